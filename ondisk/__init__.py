@@ -1,0 +1,62 @@
+"""Datasets on disk: segments of data by time, one SQLite index, nothing ever lost.
+
+with ondisk.create("weather", {"format": "vm2", "step": "daily", "fields": {"area": "text"}}) as dataset:
+    dataset.append_file("observations.vm2")
+    for datum in dataset.query("reftime:>=2026-11-01; area:VM2,5"):
+        print(datum.reftime, datum.metadata, datum.data)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import Datum, FieldType, Location
+from ondisk.errors import OndiskError
+from ondisk.step import Step
+
+if TYPE_CHECKING:
+    from ondisk.dataset import AppendResult, Dataset, Outcome, Summary
+
+__version__ = "0.1.0"
+__all__ = [
+    "AppendResult",
+    "Dataset",
+    "DatasetConfig",
+    "Datum",
+    "FieldType",
+    "Location",
+    "OndiskError",
+    "Outcome",
+    "Step",
+    "Summary",
+    "create",
+    "open",
+]
+
+# SQLAlchemy comes with the first dataset, so `import ondisk` and `ondisk --help` do not wait for it.
+_LAZY = frozenset({"AppendResult", "Dataset", "Outcome", "Summary"})
+
+
+def create(path: str | os.PathLike[str], config: DatasetConfig | Mapping[str, Any]) -> Dataset:
+    """Make an empty dataset, and open it for writing; see `Dataset.create`."""
+    from ondisk.dataset import Dataset
+
+    return Dataset.create(path, config)
+
+
+def open(path: str | os.PathLike[str], read_only: bool = False) -> Dataset:
+    """Open a dataset, for writing unless `read_only`; see `Dataset.open`."""
+    from ondisk.dataset import Dataset
+
+    return Dataset.open(path, read_only)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from ondisk import dataset
+
+        return getattr(dataset, name)
+    raise AttributeError(f"module 'ondisk' has no attribute {name!r}")

@@ -1,0 +1,260 @@
+"""The configuration of a dataset: `dataset.toml`, validated.
+
+format = "vm2"                  default format of appended data
+step = "daily"                  daily | weekly | biweekly | monthly | yearly
+unique = ["reftime", "area"]    together they name a datum; empty: nothing is a duplicate
+index = ["area"]                fields with an index of their own
+replace = "no"                  no | yes | newer: what becomes of a duplicate
+version_field = "update"        newer: the field that tells which datum is newer
+max_datum_size = 134217728      bytes
+max_depth = 64                  nesting allowed in data from outside
+lock_timeout = 60               seconds to wait for other writers
+[fields]                        declared metadata
+area = "text"                   integer | real | text | boolean | timestamp | bytes
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, get_args
+
+from ondisk.datum import FieldType
+from ondisk.errors import ConfigError
+from ondisk.step import Step
+
+Replace: TypeAlias = Literal["no", "yes", "newer"]
+
+RESERVED_FIELDS = frozenset({"reftime", "match", "sort", "limit", "with_data"})
+"""Names that a query's own arguments have."""
+
+_FIELD_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+# SQLite refuses tables of more than 2000 columns; rows of so many fields are a mistake long before.
+_MAX_FIELDS = 500
+_MAX_DEPTH = 500  # parsers recurse once a level; Python's own limit is near 1000
+_NOT_BUILT = {"archive_age", "delete_age", "compression", "filter"}
+# The one value of these keys that is built, which is also their default.
+_ONLY = {"durability": "full", "segments": "concat"}
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetConfig:
+    """What `dataset.toml` says; the module's docstring shows every key.
+
+    Attributes:
+        fields: declared metadata, name → type, in the order of declaration.
+    """
+
+    format: str
+    step: Step
+    unique: tuple[str, ...] = ()
+    index: tuple[str, ...] = ()
+    replace: Replace = "no"
+    version_field: str | None = None
+    max_datum_size: int = 128 * 1024 * 1024
+    max_depth: int = 64
+    lock_timeout: float = 60.0
+    fields: Mapping[str, FieldType] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check(self, _Source("the configuration", None))
+        object.__setattr__(self, "fields", MappingProxyType(dict(self.fields)))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> DatasetConfig:
+        """Make a configuration from a mapping with the keys of `dataset.toml`.
+
+        Raises:
+            ConfigError: a key is unknown or missing, or a value cannot be.
+        """
+        return _parse(values, _Source("the configuration", None))
+
+    @classmethod
+    def from_toml(cls, text: str, name: str = "dataset.toml") -> DatasetConfig:
+        """Make a configuration from the text of a `dataset.toml`.
+
+        Raises:
+            ConfigError: as `from_mapping`, or the text is no TOML; names the line.
+        """
+        try:
+            values = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise ConfigError(f"{name} is no TOML: {error}", hint="Mend the line that is named.") from None
+        return _parse(values, _Source(name, text))
+
+    def to_toml(self) -> str:
+        """Write the text of a `dataset.toml` that reads back equal, without keys that have their default."""
+        default = DatasetConfig(self.format, self.step)
+        lines = [f"format = {json.dumps(self.format)}", f"step = {json.dumps(self.step.value)}"]
+        for key in ("unique", "index", "replace", "version_field", "max_datum_size", "max_depth", "lock_timeout"):
+            value = getattr(self, key)
+            if value != getattr(default, key):
+                lines.append(f"{key} = {json.dumps(value)}")
+        if self.fields:
+            lines += ["", "[fields]", *(f"{name} = {json.dumps(kind.value)}" for name, kind in self.fields.items())]
+        return "\n".join(lines) + "\n"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DatasetConfig.from_toml, (self.to_toml(),)
+
+
+class _Source:
+    """Where a configuration comes from, to say in errors which line is wrong."""
+
+    def __init__(self, name: str, text: str | None) -> None:
+        self.name = name
+        self.text = text
+
+    def error(self, key: str, problem: str, hint: str) -> ConfigError:
+        line = self._line(key)
+        place = f"{self.name}, line {line}" if line else self.name
+        return ConfigError(f"{place}: {key}: {problem}", hint=hint, key=key, line=line)
+
+    def _line(self, key: str) -> int | None:
+        """Find the line of `key`, or of `fields.key`; None where there is no text or no such line."""
+        table, _, name = key.rpartition(".")
+        current = ""
+        for number, line in enumerate((self.text or "").splitlines(), 1):
+            if header := re.match(r"\s*\[\s*([\w.\"]+)\s*\]", line):
+                current = header[1].strip('"')
+            elif current == table and re.match(rf"\s*\"?{re.escape(name)}\"?\s*=", line):
+                return number
+        return None
+
+
+def _parse(values: Mapping[str, Any], source: _Source) -> DatasetConfig:
+    known = DatasetConfig.__dataclass_fields__
+    arguments: dict[str, Any] = {}
+    for key, value in values.items():
+        if key in _NOT_BUILT:
+            raise source.error(key, "this version of ondisk does not have it yet", "Remove the line.")
+        if key in _ONLY:
+            if value != _ONLY[key]:
+                hint = f'Remove the line, or write {key} = "{_ONLY[key]}".'
+                raise source.error(key, f"this version of ondisk has no {key} {value!r} yet", hint)
+        elif key not in known:
+            raise source.error(key, "there is no such key", f"The keys are {', '.join([*known, *_ONLY])}.")
+        else:
+            arguments[key] = _READERS[key](key, value, source)
+    for key in ("format", "step"):
+        if key not in arguments:
+            raise source.error(key, "is required", f'Add a line such as {key} = "{_EXAMPLES[key]}".')
+    # Checked here as well as in __post_init__, since only the source knows the lines.
+    config = object.__new__(DatasetConfig)
+    for key, declared in known.items():
+        default = {} if key == "fields" else declared.default
+        object.__setattr__(config, key, arguments.get(key, default))
+    _check(config, source)
+    return DatasetConfig(**arguments)
+
+
+_EXAMPLES = {"format": "vm2", "step": "daily"}
+
+
+def _text(key: str, value: Any, source: _Source) -> str:
+    if not isinstance(value, str) or not value:
+        raise source.error(key, f"must be a text, not {value!r}", "Put it in quotes.")
+    return value
+
+
+def _names(key: str, value: Any, source: _Source) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise source.error(key, f"must be a list of field names, not {value!r}", f'Write {key} = ["reftime", "…"].')
+    return tuple(value)
+
+
+def _step(key: str, value: Any, source: _Source) -> Step:
+    if value == "sequence":
+        raise source.error(key, 'this version of ondisk has no step "sequence" yet', "Use a step of time.")
+    try:
+        return Step(value)
+    except ValueError:
+        steps = ", ".join(step.value for step in Step)
+        raise source.error(key, f"{value!r} is no step", f"The steps are {steps}.") from None
+
+
+def _whole(key: str, value: Any, source: _Source) -> int:
+    if type(value) is not int:
+        raise source.error(key, f"must be a whole number, not {value!r}", f"Write {key} = 64, without quotes.")
+    return value
+
+
+def _seconds(key: str, value: Any, source: _Source) -> float:
+    if type(value) not in (int, float):
+        raise source.error(key, f"must be a number of seconds, not {value!r}", f"Write {key} = 60, without quotes.")
+    return float(value)
+
+
+def _fields(key: str, value: Any, source: _Source) -> dict[str, FieldType]:
+    if not isinstance(value, Mapping):
+        raise source.error(
+            key, f"must be a table, not {value!r}", 'Write a line [fields], below it station = "integer".'
+        )
+    fields = {}
+    for name, kind in value.items():
+        try:
+            fields[name] = FieldType(kind)
+        except ValueError:
+            kinds = ", ".join(kind.value for kind in FieldType)
+            raise source.error(f"fields.{name}", f"{kind!r} is no type", f"The types are {kinds}.") from None
+    return fields
+
+
+_READERS: dict[str, Callable[[str, Any, _Source], Any]] = {
+    "format": _text,
+    "step": _step,
+    "unique": _names,
+    "index": _names,
+    "replace": _text,
+    "version_field": _text,
+    "max_datum_size": _whole,
+    "max_depth": _whole,
+    "lock_timeout": _seconds,
+    "fields": _fields,
+}
+
+
+def _check(config: DatasetConfig, source: _Source) -> None:
+    """Refuse values that cannot be, whoever made the configuration."""
+    for name in config.fields:
+        if not _FIELD_NAME.fullmatch(name) or name in RESERVED_FIELDS:
+            hint = f"Names are [a-z_][a-z0-9_]*, and not one of {', '.join(sorted(RESERVED_FIELDS))}."
+            raise source.error(f"fields.{name}", f"{name!r} is no name for a field", hint)
+    if len(config.fields) > _MAX_FIELDS:
+        raise source.error("fields", f"{len(config.fields)} are too many", f"Declare at most {_MAX_FIELDS}.")
+    for key in ("unique", "index"):
+        names = getattr(config, key)
+        for name in names:
+            if name != "reftime" and name not in config.fields:
+                raise source.error(
+                    key, f"{name!r} is no declared field", f'Declare it under [fields]: {name} = "text".'
+                )
+            if names.count(name) > 1:
+                raise source.error(key, f"{name!r} stands twice", "Name each field once.")
+    if config.replace not in get_args(Replace):
+        raise source.error("replace", f"{config.replace!r} is no way to replace", "Write no, yes or newer, in quotes.")
+    _check_version_field(config, source)
+    for key in ("max_datum_size", "max_depth"):
+        if getattr(config, key) < 1:
+            raise source.error(key, "must be 1 or more", "Remove the line to have the default.")
+    if config.max_depth > _MAX_DEPTH:
+        raise source.error("max_depth", f"must be {_MAX_DEPTH} or less", "Remove the line to have the default, 64.")
+    if not 0 <= config.lock_timeout < 2**31:  # also refuses NaN
+        raise source.error("lock_timeout", "must be 0 seconds or more", "Remove the line to have the default.")
+
+
+def _check_version_field(config: DatasetConfig, source: _Source) -> None:
+    name = config.version_field
+    if name is None:
+        if config.replace == "newer":
+            hint = 'Name the field that tells which datum is newer: version_field = "…".'
+            raise source.error("replace", '"newer" needs a version_field', hint)
+        return
+    ordered = (FieldType.INTEGER, FieldType.REAL, FieldType.TIMESTAMP)
+    if config.fields.get(name) not in ordered:
+        hint = f"Declare it under [fields], with one of the types {', '.join(ordered)}."
+        raise source.error("version_field", f"{name!r} is no declared field with an order", hint)

@@ -1,0 +1,286 @@
+"""Appending: data become batches, a batch becomes bytes at the ends of segments and rows of the index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import Datum
+from ondisk.errors import InvalidInput
+from ondisk.filesystem import Directory
+from ondisk.formats import Batch, Format
+from ondisk.formats.base import BATCH_BYTES
+from ondisk.index import Segment, Transaction
+from ondisk.segments import ConcatWriter
+from ondisk.step import DAY, Interval, Step
+
+BATCH_SIZE = 100_000
+"""Data in a batch, unless told otherwise."""
+
+_PIECE_BYTES = 4 * 1024 * 1024
+_PIECE_DATA = 10_000
+_REFUSALS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one datum; `reason` says why one was refused."""
+
+    status: Literal["imported", "duplicate", "replaced", "refused"]
+    reason: str | None = None
+
+
+IMPORTED, DUPLICATE, REPLACED = Outcome("imported"), Outcome("duplicate"), Outcome("replaced")
+
+
+@dataclass(slots=True)
+class AppendResult:
+    """What an append did.
+
+    Attributes:
+        imported: data stored as new.
+        duplicates: data left out, since the dataset holds others with the same unique fields.
+        replaced: data stored in the place of others with the same unique fields.
+        refused: data left out, since they cannot be stored; `refusals` says why.
+        bytes: what was written of data, without padding.
+        refusals: position in the input, counted from 0, and reason of the first 100 that were refused.
+        outcomes: one a datum, in the order of the input; None unless it was asked for.
+    """
+
+    imported: int = 0
+    duplicates: int = 0
+    replaced: int = 0
+    refused: int = 0
+    bytes: int = 0
+    refusals: list[tuple[int, str]] = field(default_factory=list)
+    outcomes: list[Outcome] | None = None
+    _segments: set[str] = field(default_factory=set, repr=False)
+
+    @property
+    def segments(self) -> int:
+        """How many segments were written to."""
+        return len(self._segments)
+
+    @property
+    def count(self) -> int:
+        """How many data came in."""
+        return self.imported + self.duplicates + self.replaced + self.refused
+
+    def add(self, batch: Batch, stored: Stored) -> None:
+        """Add what became of a batch."""
+        before = self.count
+        self.imported += stored.imported
+        self.replaced += len(stored.replaced)
+        self.duplicates += len(stored.duplicates)
+        self.refused += len(batch.refused)
+        self.bytes += stored.bytes
+        self._segments |= stored.segments
+        room = _REFUSALS - len(self.refusals)
+        self.refusals += [(before + position, reason) for position, reason in batch.refused[:room]]
+        if self.outcomes is not None:
+            self.outcomes += _outcomes(batch, stored)
+
+
+@dataclass(slots=True)
+class Stored:
+    """What became of a batch's data; `replaced` and `duplicates` hold their places among those not refused."""
+
+    imported: int = 0
+    replaced: set[int] = field(default_factory=set)
+    duplicates: set[int] = field(default_factory=set)
+    bytes: int = 0
+    segments: set[str] = field(default_factory=set)
+
+
+def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[Batch]:
+    """Encode data in batches of at most `batch_size` data or `BATCH_BYTES`.
+
+    Raises:
+        InvalidInput: something among the data is no `Datum`.
+    """
+    iterator = iter(data)
+    batch, weight, count = Batch(), 0, 64
+    while piece := list(islice(iterator, min(count, batch_size - len(batch)))):
+        _check_data(piece)
+        encoded = format.encode(piece)
+        batch.extend(encoded)
+        size = sum(map(len, encoded.payloads))
+        weight += size
+        # So many data at a time that they are a few MiB, whether a datum has ten bytes or ten million.
+        count = max(1, min(_PIECE_DATA, _PIECE_BYTES * len(piece) // (size + 1)))
+        if len(batch) >= batch_size or weight >= BATCH_BYTES:
+            yield batch
+            batch, weight = Batch(), 0
+    if len(batch):
+        yield batch
+
+
+def store(
+    batch: Batch,
+    format: Format,
+    config: DatasetConfig,
+    directory: Directory,
+    transaction: Transaction,
+    *,
+    trusted: bool,
+) -> Stored:
+    """Store a batch: rows first, which tells the duplicates; then the bytes of what is new; then the commit.
+
+    Args:
+        trusted: no sentinel stands, so the tail behind a segment's committed size may be cut off.
+
+    Durability: rows inserted (uncommitted) → bytes at the ends of segments → each segment synced, directories of
+        new ones too → commit. Killed before the commit: tails that nobody reads, cut off by the next append.
+        On an error before the commit the bytes are taken back.
+
+    Cost: a fixed number of system calls a touched segment, one commit; nothing is done per datum on disk.
+    """
+    writer = ConcatWriter(directory)
+    try:
+        targets = _targets(batch.reftimes, format, config.step, transaction, writer, trusted=trusted)
+        seqs = transaction.take_seqs(len(batch.payloads))
+        offsets = _offsets(targets, batch.payloads, len(format.padding))
+        ids = [target.segment.id for target in targets]
+        sizes = map(len, batch.payloads)
+        columns = transaction.columns(batch.metadata)
+        rows = list(zip(seqs, batch.reftimes, ids, offsets, sizes, *columns, strict=True))
+        stored = Stored(imported=transaction.insert(rows))
+        if stored.imported < len(rows):
+            kept = _settle_duplicates(rows, config, transaction, stored)
+            if not kept:
+                return stored
+            targets = [targets[place] for place in kept]
+            payloads = [batch.payloads[place] for place in kept]
+            moved = _offsets(targets, payloads, len(format.padding))
+            transaction.move(
+                (offset, seqs[place]) for place, offset in zip(kept, moved, strict=True) if offset != offsets[place]
+            )
+        else:
+            payloads = batch.payloads
+        _write(targets, payloads, format, transaction, writer, stored)
+        transaction.commit()
+    except BaseException:
+        if not transaction.sealed:
+            writer.undo()
+        raise
+    finally:
+        writer.close()
+    return stored
+
+
+class _Target:
+    """A segment that a batch appends to."""
+
+    __slots__ = ("cut", "end", "interval", "payloads", "prefix", "segment", "start")
+
+    def __init__(self, segment: Segment, interval: Interval, start: int, prefix: bytes, *, cut: bool) -> None:
+        self.segment = segment
+        self.interval = interval
+        self.start = start
+        self.prefix = prefix
+        self.cut = cut
+        self.end = start
+        self.payloads: list[bytes] = []
+
+
+def _targets(
+    reftimes: list[int], format: Format, step: Step, transaction: Transaction, writer: ConcatWriter, *, trusted: bool
+) -> list[_Target]:
+    """Find the segment of each datum, and where it ends."""
+    days = [reftime // DAY for reftime in reftimes]
+    stems = {day: step.stem_of_day(day) for day in sorted(set(days))}
+    names = {stem: f"{stem}.{format.name}" for stem in stems.values()}
+    known = transaction.segments(names.values())
+    targets = {}
+    for stem, name in names.items():
+        interval = step.interval(stem)
+        assert interval is not None
+        segment = known.get(name)
+        if segment is not None and trusted:
+            targets[stem] = _Target(segment, interval, segment.size, b"", cut=True)
+            continue
+        # Nobody vouches for what is behind the known bytes: it may be data of a lost index, and stays.
+        size, last = writer.end_of_unknown(name)
+        prefix = format.separator(last) if size else b""
+        if segment is None:
+            segment = Segment(transaction.take_generation(), name, format.name, size)
+        targets[stem] = _Target(segment, interval, max(size, segment.size), prefix, cut=False)
+    by_day = {day: targets[stem] for day, stem in stems.items()}
+    return [by_day[day] for day in days]
+
+
+def _offsets(targets: list[_Target], payloads: list[bytes], padding: int) -> list[int]:
+    """Lay the data one after the other at the ends of their segments."""
+    for target in set(targets):
+        target.end = target.start + len(target.prefix)
+    offsets = []
+    for target, payload in zip(targets, payloads, strict=True):
+        offsets.append(target.end)
+        target.end += len(payload) + padding
+    return offsets
+
+
+def _settle_duplicates(
+    rows: list[tuple[Any, ...]], config: DatasetConfig, transaction: Transaction, stored: Stored
+) -> list[int]:
+    """Replace what is to be replaced, note what is left out; give the places of the rows that are in the index now."""
+    first = rows[0][0]
+    inserted = transaction.seqs_from(first)
+    left_out = [place for place, row in enumerate(rows) if row[0] not in inserted]
+    if config.replace == "no":
+        stored.duplicates.update(left_out)
+        return [place for place, row in enumerate(rows) if row[0] in inserted]
+    version = None
+    if config.replace == "newer":
+        assert config.version_field is not None
+        version = 5 + list(config.fields).index(config.version_field)
+    for place in left_out:
+        replaced = transaction.replace(rows[place], first, version)
+        (stored.replaced if replaced else stored.duplicates).add(place)
+    remaining = transaction.seqs_from(first)
+    return [place for place, row in enumerate(rows) if row[0] in remaining]
+
+
+def _write(
+    targets: list[_Target],
+    payloads: list[bytes],
+    format: Format,
+    transaction: Transaction,
+    writer: ConcatWriter,
+    stored: Stored,
+) -> None:
+    for target, payload in zip(targets, payloads, strict=True):
+        target.payloads.append(payload)
+    touched = list(dict.fromkeys(targets))
+    for target in touched:
+        content = target.prefix + format.join(target.payloads)
+        writer.append(target.segment.name, target.start, content, cut=target.cut)
+    writer.sync()
+    for target in touched:
+        old = target.segment
+        segment = Segment(old.id, old.name, old.format, target.end)
+        transaction.save_segment(segment, target.interval, writer.mtime(old.name))
+    stored.bytes = sum(map(len, payloads))
+    stored.segments = {target.segment.name for target in touched}
+
+
+def _check_data(piece: Sequence[object]) -> None:
+    if set(map(type, piece)) != {Datum}:
+        for each in piece:
+            if not isinstance(each, Datum):
+                raise InvalidInput(f"append takes Datum objects, not {type(each).__name__}: {each!r:.80}")
+
+
+def _outcomes(batch: Batch, stored: Stored) -> list[Outcome]:
+    outcomes = [IMPORTED] * len(batch)
+    for position, reason in batch.refused:
+        outcomes[position] = Outcome("refused", reason)
+    positions = batch.positions()
+    for place in stored.duplicates:
+        outcomes[positions[place]] = DUPLICATE
+    for place in stored.replaced:
+        outcomes[positions[place]] = REPLACED
+    return outcomes

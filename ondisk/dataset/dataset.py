@@ -1,0 +1,552 @@
+"""The dataset: the one door to segments and index."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self, TypeAlias
+
+from ondisk.config import DatasetConfig
+from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, store
+from ondisk.dataset.read import Reader, Summary, check_limit
+from ondisk.datum import Datum, Location, from_microseconds
+from ondisk.errors import (
+    AlreadyExists,
+    ConfigError,
+    DatasetExists,
+    DatasetNotFound,
+    DurabilityLost,
+    InvalidInput,
+    NotFound,
+    OndiskError,
+    ReadOnly,
+    StorageError,
+)
+from ondisk.filesystem import Directory, WritersLock
+from ondisk.formats import Batch, Format, find, recognise
+from ondisk.index import INDEX, Index, Transaction
+from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort
+from ondisk.matcher.tree import And
+
+CONFIG = "dataset.toml"
+SENTINEL = "needs-check-do-not-pack"
+
+Match: TypeAlias = str | Expression | None
+
+_CONFIG_LIMIT = 1024 * 1024  # bytes
+_SENTINEL_TEXT = b"The index of this dataset was lost and made anew: it may not know all data that are here.\n"
+_OWN = re.compile(r"\.lock|\.?index\.sqlite(-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """An index, and what reads by it; both are dropped together when another index takes its place."""
+
+    index: Index
+    reader: Reader
+
+
+class Dataset:
+    """Data by time, found by metadata.
+
+        dataset.toml               the configuration
+        index.sqlite               every datum → segment, offset, size, metadata
+        2026/11-20.vm2             a segment: data one after the other
+        needs-check-do-not-pack    present while the index cannot be trusted
+        .lock                      the writers' lock
+
+    One process writes at a time, many read; readers never wait. A dataset may be shared by threads, not by a fork.
+
+    Attributes:
+        path: the directory.
+        config: what `dataset.toml` says.
+        read_only: whether it was opened for reading.
+    """
+
+    def __init__(self, directory: Directory, config: DatasetConfig, *, read_only: bool) -> None:
+        self.path = directory.path
+        self.config = config
+        self.read_only = read_only
+        self._directory = directory
+        self._lock = WritersLock(directory, config.lock_timeout)
+        self._threads = threading.RLock()
+        self._opened: _Opened | None = None
+        self._failed: DurabilityLost | None = None
+        self._closed = False
+        self._formats: dict[str, Format] = {}
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], config: DatasetConfig | Mapping[str, Any]) -> Dataset:
+        """Make an empty dataset, and open it for writing.
+
+        Args:
+            path: a directory that is empty or does not exist.
+            config: a `DatasetConfig`, or a mapping with the keys of `dataset.toml`.
+
+        Raises:
+            ConfigError: the configuration cannot be.
+            DatasetExists: the path holds a dataset.
+            AlreadyExists: the directory holds something else.
+
+        Durability: index, then `dataset.toml`, each whole or not at all; what a crash leaves can be created again.
+        Locks: the writers' lock; of several that create one path, one succeeds.
+        """
+        if not isinstance(config, DatasetConfig):
+            config = DatasetConfig.from_mapping(config)
+        find(config.format)(config)
+        try:
+            directory = Directory.create(path)
+        except FileExistsError:
+            raise AlreadyExists(f"{path} is no directory", hint="Choose another path.") from None
+        try:
+            with WritersLock(directory, config.lock_timeout).hold("create"):
+                _check_free(directory)
+                Index.create(directory, config)
+                index = Index.open(directory, config)
+                index.writer()  # makes -wal and -shm, which readers without the right to write need
+                index.close()
+                directory.write_new(CONFIG, config.to_toml().encode())
+            return cls(directory, config, read_only=False)
+        except BaseException:
+            directory.close()
+            raise
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], read_only: bool = False) -> Dataset:
+        """Open a dataset, for writing unless `read_only`.
+
+        Where the index is lost, opening for writing makes an empty one and the sentinel; reading makes nothing.
+
+        Raises:
+            DatasetNotFound: there is none.
+            ConfigError: `dataset.toml` cannot be understood, or says another step than the data have.
+            NeedsMigration, VersionTooNew: another ondisk or another configuration made the index.
+            IndexCorrupt: `index.sqlite` is damaged, or not ours.
+            ReadOnly: this user may not write there.
+        """
+        try:
+            directory = Directory.open(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise _no_dataset(path) from None
+        except PermissionError as error:
+            raise StorageError(f"{path}: {error.strerror}") from error
+        try:
+            config = _read_config(directory)
+            find(config.format)
+            dataset = cls(directory, config, read_only=read_only)
+            if read_only:
+                dataset._current()
+            else:
+                dataset._open_to_write()
+            return dataset
+        except BaseException:
+            directory.close()
+            raise
+
+    def close(self) -> None:
+        """Close files and connections; a query that runs ends with an error."""
+        with self._threads:
+            self._closed = True
+            self._drop()
+            self._directory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Dataset.open, (str(self.path), self.read_only)
+
+    def __repr__(self) -> str:
+        return f"Dataset({str(self.path)!r}, read_only={self.read_only})"
+
+    @property
+    def fields(self) -> Fields:
+        """The declared fields, to write conditions with: `(f.station == 5) & (f.reftime >= t)`."""
+        return Fields(self._current().index.config.fields)
+
+    @property
+    def needs_check(self) -> bool:
+        """Whether the index may not know all data: it was lost, or the sentinel stands."""
+        return self._current().index.missing or self._sentinel_stands()
+
+    def append(self, data: Iterable[Datum], outcomes: bool = False, *, batch_size: int = BATCH_SIZE) -> AppendResult:
+        """Store data in the default format.
+
+        What cannot be stored, or is a duplicate, is left out and counted; the rest goes on. Data are cut into
+        batches, each of which is stored whole or not at all.
+
+        Args:
+            data: consumed batch by batch; memory does not grow with their number.
+            outcomes: tell what became of each datum.
+            batch_size: data in a batch; a batch also ends at 64 MiB.
+
+        Raises:
+            InvalidInput: something among the data is no `Datum`.
+            LockError: other writers took too long.
+            StorageError: DiskFull, DurabilityLost or another; `error.context["result"]` tells what the batches
+                before did.
+
+        Durability: when it returns, everything it counts as imported or replaced survives power loss.
+        Locks: the writers' lock, for each batch anew; not while `data` is consumed.
+        """
+        format = self._format(self.config.format)
+        return self._append(batches(data, format, _checked(batch_size)), format, outcomes=outcomes)
+
+    def append_file(
+        self,
+        source: str | os.PathLike[str] | BinaryIO,
+        format: str | None = None,
+        outcomes: bool = False,
+        *,
+        batch_size: int = BATCH_SIZE,
+    ) -> AppendResult:
+        """Store the data of a file, as they came, byte for byte.
+
+        Args:
+            source: a path, or a stream of bytes.
+            format: the file's format; None to recognise it by extension, then content.
+            outcomes: tell what became of each datum.
+            batch_size: data in a batch; a batch also ends at 64 MiB.
+
+        Raises:
+            NotFound: there is no such file.
+            LimitExceeded: something in it is longer than `max_datum_size`.
+            ConfigError: there is no such format.
+            Otherwise as `append`, which also tells durability and locks.
+        """
+        size = _checked(batch_size)
+        with _opened(source) as stream:
+            name = getattr(stream, "name", None)
+            if format is None:
+                with _peekable(stream) as (stream, head):
+                    chosen = self._format(recognise(name if isinstance(name, str) else None, head, self.config.format))
+                    return self._append(chosen.parse(stream, size), chosen, outcomes=outcomes)
+            chosen = self._format(format)
+            return self._append(chosen.parse(stream, size), chosen, outcomes=outcomes)
+
+    def query(
+        self,
+        match: Match = None,
+        *,
+        sort: str | None = None,
+        limit: int | None = None,
+        with_data: bool = True,
+        **equal: Any,
+    ) -> Iterator[Datum]:
+        """Give the data that match, in order of reftime, then of appending.
+
+        Args:
+            match: a match expression, or a condition over `fields`; None matches all.
+            sort: `[minute|hour|day|month|year:]field,-field…`
+            limit: at most so many.
+            with_data: False leaves segments alone: `data` is None, and `metadata` has the declared fields only.
+            equal: field=value, in addition to `match`.
+
+        Returns:
+            An iterator over one snapshot: what others append, delete or repack meanwhile does not show. Exhaust or
+            close it: while it is open, space is not given back.
+
+        Raises:
+            MatchError: `match` or `sort` cannot be understood, or names an unknown field.
+            SegmentMissing, SegmentCorrupt: while iterating; data are not on disk as the index says.
+        """
+        opened = self._current()
+        fields = opened.index.config.fields
+        tree = _tree(match, equal, opened.index)
+        order = None if sort is None else parse_sort(sort, fields)
+        check_limit(limit)
+        return _stream(opened, tree, order, limit, with_data)
+
+    def read(self, location: Location) -> Datum:
+        """Read the datum at a location that a query gave.
+
+        Raises:
+            DatumNotFound: none stands there any more.
+        """
+        opened = self._current()
+        with opened.index.snapshot() as snapshot:
+            return opened.reader.read(snapshot, location)
+
+    def summary(self, match: Match = None) -> Summary:
+        """Count what matches: data, bytes, span of reftimes, values of the declared fields. Exact.
+
+        Cost: from the index alone; memory grows with the number of distinct values.
+        """
+        index = self._current().index
+        tree = _tree(match, {}, index)
+        with index.snapshot() as snapshot:
+            totals = snapshot.totals(tree)
+            fields = {name: list(snapshot.counts(tree, name)) for name in index.config.fields}
+        begin, end = (None if time is None else from_microseconds(time) for time in (totals.begin, totals.end))
+        return Summary(totals.count, totals.size, begin, end, fields)
+
+    def delete(self, what: str | Expression | Iterable[Location]) -> int:
+        """Delete data: what matches, or what stands at locations; `""` matches all.
+
+        Returns:
+            How many were deleted; locations at which nothing stands are not counted.
+
+        Durability: one commit; all of it or nothing. The bytes stay until a repack.
+        Locks: the writers' lock.
+        """
+        if isinstance(what, str | Expression):
+            with self._transaction("delete") as transaction:
+                deleted = transaction.delete(_tree(what, {}, self._current().index))
+                if deleted:
+                    transaction.commit()
+            return deleted
+        places = _by_segment(what)
+        with self._transaction("delete") as transaction:
+            deleted = sum(transaction.delete_at(segment, each) for segment, each in places.items())
+            if deleted:
+                transaction.commit()
+        return deleted
+
+    def info(self) -> dict[str, Any]:
+        """Tell what the dataset is: path, uuid, format, step, unique, index, fields, segments, count, size …"""
+        opened = self._current()
+        with opened.index.snapshot() as snapshot:
+            known = snapshot.dataset()
+            totals = snapshot.totals(Everything())
+            segments = snapshot.segments()
+        config = opened.index.config
+        index = self._directory.stat(INDEX)
+        return {
+            "path": str(self.path),
+            "uuid": known["uuid"],
+            "format": config.format,
+            "step": config.step.value,
+            "unique": list(config.unique),
+            "index": list(config.index),
+            "replace": self.config.replace,
+            "fields": {name: kind.value for name, kind in config.fields.items()},
+            "count": totals.count,
+            "size": totals.size,
+            "begin": None if totals.begin is None else from_microseconds(totals.begin),
+            "end": None if totals.end is None else from_microseconds(totals.end),
+            "segments": segments,
+            "index_size": 0 if index is None else index.st_size,
+            "needs_check": self.needs_check,
+        }
+
+    def _append(self, stream: Iterable[Batch], format: Format, *, outcomes: bool) -> AppendResult:
+        result = AppendResult(outcomes=[] if outcomes else None)
+        try:
+            for batch in stream:
+                with self._transaction("append") as transaction:
+                    trusted = not self._sentinel_stands()
+                    stored = store(batch, format, self.config, self._directory, transaction, trusted=trusted)
+                result.add(batch, stored)
+        except OndiskError as error:
+            error.context["result"] = result
+            raise
+        return result
+
+    @contextlib.contextmanager
+    def _transaction(self, verb: str) -> Iterator[Transaction]:
+        """Hold the writers' lock and a transaction of the current index, for the length of the block."""
+        if self.read_only:
+            raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
+        self._check_open()
+        with self._threads:
+            if self._failed is not None:
+                raise DurabilityLost(
+                    f"{self.path}: nothing more is written after a failed sync: {self._failed.message}",
+                    hint="Look at the disk (dmesg), then open the dataset again.",
+                )
+            try:
+                with self._lock.hold(verb):
+                    index = self._current_to_write()
+                    with Transaction(index) as transaction:
+                        yield transaction
+            except DurabilityLost as error:
+                self._failed = error
+                raise
+
+    def _current(self) -> _Opened:
+        """Give the index at its place; it is opened anew where another file has come there."""
+        opened = self._opened
+        if opened is not None and opened.index.is_current():
+            return opened
+        self._check_open()
+        with self._threads:
+            if self._opened is None or not self._opened.index.is_current():
+                self._drop()
+                index = Index.open(self._directory, self.config)
+                self._opened = _Opened(index, Reader(self._directory, index.config))
+            return self._opened
+
+    def _current_to_write(self) -> Index:
+        """Give the index to write to; a lost one is made anew. Under the writers' lock."""
+        index = self._current().index
+        if index.missing:
+            self._replace_lost_index()
+            index = self._current().index
+        elif not index.is_built_for(self.config):
+            with index.snapshot() as snapshot:
+                untouched = snapshot.dataset()["seq"] == 0
+            if not untouched:
+                index.check_built_for(self.config)
+            Index.create(self._directory, self.config, _last_generation(self._directory))
+            index = self._current().index
+        return index
+
+    def _open_to_write(self) -> None:
+        if not self._directory.is_writable():
+            hint = "Open it read_only, or as a user who may write there."
+            raise ReadOnly(f"{self.path} may not be written by this user", hint=hint)
+        index = self._current().index
+        if index.missing or not index.is_built_for(self.config):
+            with self._lock.hold("open"):
+                self._current_to_write()
+
+    def _replace_lost_index(self) -> None:
+        """Make an empty index in the place of a lost one, the sentinel first."""
+        if not self._sentinel_stands():
+            self._directory.write_new(SENTINEL, _SENTINEL_TEXT)
+        Index.create(self._directory, self.config, _last_generation(self._directory))
+
+    def _drop(self) -> None:
+        if self._opened is not None:
+            self._opened.index.close()
+            self._opened.reader.close()
+            self._opened = None
+
+    def _sentinel_stands(self) -> bool:
+        return self._directory.inode(SENTINEL) is not None
+
+    def _format(self, name: str) -> Format:
+        if name not in self._formats:
+            self._formats[name] = find(name)(self.config)
+        return self._formats[name]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidInput(f"{self.path} was closed", hint="Open the dataset again.")
+
+
+def _stream(
+    opened: _Opened, tree: Expression, sort: Sort | None, limit: int | None, with_data: bool
+) -> Iterator[Datum]:
+    with opened.index.snapshot() as snapshot:
+        yield from opened.reader.query(snapshot, tree, sort, limit, with_data=with_data)
+
+
+def _tree(match: Match, equal: Mapping[str, Any], index: Index) -> Expression:
+    """Make one syntax tree of a match and of field=value."""
+    if match is None:
+        tree: Expression = Everything()
+    elif isinstance(match, str):
+        tree = parse(match, index.config.fields)
+    elif isinstance(match, Expression):
+        tree = match
+    else:
+        raise InvalidInput(f"match must be a match expression or a condition over dataset.fields, not {match!r}")
+    if equal:
+        fields = Fields(index.config.fields)
+        parts = tuple(fields[name] == value for name, value in equal.items())
+        tree = And(parts) if match is None else And((tree, *parts))
+    index.check(tree)
+    return tree
+
+
+def _by_segment(locations: Iterable[object]) -> dict[str, list[tuple[int, int]]]:
+    places: dict[str, list[tuple[int, int]]] = {}
+    for each in locations:
+        if not isinstance(each, Location):
+            hint = "Give a match expression, or locations as datum.location has them."
+            raise InvalidInput(f"delete takes a match or locations, not {each!r:.80}", hint=hint)
+        places.setdefault(each.segment, []).append((each.offset, each.size))
+    return places
+
+
+def _checked(batch_size: int) -> int:
+    if type(batch_size) is not int or batch_size < 1:
+        raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {batch_size!r}")
+    return batch_size
+
+
+@contextlib.contextmanager
+def _opened(source: str | os.PathLike[str] | BinaryIO) -> Iterator[BinaryIO]:
+    """Open a file to append; a stream is left open."""
+    if not isinstance(source, str | os.PathLike):
+        _check_stream(source)
+        yield source
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            stream = stack.enter_context(Path(source).open("rb"))
+        except FileNotFoundError:
+            raise NotFound(f"{os.fspath(source)}: no such file", hint="Look at the path.") from None
+        except OSError as error:
+            raise StorageError(f"{os.fspath(source)}: {error.strerror}") from error
+        yield stream
+
+
+def _check_stream(stream: object) -> None:
+    if isinstance(stream, io.TextIOBase) or not hasattr(stream, "read"):
+        raise InvalidInput(f"append_file takes a path or a stream of bytes, not {stream!r}", hint='Open it with "rb".')
+
+
+@contextlib.contextmanager
+def _peekable(stream: BinaryIO) -> Iterator[tuple[BinaryIO, bytes]]:
+    """Give a stream and its first bytes, without taking them from it."""
+    if hasattr(stream, "peek"):
+        yield stream, stream.peek(4096)
+        return
+    wrapper = io.BufferedReader(stream)  # type: ignore[type-var]
+    try:
+        yield wrapper, wrapper.peek(4096)
+    finally:
+        wrapper.detach()  # else it would close the stream, which is not ours
+
+
+def _read_config(directory: Directory) -> DatasetConfig:
+    try:
+        text = directory.read(CONFIG, _CONFIG_LIMIT).decode()
+    except FileNotFoundError:
+        raise _no_dataset(directory.path) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{directory.path / CONFIG} is no UTF-8: {error}", hint="Save it as UTF-8.") from None
+    return DatasetConfig.from_toml(text, str(directory.path / CONFIG))
+
+
+def _no_dataset(path: str | os.PathLike[str]) -> DatasetNotFound:
+    return DatasetNotFound(f"{os.fspath(path)} holds no dataset", hint="Make one with `ondisk init` or ondisk.create.")
+
+
+def _check_free(directory: Directory) -> None:
+    """Refuse to create a dataset where something is that `create` itself did not leave."""
+    names = directory.names()
+    if CONFIG in names:
+        raise DatasetExists(f"{directory.path} holds a dataset already", hint="Open it, or choose another path.")
+    others = [name for name in names if not _OWN.fullmatch(name)]
+    if others:
+        hint = "Choose a directory that is empty or does not exist."
+        raise AlreadyExists(f"{directory.path} is not empty: it holds {sorted(others)[0]!r}", hint=hint)
+
+
+def _last_generation(directory: Directory) -> int:
+    """Find the highest generation in the names of hidden files, `.NAME.17`."""
+    last = 0
+    waiting = [""]
+    while waiting:
+        parent = waiting.pop()
+        for name in directory.names(parent):
+            if hidden := re.fullmatch(r"\..+\.([0-9]{1,18})", name):
+                last = max(last, int(hidden[1]))
+            elif not parent and re.fullmatch(r"[0-9]{2,4}", name):
+                waiting.append(name)
+    return last

@@ -1,0 +1,233 @@
+"""The datum: a reftime, metadata and data; and where one stands.
+
+Times are UTC-aware `datetime` outside and integer microseconds since 1970 inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from math import isnan
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from ondisk.errors import InvalidInput
+
+Value: TypeAlias = int | float | str | bool | datetime | bytes
+"""What a metadata field can hold; which of them is declared in `dataset.toml`."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+NO_METADATA: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a datum stands.
+
+    Attributes:
+        segment: name of the segment, relative to the dataset, as `2026/11-20.vm2`.
+        offset: first byte of the datum in the segment's (decompressed) bytes.
+        size: length of the datum, bytes.
+    """
+
+    segment: str
+    offset: int
+    size: int
+
+
+class Datum:
+    """One piece of data of one time. Not to be changed once made.
+
+    Args:
+        reftime: the time the datum is about; timezone-aware, kept as UTC to the microsecond.
+        metadata: field → value. Fields declared in `dataset.toml` can be queried.
+        data: what the format stores; `bytes` for vm2, a mapping for jsonl.
+
+    Attributes:
+        location: where it stands; None for a datum that was not read from a dataset.
+
+    Raises:
+        InvalidInput: reftime is no datetime or has no time zone, or metadata is no mapping.
+    """
+
+    __slots__ = ("_stored_at", "data", "metadata", "reftime")
+
+    reftime: datetime
+    metadata: Mapping[str, Any]
+    data: Any
+
+    def __init__(self, reftime: datetime, metadata: Mapping[str, Any] = NO_METADATA, data: Any = None) -> None:
+        if not _is_aware(reftime):
+            raise InvalidInput(
+                f"reftime must be a timezone-aware datetime, not {reftime!r}",
+                hint="Give it a time zone, for example datetime(2026, 11, 20, tzinfo=timezone.utc).",
+            )
+        if not _is_mapping(metadata):
+            raise InvalidInput(f"metadata must be a mapping of field to value, not {type(metadata).__name__}")
+        self.reftime = reftime if reftime.tzinfo is UTC else _to_utc(reftime)
+        self.metadata = metadata
+        self.data = data
+        self._stored_at: tuple[str, int, int] | None = None
+
+    @classmethod
+    def stored(
+        cls, reftime: datetime, metadata: Mapping[str, Any], data: Any, segment: str, offset: int, size: int
+    ) -> Datum:
+        """Make the datum that a dataset read at a location, without checking it again."""
+        datum = cls.__new__(cls)
+        datum.reftime = reftime
+        datum.metadata = metadata
+        datum.data = data
+        datum._stored_at = (segment, offset, size)
+        return datum
+
+    @property
+    def location(self) -> Location | None:
+        return None if self._stored_at is None else Location(*self._stored_at)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare reftime, metadata and data; a datum is the same wherever it stands."""
+        if not isinstance(other, Datum):
+            return NotImplemented
+        return self.reftime == other.reftime and self.metadata == other.metadata and self.data == other.data
+
+    __hash__ = None  # type: ignore[assignment]  # metadata and data may be mutable
+
+    def __repr__(self) -> str:
+        return f"Datum({self.reftime.isoformat()}, {dict(self.metadata)!r}, {self.data!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (self.reftime, dict(self.metadata), self.data, self._stored_at)
+
+
+def _unpickle(
+    reftime: datetime, metadata: Mapping[str, Any], data: Any, stored_at: tuple[str, int, int] | None
+) -> Datum:
+    datum = Datum(reftime, metadata, data)
+    datum._stored_at = stored_at
+    return datum
+
+
+def _is_aware(time: object) -> bool:
+    return isinstance(time, datetime) and time.utcoffset() is not None
+
+
+def _is_mapping(metadata: object) -> bool:
+    return isinstance(metadata, Mapping)
+
+
+def _to_utc(time: datetime) -> datetime:
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInput(f"reftime {time!r} lies outside the years 1 to 9999 in UTC") from None
+
+
+def microseconds(time: datetime) -> int:
+    """Count the microseconds from 1970-01-01T00:00:00Z to an aware time; exact, negative before."""
+    return (time - EPOCH) // _MICROSECOND
+
+
+def from_microseconds(count: int) -> datetime:
+    """Make the UTC time that lies `count` microseconds after 1970-01-01T00:00:00Z."""
+    return EPOCH + timedelta(microseconds=count)
+
+
+class FieldType(StrEnum):
+    """The declared type of a metadata field, by its name in `dataset.toml`."""
+
+    INTEGER = "integer"
+    REAL = "real"
+    TEXT = "text"
+    BOOLEAN = "boolean"
+    TIMESTAMP = "timestamp"
+    BYTES = "bytes"
+
+    @property
+    def interned(self) -> bool:
+        """Whether the index keeps the value once, in its table of values, and only an id in the row."""
+        return self in (FieldType.TEXT, FieldType.BYTES)
+
+
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
+
+
+def canonical(value: Any, kind: FieldType) -> int | float | str | bytes:
+    """Turn a metadata value into the form that is stored and compared.
+
+    integer: int of 64 bits · real: float, no NaN (an int that a float holds exactly is taken) · text: str ·
+    boolean: 0 or 1 · timestamp: integer microseconds of an aware datetime · bytes: bytes.
+
+    Raises:
+        InvalidInput: the value is not of the declared type, or outside its range.
+    """
+    # Exact types first: bool is an int, and SQLite's STRICT would turn "1" into 1 without a word.
+    given = type(value)
+    match kind:
+        case FieldType.INTEGER if given is int:
+            if INTEGER_MIN <= value <= INTEGER_MAX:
+                return int(value)
+            raise InvalidInput(f"{value} does not fit into 64 bits")
+        case FieldType.REAL if given is float or given is int:
+            return _real(value)
+        case FieldType.TEXT if given is str:
+            if value.isascii() or _is_unicode(value):
+                return str(value)
+            raise InvalidInput(f"text {value!r} holds a lone surrogate, which is no Unicode text")
+        case FieldType.BOOLEAN if given is bool:
+            return int(value)
+        case FieldType.TIMESTAMP if isinstance(value, datetime):
+            if value.utcoffset() is None:
+                raise InvalidInput(f"timestamp {value!r} has no time zone")
+            return microseconds(value)
+        case FieldType.BYTES if given is bytes:
+            return bytes(value)
+    raise InvalidInput(f"{value!r} is {_kind_of(value)}, the field is declared {kind}")
+
+
+def restored(stored: Any, kind: FieldType) -> Value:
+    """Turn a stored value back into the one a person gave."""
+    match kind:
+        case FieldType.BOOLEAN:
+            return bool(stored)
+        case FieldType.TIMESTAMP:
+            return from_microseconds(stored)
+        case _:
+            value: Value = stored
+            return value
+
+
+def _real(value: int | float) -> float:
+    try:
+        real = float(value)
+    except OverflowError:
+        real = float("nan")
+    # SQLite stores NaN as NULL, which would read back as "missing".
+    if isnan(real):
+        raise InvalidInput(f"{value} is no number that a declared real can hold")
+    if real != value:
+        raise InvalidInput(f"{value} is not exactly a floating-point number")
+    return real
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _kind_of(value: object) -> str:
+    names = {
+        int: "an integer",
+        float: "a real",
+        str: "a text",
+        bool: "a boolean",
+        bytes: "bytes",
+        datetime: "a timestamp",
+    }
+    return names.get(type(value), f"of type {type(value).__name__}")

@@ -1,0 +1,236 @@
+"""Every error that ondisk raises on purpose, with the exit code its commands end with.
+
+    OndiskError                    exit 1
+    ├── InvalidInput (ValueError)       2     ConfigError 3 · MatchError 4 · LimitExceeded 5
+    ├── NotFound (LookupError)         10     DatasetNotFound 11 · DatumNotFound 12 · SegmentMissing 13
+    ├── AlreadyExists                  20     DatasetExists 21 · DuplicateDatum 22
+    ├── StateError                     30     NeedsCheck 31 · NeedsMigration 32 · VersionTooNew 33 · ReadOnly 34
+    ├── LockError (TimeoutError)       40
+    ├── StorageError (OSError)         50     DiskFull 51 · DurabilityLost 52 · UnsupportedFilesystem 53
+    ├── IntegrityError                 60     FrameCorrupt 61 · SegmentCorrupt 62 · IndexCorrupt 63 · AuthenticationFailed 64
+    └── ReplicationError               70     TokenExpired 71 · TokenForeign 72
+
+Commands end with the code of their error, else with one of the codes below.
+The numbers are a promise to scripts: none is ever given another meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+EXIT_DONE = 0
+EXIT_DATA_LEFT_OUT = 8
+EXIT_FINDINGS = 9
+EXIT_INTERRUPTED = 130
+
+
+class OndiskError(Exception):
+    """Something ondisk refuses or cannot do.
+
+    Attributes:
+        hint: what to do about it, one sentence; empty where nothing helps.
+        context: the facts behind the message (path, line, key …), for programs. `append` adds `result`,
+            what the batches before the error did.
+        exit_code: what a command that meets this error ends with.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "", **context: Any) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.context = context
+
+    @property
+    def message(self) -> str:
+        """The first line: what is wrong, and where."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (type(self), self.message, self.hint, self.context)
+
+
+def _unpickle(kind: type[OndiskError], message: str, hint: str, context: dict[str, Any]) -> OndiskError:
+    error = kind(message, hint=hint)
+    error.context = context
+    return error
+
+
+class InvalidInput(OndiskError, ValueError):
+    """Something given to ondisk is not what it takes."""
+
+    exit_code = 2
+
+
+class ConfigError(InvalidInput):
+    """`dataset.toml` or a configuration has a key, type or value that cannot be."""
+
+    exit_code = 3
+
+
+class MatchError(InvalidInput):
+    """A match expression or a sort order cannot be understood."""
+
+    exit_code = 4
+
+
+class LimitExceeded(InvalidInput):
+    """Input is larger, longer or deeper than the configuration allows."""
+
+    exit_code = 5
+
+
+class NotFound(OndiskError, LookupError):
+    """Something asked for is not there."""
+
+    exit_code = 10
+
+
+class DatasetNotFound(NotFound):
+    """The path holds no dataset."""
+
+    exit_code = 11
+
+
+class DatumNotFound(NotFound):
+    """No datum stands at this location."""
+
+    exit_code = 12
+
+
+class SegmentMissing(NotFound):
+    """The index knows a segment that is not on disk."""
+
+    exit_code = 13
+
+
+class AlreadyExists(OndiskError):
+    """Something that must not be there is there already."""
+
+    exit_code = 20
+
+
+class DatasetExists(AlreadyExists):
+    """The path already holds a dataset."""
+
+    exit_code = 21
+
+
+class DuplicateDatum(AlreadyExists):
+    """A datum with the same unique fields is stored already."""
+
+    exit_code = 22
+
+
+class StateError(OndiskError):
+    """What was asked cannot be done in the state the dataset is in."""
+
+    exit_code = 30
+
+
+class NeedsCheck(StateError):
+    """The index cannot be trusted until the dataset was checked."""
+
+    exit_code = 31
+
+
+class NeedsMigration(StateError):
+    """The index was made by an older ondisk, or for another configuration."""
+
+    exit_code = 32
+
+
+class VersionTooNew(StateError):
+    """The index was made by a newer ondisk."""
+
+    exit_code = 33
+
+
+class ReadOnly(StateError):
+    """The dataset was opened for reading, or may not be written by this user."""
+
+    exit_code = 34
+
+
+class LockError(OndiskError, TimeoutError):
+    """The writers' lock was not free in time."""
+
+    exit_code = 40
+
+
+class StorageError(OndiskError, OSError):
+    """The operating system refused to read or write."""
+
+    exit_code = 50
+
+    # OSError.__str__ formats errno and filename, which this class does not set.
+    __str__ = OndiskError.__str__
+
+
+class DiskFull(StorageError):
+    """No space is left on the device, or the quota is used up."""
+
+    exit_code = 51
+
+
+class DurabilityLost(StorageError):
+    """A sync failed: what was written last may be gone; nothing was acknowledged."""
+
+    exit_code = 52
+
+
+class UnsupportedFilesystem(StorageError):
+    """The filesystem lacks what keeps a dataset safe, for example locks."""
+
+    exit_code = 53
+
+
+class IntegrityError(OndiskError):
+    """Stored bytes are not what they should be."""
+
+    exit_code = 60
+
+
+class FrameCorrupt(IntegrityError):
+    """One frame fails its checks."""
+
+    exit_code = 61
+
+
+class SegmentCorrupt(IntegrityError):
+    """A segment is shorter than its index says, or holds something else."""
+
+    exit_code = 62
+
+
+class IndexCorrupt(IntegrityError):
+    """`index.sqlite` is no index of ondisk, or damaged."""
+
+    exit_code = 63
+
+
+class AuthenticationFailed(IntegrityError):
+    """Encrypted data fail authentication: wrong key, or changed data."""
+
+    exit_code = 64
+
+
+class ReplicationError(OndiskError):
+    """A copy cannot go on from where it stood."""
+
+    exit_code = 70
+
+
+class TokenExpired(ReplicationError):
+    """The token is older than the changes that are still known."""
+
+    exit_code = 71
+
+
+class TokenForeign(ReplicationError):
+    """The token belongs to another dataset."""
+
+    exit_code = 72

@@ -1,0 +1,61 @@
+"""Data formats, found by name, by a file's extension or by its first bytes.
+
+The built-in ones are known here; others are found through the entry points of the group `ondisk.formats`
+(name → a subclass of `ondisk.formats.base.Format`), which are looked up only when a name is not built in.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import PurePath
+
+from ondisk.errors import ConfigError
+from ondisk.formats.base import Batch, Format
+
+__all__ = ["Batch", "Format", "find", "recognise"]
+
+_BUILT_IN = {"vm2": ("ondisk.formats.vm2", "Vm2"), "jsonl": ("ondisk.formats.jsonl", "JsonLines")}
+_GROUP = "ondisk.formats"
+
+
+def find(name: str) -> type[Format]:
+    """Find a format by its name.
+
+    Raises:
+        ConfigError: there is none, or the package that brings it cannot be imported.
+    """
+    if name in _BUILT_IN:
+        module, attribute = _BUILT_IN[name]
+        built_in: type[Format] = getattr(import_module(module), attribute)
+        return built_in
+    from importlib.metadata import entry_points
+
+    others = entry_points(group=_GROUP)
+    if name not in others.names:
+        known = ", ".join(sorted({*_BUILT_IN, *others.names}))
+        raise ConfigError(f"there is no format {name!r}", hint=f"The formats are {known}.", format=name)
+    try:
+        loaded = others[name].load()
+    except Exception as error:
+        hint = "Install the package again, or remove it."
+        raise ConfigError(f"the package that brings format {name!r} fails: {error!r}", hint=hint) from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Format)):
+        raise ConfigError(f"the entry point {name!r} of {_GROUP} is no subclass of ondisk.formats.base.Format")
+    return loaded
+
+
+def recognise(file_name: str | None, head: bytes, default: str) -> str:
+    """Name the format of a file from outside: by its extension, else by its first bytes, else the default."""
+    extension = PurePath(file_name or "").suffix.removeprefix(".").lower()
+    if extension in _BUILT_IN or extension == default:
+        return extension
+    if extension and _from_entry_point(extension):
+        return extension
+    candidates = dict.fromkeys([default, *_BUILT_IN])
+    return next((name for name in candidates if find(name).recognises(head)), default)
+
+
+def _from_entry_point(name: str) -> bool:
+    from importlib.metadata import entry_points
+
+    return name in entry_points(group=_GROUP).names

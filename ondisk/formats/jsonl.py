@@ -1,0 +1,198 @@
+"""JSON lines: one JSON object a line, as any program reads and writes them.
+
+    {"reftime": "2026-11-20T06:00:00Z", "station": 5, "wind": 3.4, "note": "gusty"}
+
+`reftime` and the declared fields are metadata (null is the same as missing), the other keys are the data, a mapping.
+Values that JSON lacks have the shapes of `ondisk.json_shapes`. Lines from outside are stored as they came.
+Source: RFC 8259 and jsonlines.org; NaN and Infinity as bare words are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
+
+from ondisk import json_shapes
+from ondisk.config import DatasetConfig
+from ondisk.datum import Datum, FieldType, canonical, microseconds, restored
+from ondisk.errors import FrameCorrupt, InvalidInput
+from ondisk.formats.base import Batch
+from ondisk.formats.lines import LineFormat
+
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
+_CACHED = 100_000
+
+
+class JsonLines(LineFormat):
+    """The jsonl format; see the module's docstring."""
+
+    name: ClassVar[str] = "jsonl"
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__(config)
+        self._decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+        self._times: dict[str, int] = {}
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        return re.match(rb'\s*\{\s*["}]', head) is not None
+
+    @property
+    def undeclared(self) -> bool:
+        return False  # a key that is not declared is data
+
+    def decode(self, payload: bytes) -> dict[str, Any]:
+        fields = self.config.fields
+        try:
+            content = self._loads(payload)
+        except InvalidInput as error:
+            raise FrameCorrupt(f"no line of JSON: {error.message}") from None
+        shaped = b'"$' in payload or b"\\u0024" in payload
+        return {
+            key: json_shapes.from_json(value) if shaped else value
+            for key, value in content.items()
+            if key != "reftime" and key not in fields
+        }
+
+    def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
+        try:
+            return self._read(payload)
+        except InvalidInput as error:
+            raise FrameCorrupt(f"no line of JSON: {error.message}") from None
+
+    def parse_lines(self, lines: list[bytes], number: int) -> Batch:
+        batch = Batch()
+        for at, line in enumerate(lines, number):
+            if not line or line.isspace():
+                continue
+            try:
+                reftime, metadata = self._read(line)
+            except InvalidInput as error:
+                batch.refused.append((len(batch), f"line {at}: {error.message}"))
+            else:
+                batch.reftimes.append(reftime)
+                batch.metadata.append(metadata)
+                batch.payloads.append(line)
+        return batch
+
+    def encode(self, data: Sequence[Datum]) -> Batch:
+        batch = Batch()
+        for position, datum in enumerate(data):
+            try:
+                metadata = self._canonical(datum.metadata)
+                payload = self._write(datum, metadata)
+            except InvalidInput as error:
+                batch.refused.append((position, error.message))
+            else:
+                batch.reftimes.append(microseconds(datum.reftime))
+                batch.metadata.append(metadata)
+                batch.payloads.append(payload)
+        return batch
+
+    def _canonical(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        fields = self.config.fields
+        result = {}
+        for name, value in metadata.items():
+            if name not in fields:
+                raise InvalidInput(f"jsonl cannot carry the metadata {name!r}: it is no declared field")
+            if value is not None:
+                try:
+                    result[name] = canonical(value, fields[name])
+                except InvalidInput as error:
+                    raise InvalidInput(f"{name}: {error.message}") from None
+        return result
+
+    def _write(self, datum: Datum, metadata: Mapping[str, Any]) -> bytes:
+        data = {} if datum.data is None else datum.data
+        if not isinstance(data, Mapping):
+            raise InvalidInput(f"the data of jsonl are a mapping, not {type(data).__name__}")
+        fields, depth = self.config.fields, self.config.max_depth
+        line: dict[str, Any] = {"reftime": datum.reftime.isoformat().replace("+00:00", "Z")}
+        for name in fields:
+            if name in metadata:
+                line[name] = _to_json(metadata[name], fields[name], depth)
+        for key in data:
+            if key == "reftime" or key in fields:
+                raise InvalidInput(f"the data hold the key {key!r}, which is metadata")
+        # The reftime keeps data with the only key "$bytes" from being taken for a shape: a line always has one.
+        shaped = json_shapes.to_json({"reftime": None, **data}, depth)
+        del shaped["reftime"]
+        payload = json_shapes.dump(line | shaped)
+        self._check_size(payload)
+        return payload
+
+    def _read(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
+        self._check_size(line)
+        content = self._loads(line)
+        return self._reftime(content), self._metadata(content)
+
+    def _loads(self, line: bytes) -> dict[str, Any]:
+        # Brackets are counted before parsing: the parser recurses as deep as the text does.
+        if line.count(b"[") + line.count(b"{") > self.config.max_depth and _depth(line) > self.config.max_depth:
+            raise InvalidInput(f"nested deeper than max_depth, {self.config.max_depth}")
+        try:
+            content = self._decoder.decode(line.decode())
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"byte {error.start + 1} is no UTF-8") from None
+        except InvalidInput:
+            raise
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"no JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise InvalidInput("no JSON object")
+        return content
+
+    def _reftime(self, content: dict[str, Any]) -> int:
+        text = content.get("reftime")
+        if not isinstance(text, str):
+            raise InvalidInput('it has no "reftime" such as "2026-11-20T06:00:00Z"')
+        known = self._times.get(text)
+        if known is None:
+            if len(self._times) > _CACHED:
+                self._times.clear()
+            known = self._times[text] = json_shapes.parse_time(text)
+        return known
+
+    def _metadata(self, content: dict[str, Any]) -> dict[str, Any]:
+        metadata: dict[str, Any] = {}
+        for name, kind in self.config.fields.items():
+            value = content.get(name)
+            if value is None:
+                continue
+            try:
+                if kind is FieldType.TIMESTAMP and isinstance(value, str):
+                    metadata[name] = json_shapes.parse_time(value)
+                else:
+                    metadata[name] = canonical(json_shapes.from_json(value), kind)
+            except InvalidInput as error:
+                raise InvalidInput(f"{name}: {error.message}") from None
+        return metadata
+
+    def _check_size(self, payload: bytes) -> None:
+        if len(payload) > self.config.max_datum_size:
+            raise InvalidInput(f"{len(payload)} bytes are more than max_datum_size, {self.config.max_datum_size}")
+
+
+def _to_json(stored: Any, kind: FieldType, depth: int) -> Any:
+    if kind is FieldType.TIMESTAMP:
+        return json_shapes.format_time(stored)
+    return json_shapes.to_json(restored(stored, kind), depth)
+
+
+def _depth(line: bytes) -> int:
+    """Find how deep brackets nest, outside of strings."""
+    depth = deepest = 0
+    for token in _BRACKETS.finditer(line):
+        kind = line[token.start()]
+        if kind in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif kind in b"]}":
+            depth -= 1
+    return deepest
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise InvalidInput(f'{word} is no JSON; write {{"$float": …}}')

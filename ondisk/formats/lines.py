@@ -1,0 +1,93 @@
+"""Formats of one datum a line; the newline is padding, not part of the datum."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import BinaryIO, ClassVar
+
+from ondisk.errors import LimitExceeded
+from ondisk.formats.base import BATCH_BYTES, Batch, Format
+
+_CHUNK = 2 * 1024 * 1024
+
+
+class LineFormat(Format):
+    """A format of lines: a subclass says what one line means."""
+
+    padding: ClassVar[bytes] = b"\n"
+
+    @abstractmethod
+    def parse_lines(self, lines: list[bytes], number: int) -> Batch:
+        """Read lines, the first of which is line `number` of its file; blank lines are no data."""
+
+    def parse(self, stream: BinaryIO, batch_size: int) -> Iterator[Batch]:
+        number = 1
+        for lines in read_lines(stream, batch_size, self.config.max_datum_size):
+            batch = self.parse_lines(lines, number)
+            number += len(lines)
+            if len(batch):
+                yield batch
+
+
+def read_lines(stream: BinaryIO, batch_size: int, max_line: int) -> Iterator[list[bytes]]:
+    """Cut a stream into lists of lines without their newlines (LF or CR LF).
+
+    Memory: one batch, and one line; a line is never held beyond `max_line` bytes.
+
+    Raises:
+        LimitExceeded: a line is longer than `max_line` bytes.
+    """
+    batch: list[bytes] = []
+    weight, number = 0, 1
+    for lines in _chunks_of_lines(stream, max_line):
+        if len(max(lines, key=len)) > max_line:
+            first = next(index for index, line in enumerate(lines) if len(line) > max_line)
+            raise _too_long(number + first, max_line)
+        number += len(lines)
+        while len(batch) + len(lines) >= batch_size:
+            room = batch_size - len(batch)
+            yield batch + lines[:room]
+            batch, lines, weight = [], lines[room:], 0
+        batch += lines
+        weight += sum(map(len, lines))
+        if weight >= BATCH_BYTES:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch
+
+
+def _chunks_of_lines(stream: BinaryIO, max_line: int) -> Iterator[list[bytes]]:
+    """Cut a stream into lists of whole lines, none empty, a chunk of the stream at a time."""
+    begun: list[bytes] = []  # pieces of a line whose end has not come yet
+    length, number = 0, 1
+    while chunk := stream.read(_CHUNK):
+        first, newline, rest = chunk.partition(b"\n")
+        begun.append(first)
+        length += len(first)
+        if length > max_line + 1:  # one more for the CR of CR LF
+            raise _too_long(number, max_line)
+        if not newline:
+            continue
+        lines = rest.split(b"\n")
+        lines.insert(0, b"".join(begun))
+        last = lines.pop()
+        begun, length = [last], len(last)
+        number += len(lines)
+        yield _without_cr(lines) if b"\r" in chunk else lines
+    if length:
+        yield _without_cr([b"".join(begun)])
+
+
+def _without_cr(lines: list[bytes]) -> list[bytes]:
+    return [line.removesuffix(b"\r") for line in lines]
+
+
+def _too_long(number: int, max_line: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"line {number} is longer than {max_line} bytes",
+        hint="Is it the right file? If so, raise max_datum_size in dataset.toml.",
+        line=number,
+        limit=max_line,
+    )

@@ -1,0 +1,178 @@
+"""VM2: observations of weather stations, one a line.
+
+    YYYYmmddHHMM[SS],station,variable,value1,value2,value3,flags
+    200707081300,1,227,1.2,,,000000000
+
+Station and variable are whole numbers, value1 and value2 numbers or empty, value3 and flags any text. Metadata are in
+arkimet's notation: `area = "VM2,<station>"`, `product = "VM2,<variable>"`. The data are the line's bytes without the
+newline. Source: ARPAE-SIMC's meteo-vm2, as arkimet 1.66 reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import Datum, microseconds
+from ondisk.errors import FrameCorrupt, InvalidInput
+from ondisk.formats.base import Batch
+from ondisk.formats.lines import LineFormat
+
+_NUMBER = rb"(?:[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?)?"
+# The time, and station and variable together: the two keys of the caches below. Possessive: no backtracking.
+_LINE = rb"([0-9]{12}(?:[0-9]{2})?),([0-9]{1,18},[0-9]{1,18})," + _NUMBER + b"," + _NUMBER + rb",[^,\n]*+,[^,\n]*+"
+_ONE_LINE = re.compile(_LINE)
+_LINES = re.compile(b"^" + _LINE + b"$", re.MULTILINE)
+_SHAPE = "YYYYmmddHHMM[SS],station,variable,value1,value2,value3,flags"
+_CACHED = 100_000
+
+
+class Vm2(LineFormat):
+    """The VM2 format; see the module's docstring."""
+
+    name: ClassVar[str] = "vm2"
+    carried: ClassVar[frozenset[str]] = frozenset({"area", "product"})
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__(config)
+        self._times = _Times()
+        self._metadata = _Metadata()
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        return _ONE_LINE.match(head) is not None
+
+    @property
+    def undeclared(self) -> bool:
+        return not self.carried <= self.config.fields.keys()
+
+    def decode(self, payload: bytes) -> bytes:
+        return payload
+
+    def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
+        try:
+            return self._read(payload)
+        except InvalidInput as error:
+            raise FrameCorrupt(f"no line of VM2: {error.message}") from None
+
+    def parse_lines(self, lines: list[bytes], number: int) -> Batch:
+        found = _LINES.findall(b"\n".join(lines))
+        if len(found) == len(lines):
+            times, metadata = self._caches()
+            reftimes = [times[time] for time, _ in found]
+            if None not in reftimes:
+                return Batch(reftimes, [metadata[key] for _, key in found], lines)
+        return self._parse_one_by_one(lines, number)
+
+    def encode(self, data: Sequence[Datum]) -> Batch:
+        payloads = [datum.data for datum in data]
+        if set(map(type, payloads)) == {bytes}:
+            batch = self._parse_whole(payloads)
+            if batch is not None and all(map(self._agrees, data, batch.reftimes, batch.metadata)):
+                return batch
+        return self._encode_one_by_one(data)
+
+    def _parse_whole(self, payloads: list[bytes]) -> Batch | None:
+        """Parse data that were given as bytes; None where one of them is not exactly one line of VM2."""
+        text = b"\n".join(payloads)
+        if text.count(b"\n") != len(payloads) - 1:
+            return None
+        batch = self.parse_lines(payloads, 1)
+        return batch if len(batch.payloads) == len(payloads) else None
+
+    def _agrees(self, datum: Datum, reftime: int, metadata: Mapping[str, Any]) -> bool:
+        """Tell whether what a datum was given beside its line says the same as the line."""
+        given = datum.metadata
+        return (not given or given == metadata or given.items() <= metadata.items()) and microseconds(
+            datum.reftime
+        ) == reftime
+
+    def _encode_one_by_one(self, data: Sequence[Datum]) -> Batch:
+        batch = Batch()
+        for position, datum in enumerate(data):
+            try:
+                reftime, metadata = self._read(datum.data)
+                self._check_agrees(datum, reftime, metadata)
+            except InvalidInput as error:
+                batch.refused.append((position, error.message))
+            else:
+                _add(batch, reftime, metadata, datum.data)
+        return batch
+
+    def _check_agrees(self, datum: Datum, reftime: int, metadata: Mapping[str, Any]) -> None:
+        for name, value in datum.metadata.items():
+            if name not in metadata:
+                raise InvalidInput(f"vm2 cannot carry the metadata {name!r}, only area and product")
+            if value != metadata[name]:
+                raise InvalidInput(f"{name} is given as {value!r}, the line says {metadata[name]!r}")
+        if microseconds(datum.reftime) != reftime:
+            raise InvalidInput(f"reftime is given as {datum.reftime.isoformat()}, the line says otherwise")
+
+    def _parse_one_by_one(self, lines: list[bytes], number: int) -> Batch:
+        batch = Batch()
+        for at, line in enumerate(lines, number):
+            if not line.strip():
+                continue
+            try:
+                reftime, metadata = self._read(line)
+            except InvalidInput as error:
+                batch.refused.append((len(batch), f"line {at}: {error.message}"))
+            else:
+                _add(batch, reftime, metadata, line)
+        return batch
+
+    def _read(self, line: Any) -> tuple[int, Mapping[str, Any]]:
+        if not isinstance(line, bytes):
+            raise InvalidInput(f"the data of vm2 are a line as bytes, not {type(line).__name__}")
+        matched = _ONE_LINE.fullmatch(line)
+        if matched is None:
+            raise InvalidInput(f"{_excerpt(line)} does not have the form {_SHAPE}")
+        if len(line) > self.config.max_datum_size:
+            raise InvalidInput(f"{len(line)} bytes are more than max_datum_size, {self.config.max_datum_size}")
+        times, metadata = self._caches()
+        reftime = times[matched[1]]
+        if reftime is None:
+            raise InvalidInput(f"{_excerpt(line)} has an impossible time")
+        return reftime, metadata[matched[2]]
+
+    def _caches(self) -> tuple[_Times, _Metadata]:
+        if len(self._times) > _CACHED:
+            self._times.clear()
+        if len(self._metadata) > _CACHED:
+            self._metadata.clear()
+        return self._times, self._metadata
+
+
+class _Times(dict[bytes, Any]):
+    """YYYYmmddHHMM[SS] → microseconds; None for an impossible time."""
+
+    def __missing__(self, text: bytes) -> int | None:
+        parts = [int(text[:4]), *(int(text[at : at + 2]) for at in range(4, len(text), 2))]
+        try:
+            self[text] = microseconds(datetime(*parts, tzinfo=UTC))  # type: ignore[misc,arg-type]
+        except ValueError:
+            self[text] = None
+        return self[text]  # type: ignore[no-any-return]
+
+
+class _Metadata(dict[bytes, Mapping[str, Any]]):
+    """station,variable → metadata, one mapping for all data of that series."""
+
+    def __missing__(self, key: bytes) -> Mapping[str, Any]:
+        station, variable = key.split(b",")
+        self[key] = {"area": f"VM2,{int(station)}", "product": f"VM2,{int(variable)}"}
+        return self[key]
+
+
+def _add(batch: Batch, reftime: int, metadata: Mapping[str, Any], line: bytes) -> None:
+    batch.reftimes.append(reftime)
+    batch.metadata.append(metadata)
+    batch.payloads.append(line)
+
+
+def _excerpt(line: bytes) -> str:
+    shown = ascii(line[:60].decode("latin-1"))
+    return shown if len(line) <= 60 else shown + "…"

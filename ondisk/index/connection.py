@@ -1,0 +1,166 @@
+"""Connections to `index.sqlite`: settings that are asserted, and SQLite's errors as ondisk's.
+
+A process that has the index open must never open its files by other means: closing any descriptor of them drops
+SQLite's POSIX locks. So nothing here, or anywhere in ondisk, reads the file itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+from ondisk.errors import (
+    DiskFull,
+    DurabilityLost,
+    IndexCorrupt,
+    LockError,
+    OndiskError,
+    ReadOnly,
+    StorageError,
+)
+from ondisk.filesystem import Directory, SharedLock
+
+INDEX = "index.sqlite"
+WAL_LIMIT = 16 * 1024 * 1024
+"""The WAL keeps up to this much space on disk, so that deleting works on a full disk; bytes."""
+
+_COMMON: dict[str, Any] = {"busy_timeout": 10_000, "foreign_keys": 1, "trusted_schema": 0, "mmap_size": 0}
+_WRITER = {"wal_autocheckpoint": 0, "journal_size_limit": WAL_LIMIT, "cell_size_check": 1}
+_FULL, _EXTRA = 2, 3
+_CANNOT_READ_WAL = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+
+
+class Connection(sqlite3.Connection):
+    """A connection of SQLite that may hold the directory's shared lock while it is open."""
+
+    shared_lock: SharedLock | None = None
+
+    def close(self) -> None:
+        super().close()
+        if self.shared_lock is not None:
+            self.shared_lock.close()
+            self.shared_lock = None
+
+
+def connect_to_write(directory: Directory) -> Connection:
+    """Open the index for writing, in WAL mode, or with a rollback journal on a network filesystem."""
+    mode, synchronous = ("delete", _EXTRA) if directory.is_network() else ("wal", _FULL)
+    with sqlite_errors(directory):
+        connection = _connect(directory, "mode=rw")
+        try:
+            (now,) = connection.execute(f"PRAGMA journal_mode={mode}").fetchone()
+            if now != mode:
+                raise StorageError(f"{directory.path / INDEX}: SQLite keeps journal_mode {now}, {mode} is needed")
+            _set(connection, {**_COMMON, **_WRITER, "synchronous": synchronous}, directory)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def connect_to_read(directory: Directory) -> Connection:
+    """Open the index read-only, also without the right to write, on a read-only mount, or beside a writer."""
+    try:
+        return _connect_to_read(directory, "mode=ro")
+    except sqlite3.OperationalError as error:
+        if _primary(error) not in _CANNOT_READ_WAL:
+            raise _translated(error, directory) from error
+    # -wal and -shm are gone (another tool removed them) and this user may not make them. While nobody
+    # checkpoints, the file alone is a whole snapshot.
+    lock = directory.shared()
+    try:
+        with sqlite_errors(directory):
+            connection = _connect_without_wal(directory)
+    except BaseException:
+        lock.close()
+        raise
+    connection.shared_lock = lock
+    return connection
+
+
+def empty(statements: Iterator[str]) -> Connection:
+    """Make an index in memory, which readers ask where `index.sqlite` is lost."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Connection)
+    for statement in statements:
+        connection.execute(statement)
+    return connection
+
+
+@contextlib.contextmanager
+def sqlite_errors(directory: Directory) -> Iterator[None]:
+    """Turn SQLite's errors into ondisk's."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _translated(error, directory) from error
+
+
+def _connect(directory: Directory, options: str) -> Connection:
+    if directory.regular_file(INDEX) is None:
+        raise sqlite3.OperationalError(f"{INDEX} is missing")
+    address = f"file:{quote(str(directory.path / INDEX))}?{options}"
+    return sqlite3.connect(
+        address, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
+    )
+
+
+def _connect_to_read(directory: Directory, options: str) -> Connection:
+    connection = _connect(directory, options)
+    try:
+        _set(connection, {**_COMMON, "query_only": 1}, directory)
+        for attempt in (1, 2):  # about one in 300,000 first reads meets a writer at the wrong moment
+            try:
+                connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+                break
+            except sqlite3.OperationalError:
+                if attempt == 2:
+                    raise
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_without_wal(directory: Directory) -> Connection:
+    try:
+        return _connect_to_read(directory, "mode=ro")  # the files may have come back meanwhile
+    except sqlite3.OperationalError as error:
+        wal = directory.stat(f"{INDEX}-wal")
+        if _primary(error) not in _CANNOT_READ_WAL or (wal is not None and wal.st_size > 0):
+            raise
+    return _connect_to_read(directory, "mode=ro&immutable=1")
+
+
+def _set(connection: Connection, settings: dict[str, Any], directory: Directory) -> None:
+    for name, value in settings.items():
+        connection.execute(f"PRAGMA {name}={value}").fetchone()
+        row = connection.execute(f"PRAGMA {name}").fetchone()
+        # A SQLite that was built without memory maps has no such setting.
+        if row != (value,) and not (row is None and name == "mmap_size"):
+            raise StorageError(f"{directory.path / INDEX}: SQLite did not take {name}={value}, it has {row}")
+
+
+def _primary(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _translated(error: sqlite3.Error, directory: Directory) -> OndiskError:
+    path = str(directory.path / INDEX)
+    code = int(getattr(error, "sqlite_errorcode", 0))
+    message = f"{path}: {error}"
+    match code & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return DiskFull(message, hint="Free some space; deleting data works on a full disk.", path=path)
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            hint = "Restore it from a backup, or move it away: the segments hold all data and the index can be rebuilt."
+            return IndexCorrupt(message, hint=hint, path=path)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return LockError(message, hint="Another program keeps the index locked; end it.", path=path)
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+            return ReadOnly(message, hint="Open it read_only, or as a user who may write there.", path=path)
+        case sqlite3.SQLITE_IOERR if code in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC):
+            return DurabilityLost(message, hint="Look at the disk (dmesg), then open the dataset again.", path=path)
+    return StorageError(message, path=path, sqlite_errorcode=code)

@@ -1,0 +1,279 @@
+"""`index.sqlite`, opened: which version it is, what it was built for, and connections to read and write it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sqlite3
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ondisk.config import DatasetConfig
+from ondisk.errors import (
+    ConfigError,
+    IndexCorrupt,
+    NeedsMigration,
+    OndiskError,
+    StateError,
+    VersionTooNew,
+)
+from ondisk.filesystem import Directory
+from ondisk.index.connection import (
+    INDEX,
+    Connection,
+    connect_to_read,
+    connect_to_write,
+    empty,
+    sqlite_errors,
+)
+from ondisk.index.snapshot import Segment, Snapshot
+from ondisk.index.tables import REVISION, Tables
+from ondisk.index.where import add_functions, check_fields, check_size
+from ondisk.matcher import Expression
+
+_POOLED = 8
+_STAGED = ".index.sqlite.new"
+_BUILT_FOR = ("step", "unique", "index", "fields")
+
+
+class Index:
+    """One index file, as long as it is the one at its place.
+
+    A process that finds another file there (the index was lost and made anew) opens a new `Index`.
+
+    Attributes:
+        tables: for the configuration that the index was built for, which is not always that of `dataset.toml`.
+        missing: there is no file; the index is an empty one in memory.
+    """
+
+    def __init__(self, directory: Directory, config: DatasetConfig, inode: int | None) -> None:
+        self.directory = directory
+        self.config = config
+        self.tables = Tables(config)
+        self.missing = inode is None
+        self._inode = inode
+        self._process = os.getpid()
+        self._readers: list[Connection] = []
+        self._writer: Connection | None = None
+        # What never changes in one index file: interned values, and a generation's segment.
+        self.ids: dict[str | bytes | None, int] = {None: 0}
+        self.metadata: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+        self.segments: dict[int, Segment] = {}
+
+    @classmethod
+    def open(cls, directory: Directory, config: DatasetConfig) -> Index:
+        """Open the index at its place, or an empty one in memory where there is none.
+
+        Raises:
+            NeedsMigration: it was made by an older ondisk.
+            VersionTooNew: it was made by a newer one.
+            IndexCorrupt: it is no index of ondisk, or holds what ondisk never writes.
+        """
+        found = directory.regular_file(INDEX)
+        if found is None:
+            return cls(directory, config, None)
+        connection = connect_to_read(directory)
+        try:
+            with sqlite_errors(directory):
+                _check_revision(connection, directory)
+                built_for = _built_for(connection, config, directory)
+                index = cls(directory, built_for, found.st_ino)
+                _check_tables(connection, index.tables, directory)
+        except BaseException:
+            connection.close()
+            raise
+        index._give_back(connection)
+        return index
+
+    @classmethod
+    def create(cls, directory: Directory, config: DatasetConfig, generation: int = 0) -> None:
+        """Make an empty index, which appears whole or not at all. Under the writers' lock.
+
+        Args:
+            generation: the counter of generations starts above it.
+
+        Durability: built beside its place, synced by SQLite, renamed, directory synced. Stale `-wal` and `-shm`
+            files go first: SQLite would take them for the new index's.
+        """
+        for name in (_STAGED, f"{_STAGED}-journal", f"{INDEX}-wal", f"{INDEX}-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                directory.unlink(name)
+        directory.create_file(_STAGED).close()
+        with sqlite_errors(directory):
+            connection = sqlite3.connect(directory.path / _STAGED, isolation_level=None)
+            try:
+                connection.execute("PRAGMA synchronous=EXTRA")
+                connection.execute("BEGIN")
+                for statement in Tables(config).create_statements():
+                    connection.execute(statement)
+                row = (1, str(uuid.uuid4()), 0, generation, _dump(config), _now())
+                connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?)", row)
+                connection.execute("COMMIT")
+            finally:
+                connection.close()
+        directory.rename(_STAGED, INDEX)
+
+    def is_current(self) -> bool:
+        """Tell whether the file at the index's place is still this one.
+
+        Raises:
+            StateError: this is a forked child; SQLite's connections do not survive a fork.
+        """
+        if os.getpid() != self._process:
+            raise StateError(
+                f"{self.directory.path} was opened by process {self._process}, this is its child {os.getpid()}",
+                hint="Open the dataset in the process that uses it.",
+            )
+        return self.directory.inode(INDEX) == self._inode
+
+    def check(self, tree: Expression) -> None:
+        """Refuse a condition that this index cannot answer.
+
+        Raises:
+            MatchError: it is too large, or asks for fields that the index does not have.
+        """
+        check_size(tree)
+        check_fields(tree, self.tables)
+
+    def is_built_for(self, config: DatasetConfig) -> bool:
+        """Tell whether the index was built for a configuration."""
+        return _dump(self.config) == _dump(config)
+
+    def check_built_for(self, config: DatasetConfig) -> None:
+        """Refuse to write with a configuration that the index was not built for.
+
+        Raises:
+            ConfigError: the step differs.
+            NeedsMigration: fields, unique or index differ.
+        """
+        for key in _BUILT_FOR:
+            before, now = _built_for_values(self.config)[key], _built_for_values(config)[key]
+            if before == now and (key != "fields" or list(before) == list(now)):
+                continue
+            message = f"{self.directory.path}: dataset.toml says {key} = {now!r}, the index was built for {before!r}"
+            hint = f"Write {key} as it was, or create a new dataset and append this one's data to it."
+            raise ConfigError(message, hint=hint, key=key) if key == "step" else NeedsMigration(message, hint=hint)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Give one state of the index, for the length of the block; writers beside it do not disturb it."""
+        connection = self._borrow()
+        try:
+            with sqlite_errors(self.directory):
+                connection.execute("BEGIN")
+                yield Snapshot(self, connection)
+        finally:
+            self._give_back(connection)
+
+    def writer(self) -> Connection:
+        """Give the writing connection. Under the writers' lock."""
+        if self._writer is None:
+            self._writer = connect_to_write(self.directory)
+            add_functions(self._writer)
+        return self._writer
+
+    def close(self) -> None:
+        """Close all connections, a reading one last: then SQLite leaves `-wal` and `-shm` in place."""
+        if os.getpid() != self._process:
+            return
+        if self._writer is not None and not self._readers:
+            with contextlib.suppress(OndiskError):
+                self._readers.append(connect_to_read(self.directory))
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        while self._readers:
+            self._readers.pop().close()
+
+    def _borrow(self) -> Connection:
+        try:
+            return self._readers.pop()
+        except IndexError:
+            connection = empty(self.tables.create_statements()) if self.missing else connect_to_read(self.directory)
+            add_functions(connection)
+            return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("COMMIT")
+        except sqlite3.Error:
+            connection.close()
+            return
+        # A connection with the shared lock keeps writers from their checkpoints: not kept.
+        if len(self._readers) < _POOLED and connection.shared_lock is None:
+            self._readers.append(connection)
+        else:
+            connection.close()
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _built_for_values(config: DatasetConfig) -> dict[str, Any]:
+    return {
+        "step": config.step.value,
+        "unique": list(config.unique),
+        "index": list(config.index),
+        "fields": {name: kind.value for name, kind in config.fields.items()},
+    }
+
+
+def _dump(config: DatasetConfig) -> str:
+    return json.dumps(_built_for_values(config))
+
+
+def _built_for(connection: sqlite3.Connection, config: DatasetConfig, directory: Directory) -> DatasetConfig:
+    """Read the configuration that the index was built for; what it does not depend on is taken from `config`."""
+    rows = connection.execute("SELECT config FROM dataset").fetchall()
+    try:
+        ((text,),) = rows
+        values = json.loads(text)
+        if values == _built_for_values(config):
+            return config
+        return DatasetConfig.from_mapping({"format": config.format, **{key: values[key] for key in _BUILT_FOR}})
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _corrupt(directory, f"its table dataset cannot be read: {error}") from None
+
+
+def _check_revision(connection: sqlite3.Connection, directory: Directory) -> None:
+    try:
+        rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+    except sqlite3.OperationalError as error:
+        raise _corrupt(directory, str(error)) from None
+    if rows == [(REVISION,)]:
+        return
+    found = rows[0][0] if len(rows) == 1 else None
+    if not isinstance(found, str) or not re.fullmatch("[0-9]{4}", found):
+        raise _corrupt(directory, f"its revision is {rows!r}")
+    path = directory.path / INDEX
+    if found > REVISION:
+        hint = "Use that newer version; nothing was changed."
+        raise VersionTooNew(f"{path} has revision {found}, this ondisk knows up to {REVISION}", hint=hint)
+    hint = "Move the index forward with Alembic, after a backup."
+    raise NeedsMigration(f"{path} has revision {found}, this ondisk needs {REVISION}", hint=hint)
+
+
+def _check_tables(connection: sqlite3.Connection, tables: Tables, directory: Directory) -> None:
+    """Refuse an index whose tables are not those that ondisk makes: triggers, views in their place, other columns."""
+    kinds = dict(connection.execute("SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view')"))
+    triggers = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    if triggers:
+        raise _corrupt(directory, f"it has a trigger, {triggers[0][0]!r}")
+    for table in (tables.dataset, tables.segment, tables.datum, tables.value, tables.deletion):
+        if kinds.get(table.name) != "table":
+            raise _corrupt(directory, f"it has no table {table.name!r}")
+        columns = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table.name,)).fetchall()
+        if sorted(columns) != sorted((column.name, 0) for column in table.columns):
+            raise _corrupt(directory, f"the table {table.name!r} has other columns: {columns!r}")
+
+
+def _corrupt(directory: Directory, problem: str) -> IndexCorrupt:
+    path = directory.path / INDEX
+    hint = "Restore it from a backup, or move it away: the segments hold all data."
+    return IndexCorrupt(f"{path} is no index of this dataset: {problem}", hint=hint, path=str(path))

@@ -1,0 +1,192 @@
+"""One state of the index, read inside a transaction of its own: data in order, segments, metadata, counts."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ondisk.datum import Value, restored
+from ondisk.errors import IndexCorrupt
+from ondisk.filesystem import components
+from ondisk.index.where import condition, resolve
+from ondisk.matcher import Expression, Sort, SortInterval
+from ondisk.step import DAY, Step
+
+if TYPE_CHECKING:
+    from ondisk.index.index import Index
+
+Row: TypeAlias = tuple[Any, ...]
+"""reftime, segment id, offset, size, then the declared fields as stored."""
+
+ROWS = 1000
+_CACHED = 50_000
+_TRUNCATED: dict[SortInterval, int | str] = {
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": DAY,
+    "month": "%Y-%m",
+    "year": "%Y",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment as the index knows it; its id is its generation, so `name` never changes for one id."""
+
+    id: int
+    name: str
+    format: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counts of data, their bytes, and their first and last reftime (microseconds; None without data)."""
+
+    count: int
+    size: int
+    begin: int | None
+    end: int | None
+
+
+class Snapshot:
+    """One state of the index. Used by one thread, closed by its maker."""
+
+    def __init__(self, index: Index, connection: sqlite3.Connection) -> None:
+        self._index = index
+        self._tables = index.tables
+        self._connection = connection
+        self._columns = "".join(f", datum.f_{name}" for name in self._tables.kinds)
+
+    def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
+        """Give what matches, up to `ROWS` rows at a time, in the order of `sort`, then reftime, then appending."""
+        where = condition(resolve(tree, self._tables, self._connection), self._tables)
+        order = "".join(f"{each}, " for each in self._order(sort)) if sort else ""
+        sql = (
+            f"SELECT datum.reftime, datum.segment, datum.offset, datum.size{self._columns} FROM datum"
+            f" WHERE {where.sql} ORDER BY {order}datum.reftime, datum.seq"
+        )
+        if limit is not None:
+            sql += f" LIMIT {int(limit)}"
+        cursor = self._connection.execute(sql, where.values)
+        try:
+            while rows := cursor.fetchmany(ROWS):
+                yield rows
+        finally:
+            cursor.close()
+
+    def row_at(self, segment: Segment, offset: int, size: int, reftime: int | None) -> Row | None:
+        """Find the datum that stands at a place; a known reftime makes it a look-up instead of a search."""
+        sql = f"SELECT datum.reftime, datum.segment, datum.offset, datum.size{self._columns} FROM datum"
+        if reftime is None:
+            sql += ' JOIN segment ON segment.id = datum.segment AND reftime >= "begin" AND reftime < "end"'
+        sql += " WHERE datum.segment = ? AND datum.offset = ? AND datum.size = ?"
+        values = [segment.id, offset, size]
+        if reftime is not None:
+            sql += " AND datum.reftime = ?"
+            values.append(reftime)
+        row: Row | None = self._connection.execute(sql, values).fetchone()
+        return row
+
+    def segment(self, id: int) -> Segment:
+        """Look up a segment by its generation.
+
+        Raises:
+            IndexCorrupt: there is none, or its name is none that ondisk gives.
+        """
+        known = self._index.segments.get(id)
+        return known or self._segment("id", id)
+
+    def segment_named(self, name: str) -> Segment | None:
+        """Look up a segment by its name; None where the index knows none."""
+        row = self._connection.execute("SELECT id FROM segment WHERE name = ?", (name,)).fetchone()
+        return None if row is None else self.segment(row[0])
+
+    def segments(self) -> int:
+        """Count the segments."""
+        return self._count("SELECT count(*) FROM segment")
+
+    def metadata(self, key: Row) -> Mapping[str, Any]:
+        """Turn the stored fields of a row into metadata; rows of equal fields share one, read-only."""
+        known = self._index.metadata.get(key)
+        if known is not None:
+            return known
+        metadata: dict[str, Any] = {}
+        for (name, kind), stored in zip(self._tables.kinds.items(), key, strict=True):
+            if kind.interned:
+                if stored:
+                    metadata[name] = self._value(stored)
+            elif stored is not None:
+                metadata[name] = restored(stored, kind)
+        if len(self._index.metadata) >= _CACHED:
+            self._index.metadata.clear()
+        frozen = self._index.metadata[key] = MappingProxyType(metadata)
+        return frozen
+
+    def totals(self, tree: Expression) -> Totals:
+        """Count what matches."""
+        where = condition(resolve(tree, self._tables, self._connection), self._tables)
+        sql = f"SELECT count(*), ifnull(sum(size), 0), min(reftime), max(reftime) FROM datum WHERE {where.sql}"
+        return Totals(*self._connection.execute(sql, where.values).fetchone())
+
+    def counts(self, tree: Expression, field: str) -> Iterator[tuple[Value | None, int]]:
+        """Count what matches by the values of a field, in their order; None, for missing, first."""
+        where = condition(resolve(tree, self._tables, self._connection), self._tables)
+        column, kind = f"f_{field}", self._tables.kinds[field]
+        sql = f"SELECT {column} AS key, count(*) AS n FROM datum WHERE {where.sql} GROUP BY {column}"
+        if kind.interned:
+            sql = f"SELECT value, n FROM ({sql}) LEFT JOIN value ON value.id = key ORDER BY value"
+        else:
+            sql += f" ORDER BY {column}"
+        for stored, count in self._connection.execute(sql, where.values):
+            yield None if stored is None else restored(stored, kind), count
+
+    def dataset(self) -> dict[str, Any]:
+        """Give what the index says of the whole dataset: uuid, seq, generation, committed_at."""
+        sql = "SELECT uuid, seq, generation, committed_at FROM dataset"
+        names = ("uuid", "seq", "generation", "committed_at")
+        return dict(zip(names, self._connection.execute(sql).fetchone() or (None, 0, 0, None), strict=True))
+
+    def _count(self, sql: str) -> int:
+        (count,) = self._connection.execute(sql).fetchone()
+        return int(count)
+
+    def _segment(self, column: str, value: int | str) -> Segment:
+        sql = f"SELECT id, name, format, size FROM segment WHERE {column} = ?"
+        row = self._connection.execute(sql, (value,)).fetchone()
+        if row is None:
+            raise self._corrupt(f"it has data of a segment {value!r} that it does not know")
+        segment = Segment(*row)
+        stem, dot, extension = segment.name.rpartition(".")
+        if not dot or extension != segment.format or not any(step.interval(stem) for step in Step):
+            raise self._corrupt(f"{segment.name!r} is no name of a segment")
+        components(segment.name)
+        self._index.segments[segment.id] = segment
+        return segment
+
+    def _value(self, id: int) -> str | bytes:
+        row = self._connection.execute("SELECT value FROM value WHERE id = ?", (id,)).fetchone()
+        if row is None or not isinstance(row[0], str | bytes):
+            raise self._corrupt(f"the value {id} is missing")
+        return row[0]
+
+    def _order(self, sort: Sort) -> Iterator[str]:
+        if sort.interval is not None:
+            unit = _TRUNCATED[sort.interval]
+            if isinstance(unit, int):
+                yield f"datum.reftime - ((datum.reftime % {unit}) + {unit}) % {unit}"
+            else:
+                second = "(datum.reftime - ((datum.reftime % 1000000) + 1000000) % 1000000) / 1000000"
+                yield f"strftime('{unit}', {second}, 'unixepoch')"
+        for key in sort.keys:
+            column = "datum.reftime" if key.field == "reftime" else f"datum.f_{key.field}"
+            if key.field != "reftime" and self._tables.kinds[key.field].interned:
+                column = f"(SELECT value FROM value WHERE id = {column})"
+            yield f"{column} DESC" if key.descending else column
+
+    def _corrupt(self, problem: str) -> IndexCorrupt:
+        hint = "Restore it from a backup, or move it away: the segments hold all data."
+        return IndexCorrupt(f"{self._index.directory.path}: the index is damaged: {problem}", hint=hint)

@@ -1,0 +1,199 @@
+"""The tables of `index.sqlite`, revision 1.
+
+    dataset    one row: the dataset's UUID, its counters, the configuration the index was built for
+    segment    one row a segment; its id is its generation, so a row of `datum` names the very bytes it points into
+    datum      one row a datum: place, size, reftime, and a column `f_NAME` for each declared field
+    value      texts and bytes, each once; `datum` holds their ids, 0 where the field is missing
+    deletion   one row a deleted or replaced datum; takes its `seq` from the counter that data take theirs from
+    data       a view for people: names instead of ids, times as text
+
+`seq` is the order of all changes. Times are microseconds since 1970, `mtime` nanoseconds. Tables are STRICT; `value`
+has the column type ANY, which STRICT tables store as it comes. There are no foreign keys from `datum`: deleting a
+segment's row would search all of it. migrations/versions/ holds the same schema step by step; a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import (
+    REAL,
+    TEXT,
+    Column,
+    ColumnElement,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    func,
+    literal_column,
+    text,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.types import UserDefinedType
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import FieldType
+
+REVISION = "0001"
+"""The Alembic revision of this schema."""
+
+DIALECT = sqlite.dialect()
+
+# As Alembic itself creates it.
+_VERSION_TABLE = (
+    "CREATE TABLE alembic_version"
+    " (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+)
+
+
+class Any_(UserDefinedType[Any]):  # noqa: N801
+    """SQLite's column type ANY."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "ANY"
+
+
+_TYPES = {
+    FieldType.INTEGER: Integer,
+    FieldType.REAL: REAL,
+    FieldType.TEXT: Integer,
+    FieldType.BOOLEAN: Integer,
+    FieldType.TIMESTAMP: Integer,
+    FieldType.BYTES: Integer,
+}
+
+
+class Tables:
+    """The tables of one dataset's index, made from its declared fields.
+
+    Attributes:
+        fields: field → its column of `datum`.
+        kinds: field → its declared type.
+        unique_names: the fields of the UNIQUE index, reftime first where it is listed; empty without one.
+        unique: the expressions it holds them by.
+    """
+
+    def __init__(self, config: DatasetConfig) -> None:
+        self.kinds: Mapping[str, FieldType] = config.fields
+        metadata = MetaData()
+        self.dataset = _table("dataset", metadata, _key("id"), _column("uuid", TEXT), _column("seq"),
+                              _column("generation"), _column("config", TEXT), _column("committed_at"))  # fmt: skip
+        self.segment = _table("segment", metadata, _key("id"), Column("name", TEXT, nullable=False, unique=True),
+                              _column("format", TEXT), _column("size"), _column("begin"), _column("end"),
+                              _column("mtime"), Column("checked_at", Integer), Column("checked", TEXT))  # fmt: skip
+        self.value = _table("value", metadata, _key("id"), Column("value", Any_, nullable=False, unique=True))
+        self.deletion = _table("deletion", metadata, _key("seq"), _column("datum"))
+        declared = [field_column(name, kind) for name, kind in self.kinds.items()]
+        self.datum = _table("datum", metadata, _key("seq"), _column("reftime"), _column("segment"), _column("offset"),
+                            _column("size"), *declared)  # fmt: skip
+        self.fields: dict[str, Column[Any]] = {name: self.datum.c[f"f_{name}"] for name in self.kinds}
+        self.unique_names = sorted(config.unique, key=lambda name: name != "reftime")
+        self.unique: list[ColumnElement[Any]] = [self.comparable(name) for name in self.unique_names]
+        self.insert = self._insert()
+        self.find_duplicate = self._find_duplicate()
+        self._metadata = metadata
+        self._indices = [*_indices(self, config)]
+
+    def comparable(self, name: str) -> ColumnElement[Any]:
+        """Give the expression under which UNIQUE compares a field: equal, too, where both are missing."""
+        if name == "reftime":
+            return self.datum.c.reftime
+        column = self.fields[name]
+        # An empty blob is of no declared type's storage class, so it never equals a value.
+        return column if self.kinds[name].interned else func.ifnull(column, literal_column("x''"))
+
+    def create_statements(self) -> Iterator[str]:
+        """Give the SQL that makes an empty index of this schema."""
+        for table in self._metadata.sorted_tables:
+            yield str(CreateTable(table).compile(dialect=DIALECT))
+        yield from self.field_statements()
+        yield _VERSION_TABLE
+        yield f"INSERT INTO alembic_version VALUES ('{REVISION}')"
+
+    def field_statements(self) -> Iterator[str]:
+        """Give the SQL that makes indices and view, which depend on the declared fields."""
+        for index in self._indices:
+            yield str(CreateIndex(index).compile(dialect=DIALECT))
+        yield self._view()
+
+    def _insert(self) -> str:
+        """Write the statement that inserts a row of `datum`, for positional values; duplicates stay out."""
+        insert = sqlite.insert(self.datum)
+        if self.unique:
+            insert = insert.on_conflict_do_nothing(index_elements=self.unique)
+        return str(insert.compile(dialect=DIALECT))
+
+    def _find_duplicate(self) -> str:
+        """Write the statement that finds the row which a row duplicates, by its values `:p0`, `:p1` ….
+
+        UNIQUE is known by its expressions, so the statement repeats them.
+        """
+        if not self.unique:
+            return ""
+        columns = list(self.datum.c)
+        where = []
+        for name, expression in zip(self.unique_names, self.unique, strict=True):
+            column = self.datum.c.reftime if name == "reftime" else self.fields[name]
+            place = columns.index(column)
+            given = f":p{place}" if name == "reftime" or self.kinds[name].interned else f"ifnull(:p{place}, x'')"
+            where.append(f"{expression.compile(dialect=DIALECT)} = {given}")
+        names = ", ".join(f"datum.{column.name}" for column in columns)
+        return f"SELECT {names} FROM datum WHERE {' AND '.join(where)}"
+
+    def _view(self) -> str:
+        columns = [f"{_time_as_text('datum.reftime')} AS reftime"]
+        joins = ["JOIN segment ON segment.id = datum.segment"]
+        taken = {"seq", "reftime", "segment", "offset", "size"}
+        for name, kind in self.kinds.items():
+            label = f"f_{name}" if name in taken else name
+            column = f"datum.f_{name}"
+            if kind.interned:
+                joins.append(f'LEFT JOIN value AS "v_{name}" ON "v_{name}".id = {column}')
+                column = f'"v_{name}".value'
+            elif kind is FieldType.TIMESTAMP:
+                column = _time_as_text(column)
+            columns.append(f'{column} AS "{label}"')
+        columns += ["segment.name AS segment", "datum.offset", "datum.size", "datum.seq"]
+        return f"CREATE VIEW data AS SELECT {', '.join(columns)} FROM datum {' '.join(joins)}"
+
+
+def field_column(name: str, kind: FieldType) -> Column[Any]:
+    """Make the column of `datum` that holds a declared field."""
+    if kind.interned:
+        return Column(f"f_{name}", Integer, nullable=False, server_default=text("0"))
+    return Column(f"f_{name}", _TYPES[kind])
+
+
+def _indices(tables: Tables, config: DatasetConfig) -> Iterator[Index]:
+    reftime = tables.datum.c.reftime
+    if tables.unique:
+        yield Index("datum_unique", *tables.unique, unique=True)
+    if tables.unique_names[:1] != ["reftime"]:
+        yield Index("datum_by_reftime", reftime)
+    for name in config.index:
+        if name != "reftime":
+            yield Index(f"datum_by_{name}", tables.fields[name], reftime)
+
+
+def _table(name: str, metadata: MetaData, *columns: Column[Any]) -> Table:
+    return Table(name, metadata, *columns, sqlite_strict=True)
+
+
+def _key(name: str) -> Column[int]:
+    return Column(name, Integer, primary_key=True, autoincrement=False)
+
+
+def _column(name: str, kind: Any = Integer) -> Column[Any]:
+    return Column(name, kind, nullable=False)
+
+
+def _time_as_text(column: str) -> str:
+    """Write microseconds as RFC 3339 text, also before 1970, where SQLite's division rounds the wrong way."""
+    rest = f"(({column} % 1000000 + 1000000) % 1000000)"
+    second = f"strftime('%Y-%m-%dT%H:%M:%S', ({column} - {rest}) / 1000000, 'unixepoch')"
+    return f"{second} || iif({rest}, printf('.%06d', {rest}), '') || 'Z'"

@@ -1,0 +1,249 @@
+"""Changes of the index: one transaction for a batch, under the writers' lock."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ondisk.errors import DurabilityLost, IndexCorrupt, OndiskError, StorageError
+from ondisk.index.connection import INDEX, sqlite_errors
+from ondisk.index.index import Index
+from ondisk.index.snapshot import Segment
+from ondisk.index.where import condition, resolve
+from ondisk.matcher import Expression
+from ondisk.step import Interval
+
+_CACHED_IDS = 200_000
+_LARGE_WAL = 64 * 1024 * 1024  # bytes
+_PATIENCE = 2_000  # milliseconds
+
+
+class Transaction:
+    """A change of the index: BEGIN IMMEDIATE … COMMIT; rolled back unless `commit` went through.
+
+    Attributes:
+        sealed: COMMIT was tried, so it may have reached the disk even if it failed: bytes it points to must stay.
+
+    Durability: a commit is synced (`synchronous=FULL`); the checkpoint behind it only moves it into the main file.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._tables = index.tables
+        self._seq = self._generation = 0
+        self._connection = index.writer()
+        self._interned = False
+        self.sealed = False
+
+    def __enter__(self) -> Self:
+        with sqlite_errors(self._index.directory):
+            self._connection.execute("BEGIN IMMEDIATE")
+            rows = self._connection.execute("SELECT seq, generation FROM dataset").fetchall()
+        if len(rows) != 1:
+            self._connection.execute("ROLLBACK")
+            raise IndexCorrupt(f"{self._index.directory.path / INDEX}: its table dataset has {len(rows)} rows")
+        self._seq, self._generation = rows[0]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            if self._interned:
+                self._index.ids.clear()
+                self._index.ids[None] = 0
+
+    def take_seqs(self, count: int) -> range:
+        """Take the next numbers in the order of changes."""
+        first = self._seq + 1
+        self._seq += count
+        return range(first, first + count)
+
+    def take_generation(self) -> int:
+        self._generation += 1
+        return self._generation
+
+    def segments(self, names: Iterable[str]) -> dict[str, Segment]:
+        """Look up those of the segments that the index knows."""
+        found = {}
+        with sqlite_errors(self._index.directory):
+            for name in names:
+                sql = "SELECT id, name, format, size FROM segment WHERE name = ?"
+                for row in self._connection.execute(sql, (name,)):
+                    found[name] = Segment(*row)
+        return found
+
+    def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+        """Turn metadata into the columns of `datum`, one list a declared field; texts become ids."""
+        columns: list[list[Any]] = []
+        for name, kind in self._tables.kinds.items():
+            values = [each.get(name) for each in metadata]
+            columns.append(self._ids_of(values) if kind.interned else values)
+        return columns
+
+    def insert(self, rows: list[tuple[Any, ...]]) -> int:
+        """Insert rows of `datum` (seq, reftime, segment, offset, size, fields…); duplicates stay out.
+
+        Returns:
+            How many went in.
+        """
+        before = self._connection.total_changes
+        with sqlite_errors(self._index.directory):
+            self._connection.executemany(self._tables.insert, rows)
+        return self._connection.total_changes - before
+
+    def seqs_from(self, first: int) -> set[int]:
+        """Give the numbers, from `first` on, of the data that are in the index."""
+        with sqlite_errors(self._index.directory):
+            return {row[0] for row in self._connection.execute("SELECT seq FROM datum WHERE seq >= ?", (first,))}
+
+    def replace(self, row: tuple[Any, ...], first: int, version: int | None) -> bool:
+        """Put a row in the place of the one that it duplicates.
+
+        Args:
+            first: rows from this seq on are of this very batch; replacing them is no change that others saw.
+            version: which column of the row tells its version, to replace only older or equal ones; None: any.
+
+        Returns:
+            Whether it went in.
+        """
+        with sqlite_errors(self._index.directory):
+            key = {f"p{at}": value for at, value in enumerate(row)}
+            found = self._connection.execute(self._tables.find_duplicate, key).fetchone()
+            if found is None:
+                raise IndexCorrupt(f"{self._index.directory.path / INDEX}: a duplicate cannot be found again")
+            seq = found[0]
+            if version is not None:
+                old, new = found[version], row[version]
+                if new is None or (old is not None and old > new):
+                    return False
+            self._connection.execute("DELETE FROM datum WHERE seq = ?", (seq,))
+            if seq < first:
+                self._connection.execute("INSERT INTO deletion VALUES (?, ?)", (self.take_seqs(1)[0], seq))
+            self._connection.execute(self._tables.insert, row)
+        return True
+
+    def move(self, offsets: Iterable[tuple[int, int]]) -> None:
+        """Set the offsets of data: (offset, seq)."""
+        with sqlite_errors(self._index.directory):
+            self._connection.executemany("UPDATE datum SET offset = ? WHERE seq = ?", offsets)
+
+    def save_segment(self, segment: Segment, interval: Interval, mtime: int) -> None:
+        """Write a segment's row: a new one, or a known one's size and mtime (nanoseconds)."""
+        row = (segment.id, segment.name, segment.format, segment.size, interval.begin, interval.end, mtime)
+        sql = (
+            'INSERT INTO segment (id, name, format, size, "begin", "end", mtime) VALUES (?, ?, ?, ?, ?, ?, ?)'
+            " ON CONFLICT (id) DO UPDATE SET size = excluded.size, mtime = excluded.mtime"
+        )
+        with sqlite_errors(self._index.directory):
+            self._connection.execute(sql, row)
+
+    def delete(self, tree: Expression) -> int:
+        """Delete what matches; returns how many data."""
+        tree = resolve(tree, self._tables, self._connection)
+        where = condition(tree, self._tables)
+        return self._delete(f"SELECT seq FROM datum WHERE {where.sql}", where.values)
+
+    def delete_at(self, segment: str, places: Iterable[tuple[int, int]]) -> int:
+        """Delete the data that stand at these (offset, size) of a segment; returns how many there were."""
+        with sqlite_errors(self._index.directory):
+            self._connection.execute(
+                "CREATE TEMP TABLE place (offset INTEGER, size INTEGER, PRIMARY KEY (offset, size))"
+            )
+            self._connection.executemany("INSERT OR IGNORE INTO place VALUES (?, ?)", places)
+            sql = (
+                "SELECT seq FROM segment JOIN datum ON reftime >= \"begin\" AND reftime < \"end\""
+                " AND datum.segment = segment.id JOIN place USING (offset, size) WHERE segment.name = ?"
+            )  # fmt: skip
+            deleted = self._delete(sql, (segment,))
+            self._connection.execute("DROP TABLE place")
+        return deleted
+
+    def commit(self) -> bool:
+        """Make the change durable, and move it into the main file as far as readers let us.
+
+        Returns:
+            Whether nobody reads an older snapshot any more.
+
+        Raises:
+            StorageError, DurabilityLost: it may or may not be durable; `sealed` is set.
+        """
+        directory = self._index.directory
+        try:
+            with sqlite_errors(directory):
+                sql = "UPDATE dataset SET seq = ?, generation = ?, committed_at = ?"
+                now = time.time_ns() // 1000
+                self._connection.execute(sql, (self._seq, self._generation, now))
+                self.sealed = True
+                self._connection.execute("COMMIT")
+        except OndiskError as error:
+            if isinstance(error, StorageError) and self.sealed and not isinstance(error, DurabilityLost):
+                raise DurabilityLost(error.message, hint=error.hint, **error.context) from error
+            raise
+        return self._checkpoint()
+
+    def _checkpoint(self) -> bool:
+        directory = self._index.directory
+        with directory.exclusive_if_free() as free:
+            if not free:  # somebody reads the main file alone, see connect_to_read
+                return False
+            wal = directory.stat(f"{INDEX}-wal")
+            patience = _PATIENCE if wal is not None and wal.st_size > _LARGE_WAL else 0
+            try:
+                self._connection.execute(f"PRAGMA busy_timeout={patience}")
+                (busy, *_) = self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+            except sqlite3.OperationalError as error:
+                # The commit is durable in the WAL. On a full disk the main file cannot grow: the next one tries again.
+                if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
+                    return False
+                with sqlite_errors(directory):
+                    raise
+            finally:
+                self._connection.execute("PRAGMA busy_timeout=10000")
+        return bool(busy == 0)
+
+    def _delete(self, select: str, values: Sequence[Any]) -> int:
+        connection = self._connection
+        with sqlite_errors(self._index.directory):
+            first = self._seq
+            sql = f"INSERT INTO deletion SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
+            deleted = connection.execute(sql, values).rowcount
+            connection.execute("DELETE FROM datum WHERE seq IN (SELECT datum FROM deletion WHERE seq > ?)", (first,))
+        self.take_seqs(deleted)
+        return deleted
+
+    def _ids_of(self, values: list[Any]) -> list[int]:
+        ids = self._index.ids
+        new = set(values).difference(ids)
+        if new:
+            if len(ids) > _CACHED_IDS:
+                ids.clear()
+                ids[None] = 0
+                new = set(values) - {None}
+            self._intern(new)
+        return list(map(ids.__getitem__, values))
+
+    def _intern(self, values: Iterable[str | bytes]) -> None:
+        """Find the ids of values, and give ids to those that have none."""
+        connection, ids = self._connection, self._index.ids
+        with sqlite_errors(self._index.directory):
+            unknown = []
+            for value in values:
+                row = connection.execute("SELECT id FROM value WHERE value = ?", (value,)).fetchone()
+                if row is None:
+                    unknown.append(value)
+                else:
+                    ids[value] = row[0]
+            if not unknown:
+                return
+            self._interned = True
+            (last,) = connection.execute("SELECT ifnull(max(id), 0) FROM value").fetchone()
+            numbered = list(enumerate(unknown, last + 1))
+            connection.executemany("INSERT INTO value VALUES (?, ?)", numbered)
+        ids.update((value, id) for id, value in numbered)

@@ -1,0 +1,137 @@
+"""How values that JSON lacks are written in it, the same in `jsonl` segments and in what commands print.
+
+    bytes                     {"$bytes": "<base64>"}
+    text that is no Unicode   {"$text_bytes": "<base64>"}      (bytes that were decoded with surrogateescape)
+    NaN, +inf, -inf           {"$float": "NaN" | "+Inf" | "-Inf"}
+    reftime, timestamp        "2026-11-20T06:00:00Z", a fraction of six digits where it is not zero
+
+A mapping whose only key is one of these three could not be told from a shape, and is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from math import isfinite, isnan
+from typing import Any
+
+from ondisk.datum import from_microseconds, microseconds
+from ondisk.errors import InvalidInput, LimitExceeded
+
+SHAPES = frozenset({"$bytes", "$text_bytes", "$float"})
+_PLAIN = frozenset({str, int, bool, type(None)})
+_FLOATS = {"NaN": float("nan"), "+Inf": float("inf"), "-Inf": float("-inf")}
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
+    r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
+)
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def dump(value: Any) -> bytes:
+    """Write JSON-ready values (see `to_json`) as one line of UTF-8."""
+    return _encode(value).encode()
+
+
+def to_json(value: Any, max_depth: int) -> Any:
+    """Turn a value into one that JSON can hold and `from_json` turns back.
+
+    Raises:
+        InvalidInput: it holds a type, or a key, that would come back as something else.
+        LimitExceeded: it is nested deeper than `max_depth`.
+    """
+    kind = type(value)
+    if kind is str:
+        return value if value.isascii() else _text(value)
+    if kind in _PLAIN:
+        return value
+    if kind is float:
+        return value if isfinite(value) else {"$float": "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"}
+    if kind is bytes:
+        return {"$bytes": base64.b64encode(value).decode()}
+    if max_depth <= 0:
+        raise LimitExceeded("nested deeper than max_depth allows")
+    if isinstance(value, Mapping):
+        return _mapping(value, max_depth)
+    if kind is list or kind is tuple:
+        return [to_json(item, max_depth - 1) for item in value]
+    raise InvalidInput(f"a value of type {kind.__name__} has no form in JSON")
+
+
+def from_json(value: Any) -> Any:
+    """Turn what `json.loads` gave back into the value that `to_json` was given."""
+    if isinstance(value, dict):
+        if len(value) == 1 and (shape := next(iter(value))) in SHAPES:
+            return _from_shape(shape, value)
+        return {key: from_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    return value
+
+
+def format_time(count: int) -> str:
+    """Write microseconds since 1970 as RFC 3339 text in UTC."""
+    return from_microseconds(count).isoformat().replace("+00:00", "Z")
+
+
+def parse_time(text: str) -> int:
+    """Read RFC 3339 text as microseconds since 1970; finer digits are cut off.
+
+    Raises:
+        InvalidInput: it is no RFC 3339 time, has no zone, or names an impossible date.
+    """
+    matched = _TIME.fullmatch(text)
+    if matched is None:
+        raise InvalidInput(f"{text[:60]!r} is no time such as 2026-11-20T06:00:00Z")
+    day, clock, fraction, sign, hours, minutes = matched.groups()
+    try:
+        local = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=UTC)
+        count = microseconds(local) + int((fraction or "0").ljust(6, "0")[:6])
+        if sign:
+            offset = microseconds(datetime(1970, 1, 1, int(hours), int(minutes), tzinfo=UTC))
+            count -= offset if sign == "+" else -offset
+        return microseconds(from_microseconds(count))  # an offset may lead out of the years 1 to 9999
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"{text!r} is an impossible time") from None
+
+
+def _text(value: str) -> Any:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        try:
+            return {"$text_bytes": base64.b64encode(value.encode(errors="surrogateescape")).decode()}
+        except UnicodeEncodeError:
+            raise InvalidInput(f"text {value[:60]!r} holds a lone surrogate, which is no Unicode text") from None
+    return value
+
+
+def _mapping(value: Mapping[Any, Any], max_depth: int) -> dict[str, Any]:
+    if len(value) == 1 and next(iter(value)) in SHAPES:
+        raise InvalidInput(f"a mapping with the only key {next(iter(value))!r} could not be told from a shape of JSON")
+    converted = {}
+    for key, item in value.items():
+        if type(key) is not str:
+            raise InvalidInput(f"the key {key!r} is no text")
+        if not key.isascii() and _text(key) is not key:
+            raise InvalidInput(f"the key {key!r} is no Unicode text")
+        converted[key] = item if type(item) in _PLAIN and type(item) is not str else to_json(item, max_depth - 1)
+    return converted
+
+
+def _from_shape(shape: str, value: dict[str, Any]) -> Any:
+    """Read a shape; what only looks like one stays the mapping that it is."""
+    content = value[shape]
+    if not isinstance(content, str):
+        return {shape: from_json(content)}
+    if shape == "$float":
+        return _FLOATS.get(content, value)
+    try:
+        raw = base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError):
+        return value
+    return raw if shape == "$bytes" else raw.decode(errors="surrogateescape")

@@ -1,0 +1,55 @@
+"""Match expressions: one syntax tree, its builders (text, Python operators) and its readers.
+
+text ── parse ──┐                ┌── SQL (ondisk/index)
+                ├── Expression ──┼── reftime_interval: which segments
+Fields ─ == < ──┘                └── matches: one datum, in Python
+"""
+
+from ondisk.matcher.evaluate import matches
+from ondisk.matcher.fields import Field, Fields
+from ondisk.matcher.interval import Interval, reftime_interval
+from ondisk.matcher.parser import parse
+from ondisk.matcher.sort import Sort, SortInterval, SortKey, parse_sort
+from ondisk.matcher.tree import (
+    And,
+    Compare,
+    Components,
+    EverySeconds,
+    Everything,
+    Expression,
+    IsMissing,
+    Not,
+    OneOf,
+    Operator,
+    Or,
+    Scalar,
+    StartsWith,
+    TimeOfDay,
+)
+
+__all__ = [
+    "And",
+    "Compare",
+    "Components",
+    "EverySeconds",
+    "Everything",
+    "Expression",
+    "Field",
+    "Fields",
+    "Interval",
+    "IsMissing",
+    "Not",
+    "OneOf",
+    "Operator",
+    "Or",
+    "Scalar",
+    "Sort",
+    "SortInterval",
+    "SortKey",
+    "StartsWith",
+    "TimeOfDay",
+    "matches",
+    "parse",
+    "parse_sort",
+    "reftime_interval",
+]

@@ -1,0 +1,77 @@
+"""The syntax tree read in Python: does one datum match?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import eq, ge, gt, le, lt
+from typing import Any, TypeAlias
+
+from ondisk.matcher.periods import DAY_SECONDS
+from ondisk.matcher.tree import (
+    And,
+    Compare,
+    Components,
+    EverySeconds,
+    Everything,
+    Expression,
+    IsMissing,
+    Not,
+    OneOf,
+    Operator,
+    Or,
+    Scalar,
+    StartsWith,
+    TimeOfDay,
+)
+
+_Leaf: TypeAlias = Compare | OneOf | StartsWith | Components | TimeOfDay | EverySeconds
+# Texts compare by code point, as SQLite's BINARY does: UTF-8 keeps that order.
+_COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
+
+
+def matches(expression: Expression, value_of: Callable[[str], Scalar | None]) -> bool:
+    """Tell whether a datum matches.
+
+    Two-valued: a leaf whose field is missing does not match, and `Not` matches exactly what its child does not.
+
+    Args:
+        expression: the tree.
+        value_of: field → its value in stored form (times are microseconds, `reftime` too); None where it is missing.
+    """
+    match expression:
+        case Everything():
+            return True
+        case And(children):
+            return all(matches(child, value_of) for child in children)
+        case Or(children):
+            return any(matches(child, value_of) for child in children)
+        case Not(child):
+            return not matches(child, value_of)
+        case IsMissing(field):
+            return value_of(field) is None
+        case Compare() | OneOf() | StartsWith() | Components() | TimeOfDay() | EverySeconds():
+            value = value_of(expression.field)
+            return value is not None and _holds(expression, value)
+        case _:
+            raise TypeError(f"{expression!r} is no match expression")
+
+
+def _holds(leaf: _Leaf, value: Any) -> bool:
+    match leaf:
+        case Compare(_, operator, wanted):
+            return _COMPARE[operator](value, wanted)
+        case OneOf(_, values):
+            return value in values
+        case StartsWith(_, prefix):
+            return bool(value.startswith(prefix))
+        case Components(_, parts):
+            given = value.split(",", len(parts))[: len(parts)]
+            return len(given) == len(parts) and all(part in (None, own) for part, own in zip(parts, given, strict=True))
+        case TimeOfDay(_, begin, end):
+            return begin <= _second_of_day(value) < end
+        case EverySeconds(_, period, base):
+            return (_second_of_day(value) - base) % period == 0
+
+
+def _second_of_day(microseconds: int) -> int:
+    return microseconds // 1_000_000 % DAY_SECONDS

@@ -1,0 +1,94 @@
+"""The syntax tree read as an interval of reftimes: which segments can hold what matches?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ondisk.matcher.tree import And, Compare, Everything, Expression, IsMissing, Not, OneOf, Operator, Or
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Reftimes from `begin` to before `end`, microseconds since 1970; None where it is open."""
+
+    begin: int | None
+    end: int | None
+
+    @property
+    def empty(self) -> bool:
+        """Whether no reftime lies in it."""
+        return self.begin is not None and self.end is not None and self.begin >= self.end
+
+
+ALWAYS = Interval(None, None)
+NEVER = Interval(0, 0)
+
+
+def reftime_interval(expression: Expression) -> Interval:
+    """Find an interval that holds every reftime that can match.
+
+    Never too small, and sometimes larger than needed: times of day, steps and other fields do not narrow it, and
+    alternatives with a gap between them give the interval from the first to the last.
+    """
+    return _interval(expression, negated=False)
+
+
+def _interval(expression: Expression, *, negated: bool) -> Interval:
+    """Read the expression, or what it does not match; negation is carried down to the leaves (De Morgan)."""
+    match expression:
+        case Not(child):
+            return _interval(child, negated=not negated)
+        case And(children) | Or(children):
+            parts = [_interval(child, negated=negated) for child in children]
+            # not (a and b) is (not a) or (not b), and the other way round
+            return _intersection(parts) if isinstance(expression, And) is not negated else _hull(parts)
+        case Compare("reftime", operator, int(value)):
+            return _compared(_COMPLEMENT[operator] if negated else operator, value)
+        case OneOf("reftime", values) if values and not negated:
+            times = [int(value) for value in values]
+            return Interval(min(times), max(times) + 1)
+        case OneOf(_, ()) | IsMissing("reftime"):  # no value is wanted; reftime always exists
+            return ALWAYS if negated else NEVER
+        case Everything():
+            return NEVER if negated else ALWAYS
+        case _:
+            return ALWAYS
+
+
+_COMPLEMENT: dict[Operator, Operator | None] = {"=": None, "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def _compared(operator: Operator | None, time: int) -> Interval:
+    match operator:
+        case "=":
+            return Interval(time, time + 1)
+        case "<":
+            return Interval(None, time)
+        case "<=":
+            return Interval(None, time + 1)
+        case ">":
+            return Interval(time + 1, None)
+        case ">=":
+            return Interval(time, None)
+        case None:  # any time but this one
+            return ALWAYS
+
+
+def _intersection(parts: list[Interval]) -> Interval:
+    begins = [part.begin for part in parts if part.begin is not None]
+    ends = [part.end for part in parts if part.end is not None]
+    met = Interval(max(begins, default=None), min(ends, default=None))
+    return NEVER if met.empty else met
+
+
+def _hull(parts: list[Interval]) -> Interval:
+    parts = [part for part in parts if not part.empty]
+    if not parts:
+        return NEVER
+    begins = [part.begin for part in parts if part.begin is not None]
+    ends = [part.end for part in parts if part.end is not None]
+    # One open side opens the whole.
+    return Interval(
+        min(begins) if len(begins) == len(parts) else None,
+        max(ends) if len(ends) == len(parts) else None,
+    )

@@ -1,0 +1,91 @@
+"""Match expressions → syntax tree: `reftime:>=2007-07; product:VM2,227 or VM2,228`. For users: `docs/match.md`.
+
+    expression = group {(";" | newline) group}     all must hold; empty groups are left out
+    group      = field ":" value {"or" value}      one must hold
+
+Values are read by the field's declared type, see `values.py`; those of times in `reftime.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from ondisk.datum import FieldType
+from ondisk.errors import InvalidInput, MatchError
+from ondisk.matcher.pieces import Piece, all_of, any_of
+from ondisk.matcher.tree import Expression
+from ondisk.matcher.values import parse_value
+
+MAX_LENGTH = 100_000
+_QUOTES = r'"[^"]*(?:"|(?P<open>\Z))'  # a doubled quote sign inside is the end of one and the begin of the next
+_GROUPS = re.compile(rf"{_QUOTES}|(?P<separator>[;\n])")
+_ALTERNATIVES = re.compile(rf"{_QUOTES}|(?P<separator>(?<!\S)or(?!\S))", re.IGNORECASE)
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def parse(text: str, fields: Mapping[str, FieldType], *, now: datetime | None = None) -> Expression:
+    """Read a match expression.
+
+    Args:
+        text: the expression; empty matches everything. A field that stands in two groups must match both.
+        fields: the declared fields, name → type. `reftime`, a timestamp, is always known.
+        now: timezone-aware time that `now`, `today` and `ago` count from; the system's time unless given.
+
+    Returns:
+        The tree, with values in stored form: times are microseconds, booleans 0 or 1.
+
+    Raises:
+        MatchError: the text is longer than MAX_LENGTH, not of the language, or names an unknown field.
+        InvalidInput: `now` has no time zone.
+
+    Cost: linear in the length of the text; nothing recurses into it.
+    """
+    if len(text) > MAX_LENGTH:
+        raise MatchError(
+            f"the match expression has {len(text)} characters, {MAX_LENGTH} are allowed",
+            hint="Ask in several queries, or build the condition from dataset.fields.",
+        )
+    known = {**fields, "reftime": FieldType.TIMESTAMP}
+    now = _utc(now)
+    whole = Piece(text, 0)
+    if surrogate := _LONE_SURROGATE.search(text):
+        raise whole.part(surrogate.start(), surrogate.end()).error("a lone surrogate is no character", "Leave it out.")
+    return all_of(_group(group, known, now) for group in _cut(whole, _GROUPS) if group.text)
+
+
+def _cut(piece: Piece, separators: re.Pattern[str]) -> Iterator[Piece]:
+    """Cut a piece at its separators outside quotes."""
+    begin = 0
+    for found in separators.finditer(piece.text):
+        if found["open"] is not None:
+            rest = piece.part(found.start())
+            raise rest.error(f"the quote {rest} has no end", 'Close it with ", and write a quote sign inside as "".')
+        if found["separator"] is not None:
+            yield piece.part(begin, found.start())
+            begin = found.end()
+    yield piece.part(begin)
+
+
+def _group(group: Piece, known: Mapping[str, FieldType], now: datetime) -> Expression:
+    colon = group.text.find(":")
+    if colon < 0:
+        raise group.error(
+            f"{group} has no colon", "Write `field: value`, as `reftime:>=2007-07`, and `;` between groups."
+        )
+    field = group.part(0, colon)
+    name = field.text.lower()
+    kind = known.get(name)
+    if kind is None:
+        raise field.error(f"there is no field {field}", f"The fields are {', '.join(sorted(known))}.")
+    values = _cut(group.part(colon + 1), _ALTERNATIVES)
+    return any_of(name, (parse_value(name, kind, value, now) for value in values))
+
+
+def _utc(now: datetime | None) -> datetime:
+    if now is None:
+        return datetime.now(UTC)
+    if now.utcoffset() is None:
+        raise InvalidInput(f"now={now!r} has no time zone", hint="Give it one, for example datetime.now(timezone.utc).")
+    return now.astimezone(UTC)

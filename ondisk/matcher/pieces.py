@@ -1,0 +1,76 @@
+"""What the parsers of match expressions share: pieces of text that know where they stand, and joining conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ondisk.errors import MatchError
+from ondisk.matcher.tree import And, Compare, Everything, Expression, OneOf, Or, Scalar
+
+_QUOTED_IN_ERRORS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a match expression.
+
+    Attributes:
+        text: what stands there.
+        start: index of its first character in the whole expression.
+    """
+
+    text: str
+    start: int
+
+    def __str__(self) -> str:
+        """Quote the piece for an error message, shortened where it is long."""
+        text = self.text
+        return repr(text if len(text) <= _QUOTED_IN_ERRORS else text[: _QUOTED_IN_ERRORS - 1] + "…")
+
+    def part(self, begin: int, end: int | None = None) -> Piece:
+        """Cut out the characters from `begin` to before `end`, without the blanks around them."""
+        text = self.text[begin:end]
+        blanks = len(text) - len(text.lstrip())
+        return Piece(text.strip(), self.start + begin + blanks)
+
+    def split(self, separator: str) -> Iterator[Piece]:
+        """Cut at every `separator`."""
+        begin = 0
+        for text in self.text.split(separator):
+            yield self.part(begin, begin + len(text))
+            begin += len(text) + len(separator)
+
+    def error(self, problem: str, hint: str) -> MatchError:
+        """Make the error that says what is wrong with this piece, where it stands, and what to do."""
+        message = f"{problem}, at character {self.start + 1} of the match expression"
+        return MatchError(message, hint=hint, piece=self.text, position=self.start)
+
+
+def all_of(conditions: Iterable[Expression]) -> Expression:
+    """Join conditions that must all hold; flat, so that the tree is no deeper than the language."""
+    flat: list[Expression] = []
+    for condition in conditions:
+        flat.extend(condition.children if isinstance(condition, And) else (condition,))
+    if not flat:
+        return Everything()
+    return flat[0] if len(flat) == 1 else And(tuple(flat))
+
+
+def any_of(field: str, alternatives: Iterable[Expression]) -> Expression:
+    """Join conditions on one field, of which one must hold; equalities become one `OneOf`.
+
+    Thousands of alternatives are usual where programs write the expression, and SQL limits how deep `or` may nest.
+    """
+    equal: dict[Scalar, None] = {}
+    other: dict[Expression, None] = {}
+    for alternative in alternatives:
+        if isinstance(alternative, Compare) and alternative.operator == "=":
+            equal[alternative.value] = None
+        else:
+            other[alternative] = None
+    if len(equal) == 1:
+        other[Compare(field, "=", next(iter(equal)))] = None
+    elif equal:
+        other[OneOf(field, tuple(equal))] = None
+    return next(iter(other)) if len(other) == 1 else Or(tuple(other))

@@ -1,0 +1,292 @@
+"""The language of times in match expressions: `>=2007-07,<today - 3 days %6h`. Arkimet's, see `docs/match.md`.
+
+    times    = term {"," term}                                all must hold
+    term     = operator (time | moment) [steps] | steps
+    operator = ">=" | "from" | ">" | "<=" | "until" | "<" | "=" | "=="
+    moment   = {distance ("before" | "after")} (distance "ago" | "now" | day [time]) {("+" | "-") distance}
+    day      = YYYY[-MM[-DD]] | "today" | "yesterday" | "tomorrow" | "easter" YYYY
+    time     = HH[:MM[:SS]] ["Z"] | "midday" | "noon" | "midnight"
+    distance = (N | "a" | "an") unit {["and"] (N | "a" | "an") unit}
+    steps    = ["@" time] ("%" | "every") N unit
+
+A moment is a period, as long as the finest unit it names. What follows a moment moves it before what precedes it does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from ondisk.datum import microseconds
+from ondisk.errors import MatchError
+from ondisk.matcher.periods import DAY_SECONDS, DISTANCES, Distance, Period, Unit, easter
+from ondisk.matcher.pieces import Piece, all_of
+from ondisk.matcher.tree import Compare, EverySeconds, Expression, OneOf, Operator, TimeOfDay
+
+_OPERATORS: Final[dict[str, Operator]] = {
+    ">=": ">=",
+    "from": ">=",
+    ">": ">",
+    "<=": "<=",
+    "until": "<=",
+    "<": "<",
+    "=": "=",
+    "==": "=",
+}
+_DAYS_FROM_TODAY = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_LENGTHS = {Unit.HOUR: 3600, Unit.MINUTE: 60, Unit.SECOND: 1}
+_NAMED_TIMES = {"midday": "12:00:00", "noon": "12:00:00", "midnight": "00:00:00"}
+_TIME = ("time", *_NAMED_TIMES)
+_SIGNS = {"before": -1, "-": -1, "after": 1, "+": 1}
+_WORDS = frozenset({*_OPERATORS, *_DAYS_FROM_TODAY, *_NAMED_TIMES, *_SIGNS, "now", "ago", "and"})
+
+_TOKEN = re.compile(
+    rf"""
+    (?:
+      (?P<step>     (?:%|every)\s*(?P<period>\d+)\s*(?P<step_unit>[a-z]+) )
+    | (?P<distance> (?P<count>\d+\s*|an?\s+)(?P<unit>{"|".join(sorted(DISTANCES, key=len, reverse=True))})(?![a-z]) )
+    | (?P<date>     \d{{4}}(?:-\d\d?){{0,2}}(?![\d:])(?:T(?=\d))? )
+    | (?P<base>     @\s*\d\d?(?::\d\d){{0,2}}(?![\d:])Z? )
+    | (?P<time>     \d\d?(?::\d\d){{0,2}}(?![\d:])Z? )
+    | (?P<easter>   easter\s*(?P<easter_year>\d{{4}})(?!\d) )
+    | (?P<word>     [a-z]+ | [<>]=? | ==? | [+-] )
+    ) \s*
+    """,
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
+)
+# Far more than the calendar holds, far less than what int() refuses to read.
+_LONGEST_COUNT = 18
+_HINT = "Write for example `>=2007-07-01`, `=today`, `<2 days ago`, `>=12:00` or `every 6 hours`."
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A word of the language; `kind` is a group of `_TOKEN`, or the word or sign itself in lower case."""
+
+    kind: str
+    piece: Piece
+    groups: dict[str, str]
+
+
+class _Tokens:
+    """The words of one term, taken from the left."""
+
+    def __init__(self, term: Piece) -> None:
+        self._term = term
+        self._tokens = list(_tokens(term))
+        self._next = 0
+
+    def take(self, *kinds: str) -> _Token | None:
+        """Take the next word if it is of one of these kinds."""
+        if self._next == len(self._tokens) or self._tokens[self._next].kind not in kinds:
+            return None
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def unexpected(self, wanted: str, hint: str = _HINT) -> MatchError:
+        """Make the error that something else was wanted than the next word, or than the end."""
+        if self._next < len(self._tokens):
+            piece = self._tokens[self._next].piece
+            return piece.error(f"{piece} stands where {wanted} should stand", hint)
+        found = f"{self._term} ends" if self._tokens else "nothing stands"
+        return self._term.error(f"{found} where {wanted} should stand", hint)
+
+    def finish(self) -> None:
+        """Make sure that every word was taken."""
+        if self._next < len(self._tokens):
+            raise self.unexpected("a comma or the end")
+
+
+def parse_times(field: str, piece: Piece, now: datetime) -> Expression:
+    """Read one alternative of a timestamp field.
+
+    Args:
+        field: the field's name, `reftime` or a declared one.
+        piece: the text of the alternative.
+        now: the UTC time that `now`, `today` and `ago` count from.
+
+    Returns:
+        A tree of Compare, TimeOfDay, EverySeconds and And; `OneOf(field, ())` where no time of day can match.
+
+    Raises:
+        MatchError: the text is not of this language, or names a time that does not exist.
+    """
+    return all_of(condition for term in piece.split(",") for condition in _term(field, term, now))
+
+
+def _tokens(term: Piece) -> Iterator[_Token]:
+    position = 0
+    while position < len(term.text):
+        found = _TOKEN.match(term.text, position)
+        if found is None:
+            rest = term.part(position)
+            raise rest.error(f"{rest} is no time", _HINT)
+        kind, piece = found.lastgroup, term.part(position, found.end())
+        if found["word"]:
+            kind = found["word"].lower()
+            if kind not in _WORDS:
+                raise piece.error(f"{piece} is no word for a time", _HINT)
+        groups = {name: text.lower() for name, text in found.groupdict().items() if text is not None}
+        yield _Token(str(kind), piece, groups)
+        position = found.end()
+
+
+def _term(field: str, term: Piece, now: datetime) -> Iterator[Expression]:
+    tokens = _Tokens(term)
+    base = 0
+    operator = tokens.take(*_OPERATORS)
+    if operator is not None:
+        sign = _OPERATORS[operator.kind]
+        if time := tokens.take(*_TIME):
+            base, unit = _seconds(time)
+            yield _daily(field, sign, base, unit)
+        else:
+            moment = _moment(tokens, now)
+            base = moment.time_of_day
+            yield from _compared(field, sign, moment)
+    steps = _steps(field, tokens, base)
+    if steps is not None:
+        yield steps
+    elif operator is None:
+        hint = (
+            f"For exactly that write `={term.text}`; the operators are = >= > <= < from until." if term.text else _HINT
+        )
+        raise tokens.unexpected("an operator", hint)
+    tokens.finish()
+
+
+def _compared(field: str, operator: Operator, period: Period) -> Iterator[Expression]:
+    begin, end = microseconds(period.begin), period.end
+    if operator in ("=", ">=", ">"):
+        yield Compare(field, ">=", end if operator == ">" else begin)
+    if operator in ("=", "<=", "<"):
+        yield Compare(field, "<", begin if operator == "<" else end)
+
+
+def _daily(field: str, operator: Operator, time: int, unit: Unit) -> Expression:
+    after = time + _LENGTHS[unit]
+    begin = {"=": time, ">=": time, ">": after}.get(operator, 0)
+    end = {"=": after, "<=": after, "<": time}.get(operator, DAY_SECONDS)
+    begin, end = min(begin, DAY_SECONDS), min(end, DAY_SECONDS)
+    return TimeOfDay(field, begin, end) if begin < end else OneOf(field, ())
+
+
+def _steps(field: str, tokens: _Tokens, base: int) -> Expression | None:
+    at = tokens.take("base")
+    step = tokens.take("step")
+    if step is None:
+        if at is not None:
+            raise tokens.unexpected(f"a step after {at.piece}", "Write for example `@04:30%8h`.")
+        return None
+    if at is not None:
+        base, _ = _seconds(at)
+    one = DISTANCES.get(step.groups["step_unit"])
+    if one is None or one.unit < Unit.HOUR:
+        raise step.piece.error(f"{step.piece} is no step within a day", "Steps are told in hours, minutes or seconds.")
+    period = _count(step, "period") * one.seconds
+    if not 1 <= period <= DAY_SECONDS:
+        raise step.piece.error(f"{step.piece} is no step within a day", "A step is 1 second to 24 hours long.")
+    # All bases of the same steps are one base.
+    return EverySeconds(field, period, base % period)
+
+
+def _moment(tokens: _Tokens, now: datetime) -> Period:
+    # Prefixes are stacked, not recursed into: a text may hold thousands.
+    prefixes: list[tuple[_Token, Distance]] = []
+    while (distance := _distance(tokens)) is not None:
+        if ago := tokens.take("ago"):
+            back = _moved(ago, Period.around(now, Unit.SECOND), distance * -1)
+            period = Period.around(back.begin, distance.unit)
+            break
+        direction = tokens.take("before", "after")
+        if direction is None:
+            raise tokens.unexpected("`ago`, `before` or `after`")
+        prefixes.append((direction, distance * _SIGNS[direction.kind]))
+    else:
+        period = _day(tokens, now)
+    while sign := tokens.take("+", "-"):
+        distance = _distance(tokens)
+        if distance is None:
+            raise tokens.unexpected("a number of units", "Write for example `today - 3 days`.")
+        period = _moved(sign, period, distance * _SIGNS[sign.kind])
+    for direction, distance in reversed(prefixes):
+        period = _moved(direction, period, distance)
+    return period
+
+
+def _distance(tokens: _Tokens) -> Distance | None:
+    token = tokens.take("distance")
+    if token is None:
+        return None
+    total = _one_distance(token)
+    while True:
+        joined = tokens.take("and")
+        token = tokens.take("distance")
+        if token is None:
+            if joined:
+                raise tokens.unexpected("a number of units")
+            return total
+        total += _one_distance(token)
+
+
+def _one_distance(token: _Token) -> Distance:
+    count = 1 if token.groups["count"].startswith("a") else _count(token, "count")
+    return DISTANCES[token.groups["unit"]] * count
+
+
+def _count(token: _Token, group: str) -> int:
+    digits = token.groups[group].strip()
+    if len(digits) > _LONGEST_COUNT:
+        raise token.piece.error(f"{token.piece} is too large a number", "Times lie in the years 1 to 9999.")
+    return int(digits)
+
+
+def _moved(token: _Token, period: Period, distance: Distance) -> Period:
+    try:
+        return period.moved(distance)
+    except OverflowError:
+        problem = f"what {token.piece} computes lies outside the years 1 to 9999"
+        raise token.piece.error(problem, "Name a date of these years.") from None
+
+
+def _day(tokens: _Tokens, now: datetime) -> Period:
+    if tokens.take("now"):
+        return Period.around(now, Unit.SECOND)
+    token = tokens.take("date", "easter", *_DAYS_FROM_TODAY)
+    if token is None:
+        raise tokens.unexpected("a date")
+    period = _named_day(token, now)
+    time = tokens.take(*_TIME)
+    if time is None:
+        return period
+    if period.unit is not Unit.DAY:
+        raise time.piece.error(
+            f"{time.piece} follows {token.piece}, which is no day", "Write year, month, day, then time."
+        )
+    seconds, unit = _seconds(time)
+    return _moved(time, period, Distance(0, seconds, unit))
+
+
+def _named_day(token: _Token, now: datetime) -> Period:
+    if token.kind in _DAYS_FROM_TODAY:
+        today = Period.around(now, Unit.DAY)
+        return _moved(token, today, DISTANCES["day"] * _DAYS_FROM_TODAY[token.kind])
+    try:
+        if token.kind == "easter":
+            return easter(int(token.groups["easter_year"]))
+        return Period.of(*map(int, re.findall(r"\d+", token.piece.text)))
+    except ValueError as error:
+        raise token.piece.error(f"there is no date {token.piece}: {error}", "Dates are YYYY-MM-DD.") from None
+
+
+def _seconds(token: _Token) -> tuple[int, Unit]:
+    """Read a time of day: seconds after midnight, and how precise; `24:00` is the end of the day."""
+    text = _NAMED_TIMES.get(token.kind, token.piece.text)
+    numbers = [int(number) for number in re.findall(r"\d+", text)]
+    hour, minute, second = (*numbers, 0, 0)[:3]
+    if (hour, minute, second) != (24, 0, 0) and not (hour < 24 and minute < 60 and second < 60):
+        raise token.piece.error(f"there is no time {token.piece}", "Times of day are 00:00:00 to 23:59:59, UTC.")
+    return hour * 3600 + minute * 60 + second, Unit(Unit.DAY + len(numbers))

@@ -1,0 +1,131 @@
+"""The syntax tree of match expressions: what to match, independent of how.
+
+    Expression = Everything | Compare | OneOf | IsMissing | StartsWith | Components | TimeOfDay | EverySeconds
+               | And(Expression…) | Or(Expression…) | Not(Expression)
+
+The parser and the Python operators of `dataset.fields` build it; SQL, the interval of reftimes and the Python
+evaluator read it. Every leaf is two-valued: a datum that lacks the field does not match it, so `Not` matches
+exactly what its child does not. Times are integer microseconds since 1970, UTC; the field `reftime` always exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Scalar: TypeAlias = int | float | str | bool | bytes
+Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
+
+
+class Expression:
+    """A condition on a datum. Combine conditions with `&`, `|` and `~`."""
+
+    __slots__ = ()
+
+    def __and__(self, other: object) -> Expression:
+        return And((*_children(And, self), *_children(And, other))) if isinstance(other, Expression) else NotImplemented
+
+    def __or__(self, other: object) -> Expression:
+        return Or((*_children(Or, self), *_children(Or, other))) if isinstance(other, Expression) else NotImplemented
+
+    def __invert__(self) -> Expression:
+        return Not(self)
+
+    def __bool__(self) -> bool:
+        # `a and b`, `not a` and `1 < f < 3` would silently drop a condition.
+        raise TypeError("a condition has no truth value: combine conditions with &, | and ~, each in parentheses")
+
+
+@dataclass(frozen=True, slots=True)
+class Everything(Expression):
+    """Matches every datum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Expression):
+    """The field's value stands in this order to `value`, which has the field's type (times: microseconds)."""
+
+    field: str
+    operator: Operator
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf(Expression):
+    """The field's value equals one of `values`."""
+
+    field: str
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsMissing(Expression):
+    """The datum lacks the field."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith(Expression):
+    """The text starts with `prefix`, letter by letter."""
+
+    field: str
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Components(Expression):
+    """The text's leading comma-separated components equal `parts`; None stands for any component.
+
+    `("VM2", "2")` matches `VM2,2` and `VM2,2,x`, not `VM2,227`; `("GRIB1", None, "5")` matches `GRIB1,98,5`.
+    """
+
+    field: str
+    parts: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOfDay(Expression):
+    """The time of day lies in [begin, end), whole seconds after midnight UTC, 0 ≤ begin < end ≤ 86400."""
+
+    field: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class EverySeconds(Expression):
+    """The whole second of the day differs from `base` by a multiple of `period`, in either direction.
+
+    `period` > 0 and 0 ≤ base < 86400; steps restart at midnight.
+    """
+
+    field: str
+    period: int
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class And(Expression):
+    """Every child matches."""
+
+    children: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or(Expression):
+    """At least one child matches."""
+
+    children: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Expression):
+    """The child does not match."""
+
+    child: Expression
+
+
+def _children(kind: type[And] | type[Or], expression: Expression) -> tuple[Expression, ...]:
+    """Give what to join: long chains of `&` or `|` stay flat, so that their readers do not recurse."""
+    return expression.children if isinstance(expression, kind) else (expression,)

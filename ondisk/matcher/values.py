@@ -1,0 +1,118 @@
+"""One alternative of a match expression → its condition, by the field's declared type."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from math import isinf
+
+from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType
+from ondisk.errors import MatchError
+from ondisk.matcher.pieces import Piece, all_of
+from ondisk.matcher.reftime import parse_times
+from ondisk.matcher.tree import Compare, Components, Expression, Operator, Scalar
+
+_LITERAL = re.compile(r'"((?:[^"]|"")*)"')
+# The longer sign first, of two that begin alike.
+_OPERATORS: dict[str, Operator] = {">=": ">=", ">": ">", "<=": "<=", "<": "<", "==": "=", "=": "="}
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_INFINITE = re.compile(r"[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
+_REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_HEXADECIMAL = re.compile(r"(?:0x)?((?:[0-9a-f]{2})*)", re.ASCII | re.IGNORECASE)
+# A 64-bit integer has 19 digits; int() refuses some thousands with an error of its own.
+_LONGEST_INTEGER = 100
+
+
+def parse_value(field: str, kind: FieldType, piece: Piece, now: datetime) -> Expression:
+    """Read one alternative of a group.
+
+    Args:
+        field: the field's name.
+        kind: the field's declared type.
+        piece: the text between the colon, `or` and the end of the group; no blanks around it.
+        now: the UTC time that relative times count from.
+
+    Raises:
+        MatchError: the text is no value or comparison of this type.
+    """
+    if not piece.text:
+        raise piece.error(f"{field} is compared with nothing", 'Leave the group out, or write `""` for the empty text.')
+    match kind:
+        case FieldType.TEXT:
+            return _text(field, piece)
+        case FieldType.INTEGER | FieldType.REAL:
+            return _numbers(field, kind, piece)
+        case FieldType.BOOLEAN:
+            return Compare(field, "=", _boolean(piece))
+        case FieldType.BYTES:
+            return Compare(field, "=", _bytes(piece))
+        case FieldType.TIMESTAMP:
+            return parse_times(field, piece, now)
+
+
+def _text(field: str, piece: Piece) -> Expression:
+    if literal := _LITERAL.fullmatch(piece.text):
+        return Compare(field, "=", literal[1].replace('""', '"'))
+    if '"' in piece.text:
+        hint = 'Quote the whole value, and write a quote sign inside as "": `"5"" pipe"`.'
+        raise piece.error(f"{piece} is quoted in part", hint)
+    parts = [part.text or None for part in piece.split(",")]
+    while parts and parts[-1] is None:
+        parts.pop()
+    if not parts:
+        hint = 'Leave the group out to match any; write `","` in quotes for the text itself.'
+        raise piece.error(f"{piece} names no component of {field}", hint)
+    return Components(field, tuple(parts))
+
+
+def _numbers(field: str, kind: FieldType, piece: Piece) -> Expression:
+    terms = list(piece.split(","))
+    return all_of(_comparison(field, kind, term, alone=len(terms) == 1) for term in terms)
+
+
+def _comparison(field: str, kind: FieldType, term: Piece, *, alone: bool) -> Expression:
+    sign = next((sign for sign in _OPERATORS if term.text.startswith(sign)), "")
+    if not sign and not alone:
+        # `5,10` asks for a number that is both, and would silently match nothing.
+        hint = "Commas join comparisons that must all hold, as `>=3,<10`; for one value or another write `5 or 10`."
+        raise term.error(f"{term} has no operator", hint)
+    value = term.part(len(sign))
+    number = _integer(value) if kind is FieldType.INTEGER else _real(value)
+    return Compare(field, _OPERATORS.get(sign, "="), number)
+
+
+def _integer(piece: Piece) -> Scalar:
+    if not _INTEGER.fullmatch(piece.text):
+        raise piece.error(f"{piece} is no integer", "Write digits only, as `5`, `>=3` or `>=3,<10`.")
+    number = int(piece.text) if len(piece.text) <= _LONGEST_INTEGER else INTEGER_MAX + 1
+    if not INTEGER_MIN <= number <= INTEGER_MAX:
+        raise _too_large(piece, "The field holds integers from -2⁶³ to 2⁶³ - 1.")
+    return number
+
+
+def _real(piece: Piece) -> Scalar:
+    infinite = _INFINITE.fullmatch(piece.text)
+    if not infinite and not _REAL.fullmatch(piece.text):
+        raise piece.error(f"{piece} is no number", "Write for example `1.5`, `-2`, `>=1e-3` or `<inf`.")
+    number = float(piece.text)
+    if isinf(number) and not infinite:
+        raise _too_large(piece, "The field holds numbers up to about ±1.8e308; write `inf` for infinity.")
+    return number
+
+
+def _too_large(piece: Piece, hint: str) -> MatchError:
+    return piece.error(f"{piece} is too large for the field", hint)
+
+
+def _boolean(piece: Piece) -> int:
+    values = {"true": 1, "false": 0}
+    if piece.text.lower() not in values:
+        raise piece.error(f"{piece} is no boolean", "Write `true` or `false`.")
+    return values[piece.text.lower()]
+
+
+def _bytes(piece: Piece) -> bytes:
+    found = _HEXADECIMAL.fullmatch(piece.text)
+    if found is None:
+        raise piece.error(f"{piece} is not hexadecimal", "Write two digits a byte, as `00ff` or `0x00FF`.")
+    return bytes.fromhex(found[1])

@@ -1,0 +1,5 @@
+"""The files of segments: who appends to them, reads them, cuts a tail off. Knows files, not formats."""
+
+from ondisk.segments.concat import ConcatReader, ConcatWriter
+
+__all__ = ["ConcatReader", "ConcatWriter"]

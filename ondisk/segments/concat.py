@@ -1,0 +1,196 @@
+"""Concat segments: data one after the other in one file.
+
+    2026/11-20.vm2         the segment
+    2026/.11-20.vm2.17     the bytes of its generation 17, during or after a repack
+
+The bytes of generation g of a segment are at `.NAME.g` if that exists, else at `NAME`. What lies behind the size that
+the index has committed is the tail of a batch that was never acknowledged: readers never see it, the next append
+cuts it off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ondisk.errors import SegmentCorrupt, SegmentMissing
+from ondisk.filesystem import Directory, ReadableFile, WritableFile
+
+_OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
+_OPEN_TO_READ = 64
+
+
+@dataclass(slots=True)
+class _Written:
+    """One segment a batch has written to: what is needed to sync it, or to take the batch back."""
+
+    file: WritableFile | None
+    size_before: int | None  # None: the batch created the file
+    mtime: int = 0
+
+
+class ConcatWriter:
+    """Appends one batch to its segments: write them all, then sync them all, or take everything back.
+
+    Used under the writers' lock.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._written: dict[str, _Written] = {}
+        self._unsynced: list[str] = []
+
+    def end_of_unknown(self, name: str) -> tuple[int, bytes]:
+        """Find where to append to a file that the index does not know, or not well enough to cut it.
+
+        Returns:
+            Its size, and its last byte; 0 and nothing where there is no file.
+        """
+        try:
+            file = self._directory.open_to_read(name)
+        except FileNotFoundError:
+            return 0, b""
+        size = file.size()
+        return size, file.read(size - 1, 1) if size else b""
+
+    def append(self, name: str, offset: int, content: bytes, *, cut: bool) -> None:
+        """Write a batch's bytes of one segment at `offset`, where its known bytes end.
+
+        Args:
+            cut: cut off what lies behind `offset`, the tail of a batch that was never acknowledged.
+
+        Raises:
+            SegmentMissing: the index knows bytes of it, and it is not on disk.
+            SegmentCorrupt: it is shorter than the index says.
+        """
+        if len(self._unsynced) >= _OPEN_TO_WRITE:
+            self.sync()
+        file, size = self._open(name, offset)
+        written = self._written[name] = _Written(file, size)
+        self._unsynced.append(name)
+        if size is not None and size > offset and cut:
+            file.truncate(offset)
+            written.size_before = offset
+        file.write(offset, content)
+        written.mtime = file.stat().st_mtime_ns
+
+    def sync(self) -> None:
+        """Make everything written so far durable: the files, then the directories of new ones.
+
+        Raises:
+            DurabilityLost: a sync failed; the batch must not be committed.
+        """
+        parents = set()
+        for name in self._unsynced:
+            written = self._written[name]
+            if written.file is not None:
+                written.file.sync()
+                written.file.close()
+                written.file = None
+            if written.size_before is None:
+                parents.add(name.rpartition("/")[0])
+        self._unsynced.clear()
+        for parent in parents:
+            self._directory.sync(parent)
+
+    def mtime(self, name: str) -> int:
+        """Tell when a segment was written, nanoseconds since 1970."""
+        return self._written[name].mtime
+
+    def undo(self) -> None:
+        """Take back what was written, as far as the disk lets us: what stays is a tail that nobody reads."""
+        for name, written in self._written.items():
+            with contextlib.suppress(OSError):
+                if written.size_before is None:
+                    self._directory.unlink(name)
+                else:
+                    file = written.file or self._directory.open_to_write(name)
+                    written.file = file
+                    file.truncate(written.size_before)
+        self.close()
+
+    def close(self) -> None:
+        for written in self._written.values():
+            if written.file is not None:
+                written.file.close()
+                written.file = None
+
+    def _open(self, name: str, offset: int) -> tuple[WritableFile, int | None]:
+        """Open a segment to append at `offset`; give its size, None for a new one."""
+        try:
+            file = self._directory.open_to_write(name)
+        except FileNotFoundError:
+            if offset == 0:
+                return self._directory.create_file(name), None
+            path = self._directory.path / name
+            hint = "Put the file back, or remove it from the index with `ondisk fix`."
+            raise SegmentMissing(f"{path} is in the index and not on disk", hint=hint, segment=name) from None
+        size = file.stat().st_size
+        if size < offset:
+            file.close()
+            raise _too_short(self._directory, name, size, offset)
+        return file, size
+
+
+class ConcatReader:
+    """Reads spans of segments, and keeps the files it read last open. Threads may share it."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._files: OrderedDict[int, ReadableFile] = OrderedDict()
+
+    def read(self, generation: int, name_of: Callable[[int], str], offset: int, size: int) -> bytes:
+        """Read `size` bytes of a segment, by its generation.
+
+        Args:
+            name_of: gives the segment's name by its generation; asked only when the file is not open.
+
+        Raises:
+            SegmentMissing: the segment is not on disk.
+            SegmentCorrupt: it ends before these bytes do.
+        """
+        file = self._files.get(generation)
+        if file is None:
+            file = self._open(generation, name_of(generation))
+        content = file.read(offset, size)
+        if len(content) < size:
+            raise _too_short(self._directory, name_of(generation), offset + len(content), offset + size)
+        return content
+
+    def close(self) -> None:
+        self._files.clear()
+
+    def _open(self, generation: int, name: str) -> ReadableFile:
+        parent, slash, last = name.rpartition("/")
+        alias = f"{parent}{slash}.{last}.{generation}"
+        # A repack may rename the alias to the name between the two looks, and link a new one behind the second.
+        file = self._open_if_there(alias)
+        if file is None:
+            plain = self._open_if_there(name)
+            file = self._open_if_there(alias) or plain
+        if file is None:
+            path = self._directory.path / name
+            hint = "Put the file back, or remove it from the index with `ondisk fix`."
+            raise SegmentMissing(f"{path} is in the index and not on disk", hint=hint, segment=name)
+        self._files[generation] = file
+        while len(self._files) > _OPEN_TO_READ:
+            self._files.popitem(last=False)
+        return file
+
+    def _open_if_there(self, name: str) -> ReadableFile | None:
+        try:
+            return self._directory.open_to_read(name)
+        except FileNotFoundError:
+            return None
+
+
+def _too_short(directory: Directory, name: str, size: int, wanted: int) -> SegmentCorrupt:
+    return SegmentCorrupt(
+        f"{directory.path / name} ends at byte {size}, the index knows data up to byte {wanted}",
+        hint="Restore the file from a backup; the data before the cut can still be read.",
+        segment=name,
+        size=size,
+        wanted=wanted,
+    )

@@ -1,0 +1,112 @@
+"""Steps: how time is cut into segments.
+
+    step      stem                       interval
+    yearly    20/2007                    the year
+    monthly   2007/07                    the month
+    biweekly  2007/07-1 … 2007/07-2      days 1–15, 16–end
+    weekly    2007/07-1 … 2007/07-5      days 1–7, 8–14, 15–21, 22–28, 29–end
+    daily     2007/07-08                 the day
+
+A segment's name is its stem and the extension of its format: `2007/07-08.vm2`. Intervals are half open and begin at
+00:00 UTC; the intervals of a step never overlap and leave no gap. Source: arkimet's ondisk2 datasets.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+
+DAY = 86_400_000_000
+"""Microseconds of a day."""
+
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+# Begin of each part of a month, as day of the month; the last part ends with the month.
+_PARTS = {"biweekly": (1, 16), "weekly": (1, 8, 15, 22, 29)}
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Half open: begin ≤ t < end, microseconds since 1970-01-01T00:00:00Z."""
+
+    begin: int
+    end: int
+
+
+class Step(StrEnum):
+    """The time that one segment spans, by its name in `dataset.toml`."""
+
+    DAILY = "daily"
+    WEEKLY = "weekly"
+    BIWEEKLY = "biweekly"
+    MONTHLY = "monthly"
+    YEARLY = "yearly"
+
+    def stem(self, reftime: int) -> str:
+        """Name the segment, without extension, that a reftime (microseconds) falls into."""
+        return self.stem_of_day(reftime // DAY)
+
+    def stem_of_day(self, day: int) -> str:
+        """Name the segment, without extension, that a day (counted from 1970-01-01) falls into."""
+        on = date.fromordinal(day + _EPOCH_DAY)
+        match self:
+            case Step.DAILY:
+                return f"{on.year:04}/{on.month:02}-{on.day:02}"
+            case Step.MONTHLY:
+                return f"{on.year:04}/{on.month:02}"
+            case Step.YEARLY:
+                return f"{on.year // 100:02}/{on.year:04}"
+            case Step.WEEKLY | Step.BIWEEKLY:
+                part = sum(begin <= on.day for begin in _PARTS[self])
+                return f"{on.year:04}/{on.month:02}-{part}"
+
+    def interval(self, stem: str) -> Interval | None:
+        """Give the interval that a stem stands for; None where it is no name of this step."""
+        parsed = _STEMS[self].fullmatch(stem)
+        if parsed is None:
+            return None
+        numbers = [int(group) for group in parsed.groups()]
+        try:
+            begin, end = self._days(*numbers)
+        except ValueError:  # a month 13, a 30 February, the year 0
+            return None
+        return Interval(begin * DAY, end * DAY)
+
+    def _days(self, first: int, second: int, third: int = 1) -> tuple[int, int]:
+        """Turn the numbers of a stem into first day and day after the last, counted from 1970-01-01."""
+        match self:
+            case Step.DAILY:
+                begin = _day(first, second, third)
+                return begin, begin + 1
+            case Step.MONTHLY:
+                return _day(first, second, 1), _next_month(first, second)
+            case Step.YEARLY:
+                if second // 100 != first:
+                    raise ValueError("the century is not the year's")
+                return _day(second, 1, 1), _next_month(second, 12)
+            case Step.WEEKLY | Step.BIWEEKLY:
+                parts = _PARTS[self]
+                begin = _day(first, second, parts[third - 1])
+                if third == len(parts):
+                    return begin, _next_month(first, second)
+                return begin, begin + parts[third] - parts[third - 1]
+
+
+_STEMS = {
+    Step.DAILY: re.compile(r"([0-9]{4})/([0-9]{2})-([0-9]{2})"),
+    Step.WEEKLY: re.compile(r"([0-9]{4})/([0-9]{2})-([1-5])"),
+    Step.BIWEEKLY: re.compile(r"([0-9]{4})/([0-9]{2})-([12])"),
+    Step.MONTHLY: re.compile(r"([0-9]{4})/([0-9]{2})"),
+    Step.YEARLY: re.compile(r"([0-9]{2})/([0-9]{4})"),
+}
+
+
+def _day(year: int, month: int, day: int) -> int:
+    return date(year, month, day).toordinal() - _EPOCH_DAY
+
+
+def _next_month(year: int, month: int) -> int:
+    if (year, month) == (9999, 12):
+        return date.max.toordinal() + 1 - _EPOCH_DAY
+    return _day(year + month // 12, month % 12 + 1, 1)
