@@ -110,7 +110,8 @@ class Dataset:
                 _check_free(directory)
                 Index.create(directory, config)
                 index = Index.open(directory, config)
-                index.writer()  # makes -wal and -shm, which readers without the right to write need
+                with Transaction(index) as transaction:
+                    transaction.commit()  # makes -wal and -shm, which readers without the right to write need
                 index.close()
                 directory.write_new(CONFIG, config.to_toml().encode())
             return cls(directory, config, read_only=False)

@@ -180,10 +180,9 @@ class Index:
         """Close all connections, a reading one last: then SQLite leaves `-wal` and `-shm` in place."""
         if os.getpid() != self._process:
             return
-        if self._writer is not None and not self._readers:
-            with contextlib.suppress(OndiskError):
-                self._readers.append(connect_to_read(self.directory))
         if self._writer is not None:
+            with contextlib.suppress(OndiskError), self.snapshot() as snapshot:
+                snapshot.segments()  # only a connection that has read holds `-wal` and `-shm`
             self._writer.close()
             self._writer = None
         while self._readers:

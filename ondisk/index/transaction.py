@@ -152,17 +152,16 @@ class Transaction:
 
     def delete_at(self, segment: str, places: Iterable[tuple[int, int]]) -> int:
         """Delete the data that stand at these (offset, size) of a segment; returns how many there were."""
+        connection = self._connection
         with sqlite_errors(self._index.directory):
-            self._connection.execute(
-                "CREATE TEMP TABLE place (offset INTEGER, size INTEGER, PRIMARY KEY (offset, size))"
-            )
-            self._connection.executemany("INSERT OR IGNORE INTO place VALUES (?, ?)", places)
+            connection.execute("CREATE TEMP TABLE place (start INTEGER, length INTEGER, PRIMARY KEY (start, length))")
+            connection.executemany("INSERT OR IGNORE INTO place VALUES (?, ?)", places)
             sql = (
-                "SELECT seq FROM segment JOIN datum ON reftime >= \"begin\" AND reftime < \"end\""
-                " AND datum.segment = segment.id JOIN place USING (offset, size) WHERE segment.name = ?"
-            )  # fmt: skip
+                'SELECT seq FROM segment JOIN datum ON reftime >= "begin" AND reftime < "end" AND segment = segment.id'
+                " JOIN place ON start = offset AND length = datum.size WHERE segment.name = ?"
+            )
             deleted = self._delete(sql, (segment,))
-            self._connection.execute("DROP TABLE place")
+            connection.execute("DROP TABLE place")
         return deleted
 
     def commit(self) -> bool:
