@@ -61,8 +61,13 @@ class DatasetConfig:
     fields: Mapping[str, FieldType] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check(self, _Source("the configuration", None))
-        object.__setattr__(self, "fields", MappingProxyType(dict(self.fields)))
+        source = _Source("the configuration", None)
+        for key, read in _READERS.items():
+            value = getattr(self, key)
+            if key != "version_field" or value is not None:
+                object.__setattr__(self, key, read(key, value, source))
+        _check(self, source)
+        object.__setattr__(self, "fields", MappingProxyType(self.fields))
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> DatasetConfig:

@@ -53,7 +53,9 @@ class Datum:
         InvalidInput: reftime is no datetime or has no time zone, or metadata is no mapping.
     """
 
-    __slots__ = ("_stored_at", "data", "metadata", "reftime")
+    # `_place` is the row of the index, with offset and size at [2] and [3]: of a million data few are asked where
+    # they stand, so the location is made then.
+    __slots__ = ("_place", "_segment", "data", "metadata", "reftime")
 
     reftime: datetime
     metadata: Mapping[str, Any]
@@ -70,23 +72,25 @@ class Datum:
         self.reftime = reftime if reftime.tzinfo is UTC else _to_utc(reftime)
         self.metadata = metadata
         self.data = data
-        self._stored_at: tuple[str, int, int] | None = None
+        self._segment: str | None = None
+        self._place: tuple[Any, ...] = ()
 
     @classmethod
     def stored(
-        cls, reftime: datetime, metadata: Mapping[str, Any], data: Any, segment: str, offset: int, size: int
+        cls, reftime: datetime, metadata: Mapping[str, Any], data: Any, segment: str, place: tuple[Any, ...]
     ) -> Datum:
-        """Make the datum that a dataset read at a location, without checking it again."""
+        """Make the datum that a dataset read, without checking it again; `place` holds offset, size at [2], [3]."""
         datum = cls.__new__(cls)
         datum.reftime = reftime
         datum.metadata = metadata
         datum.data = data
-        datum._stored_at = (segment, offset, size)
+        datum._segment = segment
+        datum._place = place
         return datum
 
     @property
     def location(self) -> Location | None:
-        return None if self._stored_at is None else Location(*self._stored_at)
+        return None if self._segment is None else Location(self._segment, self._place[2], self._place[3])
 
     def __eq__(self, other: object) -> bool:
         """Compare reftime, metadata and data; a datum is the same wherever it stands."""
@@ -100,15 +104,14 @@ class Datum:
         return f"Datum({self.reftime.isoformat()}, {dict(self.metadata)!r}, {self.data!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.reftime, dict(self.metadata), self.data, self._stored_at)
+        return _unpickle, (self.reftime, dict(self.metadata), self.data, self.location)
 
 
-def _unpickle(
-    reftime: datetime, metadata: Mapping[str, Any], data: Any, stored_at: tuple[str, int, int] | None
-) -> Datum:
+def _unpickle(reftime: datetime, metadata: Mapping[str, Any], data: Any, location: Location | None) -> Datum:
     datum = Datum(reftime, metadata, data)
-    datum._stored_at = stored_at
-    return datum
+    if location is None:
+        return datum
+    return Datum.stored(datum.reftime, metadata, data, location.segment, (None, None, location.offset, location.size))
 
 
 def _is_aware(time: object) -> bool:
@@ -123,7 +126,7 @@ def _to_utc(time: datetime) -> datetime:
     try:
         return time.astimezone(UTC)
     except OverflowError:
-        raise InvalidInput(f"reftime {time!r} lies outside the years 1 to 9999 in UTC") from None
+        raise InvalidInput(f"{time!r} lies outside the years 1 to 9999 in UTC") from None
 
 
 def microseconds(time: datetime) -> int:
@@ -182,7 +185,7 @@ def canonical(value: Any, kind: FieldType) -> int | float | str | bytes:
         case FieldType.TIMESTAMP if isinstance(value, datetime):
             if value.utcoffset() is None:
                 raise InvalidInput(f"timestamp {value!r} has no time zone")
-            return microseconds(value)
+            return microseconds(_to_utc(value))
         case FieldType.BYTES if given is bytes:
             return bytes(value)
     raise InvalidInput(f"{value!r} is {_kind_of(value)}, the field is declared {kind}")

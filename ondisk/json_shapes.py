@@ -5,7 +5,7 @@
     NaN, +inf, -inf           {"$float": "NaN" | "+Inf" | "-Inf"}
     reftime, timestamp        "2026-11-20T06:00:00Z", a fraction of six digits where it is not zero
 
-A mapping whose only key is one of these three could not be told from a shape, and is refused.
+A mapping that is written as one of these three could not be told from it, and is refused.
 """
 
 from __future__ import annotations
@@ -33,8 +33,15 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def dump(value: Any) -> bytes:
-    """Write JSON-ready values (see `to_json`) as one line of UTF-8."""
-    return _encode(value).encode()
+    """Write JSON-ready values (see `to_json`) as one line of UTF-8.
+
+    Raises:
+        InvalidInput: an integer has more digits than Python reads or writes (4300 unless it is told otherwise).
+    """
+    try:
+        return _encode(value).encode()
+    except ValueError as error:
+        raise InvalidInput(f"no JSON: {error}") from None
 
 
 def to_json(value: Any, max_depth: int) -> Any:
@@ -46,15 +53,18 @@ def to_json(value: Any, max_depth: int) -> Any:
     """
     kind = type(value)
     if kind is str:
-        return value if value.isascii() else _text(value)
-    if kind in _PLAIN:
+        if value.isascii() or _is_unicode(value):
+            return value
+    elif kind in _PLAIN or (kind is float and isfinite(value)):
         return value
+    if max_depth <= 0:  # the shapes below are a level, too
+        raise LimitExceeded("nested deeper than max_depth allows")
+    if kind is str:
+        return _undecodable(value)
     if kind is float:
-        return value if isfinite(value) else {"$float": "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"}
+        return {"$float": "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"}
     if kind is bytes:
         return {"$bytes": base64.b64encode(value).decode()}
-    if max_depth <= 0:
-        raise LimitExceeded("nested deeper than max_depth allows")
     if isinstance(value, Mapping):
         return _mapping(value, max_depth)
     if kind is list or kind is tuple:
@@ -99,25 +109,35 @@ def parse_time(text: str) -> int:
         raise InvalidInput(f"{text!r} is an impossible time") from None
 
 
-def _text(value: str) -> Any:
+def _is_unicode(text: str) -> bool:
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError:
-        try:
-            return {"$text_bytes": base64.b64encode(value.encode(errors="surrogateescape")).decode()}
-        except UnicodeEncodeError:
-            raise InvalidInput(f"text {value[:60]!r} holds a lone surrogate, which is no Unicode text") from None
-    return value
+        return False
+    return True
+
+
+def _undecodable(text: str) -> dict[str, str]:
+    """Write text that holds bytes, decoded with surrogateescape, which are no UTF-8."""
+    try:
+        raw = text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raw = b""
+    # Escaped bytes that are UTF-8 together would come back as the character that they are.
+    if raw.decode(errors="surrogateescape") != text:
+        raise InvalidInput(f"text {text[:60]!r} holds a lone surrogate, which is no Unicode text")
+    return {"$text_bytes": base64.b64encode(raw).decode()}
 
 
 def _mapping(value: Mapping[Any, Any], max_depth: int) -> dict[str, Any]:
-    if len(value) == 1 and next(iter(value)) in SHAPES:
+    # What only looks like a shape, as {"$bytes": 5} does, is read back as it is.
+    if len(value) == 1 and (shape := next(iter(value))) in SHAPES and _from_shape(shape, dict(value)) != value:
         raise InvalidInput(f"a mapping with the only key {next(iter(value))!r} could not be told from a shape of JSON")
     converted = {}
     for key, item in value.items():
         if type(key) is not str:
             raise InvalidInput(f"the key {key!r} is no text")
-        if not key.isascii() and _text(key) is not key:
+        if not (key.isascii() or _is_unicode(key)):
             raise InvalidInput(f"the key {key!r} is no Unicode text")
         converted[key] = item if type(item) in _PLAIN and type(item) is not str else to_json(item, max_depth - 1)
     return converted

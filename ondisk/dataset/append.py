@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, groupby, islice, repeat
 from typing import Any, Literal
 
 from ondisk.config import DatasetConfig
@@ -83,6 +83,17 @@ class AppendResult:
         if self.outcomes is not None:
             self.outcomes += _outcomes(batch, stored)
 
+    def extend(self, other: AppendResult) -> None:
+        """Add what another append did, as if its data had come behind this one's; `outcomes` are left alone."""
+        room, before = _REFUSALS - len(self.refusals), self.count
+        self.refusals += [(before + position, reason) for position, reason in other.refusals[:room]]
+        self.imported += other.imported
+        self.duplicates += other.duplicates
+        self.replaced += other.replaced
+        self.refused += other.refused
+        self.bytes += other.bytes
+        self._segments |= other._segments
+
 
 @dataclass(slots=True)
 class Stored:
@@ -140,26 +151,23 @@ def store(
     """
     writer = ConcatWriter(directory)
     try:
-        targets = _targets(batch.reftimes, format, config.step, transaction, writer, trusted=trusted)
+        targets = _Targets(batch.reftimes, format, config.step, transaction, writer, trusted=trusted)
         seqs = transaction.take_seqs(len(batch.payloads))
-        offsets = _offsets(targets, batch.payloads, len(format.padding))
-        ids = [target.segment.id for target in targets]
-        sizes = map(len, batch.payloads)
-        columns = transaction.columns(batch.metadata)
-        rows = list(zip(seqs, batch.reftimes, ids, offsets, sizes, *columns, strict=True))
-        stored = Stored(imported=transaction.insert(rows))
-        if stored.imported < len(rows):
-            kept = _settle_duplicates(rows, config, transaction, stored)
+        sizes = list(map(len, batch.payloads))
+        offsets = targets.offsets(sizes, len(format.padding))
+        columns = (seqs, batch.reftimes, targets.ids(), offsets, sizes, *transaction.columns(batch.metadata))
+        stored = Stored(imported=transaction.insert(zip(*columns, strict=True)))
+        payloads = batch.payloads
+        if stored.imported < len(payloads):
+            kept = _settle_duplicates(list(zip(*columns, strict=True)), config, transaction, stored)
             if not kept:
                 return stored
-            targets = [targets[place] for place in kept]
-            payloads = [batch.payloads[place] for place in kept]
-            moved = _offsets(targets, payloads, len(format.padding))
+            payloads = [payloads[place] for place in kept]
+            targets.keep(kept)
+            moved = targets.offsets(list(map(len, payloads)), len(format.padding))
             transaction.move(
                 (offset, seqs[place]) for place, offset in zip(kept, moved, strict=True) if offset != offsets[place]
             )
-        else:
-            payloads = batch.payloads
         _write(targets, payloads, format, transaction, writer, stored)
         transaction.commit()
     except BaseException:
@@ -174,7 +182,7 @@ def store(
 class _Target:
     """A segment that a batch appends to."""
 
-    __slots__ = ("cut", "end", "interval", "payloads", "prefix", "segment", "start")
+    __slots__ = ("cut", "end", "interval", "prefix", "segment", "start")
 
     def __init__(self, segment: Segment, interval: Interval, start: int, prefix: bytes, *, cut: bool) -> None:
         self.segment = segment
@@ -183,44 +191,78 @@ class _Target:
         self.prefix = prefix
         self.cut = cut
         self.end = start
-        self.payloads: list[bytes] = []
 
 
-def _targets(
-    reftimes: list[int], format: Format, step: Step, transaction: Transaction, writer: ConcatWriter, *, trusted: bool
-) -> list[_Target]:
-    """Find the segment of each datum, and where it ends."""
-    days = [reftime // DAY for reftime in reftimes]
-    stems = {day: step.stem_of_day(day) for day in sorted(set(days))}
-    names = {stem: f"{stem}.{format.name}" for stem in stems.values()}
-    known = transaction.segments(names.values())
-    targets = {}
-    for stem, name in names.items():
-        interval = step.interval(stem)
-        assert interval is not None
-        segment = known.get(name)
-        if segment is not None and trusted:
-            targets[stem] = _Target(segment, interval, segment.size, b"", cut=True)
-            continue
-        # Nobody vouches for what is behind the known bytes: it may be data of a lost index, and stays.
-        size, last = writer.end_of_unknown(name)
-        prefix = format.separator(last) if size else b""
-        if segment is None:
-            segment = Segment(transaction.take_generation(), name, format.name, size)
-        targets[stem] = _Target(segment, interval, max(size, segment.size), prefix, cut=False)
-    by_day = {day: targets[stem] for day, stem in stems.items()}
-    return [by_day[day] for day in days]
+class _Targets:
+    """The segments that a batch appends to; its data in runs, each of which goes into one segment."""
+
+    def __init__(
+        self,
+        reftimes: list[int],
+        format: Format,
+        step: Step,
+        transaction: Transaction,
+        writer: ConcatWriter,
+        *,
+        trusted: bool,
+    ) -> None:
+        self._days = [reftime // DAY for reftime in reftimes]
+        stems = {day: step.stem_of_day(day) for day in sorted(set(self._days))}
+        names = {stem: f"{stem}.{format.name}" for stem in stems.values()}
+        known = transaction.segments(names.values())
+        by_stem = {}
+        for stem, name in names.items():
+            interval = step.interval(stem)
+            assert interval is not None
+            by_stem[stem] = _target(known.get(name), name, interval, format, transaction, writer, trusted=trusted)
+        self._by_day = {day: by_stem[stem] for day, stem in stems.items()}
+
+    def keep(self, places: list[int]) -> None:
+        """Leave out all data but those at these places."""
+        self._days = [self._days[place] for place in places]
+
+    def runs(self) -> Iterator[tuple[_Target, int]]:
+        """Give the segments in the order of the data, each with the number of data that follow one another in it."""
+        for day, run in groupby(self._days):
+            yield self._by_day[day], len(list(run))
+
+    def ids(self) -> list[int]:
+        """Give the segment id of each datum."""
+        return [id_ for target, count in self.runs() for id_ in repeat(target.segment.id, count)]
+
+    def offsets(self, sizes: list[int], padding: int) -> list[int]:
+        """Lay the data one after the other at the ends of their segments; give the offset of each."""
+        for target in self._by_day.values():
+            target.end = target.start + len(target.prefix)
+        offsets: list[int] = []
+        at = 0
+        for target, count in self.runs():
+            lengths = map(padding.__add__, sizes[at : at + count])
+            offsets += accumulate(lengths, initial=target.end)
+            target.end = offsets.pop()
+            at += count
+        return offsets
 
 
-def _offsets(targets: list[_Target], payloads: list[bytes], padding: int) -> list[int]:
-    """Lay the data one after the other at the ends of their segments."""
-    for target in set(targets):
-        target.end = target.start + len(target.prefix)
-    offsets = []
-    for target, payload in zip(targets, payloads, strict=True):
-        offsets.append(target.end)
-        target.end += len(payload) + padding
-    return offsets
+def _target(
+    segment: Segment | None,
+    name: str,
+    interval: Interval,
+    format: Format,
+    transaction: Transaction,
+    writer: ConcatWriter,
+    *,
+    trusted: bool,
+) -> _Target:
+    """Find where a segment ends."""
+    if segment is not None and trusted:
+        return _Target(segment, interval, segment.size, b"", cut=True)
+    # Nobody vouches for what is behind the known bytes: it may be data of a lost index, and stays.
+    size, last = writer.end_of_unknown(name)
+    prefix = format.separator(last) if size else b""
+    if segment is None:
+        segment = Segment(transaction.take_generation(), name, format.name, size)
+    return _Target(segment, interval, max(size, segment.size), prefix, cut=False)
 
 
 def _settle_duplicates(
@@ -245,26 +287,28 @@ def _settle_duplicates(
 
 
 def _write(
-    targets: list[_Target],
+    targets: _Targets,
     payloads: list[bytes],
     format: Format,
     transaction: Transaction,
     writer: ConcatWriter,
     stored: Stored,
 ) -> None:
-    for target, payload in zip(targets, payloads, strict=True):
-        target.payloads.append(payload)
-    touched = list(dict.fromkeys(targets))
-    for target in touched:
-        content = target.prefix + format.join(target.payloads)
-        writer.append(target.segment.name, target.start, content, cut=target.cut)
+    """Write the data to their segments, make them durable, and tell the index how far the segments go now."""
+    contents: dict[_Target, list[bytes]] = {}
+    at = 0
+    for target, count in targets.runs():
+        contents.setdefault(target, []).extend(payloads[at : at + count])
+        at += count
+    for target, content in contents.items():
+        writer.append(target.segment.name, target.start, target.prefix + format.join(content), cut=target.cut)
     writer.sync()
-    for target in touched:
+    for target in contents:
         old = target.segment
         segment = Segment(old.id, old.name, old.format, target.end)
         transaction.save_segment(segment, target.interval, writer.mtime(old.name))
     stored.bytes = sum(map(len, payloads))
-    stored.segments = {target.segment.name for target in touched}
+    stored.segments = {target.segment.name for target in contents}
 
 
 def _check_data(piece: Sequence[object]) -> None:

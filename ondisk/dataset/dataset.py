@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Self, TypeAlias
 from ondisk.config import DatasetConfig
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, store
 from ondisk.dataset.read import Reader, Summary, check_limit
-from ondisk.datum import Datum, Location, from_microseconds
+from ondisk.datum import INTEGER_MAX, Datum, Location, from_microseconds
 from ondisk.errors import (
     AlreadyExists,
     ConfigError,
@@ -42,7 +42,7 @@ Match: TypeAlias = str | Expression | None
 
 _CONFIG_LIMIT = 1024 * 1024  # bytes
 _SENTINEL_TEXT = b"The index of this dataset was lost and made anew: it may not know all data that are here.\n"
-_OWN = re.compile(r"\.lock|\.?index\.sqlite(-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.[0-9]+")
+_OWN = re.compile(r"\.lock|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,19 +256,45 @@ class Dataset:
             equal: field=value, in addition to `match`.
 
         Returns:
-            An iterator over one snapshot: what others append, delete or repack meanwhile does not show. Exhaust or
-            close it: while it is open, space is not given back.
+            An iterator over one snapshot, which begins with the first datum asked for: what others append, delete or
+            repack meanwhile does not show. Exhaust or close it: while it is open, space is not given back.
 
         Raises:
             MatchError: `match` or `sort` cannot be understood, or names an unknown field.
             SegmentMissing, SegmentCorrupt: while iterating; data are not on disk as the index says.
         """
         opened = self._current()
+        if equal and match is None and sort is None and limit is None and with_data:
+            found = opened.reader.look_up(opened.index, equal)
+            if found is not None:
+                return iter(found)
         fields = opened.index.config.fields
         tree = _tree(match, equal, opened.index)
         order = None if sort is None else parse_sort(sort, fields)
         check_limit(limit)
         return _stream(opened, tree, order, limit, with_data)
+
+    def payloads(
+        self, match: Match = None, *, sort: str | None = None, limit: int | None = None, **equal: Any
+    ) -> Iterator[bytes]:
+        """Give the data's bytes as they stand in their segments, padding included, in the order of `query`.
+
+        Joined they can be appended again, as one file; data of several formats come mixed.
+
+        Args:
+            match, sort, limit, equal: as in `query`.
+
+        Returns:
+            An iterator over one snapshot, as that of `query`; one item a datum.
+
+        Raises:
+            MatchError, SegmentMissing, SegmentCorrupt: as `query`.
+        """
+        opened = self._current()
+        tree = _tree(match, equal, opened.index)
+        order = None if sort is None else parse_sort(sort, opened.index.config.fields)
+        check_limit(limit)
+        return _stream_payloads(opened, tree, order, limit)
 
     def read(self, location: Location) -> Datum:
         """Read the datum at a location that a query gave.
@@ -442,7 +468,13 @@ def _stream(
     opened: _Opened, tree: Expression, sort: Sort | None, limit: int | None, with_data: bool
 ) -> Iterator[Datum]:
     with opened.index.snapshot() as snapshot:
-        yield from opened.reader.query(snapshot, tree, sort, limit, with_data=with_data)
+        for data in opened.reader.query(snapshot, tree, sort, limit, with_data=with_data):
+            yield from data
+
+
+def _stream_payloads(opened: _Opened, tree: Expression, sort: Sort | None, limit: int | None) -> Iterator[bytes]:
+    with opened.index.snapshot() as snapshot:
+        yield from opened.reader.payloads(snapshot, tree, sort, limit)
 
 
 def _tree(match: Match, equal: Mapping[str, Any], index: Index) -> Expression:
@@ -469,7 +501,8 @@ def _by_segment(locations: Iterable[object]) -> dict[str, list[tuple[int, int]]]
         if not isinstance(each, Location):
             hint = "Give a match expression, or locations as datum.location has them."
             raise InvalidInput(f"delete takes a match or locations, not {each!r:.80}", hint=hint)
-        places.setdefault(each.segment, []).append((each.offset, each.size))
+        if 0 <= each.offset <= INTEGER_MAX and 0 <= each.size <= INTEGER_MAX:  # nothing stands elsewhere
+            places.setdefault(each.segment, []).append((each.offset, each.size))
     return places
 
 

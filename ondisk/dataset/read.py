@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import Datum, Location, Value, from_microseconds
+from ondisk.datum import EPOCH, Datum, Location, Value, from_microseconds
 from ondisk.errors import DatumNotFound, FrameCorrupt, InvalidInput
 from ondisk.filesystem import Directory
 from ondisk.formats import Format, find
-from ondisk.index import Row, Snapshot
+from ondisk.index import Index, Row, Segment, Snapshot
 from ondisk.matcher import Expression, Sort
 from ondisk.segments import ConcatReader
 
 _SPAN = 8 * 1024 * 1024
-_GAPS = 64 * 1024
-_segment_of = itemgetter(1)
+_GAPS = 256 * 1024  # reading over so much that is not wanted costs less than another read for each datum
+_segment_of, _offset_of, _size_of = itemgetter(1), itemgetter(2), itemgetter(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,28 @@ class Reader:
 
     def query(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, *, with_data: bool
-    ) -> Iterator[Datum]:
-        """Give what matches, in order."""
+    ) -> Iterator[list[Datum]]:
+        """Give what matches, in order, in lists."""
         for rows in snapshot.rows(tree, sort, limit):
-            for generation, run in groupby(rows, _segment_of):
+            for run in _runs(rows, in_time_order=sort is None):
                 if with_data:
-                    yield from self._with_data(snapshot, generation, list(run))
+                    yield from self._with_data(snapshot, run)
                 else:
-                    yield from self._without_data(snapshot, generation, run)
+                    yield _made(snapshot, run, None, 0)
+
+    def payloads(self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None) -> Iterator[bytes]:
+        """Give the bytes of what matches, in order, with their padding."""
+        for rows in snapshot.rows(tree, sort, limit):
+            for run in _runs(rows, in_time_order=sort is None):
+                padding = self._format(snapshot.segment(run[0][1]).format).padding
+                for base, content, part in self._spans(snapshot, run):
+                    for row in part:
+                        yield content[row[2] - base : row[2] - base + row[3]] + padding
+
+    def look_up(self, index: Index, equal: Mapping[str, Any]) -> list[Datum] | None:
+        """Read the at most one datum that a whole unique key names; None where only a query can tell."""
+        found = index.look_up(equal)
+        return None if found is None else [self._one(segment, metadata, row) for row, segment, metadata in found]
 
     def read(self, snapshot: Snapshot, location: Location) -> Datum:
         """Read the datum at a location.
@@ -79,51 +94,88 @@ class Reader:
             else:
                 row = snapshot.row_at(segment, location.offset, location.size, reftime)
             if row is not None:
-                return next(self._with_data(snapshot, segment.id, [row]))
+                return self._one(segment, snapshot.metadata(row[4:]), row)
         hint = "It was deleted, replaced or moved by a repack: query for it again."
         raise DatumNotFound(f"no datum stands at {location}", hint=hint, location=location)
 
-    def _with_data(self, snapshot: Snapshot, generation: int, run: list[Row]) -> Iterator[Datum]:
+    def _with_data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[list[Datum]]:
         """Read rows of one segment."""
-        segment = snapshot.segment(generation)
-        format, name = self._format(segment.format), segment.name
-        metadata_of, undeclared, decode = snapshot.metadata, format.undeclared, format.decode
-        reftime, time = None, None
-        for base, content, rows in self._spans(snapshot, generation, run):
-            for row in rows:
-                if row[0] != reftime:
-                    reftime = row[0]
-                    time = from_microseconds(reftime)
-                start = row[2] - base
-                payload = content[start : start + row[3]]
-                metadata = metadata_of(row[4:])
-                if undeclared:
-                    metadata = {**format.describe(payload)[1], **metadata}
-                yield Datum.stored(time, metadata, decode(payload), name, row[2], row[3])  # type: ignore[arg-type]
+        format = self._format(snapshot.segment(run[0][1]).format)
+        for base, content, rows in self._spans(snapshot, run):
+            data = _made(snapshot, rows, content, base)
+            if format.undeclared:
+                for datum in data:
+                    datum.metadata = {**format.describe(datum.data)[1], **datum.metadata}
+            if not format.raw:
+                for datum in data:
+                    datum.data = format.decode(datum.data)
+            yield data
 
-    def _without_data(self, snapshot: Snapshot, generation: int, run: Iterator[Row]) -> Iterator[Datum]:
-        name = snapshot.segment(generation).name
-        for row in run:
-            yield Datum.stored(from_microseconds(row[0]), snapshot.metadata(row[4:]), None, name, row[2], row[3])
+    def _one(self, segment: Segment, metadata: Mapping[str, Any], row: Row) -> Datum:
+        """Read one row."""
+        format = self._format(segment.format)
+        payload = self._files.read(segment.id, lambda _: segment.name, row[2], row[3])
+        if format.undeclared:
+            metadata = {**format.describe(payload)[1], **metadata}
+        data = payload if format.raw else format.decode(payload)
+        return Datum.stored(from_microseconds(row[0]), metadata, data, segment.name, row)
 
-    def _spans(self, snapshot: Snapshot, generation: int, run: list[Row]) -> Iterator[tuple[int, bytes, list[Row]]]:
+    def _spans(self, snapshot: Snapshot, run: list[Row]) -> Iterator[tuple[int, bytes, list[Row]]]:
         """Read the bytes of rows, in as few reads as is worth it: (offset of the bytes, the bytes, their rows)."""
-        begin = min(row[2] for row in run)
-        end = max(row[2] + row[3] for row in run)
-        wanted = sum(row[3] for row in run)
-        if len(run) > 1 and (end - begin > _SPAN or end - begin > 2 * wanted + _GAPS):
+        begin = min(map(_offset_of, run))
+        last = max(run, key=_offset_of)
+        size = last[2] + last[3] - begin
+        if len(run) > 1 and (size > _SPAN or size > 2 * sum(map(_size_of, run)) + _GAPS):
             half = len(run) // 2
-            yield from self._spans(snapshot, generation, run[:half])
-            yield from self._spans(snapshot, generation, run[half:])
+            yield from self._spans(snapshot, run[:half])
+            yield from self._spans(snapshot, run[half:])
             return
-        content = self._files.read(generation, lambda each: snapshot.segment(each).name, begin, end - begin)
-        yield begin, content, run
+        yield begin, self._files.read(run[0][1], lambda id_: snapshot.segment(id_).name, begin, size), run
 
     def _format(self, name: str) -> Format:
         format = self._formats.get(name)
         if format is None:
             format = self._formats[name] = find(name)(self._config)
         return format
+
+
+def _runs(rows: list[Row], *, in_time_order: bool) -> Iterator[list[Row]]:
+    """Cut rows into runs of one segment each."""
+    if in_time_order and rows[0][1] == rows[-1][1]:  # segments do not overlap in time
+        yield rows
+        return
+    for _, run in groupby(rows, _segment_of):
+        yield list(run)
+
+
+def _made(snapshot: Snapshot, rows: list[Row], content: bytes | None, base: int) -> list[Datum]:
+    """Make the data of rows of one segment; `data` are their bytes in `content`, which begins at `base`.
+
+    Run a million times a query: what a call would cost is written out, and what repeats is made once.
+    """
+    new, known = Datum.__new__, snapshot.known_metadata
+    segment = snapshot.segment(rows[0][1]).name
+    reftime, time = None, EPOCH
+    data = []
+    for row in rows:
+        datum = new(Datum)
+        if row[0] != reftime:
+            reftime = row[0]
+            time = from_microseconds(row[0])
+        datum.reftime = time
+        try:
+            datum.metadata = known[row[4:]]
+        except KeyError:
+            datum.metadata = snapshot.metadata(row[4:])
+        if content is None:
+            datum.data = None
+        else:
+            start = row[2] - base
+            datum.data = content[start : start + row[3]]
+        datum._segment = segment
+        datum._place = row
+        data.append(datum)
+    return data
 
 
 def check_limit(limit: int | None) -> None:

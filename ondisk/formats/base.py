@@ -55,10 +55,12 @@ class Format(ABC):
     Attributes:
         name: as in `dataset.toml`; also the extension of its segments.
         padding: bytes behind each datum that are not part of it.
+        raw: the data are the datum's bytes as they stand; `decode` need not be called.
     """
 
     name: ClassVar[str]
     padding: ClassVar[bytes] = b""
+    raw: ClassVar[bool] = False
 
     def __init__(self, config: DatasetConfig) -> None:
         self.config = config

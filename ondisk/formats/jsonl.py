@@ -22,6 +22,7 @@ from ondisk.formats.base import Batch
 from ondisk.formats.lines import LineFormat
 
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _CACHED = 100_000
 
 
@@ -108,11 +109,11 @@ class JsonLines(LineFormat):
         data = {} if datum.data is None else datum.data
         if not isinstance(data, Mapping):
             raise InvalidInput(f"the data of jsonl are a mapping, not {type(data).__name__}")
-        fields, depth = self.config.fields, self.config.max_depth
+        fields, depth = self.config.fields, self.config.max_depth  # the line itself is the first level
         line: dict[str, Any] = {"reftime": datum.reftime.isoformat().replace("+00:00", "Z")}
         for name in fields:
             if name in metadata:
-                line[name] = _to_json(metadata[name], fields[name], depth)
+                line[name] = _to_json(metadata[name], fields[name], depth - 1)
         for key in data:
             if key == "reftime" or key in fields:
                 raise InvalidInput(f"the data hold the key {key!r}, which is metadata")
@@ -142,6 +143,8 @@ class JsonLines(LineFormat):
             raise InvalidInput(f"no JSON: {error}") from None
         if not isinstance(content, dict):
             raise InvalidInput("no JSON object")
+        if _SURROGATE.search(line):
+            _check_unicode(content)
         return content
 
     def _reftime(self, content: dict[str, Any]) -> int:
@@ -192,6 +195,14 @@ def _depth(line: bytes) -> int:
         elif kind in b"]}":
             depth -= 1
     return deepest
+
+
+def _check_unicode(content: dict[str, Any]) -> None:
+    """Refuse escapes of half a character, which could not be written as UTF-8 again."""
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("it holds a lone surrogate, which is no Unicode text") from None
 
 
 def _refuse_constant(word: str) -> NoReturn:

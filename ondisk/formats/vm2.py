@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import Datum, microseconds
-from ondisk.errors import FrameCorrupt, InvalidInput
+from ondisk.datum import Datum, FieldType, from_microseconds, microseconds
+from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
 from ondisk.formats.base import Batch
 from ondisk.formats.lines import LineFormat
 
@@ -34,11 +34,17 @@ class Vm2(LineFormat):
     """The VM2 format; see the module's docstring."""
 
     name: ClassVar[str] = "vm2"
+    raw: ClassVar[bool] = True
     carried: ClassVar[frozenset[str]] = frozenset({"area", "product"})
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
+        for name in self.carried & config.fields.keys():
+            if config.fields[name] is not FieldType.TEXT:
+                hint = f'Write {name} = "text" under [fields].'
+                raise ConfigError(f"{name} of vm2 is text, not {config.fields[name]}", hint=hint, key=f"fields.{name}")
         self._times = _Times()
+        self._moments = _Moments()
         self._metadata = _Metadata()
 
     @classmethod
@@ -71,24 +77,27 @@ class Vm2(LineFormat):
         payloads = [datum.data for datum in data]
         if set(map(type, payloads)) == {bytes}:
             batch = self._parse_whole(payloads)
-            if batch is not None and all(map(self._agrees, data, batch.reftimes, batch.metadata)):
+            if batch is not None and self._agree(data, batch):
                 return batch
         return self._encode_one_by_one(data)
 
     def _parse_whole(self, payloads: list[bytes]) -> Batch | None:
         """Parse data that were given as bytes; None where one of them is not exactly one line of VM2."""
         text = b"\n".join(payloads)
-        if text.count(b"\n") != len(payloads) - 1:
+        if text.count(b"\n") != len(payloads) - 1 or max(map(len, payloads)) > self.config.max_datum_size:
             return None
         batch = self.parse_lines(payloads, 1)
         return batch if len(batch.payloads) == len(payloads) else None
 
-    def _agrees(self, datum: Datum, reftime: int, metadata: Mapping[str, Any]) -> bool:
-        """Tell whether what a datum was given beside its line says the same as the line."""
-        given = datum.metadata
-        return (not given or given == metadata or given.items() <= metadata.items()) and microseconds(
-            datum.reftime
-        ) == reftime
+    def _agree(self, data: Sequence[Datum], batch: Batch) -> bool:
+        """Tell whether what data were given beside their lines says the same as the lines."""
+        moments = self._moments
+        if len(moments) > _CACHED:
+            moments.clear()
+        if [moments[reftime] for reftime in batch.reftimes] != [datum.reftime for datum in data]:
+            return False
+        given = [datum.metadata for datum in data]
+        return given == batch.metadata or all(map(_is_part_of, given, batch.metadata))
 
     def _encode_one_by_one(self, data: Sequence[Datum]) -> Batch:
         batch = Batch()
@@ -158,6 +167,14 @@ class _Times(dict[bytes, Any]):
         return self[text]  # type: ignore[no-any-return]
 
 
+class _Moments(dict[int, datetime]):
+    """microseconds → time."""
+
+    def __missing__(self, reftime: int) -> datetime:
+        self[reftime] = from_microseconds(reftime)
+        return self[reftime]
+
+
 class _Metadata(dict[bytes, Mapping[str, Any]]):
     """station,variable → metadata, one mapping for all data of that series."""
 
@@ -165,6 +182,10 @@ class _Metadata(dict[bytes, Mapping[str, Any]]):
         station, variable = key.split(b",")
         self[key] = {"area": f"VM2,{int(station)}", "product": f"VM2,{int(variable)}"}
         return self[key]
+
+
+def _is_part_of(given: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
+    return not given or given.items() <= metadata.items()
 
 
 def _add(batch: Batch, reftime: int, metadata: Mapping[str, Any], line: bytes) -> None:

@@ -7,6 +7,7 @@ SQLite's POSIX locks. So nothing here, or anywhere in ondisk, reads the file its
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from typing import Any
@@ -101,7 +102,7 @@ def sqlite_errors(directory: Directory) -> Iterator[None]:
 def _connect(directory: Directory, options: str) -> Connection:
     if directory.regular_file(INDEX) is None:
         raise sqlite3.OperationalError(f"{INDEX} is missing")
-    address = f"file:{quote(str(directory.path / INDEX))}?{options}"
+    address = f"file:{quote(os.fsencode(directory.path / INDEX))}?{options}"  # a path need not be UTF-8
     return sqlite3.connect(
         address, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
     )

@@ -10,12 +10,14 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from ondisk.config import DatasetConfig
+from ondisk.datum import FieldType, canonical
 from ondisk.errors import (
     ConfigError,
     IndexCorrupt,
+    InvalidInput,
     NeedsMigration,
     OndiskError,
     StateError,
@@ -30,14 +32,17 @@ from ondisk.index.connection import (
     empty,
     sqlite_errors,
 )
-from ondisk.index.snapshot import Segment, Snapshot
+from ondisk.index.snapshot import Row, Segment, Snapshot, key_query
 from ondisk.index.tables import REVISION, Tables
 from ondisk.index.where import add_functions, check_fields, check_size
 from ondisk.matcher import Expression
 
 _POOLED = 8
+_LOOK_UPS = 256
 _STAGED = ".index.sqlite.new"
 _BUILT_FOR = ("step", "unique", "index", "fields")
+
+Found: TypeAlias = tuple[Row, Segment, Mapping[str, Any]]
 
 
 class Index:
@@ -59,10 +64,12 @@ class Index:
         self._process = os.getpid()
         self._readers: list[Connection] = []
         self._writer: Connection | None = None
+        self._closed = False
         # What never changes in one index file: interned values, and a generation's segment.
         self.ids: dict[str | bytes | None, int] = {None: 0}
         self.metadata: dict[tuple[Any, ...], Mapping[str, Any]] = {}
         self.segments: dict[int, Segment] = {}
+        self._look_ups: dict[tuple[str, ...], str | None] = {}
 
     @classmethod
     def open(cls, directory: Directory, config: DatasetConfig) -> Index:
@@ -86,6 +93,7 @@ class Index:
         except BaseException:
             connection.close()
             raise
+        add_functions(connection)
         index._give_back(connection)
         return index
 
@@ -96,10 +104,10 @@ class Index:
         Args:
             generation: the counter of generations starts above it.
 
-        Durability: built beside its place, synced by SQLite, renamed, directory synced. Stale `-wal` and `-shm`
-            files go first: SQLite would take them for the new index's.
+        Durability: built beside its place, synced by SQLite, renamed, directory synced. Stale `-journal`,
+            `-wal` and `-shm` files go first: SQLite would take them for the new index's.
         """
-        for name in (_STAGED, f"{_STAGED}-journal", f"{INDEX}-wal", f"{INDEX}-shm"):
+        for name in (_STAGED, f"{_STAGED}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm"):
             with contextlib.suppress(FileNotFoundError):
                 directory.unlink(name)
         directory.create_file(_STAGED).close()
@@ -169,6 +177,42 @@ class Index:
         finally:
             self._give_back(connection)
 
+    def look_up(self, equal: Mapping[str, Any]) -> list[Found] | None:
+        """Find the at most one datum that a whole unique key names, without the cost of a snapshot.
+
+        Returns:
+            Its row, segment and metadata; None where this cannot tell: the fields are no whole key, a value is not
+            of its field's type, or the datum's segment or metadata were met in no snapshot yet.
+        """
+        sql = self._look_up_query(tuple(equal))
+        if sql is None:
+            return None
+        kinds = self.tables.kinds
+        try:
+            values = [canonical(value, kinds.get(name, FieldType.TIMESTAMP)) for name, value in equal.items()]
+        except InvalidInput:
+            return None
+        connection = self._borrow()
+        try:
+            row: Row | None = connection.execute(sql, values).fetchone()
+        except sqlite3.Error:
+            return None  # a snapshot meets it again, and says what it is
+        finally:
+            self._give_back(connection)
+        if row is None:
+            return []
+        segment, metadata = self.segments.get(row[1]), self.metadata.get(row[4:])
+        return None if segment is None or metadata is None else [(row, segment, metadata)]
+
+    def _look_up_query(self, names: tuple[str, ...]) -> str | None:
+        try:
+            return self._look_ups[names]
+        except KeyError:
+            if len(self._look_ups) > _LOOK_UPS:
+                self._look_ups.clear()
+            query = self._look_ups[names] = key_query(names, self.tables)
+            return query
+
     def writer(self) -> Connection:
         """Give the writing connection. Under the writers' lock."""
         if self._writer is None:
@@ -180,11 +224,14 @@ class Index:
         """Close all connections, a reading one last: then SQLite leaves `-wal` and `-shm` in place."""
         if os.getpid() != self._process:
             return
-        if self._writer is not None:
-            with contextlib.suppress(OndiskError), self.snapshot() as snapshot:
-                snapshot.segments()  # only a connection that has read holds `-wal` and `-shm`
-            self._writer.close()
-            self._writer = None
+        self._closed = True
+        with contextlib.ExitStack() as last:
+            if self._writer is not None:
+                with contextlib.suppress(OndiskError):
+                    # Only a connection that reads holds `-wal` and `-shm`.
+                    last.enter_context(self.snapshot()).segments()
+                self._writer.close()
+                self._writer = None
         while self._readers:
             self._readers.pop().close()
 
@@ -204,7 +251,7 @@ class Index:
             connection.close()
             return
         # A connection with the shared lock keeps writers from their checkpoints: not kept.
-        if len(self._readers) < _POOLED and connection.shared_lock is None:
+        if len(self._readers) < _POOLED and connection.shared_lock is None and not self._closed:
             self._readers.append(connection)
         else:
             connection.close()

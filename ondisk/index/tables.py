@@ -74,6 +74,7 @@ class Tables:
     Attributes:
         fields: field → its column of `datum`.
         kinds: field → its declared type.
+        row: what a query selects of `datum`: reftime, segment, offset, size, the declared fields.
         unique_names: the fields of the UNIQUE index, reftime first where it is listed; empty without one.
         unique: the expressions it holds them by.
     """
@@ -92,6 +93,7 @@ class Tables:
         self.datum = _table("datum", metadata, _key("seq"), _column("reftime"), _column("segment"), _column("offset"),
                             _column("size"), *declared)  # fmt: skip
         self.fields: dict[str, Column[Any]] = {name: self.datum.c[f"f_{name}"] for name in self.kinds}
+        self.row = ", ".join(["datum.reftime, datum.segment, datum.offset, datum.size", *map(_qualified, self.fields)])
         self.unique_names = sorted(config.unique, key=lambda name: name != "reftime")
         self.unique: list[ColumnElement[Any]] = [self.comparable(name) for name in self.unique_names]
         self.insert = self._insert()
@@ -190,6 +192,10 @@ def _key(name: str) -> Column[int]:
 
 def _column(name: str, kind: Any = Integer) -> Column[Any]:
     return Column(name, kind, nullable=False)
+
+
+def _qualified(name: str) -> str:
+    return f"datum.f_{name}"
 
 
 def _time_as_text(column: str) -> str:

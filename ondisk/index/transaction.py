@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from ondisk.errors import DurabilityLost, IndexCorrupt, OndiskError, StorageError
+from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
 from ondisk.index.connection import INDEX, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.snapshot import Segment
@@ -37,6 +37,7 @@ class Transaction:
         self._seq = self._generation = 0
         self._connection = index.writer()
         self._interned = False
+        self._committed = False
         self.sealed = False
 
     def __enter__(self) -> Self:
@@ -55,9 +56,10 @@ class Transaction:
         if self._connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
-            if self._interned:
-                self._index.ids.clear()
-                self._index.ids[None] = 0
+        # SQLite may have rolled back by itself, after a failed write: the new ids are gone then, too.
+        if self._interned and not self._committed:
+            self._index.ids.clear()
+            self._index.ids[None] = 0
 
     def take_seqs(self, count: int) -> range:
         """Take the next numbers in the order of changes."""
@@ -87,7 +89,7 @@ class Transaction:
             columns.append(self._ids_of(values) if kind.interned else values)
         return columns
 
-    def insert(self, rows: list[tuple[Any, ...]]) -> int:
+    def insert(self, rows: Iterable[tuple[Any, ...]]) -> int:
         """Insert rows of `datum` (seq, reftime, segment, offset, size, fields…); duplicates stay out.
 
         Returns:
@@ -171,7 +173,8 @@ class Transaction:
             Whether nobody reads an older snapshot any more.
 
         Raises:
-            StorageError, DurabilityLost: it may or may not be durable; `sealed` is set.
+            DiskFull, LockError: it was not made.
+            DurabilityLost: it may or may not be durable; `sealed` is set.
         """
         directory = self._index.directory
         try:
@@ -181,6 +184,11 @@ class Transaction:
                 self._connection.execute(sql, (self._seq, self._generation, now))
                 self.sealed = True
                 self._connection.execute("COMMIT")
+            self._committed = True
+        except (DiskFull, LockError):
+            # The last write of a commit is what makes it one: without space, or a lock, for it there is none.
+            self.sealed = False
+            raise
         except OndiskError as error:
             if isinstance(error, StorageError) and self.sealed and not isinstance(error, DurabilityLost):
                 raise DurabilityLost(error.message, hint=error.hint, **error.context) from error

@@ -110,12 +110,18 @@ def condition(tree: Expression, tables: Tables) -> Condition:
     """Write a tree, whose size was checked, as SQL."""
     writer = _Writer(tables)
     sql = writer.write(tree)
-    interval = reftime_interval(tree) if isinstance(tree, And | Or | Not) else None
-    if interval is not None and interval.begin is not None:
-        sql = f"datum.reftime >= {writer.bind(interval.begin)} AND {sql}"
-    if interval is not None and interval.end is not None:
-        sql = f"datum.reftime < {writer.bind(interval.end)} AND {sql}"
+    if _has_alternatives(tree):
+        # SQLite does not see through OR and NOT that only an interval of the reftimes can match.
+        interval = reftime_interval(tree)
+        if interval.begin is not None:
+            sql = f"datum.reftime >= {writer.bind(interval.begin)} AND {sql}"
+        if interval.end is not None:
+            sql = f"datum.reftime < {writer.bind(interval.end)} AND {sql}"
     return Condition(sql, writer.values)
+
+
+def _has_alternatives(tree: Expression) -> bool:
+    return isinstance(tree, Or | Not) or (isinstance(tree, And) and any(map(_has_alternatives, tree.children)))
 
 
 def resolve(tree: Expression, tables: Tables, connection: sqlite3.Connection) -> Expression:
@@ -130,11 +136,13 @@ def resolve(tree: Expression, tables: Tables, connection: sqlite3.Connection) ->
             return Or(tuple(resolve(child, tables, connection) for child in children))
         case Not(child):
             return Not(resolve(child, tables, connection))
-        case StartsWith() | Components() | OneOf() if tree.field in tables.kinds and tables.kinds[tree.field].interned:
+        case Compare(field) | StartsWith(field) | Components(field) | OneOf(field) if (
+            field in tables.kinds and tables.kinds[field].interned
+        ):
             writer = _Writer(tables)
             sql = f"SELECT id FROM value WHERE {writer.interned(tree)} LIMIT {_RESOLVED + 1}"
             ids = tuple(row[0] for row in connection.execute(sql, writer.values))
-            return tree if len(ids) > _RESOLVED else _Ids(tree.field, ids)
+            return tree if len(ids) > _RESOLVED else _Ids(field, ids)
     return tree
 
 
@@ -216,6 +224,8 @@ class _Writer:
     def interned(self, tree: Compare | _Interned) -> str:
         """Write a condition on the table of values."""
         match tree:
+            case Compare(_, "=", value):
+                return f"value = {self.bind(value)}"
             case Compare(field, operator, value):
                 texts = self.tables.kinds[field] is FieldType.TEXT
                 kind = f" AND value < {_FIRST_BLOB}" if texts else f" AND value >= {_FIRST_BLOB}"

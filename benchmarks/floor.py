@@ -1,0 +1,145 @@
+"""The floor: what a good programmer writes by hand for exactly these data, without any of ondisk's promises.
+
+Same lines, same segments, same columns and indices, same syncs. It has no locks, types, limits, refusals, snapshots
+or checks; it caches parsed times and interned texts.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+BATCH = 100_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SCHEMA = """
+    CREATE TABLE value (id INTEGER PRIMARY KEY, value TEXT UNIQUE);
+    CREATE TABLE segment (id INTEGER PRIMARY KEY, name TEXT UNIQUE, size INTEGER);
+    CREATE TABLE datum (id INTEGER PRIMARY KEY, reftime INTEGER, segment INTEGER, offset INTEGER, size INTEGER,
+                        area INTEGER, product INTEGER);
+    CREATE UNIQUE INDEX by_key ON datum (reftime, area, product);
+    CREATE INDEX by_area ON datum (area, reftime);
+    CREATE INDEX by_product ON datum (product, reftime);
+"""
+_BY_KEY = """
+    SELECT segment, offset, size FROM datum WHERE reftime = ?
+    AND area = (SELECT id FROM value WHERE value = ?) AND product = (SELECT id FROM value WHERE value = ?)
+"""
+
+
+class Floor:
+    """A dataset with nothing but speed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        self.db = sqlite3.connect(path / "index.sqlite", isolation_level=None)
+        self.db.execute("PRAGMA journal_mode=WAL")
+        self.db.execute("PRAGMA synchronous=FULL")
+        self.db.executescript(_SCHEMA)
+        self.times: dict[bytes, tuple[int, str]] = {}
+        self.ids: dict[tuple[bytes, bytes], tuple[int, int]] = {}
+        self.values: dict[str, int] = {}
+        self.names: dict[int, str] = {}
+        self.segments: dict[str, list[int]] = {}
+        self.files: dict[int, int] = {}
+        self.next = 1
+
+    def append(self, source: Path) -> None:
+        """Append a file of lines, all of which are new."""
+        with source.open("rb") as stream:
+            while lines := stream.readlines(37 * BATCH):
+                self._append_batch(lines)
+
+    def _append_batch(self, lines: list[bytes]) -> None:
+        rows = []
+        contents: dict[str, list[bytes]] = defaultdict(list)
+        self.db.execute("BEGIN IMMEDIATE")
+        times, ids, segments = self.times, self.ids, self.segments
+        for number, line in enumerate(lines, self.next):
+            stamp, station, variable, _ = line.split(b",", 3)
+            if stamp not in times:
+                times[stamp] = self._time(stamp)
+            reftime, name = times[stamp]
+            if name not in segments:
+                segments[name] = [len(segments) + 1, 0]
+            segment = segments[name]
+            if (station, variable) not in ids:
+                ids[station, variable] = self._intern(b"VM2," + station), self._intern(b"VM2," + variable)
+            area, product = ids[station, variable]
+            rows.append((number, reftime, segment[0], segment[1], len(line) - 1, area, product))
+            segment[1] += len(line)
+            contents[name].append(line)
+        self.next += len(lines)
+        self.db.executemany("INSERT INTO datum VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        for name, content in contents.items():
+            path = self.path / name
+            path.parent.mkdir(exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.write(descriptor, b"".join(content))
+            os.fsync(descriptor)
+            os.close(descriptor)
+            self.db.execute(
+                "INSERT OR REPLACE INTO segment VALUES (?, ?, ?)", (segments[name][0], name, segments[name][1])
+            )
+        self.db.execute("COMMIT")
+
+    def query(self, where: str = "1", values: tuple[Any, ...] = ()) -> Iterator[tuple[datetime, dict[str, str], bytes]]:
+        """Give (reftime, metadata, data) in order of reftime."""
+        sql = f"SELECT reftime, segment, offset, size, area, product FROM datum WHERE {where} ORDER BY reftime, id"
+        names = self.names
+        last, time, opened, content = None, EPOCH, None, b""
+        for reftime, segment, offset, size, area, product in self.db.execute(sql, values):
+            if reftime != last:
+                last, time = reftime, EPOCH + timedelta(microseconds=reftime)
+            if segment != opened:
+                opened = segment
+                content = self._read(segment)
+            yield time, {"area": names[area], "product": names[product]}, content[offset : offset + size]
+
+    def look_up(self, time: datetime, area: str, product: str) -> tuple[datetime, dict[str, str], bytes]:
+        """Find one datum by its key."""
+        reftime = (time - EPOCH) // timedelta(microseconds=1)
+        segment, offset, size = self.db.execute(_BY_KEY, (reftime, area, product)).fetchone()
+        data = os.pread(self._file(segment), size, offset)
+        return EPOCH + timedelta(microseconds=reftime), {"area": area, "product": product}, data
+
+    def summary(self) -> tuple[Any, ...]:
+        """Count everything, and the values of both fields."""
+        totals = self.db.execute("SELECT count(*), sum(size), min(reftime), max(reftime) FROM datum").fetchone()
+        areas = self.db.execute("SELECT area, count(*) FROM datum GROUP BY area").fetchall()
+        products = self.db.execute("SELECT product, count(*) FROM datum GROUP BY product").fetchall()
+        return totals, areas, products
+
+    def close(self) -> None:
+        """Close files and connection."""
+        for descriptor in self.files.values():
+            os.close(descriptor)
+        self.db.close()
+
+    def _time(self, stamp: bytes) -> tuple[int, str]:
+        parts = int(stamp[:4]), int(stamp[4:6]), int(stamp[6:8]), int(stamp[8:10]), int(stamp[10:12])
+        time = datetime(*parts, tzinfo=UTC)
+        return (time - EPOCH) // timedelta(microseconds=1), time.strftime("%Y/%m-%d.vm2")
+
+    def _intern(self, text: bytes) -> int:
+        value = text.decode()
+        if value not in self.values:
+            self.values[value] = id = len(self.values) + 1
+            self.names[id] = value
+            self.db.execute("INSERT INTO value VALUES (?, ?)", (id, value))
+        return self.values[value]
+
+    def _file(self, segment: int) -> int:
+        if segment not in self.files:
+            (name,) = self.db.execute("SELECT name FROM segment WHERE id = ?", (segment,)).fetchone()
+            self.files[segment] = os.open(self.path / name, os.O_RDONLY)
+        return self.files[segment]
+
+    def _read(self, segment: int) -> bytes:
+        descriptor = self._file(segment)
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0)

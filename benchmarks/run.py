@@ -1,0 +1,262 @@
+"""Measure ondisk against the floor, both in one run, and print ratios beside the goals.
+
+    python benchmarks/run.py [--data 1000000] [--rounds 3] [--json]
+
+Machines are noisy: each measurement takes turns between floor and ondisk, and the fastest round of each counts.
+Ends with 9 where a goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import observations
+from floor import EPOCH, Floor
+
+import ondisk
+
+LOOK_UPS = 2000
+SMALL = 100_000
+
+
+class Report:
+    """Prints a line a measurement, and remembers whether a goal was missed."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.missed = 0
+
+    def line(self, name: str, value: float, goal: float, unit: str, detail: str = "") -> None:
+        met = value <= goal
+        self.missed += not met
+        if self.as_json:
+            print(
+                json.dumps({"name": name, "value": round(value, 4), "goal": goal, "unit": unit, "met": met}), flush=True
+            )
+        else:
+            mark = "ok    " if met else "MISSED"
+            print(f"{mark} {name:<34} {value:8.3f} {unit:<8} goal {goal:<6} {detail}", flush=True)
+
+    def ratio(self, name: str, floor: float, ours: float, goal: float, each: int = 1) -> None:
+        detail = f"floor {floor / each * 1e6:,.2f} µs, ondisk {ours / each * 1e6:,.2f} µs"
+        self.line(name, ours / floor, goal, "× floor", detail)
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """Time one call, with the garbage of earlier ones out of the way."""
+    gc.collect()
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def best(rounds: int, *works: Callable[[], Any]) -> list[float]:
+    """Time each work, taking turns; give the fastest of each."""
+    times = [[seconds(work) for work in works] for _ in range(rounds)]
+    return [min(each) for each in zip(*times, strict=True)]
+
+
+def consume_floor(data: Iterator[tuple[Any, Any, Any]]) -> int:
+    count = 0
+    for _reftime, _metadata, _data in data:
+        count += 1
+    return count
+
+
+def consume(data: Iterator[ondisk.Datum]) -> int:
+    count = 0
+    for datum in data:
+        _reftime, _metadata, _data = datum.reftime, datum.metadata, datum.data
+        count += 1
+    return count
+
+
+def as_data(source: Path) -> list[ondisk.Datum]:
+    """Make data of lines, each with a mapping of its own."""
+    times: dict[bytes, datetime] = {}
+    data = []
+    for line in source.read_bytes().splitlines():
+        stamp, station, variable, _ = line.split(b",", 3)
+        if stamp not in times:
+            times[stamp] = datetime.strptime(stamp.decode(), "%Y%m%d%H%M").replace(tzinfo=UTC)
+        metadata = {"area": f"VM2,{station.decode()}", "product": f"VM2,{variable.decode()}"}
+        data.append(ondisk.Datum(times[stamp], metadata, line))
+    return data
+
+
+class Bench:
+    """All measurements, in a directory of their own."""
+
+    def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
+        self.folder = folder
+        self.count = count
+        self.rounds = rounds
+        self.report = report
+        self.source = folder / "observations.vm2"
+        observations.write(self.source, count)
+        self._made = 0
+
+    def run(self) -> None:
+        floor_time = self.append()
+        self.append_data(floor_time)
+        self.growth()
+        floor, dataset = self.filled()
+        with dataset:
+            index_size = dataset.info()["index_size"] / self.count
+            self.report.line("index", index_size, 100, "B/datum")
+            (again,) = best(1, lambda: dataset.append_file(self.source))
+            self.report.ratio("append of nothing but duplicates", floor_time, again, 0.8, self.count)
+            self.queries(floor, dataset)
+            self.look_ups(floor, dataset)
+            floor_time, ours = best(self.rounds, floor.summary, dataset.summary)
+            self.report.ratio("summary", floor_time, ours, 1.4)
+            day = seconds(lambda: dataset.delete(f"reftime:={self.day:%Y-%m-%d}"))
+            self.report.line("delete of one day", day, 0.05, "s")
+        self.processes()
+
+    def new_floor(self) -> Floor:
+        self._made += 1
+        return Floor(self.folder / f"floor-{self._made}")
+
+    def new_dataset(self) -> ondisk.Dataset:
+        self._made += 1
+        return ondisk.create(self.folder / f"dataset-{self._made}", observations.CONFIG)
+
+    def append(self) -> float:
+        floor, ours = self.append_of(self.source)
+        self.report.ratio("append of a file", floor, ours, 1.25, self.count)
+        return floor
+
+    def append_of(self, source: Path) -> list[float]:
+        """Time the append of a file to new datasets; what was made is thrown away."""
+
+        def floor_append() -> None:
+            made.append(self.new_floor())
+            made[-1].append(source)
+
+        def ondisk_append() -> None:
+            made.append(self.new_dataset())
+            made[-1].append_file(source)
+
+        made: list[Any] = []
+        times = best(self.rounds, floor_append, ondisk_append)
+        for each in made:
+            each.close()
+            shutil.rmtree(each.path)
+        return times
+
+    def append_data(self, floor: float) -> None:
+        data = as_data(self.source)
+        gc.freeze()  # the million data given are not ours to walk
+        with self.new_dataset() as dataset:
+            (ours,) = best(1, lambda: dataset.append(data))
+        gc.unfreeze()
+        self.report.ratio("append of Datum objects", floor, ours, 1.5, self.count)
+
+    def growth(self) -> None:
+        small = self.folder / "small.vm2"
+        observations.write(small, SMALL)
+        _, few = self.append_of(small)
+        _, many = self.append_of(self.source)
+        ratio = (many / self.count) / (few / SMALL)
+        self.report.line(f"cost a datum, {self.count:,} : {SMALL:,}", ratio, 1.15, "×")
+
+    def filled(self) -> tuple[Floor, ondisk.Dataset]:
+        floor, dataset = self.new_floor(), self.new_dataset()
+        floor.append(self.source)
+        dataset.append_file(self.source)
+        return floor, dataset
+
+    @property
+    def day(self) -> datetime:
+        return observations.BEGIN + timedelta(days=self.count // 5040 // 2)
+
+    def queries(self, floor: Floor, dataset: ondisk.Dataset) -> None:
+        begin = (self.day - EPOCH) // timedelta(microseconds=1)
+        span = (begin, begin + 86_400_000_000)
+        series = (floor.values["VM2,105"], floor.values["VM2,225"])
+        pairs = {
+            "query of everything": (
+                lambda: consume_floor(floor.query()),
+                lambda: consume(dataset.query()),
+            ),
+            "query of one day": (
+                lambda: consume_floor(floor.query("reftime >= ? AND reftime < ?", span)),
+                lambda: consume(dataset.query(f"reftime:={self.day:%Y-%m-%d}")),
+            ),
+            "query of one series": (
+                lambda: consume_floor(floor.query("area = ? AND product = ?", series)),
+                lambda: consume(dataset.query("area:VM2,105; product:VM2,225")),
+            ),
+        }
+        for name, (floor_query, query) in pairs.items():
+            assert floor_query() == query()
+            rounds = self.rounds if name == "query of everything" else self.rounds * 5
+            self.report.ratio(name, *best(rounds, floor_query, query), 1.4)
+
+    def look_ups(self, floor: Floor, dataset: ondisk.Dataset) -> None:
+        hours = range(0, self.count // 210, max(1, self.count // 210 // LOOK_UPS))
+        times = [observations.BEGIN + timedelta(hours=hour) for hour in hours]
+
+        def floor_look_ups() -> None:
+            for time_ in times:
+                floor.look_up(time_, "VM2,105", "VM2,225")
+
+        def look_ups() -> None:
+            for time_ in times:
+                next(dataset.query(reftime=time_, area="VM2,105", product="VM2,225"))
+
+        floor_look_ups(), look_ups()
+        self.report.ratio("query of one unique key", *best(self.rounds * 5, floor_look_ups, look_ups), 2.0, len(times))
+
+    def processes(self) -> None:
+        path = self.folder / "memory"
+        ondisk.create(path, observations.CONFIG).close()
+        memory = f"import ondisk; ondisk.open({str(path)!r}).append_file({str(self.source)!r})"
+        self.report.line("peak memory of the append", peak_memory([sys.executable, "-c", memory]), 120, "MB")
+        query = [sys.executable, "-m", "ondisk", "query", str(path), "--limit", "1"]
+        self.report.line("start of the command", min(best(7, lambda: silent(query))), 0.3, "s")
+
+
+def silent(command: list[str]) -> None:
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def peak_memory(command: list[str]) -> float:
+    """Run a command; give the most memory it held, in MB of 10⁶ bytes."""
+    measure = (
+        "import resource, subprocess, sys;"
+        "subprocess.run(sys.argv[1:], check=True);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    found = subprocess.run([sys.executable, "-c", measure, *command], check=True, capture_output=True, text=True)
+    return int(found.stdout) * 1024 / 1e6
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=int, default=1_000_000, help="number of lines (default: 1,000,000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each long measurement (default: 3)")
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    options = parser.parse_args()
+    report = Report(options.json)
+    with tempfile.TemporaryDirectory(prefix="ondisk-bench-") as folder:
+        Bench(Path(folder), options.data, options.rounds, report).run()
+    if not options.json:
+        print(f"{report.missed} goals missed" if report.missed else "every goal met")
+    return 9 if report.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
