@@ -36,6 +36,7 @@ _FIELD_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 # SQLite refuses tables of more than 2000 columns; rows of so many fields are a mistake long before.
 _MAX_FIELDS = 500
 _MAX_DEPTH = 500  # parsers recurse once a level; Python's own limit is near 1000
+_MAX_DOTS = 100  # in a line; tomllib takes memory with the square of a key's parts
 _NOT_BUILT = {"archive_age", "delete_age", "compression", "filter"}
 # The one value of these keys that is built, which is also their default.
 _ONLY = {"durability": "full", "segments": "concat"}
@@ -85,9 +86,12 @@ class DatasetConfig:
         Raises:
             ConfigError: as `from_mapping`, or the text is no TOML; names the line.
         """
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.count(".") > _MAX_DOTS:
+                raise ConfigError(f"{name}, line {number}: too many dots", hint="Keys are words.", line=number)
         try:
             values = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # ValueError: a number of thousands of digits
             raise ConfigError(f"{name} is no TOML: {error}", hint="Mend the line that is named.") from None
         return _parse(values, _Source(name, text))
 
@@ -122,13 +126,19 @@ class _Source:
     def _line(self, key: str) -> int | None:
         """Find the line of `key`, or of `fields.key`; None where there is no text or no such line."""
         table, _, name = key.rpartition(".")
-        current = ""
+        current, inline = "", None
         for number, line in enumerate((self.text or "").splitlines(), 1):
             if header := re.match(r"\s*\[\s*([\w.\"]+)\s*\]", line):
                 current = header[1].strip('"')
-            elif current == table and re.match(rf"\s*\"?{re.escape(name)}\"?\s*=", line):
+            elif (current == table and _assigns(name, line)) or (current == "" and _assigns(key, line)):
                 return number
-        return None
+            elif current == "" and _assigns(table, line):  # fields = {…}
+                inline = number
+        return inline
+
+
+def _assigns(key: str, line: str) -> bool:
+    return re.match(rf"\s*\"?{re.escape(key)}\"?\s*=", line) is not None
 
 
 def _parse(values: Mapping[str, Any], source: _Source) -> DatasetConfig:

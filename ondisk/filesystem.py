@@ -467,7 +467,7 @@ class WritersLock:
     def _timed_out(self) -> LockError:
         who = "another process"
         holder: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError, KeyError, InvalidInput):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, InvalidInput):
             holder = json.loads(self._directory.read(LOCK, _LOCK_RECORD))
             who = f"process {holder['pid']} on {holder['host']} ({holder['verb']}, since {holder['since']})"
         return LockError(

@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeAlias
@@ -31,7 +32,7 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find, recognise
-from ondisk.index import INDEX, Index, Transaction
+from ondisk.index import INDEX, Index, Totals, Transaction
 from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort
 from ondisk.matcher.tree import And
 
@@ -155,7 +156,7 @@ class Dataset:
         """Close files and connections; a query that runs ends with an error."""
         with self._threads:
             self._closed = True
-            self._drop()
+            self._drop(queries=True)
             self._directory.close()
 
     def __enter__(self) -> Self:
@@ -316,7 +317,7 @@ class Dataset:
         with index.snapshot() as snapshot:
             totals = snapshot.totals(tree)
             fields = {name: list(snapshot.counts(tree, name)) for name in index.config.fields}
-        begin, end = (None if time is None else from_microseconds(time) for time in (totals.begin, totals.end))
+            begin, end = _span(totals)
         return Summary(totals.count, totals.size, begin, end, fields)
 
     def delete(self, what: str | Expression | Iterable[Location]) -> int:
@@ -347,6 +348,7 @@ class Dataset:
         with opened.index.snapshot() as snapshot:
             known = snapshot.dataset()
             totals = snapshot.totals(Everything())
+            begin, end = _span(totals)
             segments = snapshot.segments()
         config = opened.index.config
         index = self._directory.stat(INDEX)
@@ -361,8 +363,8 @@ class Dataset:
             "fields": {name: kind.value for name, kind in config.fields.items()},
             "count": totals.count,
             "size": totals.size,
-            "begin": None if totals.begin is None else from_microseconds(totals.begin),
-            "end": None if totals.end is None else from_microseconds(totals.end),
+            "begin": begin,
+            "end": end,
             "segments": segments,
             "index_size": 0 if index is None else index.st_size,
             "needs_check": self.needs_check,
@@ -410,7 +412,7 @@ class Dataset:
         self._check_open()
         with self._threads:
             if self._opened is None or not self._opened.index.is_current():
-                self._drop()
+                self._drop(queries=False)
                 index = Index.open(self._directory, self.config)
                 self._opened = _Opened(index, Reader(self._directory, index.config))
             return self._opened
@@ -445,9 +447,9 @@ class Dataset:
             self._directory.write_new(SENTINEL, _SENTINEL_TEXT)
         Index.create(self._directory, self.config, _last_generation(self._directory))
 
-    def _drop(self) -> None:
+    def _drop(self, *, queries: bool) -> None:
         if self._opened is not None:
-            self._opened.index.close()
+            self._opened.index.close(queries=queries)
             self._opened.reader.close()
             self._opened = None
 
@@ -462,6 +464,11 @@ class Dataset:
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidInput(f"{self.path} was closed", hint="Open the dataset again.")
+
+
+def _span(totals: Totals) -> tuple[datetime | None, datetime | None]:
+    begin, end = (None if time is None else from_microseconds(time) for time in (totals.begin, totals.end))
+    return begin, end
 
 
 def _stream(

@@ -11,7 +11,7 @@ from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import EPOCH, Datum, Location, Value, from_microseconds
-from ondisk.errors import DatumNotFound, FrameCorrupt, InvalidInput
+from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, InvalidInput
 from ondisk.filesystem import Directory
 from ondisk.formats import Format, find
 from ondisk.index import Index, Row, Segment, Snapshot
@@ -20,7 +20,7 @@ from ondisk.segments import ConcatReader
 
 _SPAN = 8 * 1024 * 1024
 _GAPS = 256 * 1024  # reading over so much that is not wanted costs less than another read for each datum
-_segment_of, _offset_of, _size_of = itemgetter(1), itemgetter(2), itemgetter(3)
+_segment_of, _offset_of = itemgetter(1), itemgetter(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Reader:
     ) -> Iterator[list[Datum]]:
         """Give what matches, in order, in lists."""
         for rows in snapshot.rows(tree, sort, limit):
-            for run in _runs(rows, in_time_order=sort is None):
+            for run in _runs(rows):
                 if with_data:
                     yield from self._with_data(snapshot, run)
                 else:
@@ -67,7 +67,7 @@ class Reader:
     def payloads(self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None) -> Iterator[bytes]:
         """Give the bytes of what matches, in order, with their padding."""
         for rows in snapshot.rows(tree, sort, limit):
-            for run in _runs(rows, in_time_order=sort is None):
+            for run in _runs(rows):
                 padding = self._format(snapshot.segment(run[0][1]).format).padding
                 for base, content, part in self._spans(snapshot, run):
                     for row in part:
@@ -125,7 +125,16 @@ class Reader:
         begin = min(map(_offset_of, run))
         last = max(run, key=_offset_of)
         size = last[2] + last[3] - begin
-        if len(run) > 1 and (size > _SPAN or size > 2 * sum(map(_size_of, run)) + _GAPS):
+        sizes = [row[3] for row in run]
+        wanted = sum(sizes)
+        if wanted > size or min(sizes) < 0:
+            name = snapshot.segment(run[0][1]).name
+            raise IndexCorrupt(
+                f"the index is damaged: its data of {name!r} overlap near byte {begin}",
+                hint="Restore it from a backup, or move it away: the segments hold all data.",
+                segment=name,
+            )
+        if len(run) > 1 and (size > _SPAN or size > 2 * wanted + _GAPS):
             half = len(run) // 2
             yield from self._spans(snapshot, run[:half])
             yield from self._spans(snapshot, run[half:])
@@ -139,9 +148,9 @@ class Reader:
         return format
 
 
-def _runs(rows: list[Row], *, in_time_order: bool) -> Iterator[list[Row]]:
-    """Cut rows into runs of one segment each."""
-    if in_time_order and rows[0][1] == rows[-1][1]:  # segments do not overlap in time
+def _runs(rows: list[Row]) -> Iterator[list[Row]]:
+    """Cut rows into runs of one segment each; in time order too, segments of two formats take turns."""
+    if len(set(map(_segment_of, rows))) == 1:
         yield rows
         return
     for _, run in groupby(rows, _segment_of):

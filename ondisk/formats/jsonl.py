@@ -21,7 +21,8 @@ from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats.base import Batch
 from ondisk.formats.lines import LineFormat
 
-_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
+# The quote that ends a string may be missing: else every quote in such a string would be tried as a beginning.
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]')
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _CACHED = 100_000
 

@@ -75,7 +75,8 @@ def _chunks_of_lines(stream: BinaryIO, max_line: int) -> Iterator[list[bytes]]:
         last = lines.pop()
         begun, length = [last], len(last)
         number += len(lines)
-        yield _without_cr(lines) if b"\r" in chunk else lines
+        # The CR of the first line's end may have been the last byte of the chunk before.
+        yield _without_cr(lines) if b"\r" in chunk or lines[0].endswith(b"\r") else lines
     if length:
         yield _without_cr([b"".join(begun)])
 

@@ -20,6 +20,7 @@ from ondisk.errors import (
     LockError,
     OndiskError,
     ReadOnly,
+    StateError,
     StorageError,
 )
 from ondisk.filesystem import Directory, SharedLock
@@ -31,6 +32,7 @@ WAL_LIMIT = 16 * 1024 * 1024
 _COMMON: dict[str, Any] = {"busy_timeout": 10_000, "foreign_keys": 1, "trusted_schema": 0, "mmap_size": 0}
 _WRITER = {"wal_autocheckpoint": 0, "journal_size_limit": WAL_LIMIT, "cell_size_check": 1}
 _FULL, _EXTRA = 2, 3
+_RESTORE = "Restore it from a backup, or move it away: the segments hold all data and the index can be rebuilt."
 _CANNOT_READ_WAL = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 
@@ -66,7 +68,7 @@ def connect_to_read(directory: Directory) -> Connection:
     """Open the index read-only, also without the right to write, on a read-only mount, or beside a writer."""
     try:
         return _connect_to_read(directory, "mode=ro")
-    except sqlite3.OperationalError as error:
+    except sqlite3.Error as error:
         if _primary(error) not in _CANNOT_READ_WAL:
             raise _translated(error, directory) from error
     # -wal and -shm are gone (another tool removed them) and this user may not make them. While nobody
@@ -92,16 +94,21 @@ def empty(statements: Iterator[str]) -> Connection:
 
 @contextlib.contextmanager
 def sqlite_errors(directory: Directory) -> Iterator[None]:
-    """Turn SQLite's errors into ondisk's."""
+    """Turn SQLite's errors into ondisk's, and numbers of a damaged index that no time or counter can be."""
     try:
         yield
     except sqlite3.Error as error:
         raise _translated(error, directory) from error
+    except OverflowError as error:
+        path = str(directory.path / INDEX)
+        raise IndexCorrupt(f"{path}: a number in it is out of range: {error}", hint=_RESTORE, path=path) from error
 
 
 def _connect(directory: Directory, options: str) -> Connection:
     if directory.regular_file(INDEX) is None:
         raise sqlite3.OperationalError(f"{INDEX} is missing")
+    for suffix in ("-journal", "-wal", "-shm"):
+        directory.regular_file(INDEX + suffix)
     address = f"file:{quote(os.fsencode(directory.path / INDEX))}?{options}"  # a path need not be UTF-8
     return sqlite3.connect(
         address, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
@@ -152,12 +159,13 @@ def _translated(error: sqlite3.Error, directory: Directory) -> OndiskError:
     path = str(directory.path / INDEX)
     code = int(getattr(error, "sqlite_errorcode", 0))
     message = f"{path}: {error}"
+    if isinstance(error, sqlite3.ProgrammingError):
+        return StateError(f"{directory.path} was closed", hint="Read queries to their end before closing.", path=path)
     match code & 0xFF:
         case sqlite3.SQLITE_FULL:
             return DiskFull(message, hint="Free some space; deleting data works on a full disk.", path=path)
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            hint = "Restore it from a backup, or move it away: the segments hold all data and the index can be rebuilt."
-            return IndexCorrupt(message, hint=hint, path=path)
+            return IndexCorrupt(message, hint=_RESTORE, path=path)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return LockError(message, hint="Another program keeps the index locked; end it.", path=path)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:

@@ -9,7 +9,7 @@ import re
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ondisk.config import DatasetConfig
@@ -63,13 +63,14 @@ class Index:
         self._inode = inode
         self._process = os.getpid()
         self._readers: list[Connection] = []
+        self._borrowed: set[Connection] = set()
         self._writer: Connection | None = None
         self._closed = False
         # What never changes in one index file: interned values, and a generation's segment.
         self.ids: dict[str | bytes | None, int] = {None: 0}
         self.metadata: dict[tuple[Any, ...], Mapping[str, Any]] = {}
         self.segments: dict[int, Segment] = {}
-        self._look_ups: dict[tuple[str, ...], str | None] = {}
+        self._look_ups: dict[tuple[str, ...], tuple[str, Sequence[str]] | None] = {}
 
     @classmethod
     def open(cls, directory: Directory, config: DatasetConfig) -> Index:
@@ -184,12 +185,13 @@ class Index:
             Its row, segment and metadata; None where this cannot tell: the fields are no whole key, a value is not
             of its field's type, or the datum's segment or metadata were met in no snapshot yet.
         """
-        sql = self._look_up_query(tuple(equal))
-        if sql is None:
+        query = self._look_up_query(tuple(equal))
+        if query is None:
             return None
+        sql, names = query
         kinds = self.tables.kinds
         try:
-            values = [canonical(value, kinds.get(name, FieldType.TIMESTAMP)) for name, value in equal.items()]
+            values = [canonical(equal[name], kinds.get(name, FieldType.TIMESTAMP)) for name in names]
         except InvalidInput:
             return None
         connection = self._borrow()
@@ -204,7 +206,7 @@ class Index:
         segment, metadata = self.segments.get(row[1]), self.metadata.get(row[4:])
         return None if segment is None or metadata is None else [(row, segment, metadata)]
 
-    def _look_up_query(self, names: tuple[str, ...]) -> str | None:
+    def _look_up_query(self, names: tuple[str, ...]) -> tuple[str, Sequence[str]] | None:
         try:
             return self._look_ups[names]
         except KeyError:
@@ -220,30 +222,38 @@ class Index:
             add_functions(self._writer)
         return self._writer
 
-    def close(self) -> None:
-        """Close all connections, a reading one last: then SQLite leaves `-wal` and `-shm` in place."""
+    def close(self, *, queries: bool = True) -> None:
+        """Close all connections, a reading one last: then SQLite leaves `-wal` and `-shm` in place.
+
+        Args:
+            queries: end those that run, too; else each closes its connection when it is done.
+        """
         if os.getpid() != self._process:
             return
         self._closed = True
         with contextlib.ExitStack() as last:
             if self._writer is not None:
-                with contextlib.suppress(OndiskError):
+                with contextlib.suppress(OndiskError, sqlite3.Error):
                     # Only a connection that reads holds `-wal` and `-shm`.
                     last.enter_context(self.snapshot()).segments()
                 self._writer.close()
                 self._writer = None
         while self._readers:
             self._readers.pop().close()
+        while queries and self._borrowed:
+            self._borrowed.pop().close()
 
     def _borrow(self) -> Connection:
         try:
-            return self._readers.pop()
+            connection = self._readers.pop()
         except IndexError:
             connection = empty(self.tables.create_statements()) if self.missing else connect_to_read(self.directory)
             add_functions(connection)
-            return connection
+        self._borrowed.add(connection)
+        return connection
 
     def _give_back(self, connection: Connection) -> None:
+        self._borrowed.discard(connection)
         try:
             if connection.in_transaction:
                 connection.execute("COMMIT")
@@ -276,14 +286,14 @@ def _dump(config: DatasetConfig) -> str:
 
 def _built_for(connection: sqlite3.Connection, config: DatasetConfig, directory: Directory) -> DatasetConfig:
     """Read the configuration that the index was built for; what it does not depend on is taken from `config`."""
-    rows = connection.execute("SELECT config FROM dataset").fetchall()
     try:
+        rows = connection.execute("SELECT config FROM dataset").fetchall()
         ((text,),) = rows
         values = json.loads(text)
         if values == _built_for_values(config):
             return config
         return DatasetConfig.from_mapping({"format": config.format, **{key: values[key] for key in _BUILT_FOR}})
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (sqlite3.OperationalError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _corrupt(directory, f"its table dataset cannot be read: {error}") from None
 
 
@@ -307,13 +317,18 @@ def _check_revision(connection: sqlite3.Connection, directory: Directory) -> Non
 
 def _check_tables(connection: sqlite3.Connection, tables: Tables, directory: Directory) -> None:
     """Refuse an index whose tables are not those that ondisk makes: triggers, views in their place, other columns."""
-    kinds = dict(connection.execute("SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view')"))
+    kinds = {
+        name: (kind, strict)
+        for name, kind, strict in connection.execute(
+            "SELECT name, type, strict FROM pragma_table_list WHERE schema = 'main'"
+        )
+    }
     triggers = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     if triggers:
         raise _corrupt(directory, f"it has a trigger, {triggers[0][0]!r}")
     for table in (tables.dataset, tables.segment, tables.datum, tables.value, tables.deletion):
-        if kinds.get(table.name) != "table":
-            raise _corrupt(directory, f"it has no table {table.name!r}")
+        if kinds.get(table.name) != ("table", 1):
+            raise _corrupt(directory, f"it has no table {table.name!r} with strict types")
         columns = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table.name,)).fetchall()
         if sorted(columns) != sorted((column.name, 0) for column in table.columns):
             raise _corrupt(directory, f"the table {table.name!r} has other columns: {columns!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -55,12 +55,18 @@ class Totals:
     end: int | None
 
 
-def key_query(names: tuple[str, ...], tables: Tables) -> str | None:
-    """Write the query for the row whose fields equal `?1`, `?2` …; None where they are no whole unique key."""
+def key_query(names: tuple[str, ...], tables: Tables) -> tuple[str, Sequence[str]] | None:
+    """Write the query for the row in which these fields equal given values.
+
+    Returns:
+        The SQL, and the field whose value each of its question marks stands for; None where the fields are no whole
+        unique key.
+    """
     if not tables.unique_names or not set(tables.unique_names) <= set(names) <= {"reftime", *tables.kinds}:
         return None
-    where = condition(And(tuple(Compare(name, "=", 0) for name in names)), tables)
-    return f"SELECT {tables.row} FROM datum WHERE {where.sql}"
+    # Each field's name stands in for its value: it comes back where the value is to be bound.
+    where = condition(And(tuple(Compare(name, "=", name) for name in names)), tables)
+    return f"SELECT {tables.row} FROM datum WHERE {where.sql}", [str(name) for name in where.values]
 
 
 class Snapshot:

@@ -157,7 +157,8 @@ class Transaction:
         connection = self._connection
         with sqlite_errors(self._index.directory):
             connection.execute("CREATE TEMP TABLE place (start INTEGER, length INTEGER, PRIMARY KEY (start, length))")
-            connection.executemany("INSERT OR IGNORE INTO place VALUES (?, ?)", places)
+            known = ((start, length) for start, length in places if 0 <= start < 2**63 and 0 <= length < 2**63)
+            connection.executemany("INSERT OR IGNORE INTO place VALUES (?, ?)", known)
             sql = (
                 'SELECT seq FROM segment JOIN datum ON reftime >= "begin" AND reftime < "end" AND segment = segment.id'
                 " JOIN place ON start = offset AND length = datum.size WHERE segment.name = ?"

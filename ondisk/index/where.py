@@ -34,6 +34,7 @@ from ondisk.matcher import (
 from ondisk.step import DAY
 
 _MAX_NODES = 500  # SQLite refuses expressions deeper than 1000
+_MAX_DEPTH = 16  # SQLite's parser has a stack of 100; a level takes up to 5 of it
 _MAX_VALUES = 30_000  # SQLite binds at most 32,766 values
 _RESOLVED = 64
 _SECOND = 1_000_000
@@ -65,22 +66,26 @@ def check_size(tree: Expression) -> None:
     """Refuse a tree that is larger than SQLite takes.
 
     Raises:
-        MatchError: it has too many parts or values; says what to do instead.
+        MatchError: it has too many parts or values, or is nested too deep; says what to do instead.
     """
-    nodes = values = 0
-    waiting = [tree]
+    nodes = values = deepest = 0
+    waiting = [(tree, 1)]
     while waiting:
-        node = waiting.pop()
+        node, depth = waiting.pop()
         nodes += 1
+        deepest = max(deepest, depth)
         if isinstance(node, And | Or):
-            waiting += node.children
+            waiting += [(child, depth + 1) for child in node.children]
         elif isinstance(node, Not):
-            waiting.append(node.child)
+            waiting.append((node.child, depth + 1))
         elif isinstance(node, OneOf):
             values += len(node.values)
     if nodes > _MAX_NODES:
         hint = "Ask for many values of one field with .isin(…), or in several queries."
         raise MatchError(f"the condition has {nodes} parts, at most {_MAX_NODES} are possible", hint=hint)
+    if deepest > _MAX_DEPTH:
+        hint = "Write it with fewer ~ and parentheses inside each other."
+        raise MatchError(f"the condition is nested {deepest} deep, at most {_MAX_DEPTH} are possible", hint=hint)
     if values > _MAX_VALUES:
         raise MatchError(
             f"{values} values are asked for, at most {_MAX_VALUES} are possible", hint="Ask several times."
@@ -109,14 +114,15 @@ def check_fields(tree: Expression, tables: Tables) -> None:
 def condition(tree: Expression, tables: Tables) -> Condition:
     """Write a tree, whose size was checked, as SQL."""
     writer = _Writer(tables)
-    sql = writer.write(tree)
+    sql = ""
     if _has_alternatives(tree):
         # SQLite does not see through OR and NOT that only an interval of the reftimes can match.
         interval = reftime_interval(tree)
         if interval.begin is not None:
-            sql = f"datum.reftime >= {writer.bind(interval.begin)} AND {sql}"
+            sql += f"datum.reftime >= {writer.bind(interval.begin)} AND "
         if interval.end is not None:
-            sql = f"datum.reftime < {writer.bind(interval.end)} AND {sql}"
+            sql += f"datum.reftime < {writer.bind(interval.end)} AND "
+    sql += writer.write(tree)
     return Condition(sql, writer.values)
 
 
@@ -158,7 +164,7 @@ def _has_components(text: str | bytes, pattern: str) -> bool:
 
 
 class _Writer:
-    """Writes conditions and collects the values they bind; parameters are numbered, so their order does not matter."""
+    """Writes conditions and collects the values they bind, in the order of their question marks."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
@@ -166,7 +172,7 @@ class _Writer:
 
     def bind(self, value: Scalar) -> str:
         self.values.append(value)
-        return f"?{len(self.values)}"
+        return "?"
 
     def write(self, tree: Expression) -> str:
         match tree:
@@ -209,12 +215,11 @@ class _Writer:
 
     def compared(self, tree: Compare) -> str:
         column = self.column(tree.field)
-        value = self.bind(tree.value)
-        compared = f"{column} {tree.operator} {value}"
         if tree.operator == "=" and tree.field != "reftime" and tree.field in self.tables.unique_names:
-            # The unique index knows the column by this expression only.
-            return f"({compared} AND ifnull({column}, {_MISSING}) = {value})"
-        return compared
+            # The unique index knows the column by this expression only. IS, since of `column = value` SQLite puts the
+            # value into the expression, and then does not know it any more.
+            return f"({column} IS {self.bind(tree.value)} AND ifnull({column}, {_MISSING}) = {self.bind(tree.value)})"
+        return f"{column} {tree.operator} {self.bind(tree.value)}"
 
     def one_of(self, values: Sequence[Scalar]) -> str:
         if len(values) == 1:
@@ -238,18 +243,18 @@ class _Writer:
                 return self.with_components(parts)
 
     def prefixed(self, prefix: str) -> str:
+        begin = f"value >= {self.bind(prefix)}"
         after = _after(prefix)
-        end = _FIRST_BLOB if after is None else self.bind(after)
-        return f"value >= {self.bind(prefix)} AND value < {end}"
+        return f"{begin} AND value < {_FIRST_BLOB if after is None else self.bind(after)}"
 
     def with_components(self, parts: tuple[str | None, ...]) -> str:
         given = parts[: parts.index(None)] if None in parts else parts
         whole = ",".join(part for part in given if part is not None)
         if None not in parts:
             return f"(value = {self.bind(whole)} OR ({self.prefixed(whole + ',')}))"
+        prefixed = self.prefixed(whole + "," if given else "")
         pattern = ",".join("*" if part is None else f"={part}" for part in parts)
-        has_them = f"{COMPONENTS}(value, {self.bind(pattern)})"
-        return f"{self.prefixed(whole + ',' if given else '')} AND {has_them}"
+        return f"{prefixed} AND {COMPONENTS}(value, {self.bind(pattern)})"
 
     def second_of_day(self, field: str) -> str:
         # SQLite's % has the sign of the number, and its / cuts towards zero: both wrong before 1970.

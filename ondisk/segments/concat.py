@@ -20,6 +20,7 @@ from ondisk.filesystem import Directory, ReadableFile, WritableFile
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
 _OPEN_TO_READ = 64
+_LARGE = 16 * 1024 * 1024  # bytes
 
 
 @dataclass(slots=True)
@@ -154,6 +155,8 @@ class ConcatReader:
         file = self._files.get(generation)
         if file is None:
             file = self._open(generation, name_of(generation))
+        if size > _LARGE and file.size() < offset + size:  # before memory is taken for it
+            raise _too_short(self._directory, name_of(generation), file.size(), offset + size)
         content = file.read(offset, size)
         if len(content) < size:
             raise _too_short(self._directory, name_of(generation), offset + len(content), offset + size)

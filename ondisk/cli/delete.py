@@ -1,0 +1,31 @@
+"""Delete the data that match. Without --yes nothing is deleted: it is only said what would be.
+
+ondisk delete weather 'reftime: <2020'
+ondisk delete weather 'reftime: <2020' --yes
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ondisk.cli.arguments import add_dataset
+from ondisk.cli.opened import opened
+from ondisk.cli.output import Output
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_dataset(parser)
+    parser.add_argument("match", metavar="MATCH", help="a match expression; '' matches all data")
+    parser.add_argument("--yes", action="store_true", help="delete; without it, only say what would be deleted")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    with opened(arguments.dataset, read_only=not arguments.yes) as dataset:
+        if arguments.yes:
+            output.deleted(dataset.delete(arguments.match))
+            return EXIT_DONE
+        found = dataset.summary(arguments.match)
+    output.would_delete(found)
+    return EXIT_FINDINGS if found.count else EXIT_DONE

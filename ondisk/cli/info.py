@@ -1,0 +1,25 @@
+"""Tell what a dataset is: its configuration, and how much it holds.
+
+ondisk info weather
+ondisk info weather --json
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ondisk.cli.arguments import add_dataset
+from ondisk.cli.opened import opened
+from ondisk.cli.output import Output
+from ondisk.errors import EXIT_DONE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_dataset(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    with opened(arguments.dataset, read_only=True) as dataset:
+        output.info(dataset.info())
+    return EXIT_DONE

@@ -1,0 +1,74 @@
+"""Make an empty dataset: a directory with its dataset.toml and an empty index.
+
+  ondisk init weather --format vm2 --step daily --field area=text --field product=text \\
+      --unique reftime,area,product --index area,product
+  ondisk init weather --config dataset.toml
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import ondisk
+from ondisk.cli.arguments import names
+from ondisk.cli.output import Output
+from ondisk.cli.streams import Input
+from ondisk.config import DatasetConfig
+from ondisk.errors import EXIT_DONE, ConfigError, InvalidInput
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="a directory that is empty or does not exist")
+    parser.add_argument("--config", metavar="FILE", help="take the configuration from a dataset.toml, - for stdin")
+    parser.add_argument("--format", metavar="F", help="default format of appended data: vm2, jsonl")
+    parser.add_argument("--step", metavar="STEP", help="span of a segment: daily, weekly, biweekly, monthly, yearly")
+    parser.add_argument(
+        "--field",
+        dest="fields",
+        metavar="NAME=TYPE",
+        type=_field,
+        action="append",
+        help="declare metadata: integer, real, text, boolean, timestamp, bytes; once for each field",
+    )
+    parser.add_argument("--unique", metavar="A,B", type=names, help="the fields that together name a datum")
+    parser.add_argument("--index", metavar="A,B", type=names, help="fields with an index of their own")
+    parser.add_argument("--replace", choices=("no", "yes", "newer"), help="what becomes of a duplicate")
+    parser.add_argument("--version-field", metavar="F", help="--replace newer: the field that tells which is newer")
+    parser.add_argument("--json", action="store_true", help="print what `ondisk info --json` prints")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    with ondisk.create(arguments.path, _config(arguments)) as dataset:
+        output.created(dataset.info())
+    return EXIT_DONE
+
+
+def _config(arguments: argparse.Namespace) -> DatasetConfig:
+    keys = ("format", "step", "fields", "unique", "index", "replace", "version_field")
+    given: dict[str, Any] = {key: value for key in keys if (value := getattr(arguments, key)) is not None}
+    if arguments.config is not None:
+        if given:
+            raise InvalidInput("--config says everything: no other option goes with it", hint="Put it into the file.")
+        return _from_file(arguments.config)
+    if not {"format", "step"} <= given.keys():
+        raise InvalidInput("init takes --format and --step, or --config", hint="For example --format vm2 --step daily.")
+    if len(given.get("fields", ())) > len(fields := dict(given.pop("fields", ()))):
+        raise ConfigError("a field is declared twice", hint="Give --field once for each.")
+    return DatasetConfig.from_mapping({**given, "fields": fields})
+
+
+def _from_file(name: str) -> DatasetConfig:
+    with Input(name) as file:
+        content = file.readall()
+    try:
+        return DatasetConfig.from_toml(content.decode(), name)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name} is no UTF-8: {error}", hint="Save it as UTF-8.") from None
+
+
+def _field(text: str) -> tuple[str, str]:
+    name, equals, kind = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=TYPE, such as station=integer")
+    return name, kind

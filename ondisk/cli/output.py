@@ -1,0 +1,268 @@
+"""All printing: results to standard output, as text for people or as JSON, and what else there is to say to stderr.
+
+What is printed as JSON is a promise, written down in docs/cli-json.md. Everything is UTF-8, whatever the locale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+from ondisk import json_shapes
+from ondisk.cli.streams import write_stdout
+from ondisk.datum import Datum, microseconds
+
+if TYPE_CHECKING:
+    from ondisk import AppendResult, Summary
+
+_PAGE = 1000  # data in a table: more are printed as several, since a table is made in memory
+_LONGEST = 80  # characters of a datum's data, in text
+_VALUES = 10  # values of a field, in text
+_ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
+
+
+def complain(kind: Literal["error", "warning", "refused"], message: str) -> None:
+    """Print a message on standard error."""
+    with contextlib.suppress(OSError):  # nobody listens there
+        print(f"ondisk: {kind}: {message}", file=sys.stderr)
+
+
+def output_for(arguments: argparse.Namespace) -> Output:
+    """Choose how results are printed."""
+    return JsonOutput() if arguments.json else TextOutput()
+
+
+class Output(ABC):
+    """Prints the results of commands."""
+
+    @abstractmethod
+    def info(self, info: Mapping[str, Any]) -> None:
+        """Print what a dataset is."""
+
+    @abstractmethod
+    def created(self, info: Mapping[str, Any]) -> None:
+        """Print that a dataset was made."""
+
+    @abstractmethod
+    def appended(self, result: AppendResult) -> None:
+        """Print what an append did."""
+
+    @abstractmethod
+    def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
+        """Print data, one a line; of their metadata only `fields`, unless that is None."""
+
+    @abstractmethod
+    def summary(self, summary: Summary) -> None:
+        """Print what matches."""
+
+    @abstractmethod
+    def would_delete(self, found: Summary) -> None:
+        """Print what a delete would do."""
+
+    @abstractmethod
+    def deleted(self, count: int) -> None:
+        """Print what a delete did."""
+
+    def payloads(self, payloads: Iterable[bytes]) -> None:
+        """Print bytes as they are."""
+        write_stdout(payloads)
+
+    def table(self, data: Iterable[Datum], fields: Sequence[str]) -> None:
+        """Print data as tables, as wide as the terminal; COLUMNS overrides that."""
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+
+        console = Console(markup=False, highlight=False, emoji=False, color_system=None)
+
+        def shown(page: Sequence[Datum]) -> bytes:
+            table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+            table.add_column("reftime", no_wrap=True, min_width=len("2026-11-20T06:00:00Z"))
+            for name in (*fields, "data"):
+                table.add_column(name, overflow="fold", min_width=len(name))
+            for datum in page:
+                values = (_shown(datum.metadata.get(name)) for name in fields)
+                table.add_row(_time(datum.reftime), *values, _data_shown(datum.data))
+            with console.capture() as captured:
+                console.print(table)
+            return captured.get().encode()
+
+        write_stdout(map(shown, _pages(data)))
+
+
+class JsonOutput(Output):
+    """One JSON object a line; see docs/cli-json.md."""
+
+    def info(self, info: Mapping[str, Any]) -> None:
+        _print_json({key: _json(value) for key, value in info.items()})
+
+    def created(self, info: Mapping[str, Any]) -> None:
+        self.info(info)
+
+    def appended(self, result: AppendResult) -> None:
+        keys = ("imported", "duplicates", "replaced", "refused", "segments", "bytes")
+        _print_json({key: getattr(result, key) for key in keys})
+
+    def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
+        def line(datum: Datum) -> bytes:
+            location = datum.location
+            assert location is not None, "it comes from a query"
+            return _json_line(
+                {
+                    "reftime": _time(datum.reftime),
+                    "metadata": {name: _json(value) for name, value in _metadata(datum, fields)},
+                    "data": _json_data(datum.data),
+                    "location": {"segment": location.segment, "offset": location.offset, "size": location.size},
+                }
+            )
+
+        write_stdout(map(line, data))
+
+    def summary(self, summary: Summary) -> None:
+        counts = {
+            name: [{"value": _json(value), "count": count} for value, count in values]
+            for name, values in summary.fields.items()
+        }
+        span = {"begin": _json(summary.begin), "end": _json(summary.end)}
+        _print_json({"count": summary.count, "size": summary.size, **span, "fields": counts})
+
+    def would_delete(self, found: Summary) -> None:
+        _print_json({"would_delete": found.count, "size": found.size})
+
+    def deleted(self, count: int) -> None:
+        _print_json({"deleted": count})
+
+
+class TextOutput(Output):
+    """Text for people: not for programs, and not the same in every version."""
+
+    def info(self, info: Mapping[str, Any]) -> None:
+        _print_rows((key.replace("_", " "), _listed(value)) for key, value in info.items())
+
+    def created(self, info: Mapping[str, Any]) -> None:
+        _print(f"made the dataset {_printable(info['path'])}")
+
+    def appended(self, result: AppendResult) -> None:
+        counts = f"{result.imported} imported, {_many(result.duplicates, 'duplicate')}, "
+        counts += f"{result.replaced} replaced, " * bool(result.replaced) + f"{result.refused} refused"
+        _print(f"{counts}; {_many(result.bytes, 'byte')} in {_many(result.segments, 'segment')}")
+
+    def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
+        def line(datum: Datum) -> bytes:
+            pairs = [f"{_printable(name)}={_shown(value)}" for name, value in _metadata(datum, fields)]
+            return "  ".join([_time(datum.reftime), *pairs, _data_shown(datum.data)]).rstrip().encode() + b"\n"
+
+        write_stdout(map(line, data))
+
+    def summary(self, summary: Summary) -> None:
+        rows = {"count": summary.count, "size": summary.size, "begin": summary.begin, "end": summary.end}
+        counts = ((name, _counted(values)) for name, values in summary.fields.items())
+        _print_rows([*((key, _listed(value)) for key, value in rows.items()), *counts])
+
+    def would_delete(self, found: Summary) -> None:
+        how = "; --yes deletes them" if found.count else ""
+        _print(f"{found.count} data of {_many(found.size, 'byte')} would be deleted{how}")
+
+    def deleted(self, count: int) -> None:
+        _print(f"{count} data deleted")
+
+
+def _metadata(datum: Datum, fields: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
+    if fields is None:
+        return iter(datum.metadata.items())
+    return ((name, datum.metadata[name]) for name in fields if name in datum.metadata)
+
+
+def _pages(data: Iterable[Datum]) -> Iterator[list[Datum]]:
+    iterator = iter(data)
+    while page := list(islice(iterator, _PAGE)):
+        yield page
+
+
+def _time(time: datetime) -> str:
+    return json_shapes.format_time(microseconds(time))
+
+
+def _json(value: Any) -> Any:
+    return _time(value) if isinstance(value, datetime) else json_shapes.to_json(value, _ANY_DEPTH)
+
+
+def _json_data(data: Any) -> Any:
+    # Of a mapping only the values are turned: with a single key it may look like a shape, as {"$bytes": …} does.
+    return {key: _json(value) for key, value in data.items()} if isinstance(data, Mapping) else _json(data)
+
+
+def _json_line(value: Any) -> bytes:
+    return json_shapes.dump(value) + b"\n"
+
+
+def _print_json(value: Any) -> None:
+    write_stdout([_json_line(value)])
+
+
+def _print(text: str) -> None:
+    write_stdout([text.encode() + b"\n"])
+
+
+def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and values in two columns."""
+    known = [(_printable(name), value) for name, value in rows]
+    width = max(len(name) for name, _ in known)
+    _print("\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in known))
+
+
+def _listed(value: Any) -> str:
+    """Show a value that may be a list or a mapping."""
+    if isinstance(value, Mapping):
+        return "  ".join(f"{key}={_shown(each)}" for key, each in value.items())
+    return ", ".join(map(_shown, value)) if isinstance(value, list) else _shown(value)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def _counted(values: Sequence[tuple[Any, int]]) -> str:
+    parts = [f"{'missing' if value is None else _shown(value)} ({count})" for value, count in values[:_VALUES]]
+    more = len(values) - _VALUES
+    return "  ".join(parts) + f"  and {more} more" * (more > 0)
+
+
+def _shown(value: Any) -> str:
+    """Show one value on one line, in quotes where it would be mistaken for something else."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return _time(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    text = str(value)
+    plain = text and text.isprintable() and not set(' "=') & set(text)
+    return text if plain else _printable(json.dumps(text, ensure_ascii=False))
+
+
+def _data_shown(data: Any) -> str:
+    if data is None:
+        return ""
+    if isinstance(data, bytes):
+        text = data[: 4 * _LONGEST].decode(errors="backslashreplace")
+    else:
+        text = json_shapes.dump(_json_data(data)).decode()
+    text = _printable(text[: _LONGEST + 1])
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    """Write as escapes what could move the cursor, or is no text at all."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -1,0 +1,43 @@
+"""How far an append has come, on standard error where that is a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def progress(files: Sequence[str]) -> Iterator[Callable[[int], None]]:
+    """Show how much of the files was read, for the length of the block.
+
+    Yields:
+        To be called with the number of bytes of each read.
+    """
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    # Standard output stays as it is: results go there, and it may be a file.
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as shown:
+        task = shown.add_task("append", total=_size(files))
+        yield lambda count: shown.advance(task, count)
+
+
+def _size(files: Sequence[str]) -> int | None:
+    """Add up the sizes of files; None where one has no size beforehand, as a pipe, or does not exist."""
+    total = 0
+    for name in files:
+        try:
+            found = Path(name).stat()
+        except OSError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        total += found.st_size
+    return total

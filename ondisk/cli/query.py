@@ -1,0 +1,51 @@
+"""Print the data that match, in order of reftime.
+
+ondisk query weather
+ondisk query weather 'reftime: >=2026-11-20; area: VM2,5' --sort=-reftime --limit 10
+ondisk query weather 'area: VM2,5' --data > station5.vm2
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import ondisk
+from ondisk.cli.arguments import add_dataset, add_match, names
+from ondisk.cli.opened import opened
+from ondisk.cli.output import Output
+from ondisk.errors import EXIT_DONE, InvalidInput
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_dataset(parser)
+    add_match(parser)
+    parser.add_argument(
+        "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; --sort=-x descending"
+    )
+    parser.add_argument("--limit", metavar="N", type=int, help="at most so many")
+    parser.add_argument("--fields", metavar="A,B", type=names, help="print only these metadata")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object a line")
+    form.add_argument("--table", action="store_true", help="print tables, as wide as the terminal")
+    form.add_argument("--data", action="store_true", help="print the data's bytes, which can be appended again")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    if arguments.data and arguments.fields is not None:
+        raise InvalidInput("--fields has no meaning with --data, which prints bytes as they are stored")
+    with opened(arguments.dataset, read_only=True) as dataset:
+        choice = {"sort": arguments.sort, "limit": arguments.limit}
+        fields = _known(arguments.fields, dataset)
+        if arguments.data:
+            output.payloads(dataset.payloads(arguments.match, **choice))
+        elif arguments.table:
+            shown = list(dataset.config.fields) if fields is None else fields
+            output.table(dataset.query(arguments.match, **choice), shown)
+        else:
+            output.data(dataset.query(arguments.match, **choice), fields)
+    return EXIT_DONE
+
+
+def _known(fields: list[str] | None, dataset: ondisk.Dataset) -> list[str] | None:
+    """Give the fields back, or refuse one that the dataset does not have."""
+    return None if fields is None else [dataset.fields[name].name for name in fields]

@@ -1,0 +1,26 @@
+"""Count the data that match: how many, their bytes, first and last reftime, the values of the declared fields.
+
+ondisk summary weather
+ondisk summary weather 'reftime: =2026-11' --json
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ondisk.cli.arguments import add_dataset, add_match
+from ondisk.cli.opened import opened
+from ondisk.cli.output import Output
+from ondisk.errors import EXIT_DONE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_dataset(parser)
+    add_match(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    with opened(arguments.dataset, read_only=True) as dataset:
+        output.summary(dataset.summary(arguments.match))
+    return EXIT_DONE

@@ -1,0 +1,47 @@
+#!/bin/sh
+# The main job on a sample dataset, through the command line: `make demo`. Everything is made anew in demo/.
+set -eu
+cd "$(dirname "$0")/.."
+rm -rf demo
+mkdir demo
+
+say() { printf '\n%s\n' "$*"; }
+run() { printf '$ %s\n' "$1"; eval "$1"; }
+
+say "1. A dataset is a folder. Its configuration says how data are cut into files and what names a datum."
+run "cat sample_datasets/observations.toml"
+run "ondisk init demo/weather --config sample_datasets/observations.toml"
+
+say "2. The first delivery: three days of six weather stations, in VM2, a line for each observation."
+run "ondisk append demo/weather sample_datasets/observations-1.vm2"
+
+say "3. The second: a fourth day, an afternoon that comes late, and six hours that we have already: duplicates are left out."
+run "ondisk append demo/weather sample_datasets/observations-2.vm2"
+
+say "4. Appending the first once more changes nothing."
+run "ondisk append demo/weather sample_datasets/observations-1.vm2"
+
+say "5. The wind at Stonebridge (station 104, variable 3) in the afternoon that came late:"
+run "ondisk query demo/weather 'reftime: =2026-11-18, >=12:00; area: VM2,104; product: VM2,3' --limit 4"
+
+say "6. The same for programs, one JSON object a line:"
+run "ondisk query demo/weather 'reftime: =2026-11-18, >=12:00; area: VM2,104; product: VM2,3' --limit 2 --json"
+
+say "7. What is there of 20 November:"
+run "ondisk summary demo/weather 'reftime: =2026-11-20'"
+
+say "8. Deleting is a dry run until you say --yes."
+# A dry run with work to do ends with exit code 9.
+run "ondisk delete demo/weather 'reftime: <2026-11-18'" || [ $? -eq 9 ]
+run "ondisk delete demo/weather 'reftime: <2026-11-18' --yes"
+run "ondisk summary demo/weather"
+
+say "9. What lies on disk: segments that any program can read, and an index that any SQLite can."
+run "find demo/weather -type f | sort"
+run "tail -n 2 demo/weather/2026/11-20.vm2"
+
+cat <<'END'
+
+Next: README.md has the same in Python. docs/match.md tells what can be asked, docs/dataset.md what lies on disk.
+Try it on this dataset:  . .venv/bin/activate && ondisk query demo/weather "reftime: %6h; area: VM2,101"
+END

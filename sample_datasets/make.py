@@ -1,0 +1,121 @@
+"""Make the input files of this folder: `python3 sample_datasets/make.py`. The same bytes every time.
+
+Six invented stations report temperature, humidity and wind every hour of four days. The files have what deliveries
+have in practice: a part that comes late, and a part that comes twice.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+HERE = Path(__file__).parent
+BEGIN = datetime(2026, 11, 17, tzinfo=UTC)
+HOURS = 4 * 24
+TEMPERATURE, HUMIDITY, WIND = 1, 2, 3  # the variables' numbers in VM2
+
+
+@dataclass(frozen=True)
+class Station:
+    number: int
+    name: str
+    altitude: int  # metres
+
+
+STATIONS = [
+    Station(101, "Northmoor", 12),
+    Station(102, "Pinehill", 640),
+    Station(103, "Lakeside", 210),
+    Station(104, "Stonebridge", 95),
+    Station(105, "Harbour Point", 3),
+    Station(106, "Highfield", 1180),
+]
+LATE = STATIONS[3]  # its line was down in the afternoon of the second day
+
+
+@dataclass(frozen=True)
+class Observation:
+    reftime: datetime
+    station: Station
+    temperature: float  # °C
+    humidity: int  # %
+    wind: float  # m/s
+
+    @property
+    def hour(self) -> int:
+        """Hours since the beginning."""
+        return (self.reftime - BEGIN) // timedelta(hours=1)
+
+    @property
+    def is_late(self) -> bool:
+        return self.station is LATE and 36 <= self.hour < 48
+
+
+def observations() -> list[Observation]:
+    """Give all observations in order of time."""
+    return sorted(
+        (each for station in STATIONS for each in observed(station)),
+        key=lambda each: (each.reftime, each.station.number),
+    )
+
+
+def observed(station: Station) -> Iterator[Observation]:
+    """Give a station's observations: a day's round, a front on the third day, and a drift of its own."""
+    random = Random(station.number)
+    drift = random.uniform(-1, 1)
+    for hour in range(HOURS):
+        drift = 0.9 * drift + random.uniform(-0.4, 0.4)
+        warmth = math.sin((hour % 24 - 9) * math.pi / 12)  # least at 03:00, most at 15:00
+        front = math.exp(-(((hour - 58) / 9) ** 2))
+        temperature = 9 - 0.0065 * station.altitude + 3.5 * warmth - 4 * front + drift
+        humidity = min(100, round(78 - 9 * warmth + 20 * front - 2 * drift))
+        wind = max(0, 2.5 + 0.002 * station.altitude + 7 * front + warmth + drift)
+        yield Observation(BEGIN + timedelta(hours=hour), station, round(temperature, 1), humidity, round(wind, 1))
+
+
+def vm2(data: Iterable[Observation]) -> bytes:
+    """Write observations as VM2, a line for each variable."""
+    lines = []
+    for each in data:
+        values = {TEMPERATURE: each.temperature, HUMIDITY: each.humidity, WIND: each.wind}
+        for variable, value in values.items():
+            lines.append(f"{each.reftime:%Y%m%d%H%M},{each.station.number},{variable},{value},,,000000000\n")
+    return "".join(lines).encode()
+
+
+def jsonl(data: Iterable[Observation]) -> bytes:
+    """Write observations as JSON lines, a line for all variables."""
+    lines = []
+    for each in data:
+        line = {
+            "reftime": f"{each.reftime:%Y-%m-%dT%H:%M:%SZ}",
+            "station": each.station.number,
+            "name": each.station.name,
+            "temperature": each.temperature,
+            "humidity": each.humidity,
+            "wind": each.wind,
+        }
+        lines.append(json.dumps(line) + "\n")
+    return "".join(lines).encode()
+
+
+def files() -> dict[str, bytes]:
+    """Give every input file's name and content."""
+    data = observations()
+    late = [each for each in data if each.is_late]
+    twice = [each for each in data if 66 <= each.hour < 72]
+    return {
+        "observations-1.vm2": vm2(each for each in data if each.hour < 72 and not each.is_late),
+        "observations-2.vm2": vm2([*twice, *late, *(each for each in data if each.hour >= 72)]),
+        "observations.jsonl": jsonl([*(each for each in data if not each.is_late), *late, *late]),
+    }
+
+
+if __name__ == "__main__":
+    for name, content in files().items():
+        (HERE / name).write_bytes(content)

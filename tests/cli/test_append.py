@@ -1,0 +1,166 @@
+"""`ondisk append`."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.cli import main
+
+from .conftest import COMMAND, LINES
+
+BAD = b"garbage\n" + LINES.replace(b",5,", b",9,") + b"rubbish\n"
+TOTALS = ("imported", "duplicates", "replaced", "refused", "segments", "bytes")
+
+
+def totals(*counts: int) -> dict[str, int]:
+    return dict(zip(TOTALS, counts, strict=True))
+
+
+def test_files_are_stored_and_counted_together(run, vm2):
+    Path("a.vm2").write_bytes(LINES)
+    Path("b.vm2").write_bytes(LINES.replace(b",7,", b",8,"))
+    done = run("append", vm2, "a.vm2", "b.vm2", "--json")
+    # Both files went to the same two segments.
+    assert (done.code, done.json) == (0, totals(4, 2, 0, 0, 2, len(LINES) - 3 + 34))
+
+
+def test_text_is_for_people(run, vm2):
+    Path("a.vm2").write_bytes(LINES)
+    assert run("append", vm2, "a.vm2").text == "3 imported, 0 duplicates, 0 refused; 99 bytes in 2 segments\n"
+    assert run("append", vm2, "a.vm2").text == "0 imported, 3 duplicates, 0 refused; 0 bytes in 0 segments\n"
+
+
+def test_standard_input_is_a_file(run, vm2):
+    done = run("append", "--json", vm2, "-", stdin=LINES)
+    assert (done.code, done.json["imported"]) == (0, 3)
+
+
+def test_options_may_stand_anywhere(run, vm2):
+    Path("a").write_bytes(LINES)
+    assert run("append", "--json", vm2, "--format", "vm2", "a").json["imported"] == 3
+
+
+def test_the_format_is_told_by_the_option_then_the_extension_then_the_content(run, jsonl):
+    for name, content in {"a.vm2": LINES, "b": LINES, "c.vm2": b'{"reftime":"2026-11-20T06:00:00Z"}\n'}.items():
+        Path(name).write_bytes(content)
+    assert run("append", jsonl, "a.vm2", "b").code == 0
+    assert run("append", jsonl, "c.vm2").code == 8
+    assert run("append", jsonl, "c.vm2", "--format", "jsonl").code == 0
+    assert run("append", jsonl, "c.vm2", "--format", "grib3").code == 3
+
+
+def test_refused_data_are_named_and_the_rest_is_stored(run, vm2):
+    Path("bad.vm2").write_bytes(BAD)
+    done = run("append", vm2, "bad.vm2", "--json")
+    assert (done.code, done.json["imported"], done.json["refused"]) == (8, 3, 2)
+    first, second = done.err.splitlines()
+    assert first.startswith("ondisk: refused: bad.vm2: line 1: 'garbage'")
+    assert second.startswith("ondisk: refused: bad.vm2: line 5: 'rubbish'")
+
+
+def test_the_first_hundred_refusals_of_all_files_are_named(run, vm2):
+    Path("a.vm2").write_bytes(b"x\n" * 70)
+    done = run("append", vm2, "a.vm2", "a.vm2", "a.vm2")
+    assert done.code == 8
+    assert len(done.err.splitlines()) == 101
+    assert done.err.endswith("ondisk: refused: and 110 more\n")
+
+
+def test_an_error_in_the_middle_reports_what_was_stored_before(run, vm2):
+    Path("a.vm2").write_bytes(LINES + b"garbage\n")
+    done = run("append", vm2, "a.vm2", "nowhere.vm2", "a.vm2", "--json")
+    assert (done.code, done.json) == (10, totals(3, 0, 0, 1, 2, 99))
+    assert "refused: a.vm2: line 4" in done.err
+    assert "error: nowhere.vm2: no such file\nLook at the path.\n" in done.err
+
+
+def test_an_error_inside_a_file_reports_the_batches_before(run, folder):
+    ondisk.create("small", {"format": "vm2", "step": "yearly", "max_datum_size": 50}).close()
+    # The first batch is whole before the line that is too long is met.
+    Path("a.vm2").write_bytes(b"202611200600,5,227,1.2,,,000000000\n" * 100_000 + b"x" * 3_000_000)
+    done = run("append", "small", "a.vm2", "--json")
+    assert (done.code, done.json["imported"]) == (5, 100_000)
+    assert "line 100001 is longer than 50 bytes" in done.err
+
+
+@pytest.mark.parametrize(("name", "code"), [("nowhere", 10), (".", 50)])
+def test_a_file_that_cannot_be_opened_is_an_error(run, vm2, name, code):
+    done = run("append", vm2, name)
+    assert (done.code, done.text) == (code, "0 imported, 0 duplicates, 0 refused; 0 bytes in 0 segments\n")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="there is no /proc")
+def test_a_file_that_cannot_be_read_is_an_error(run, vm2):
+    done = run("append", vm2, "/proc/self/mem")  # no memory is at address 0
+    assert done.code == 50
+    assert "error: /proc/self/mem: Input/output error" in done.err
+
+
+def test_a_dataset_that_is_not_there_is_an_error_before_anything_is_read(run):
+    done = run("append", "nowhere", "-", stdin=LINES)
+    assert (done.code, done.out) == (11, b"")
+
+
+def test_appending_where_the_index_was_lost_warns(run, weather):
+    for path in weather.glob("index.sqlite*"):
+        path.unlink()
+    done = run("append", weather, "obs.vm2")
+    assert done.code == 0
+    assert done.err.startswith("ondisk: warning: weather: ")
+
+
+@pytest.mark.parametrize("source", ["obs.vm2", "-"])
+def test_progress_is_shown_on_a_terminal_only_and_never_on_standard_output(environment, vm2, source):
+    Path("obs.vm2").write_bytes(LINES)
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "wb") as terminal, Path("obs.vm2").open("rb") as stdin:
+        done = subprocess.run(
+            [*COMMAND, "append", "weather", source, "--json"],
+            env={**environment, "TERM": "xterm"},
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+            check=True,
+            timeout=60,
+        )
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        shown = screen.read(100_000)
+    assert b"\x1b[" in shown
+    assert f"{len(LINES)}".encode() in shown
+    assert done.stdout.startswith(b'{"imported":3,')
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_append_that_nobody_reads_of_still_says_that_data_were_refused(environment, vm2, unbuffered):
+    environment["PYTHONUNBUFFERED"] = unbuffered
+    Path("bad.vm2").write_bytes(BAD)
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as closed:
+        done = subprocess.run(
+            [*COMMAND, "append", "weather", "bad.vm2"],
+            env=environment,
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    assert done.returncode == 8
+    assert b"Traceback" not in done.stderr
+    assert b"BrokenPipe" not in done.stderr
+
+
+def test_main_may_be_called_from_another_thread(vm2):
+    from threading import Thread
+
+    Path("obs.vm2").write_bytes(LINES)
+    codes: list[int] = []
+    thread = Thread(target=lambda: codes.append(main(["append", "weather", "obs.vm2"])))
+    thread.start()
+    thread.join()
+    assert codes == [0]

@@ -1,0 +1,126 @@
+"""docs/cli.md has every command and option, and its examples are run; docs/cli-json.md has every key, and no other."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ondisk.cli import COMMANDS, parser_of
+from ondisk.json_shapes import parse_time
+
+from .conftest import ROOT
+
+PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+SHAPES = (ROOT / "docs/cli-json.md").read_text(encoding="utf-8")
+FILES = {
+    "monday.vm2": "202611160600,5,227,1.2\n202611160600,7,227,1.4\n202611160700,5,227,1.3\n",
+    "tuesday.vm2": "202611160700,5,227,1.3\n202611170600,5,227,2.1\n202611170600,7,227,low\n",
+}
+COMMAND_LINES = {
+    "query": ["query", "weather", "--json"],
+    "append": ["append", "weather", "obs.vm2", "--json"],
+    "summary": ["summary", "weather", "--json"],
+    "delete": ["delete", "weather", "", "--json"],
+    "delete --yes": ["delete", "weather", "", "--yes", "--json"],
+    "info": ["info", "weather", "--json"],
+}
+TYPES = {"integer": int, "text": str, "object": dict, "array": list, "boolean": bool}
+
+
+def section(text: str, title: str) -> str:
+    """Give what stands below a heading."""
+    return re.split(r"^## ", text.split(f"\n## {title}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_page_has_every_option_of_a_command_and_no_other(command):
+    text = section(PAGE, f"ondisk {command}")
+    options = {option for action in parser_of(command)._actions for option in action.option_strings}
+    arguments = {action.metavar for action in parser_of(command)._actions if not action.option_strings}
+    usage = "\n".join(re.findall(r"^    .*", text, re.MULTILINE))
+    assert options - {"-h", "--help"} == set(re.findall(r"--[a-z-]+", usage))
+    assert all(argument in usage for argument in arguments)
+    described = set(re.findall(r"^\| `(--[a-z-]+)", text, re.MULTILINE))
+    assert not described or described == options - {"-h", "--help"}
+    assert f"[ondisk {command}](#ondisk-{command})" in PAGE
+
+
+def steps() -> Iterator[tuple[str, str]]:
+    """Give the commands of the page, and what they print."""
+    for block in re.findall(r"^```console\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+        for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            lines = step.splitlines(keepends=True)
+            length = next(at for at, line in enumerate(lines, 1) if not line.endswith("\\\n"))
+            yield "".join(lines[:length]), "".join(lines[length:])
+
+
+def test_the_examples_print_what_the_page_says(folder, environment):
+    for name, lines in FILES.items():
+        (folder / name).write_text(lines.replace("\n", ",,,000000000\n"), encoding="utf-8")
+    # One shell for the whole page, so that `echo $?` tells the code of the command before.
+    script = [f'ondisk() {{ {sys.executable} -m ondisk "$@"; }}']
+    for command, _ in steps():
+        script.append(f"{command.rstrip()}\ncode=$?; printf '\\0'; (exit $code)")
+    done = subprocess.run(
+        ["sh", "-c", "\n".join(script)],
+        env={**environment, "COLUMNS": "100"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    printed = done.stdout.replace(str(folder), "/data").split("\0")[:-1]
+    assert len(printed) == len(list(steps())) > 20
+    checker = doctest.OutputChecker()
+    for (command, expected), got in zip(steps(), printed, strict=True):
+        shown = re.sub(r" +$", "", got, flags=re.MULTILINE)
+        assert checker.check_output(expected, shown, doctest.ELLIPSIS), f"$ {command}{got}"
+
+
+def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Give the keys of a printed object as the page names them, with their values."""
+    for key, each in value.items():
+        yield prefix + key, each
+        if key == "location":
+            yield from keys(each, "location.")
+        if prefix == "" and key == "fields" and isinstance(next(iter(each.values())), list):
+            for counts in each.values():
+                yield from keys(counts[0], "fields.*[].")
+
+
+def is_of_type(value: Any, kind: str) -> bool:
+    if kind == "time":
+        return isinstance(parse_time(value), int)
+    return kind == "any" or type(value) is TYPES[kind]
+
+
+@pytest.mark.parametrize("title", COMMAND_LINES)
+def test_the_shapes_are_what_the_command_prints(run, weather, title):
+    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section(SHAPES, title), re.MULTILINE)
+    promised = {field: kind.partition(" or ")[0] for field, kind in rows}
+    printed = dict(keys(run(*COMMAND_LINES[title]).lines[0]))
+    assert printed.keys() == promised.keys()
+    for field, kind in promised.items():
+        assert is_of_type(printed[field], kind), field
+
+
+def test_every_command_with_json_has_its_shape():
+    with_json = {name for name in COMMANDS if "--json" in parser_of(name)._option_string_actions}
+    assert with_json == {title.partition(" ")[0] for title in COMMAND_LINES} | {"init"}
+
+
+def test_the_exit_codes_of_all_errors_are_on_the_page():
+    from ondisk import errors
+
+    text = section(PAGE, "What all commands share")
+    first = {int(code) for row in re.findall(r"^\| ([0-9 …]+) \|", text, re.MULTILINE) for code in row.split()[:1]}
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.OndiskError)]
+    tens = {kind.exit_code // 10 * 10 for kind in kinds} - {0, 70}  # 70: replication has no command yet
+    assert tens <= first
+    assert {errors.EXIT_DONE, errors.EXIT_DATA_LEFT_OUT, errors.EXIT_FINDINGS, errors.EXIT_INTERRUPTED} <= first

@@ -1,0 +1,28 @@
+"""`ondisk info`."""
+
+from __future__ import annotations
+
+import ondisk
+
+
+def test_json_is_what_the_library_tells(run, weather):
+    with ondisk.open(weather, read_only=True) as dataset:
+        info = dataset.info()
+    printed = run("info", weather, "--json").json
+    assert (printed.pop("begin"), printed.pop("end")) == ("2026-11-20T06:00:00Z", "2026-11-21T07:00:00Z")
+    del info["begin"], info["end"]
+    assert printed == info
+
+
+def test_text_names_everything_too(run, weather):
+    lines = run("info", weather).text.splitlines()
+    assert "unique       reftime, area, product" in lines
+    assert "fields       area=text  product=text" in lines
+    assert "needs check  false" in lines
+    assert len(lines) == len(run("info", weather, "--json").json)
+
+
+def test_a_path_without_a_dataset_is_an_error_with_a_hint(run):
+    done = run("info", "nowhere")
+    assert (done.code, done.out) == (11, b"")
+    assert done.err == "ondisk: error: nowhere holds no dataset\nMake one with `ondisk init` or ondisk.create.\n"

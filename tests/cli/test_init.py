@@ -1,0 +1,76 @@
+"""`ondisk init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.datum import FieldType
+
+
+def test_every_option_reaches_the_configuration(run):
+    done = run(
+        *("init", "new", "--format", "jsonl", "--step", "monthly", "--field", "station=integer"),
+        *("--field", "update=integer", "--unique", "reftime, station", "--index", "station"),
+        *("--replace", "newer", "--version-field", "update"),
+    )
+    assert (done.code, done.text) == (0, f"made the dataset {Path('new').absolute()}\n")
+    with ondisk.open("new", read_only=True) as dataset:
+        config = dataset.config
+    assert (config.format, config.step) == ("jsonl", "monthly")
+    assert dict(config.fields) == {"station": FieldType.INTEGER, "update": FieldType.INTEGER}
+    assert (config.unique, config.index) == (("reftime", "station"), ("station",))
+    assert (config.replace, config.version_field) == ("newer", "update")
+
+
+def test_what_is_left_out_has_its_default(run):
+    assert run("init", "new", "--format", "vm2", "--step", "daily").code == 0
+    with ondisk.open("new", read_only=True) as dataset:
+        assert dataset.config == ondisk.DatasetConfig("vm2", ondisk.Step.DAILY)
+
+
+def test_json_is_what_info_prints(run):
+    made = run("init", "new", "--format", "vm2", "--step", "daily", "--json")
+    assert made.json == run("info", "new", "--json").json
+
+
+@pytest.mark.parametrize("name", ["weather.toml", "-"])
+def test_a_configuration_can_come_from_a_file_or_standard_input(run, name):
+    text = b'format = "vm2"\nstep = "daily"\nmax_depth = 5\n'
+    Path("weather.toml").write_bytes(text)
+    assert run("init", "new", "--config", name, stdin=text).code == 0
+    with ondisk.open("new", read_only=True) as dataset:
+        assert dataset.config.max_depth == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ("--step daily", 2, "--format and --step"),
+        ("--config weather.toml --step daily", 2, "--config says everything"),
+        ("--config nowhere.toml", 10, "nowhere.toml: no such file"),
+        ("--config weather.toml", 3, "weather.toml, line 2: stepp"),
+        ("--config latin.toml", 3, "latin.toml is no UTF-8"),
+        ("--format vm2 --step hourly", 3, "'hourly' is no step"),
+        ("--format grib3 --step daily", 3, "there is no format 'grib3'"),
+        ("--format vm2 --step daily --field area", 2, "'area' is not NAME=TYPE"),
+        ("--format vm2 --step daily --field area=blob", 3, "'blob' is no type"),
+        ("--format vm2 --step daily --field a=text --field a=real", 3, "declared twice"),
+        ("--format vm2 --step daily --replace newer", 3, "version_field"),
+        ("--format vm2 --step daily --replace maybe", 2, "invalid choice"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_makes_nothing(run, options, code, message):
+    Path("weather.toml").write_text('format = "vm2"\nstepp = "daily"\n', encoding="utf-8")
+    Path("latin.toml").write_bytes(b'format = "\xff"\n')
+    done = run("init", "new", *options.split())
+    assert (done.code, done.out) == (code, b"")
+    assert done.err.startswith("ondisk: error: ")
+    assert message in done.err
+    assert not Path("new").exists()
+
+
+def test_a_path_that_holds_a_dataset_is_left_alone(run, weather):
+    assert run("init", weather, "--format", "vm2", "--step", "daily").code == 21

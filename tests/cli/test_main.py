@@ -1,0 +1,191 @@
+"""What all commands share: start-up, exit codes, pipes, locale, signals. Real processes, where it takes one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.cli import COMMANDS, main
+
+from .conftest import COMMAND, LINES
+
+HEAVY = {"sqlalchemy", "alembic", "rich", "pyarrow", "pyspark"}
+# Neither UTF-8 mode nor a coerced locale: standard output is ASCII.
+C_LOCALE = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+BATCH = 100_000
+
+
+@pytest.fixture
+def large(folder):
+    """Give a dataset, and lines that take more than a pipe holds to print."""
+    ondisk.create("large", {"format": "vm2", "step": "yearly"}).close()
+    Path("large.vm2").write_bytes(b"202611200600,5,227,1.2,,,000000000\n" * 20_000)
+    with ondisk.open("large") as dataset:
+        dataset.append_file("large.vm2")
+    return Path("large")
+
+
+def imports_of(environment, *argv):
+    """Give the packages that a command has imported when it ends."""
+    code = (
+        "import sys, ondisk.cli\n"
+        "try: ondisk.cli.main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, *argv]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    return HEAVY & set(done.stderr.split())
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["append", "--help"], ["query", "--help"]])
+def test_help_waits_for_nothing_heavy(environment, argv):
+    assert imports_of(environment, *argv) == set()
+
+
+@pytest.mark.parametrize("argv", [["query", "weather"], ["append", "weather", "obs.vm2"]])
+def test_commands_wait_only_for_sqlalchemy(environment, weather, argv):
+    assert imports_of(environment, *argv) == {"sqlalchemy"}
+
+
+def test_a_small_query_takes_less_than_a_third_of_a_second_of_processor_time(environment, weather):
+    def seconds() -> float:
+        before = os.times()
+        subprocess.run([*COMMAND, "query", "weather"], env=environment, stdout=subprocess.DEVNULL, check=True)
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    assert min(seconds() for _ in range(2)) <= 0.3
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(capsys, command):
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"\n  ondisk {command} " in shown
+    assert shown.isascii()  # it is printed in any locale
+
+
+def test_the_version_is_that_of_the_library(start):
+    assert start("--version").text == f"ondisk {ondisk.__version__}\n"
+
+
+@pytest.mark.parametrize("argv", [[], ["quer"], ["--frobnicate"], ["query"], ["info", "a", "b"]])
+def test_usage_errors_end_with_2_and_name_the_help(run, argv):
+    done = run(*argv)
+    assert (done.code, done.out) == (2, b"")
+    assert done.err.startswith("ondisk: error: ")
+    assert "--help` shows how it is used." in done.err
+
+
+def test_exit_codes_are_those_of_the_process(start, weather):
+    assert start("info", "nowhere").code == 11
+    assert start("delete", "weather", "").code == 9
+
+
+def test_a_bug_ends_with_1_and_a_traceback(environment, weather):
+    code = "import sys, ondisk.cli; del ondisk.open; sys.exit(ondisk.cli.main(['info', 'weather']))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "AttributeError" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["--json", "--data"])
+def test_a_reader_that_stops_early_is_no_error(environment, large, form):
+    with subprocess.Popen(
+        [*COMMAND, "query", large, form], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["info", "weather"]])
+def test_a_reader_that_was_never_there_is_no_error(environment, weather, argv):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as closed:
+        done = subprocess.run(
+            [*COMMAND, *argv], env=environment, stdout=closed, stderr=subprocess.PIPE, timeout=60, check=True
+        )
+    assert done.stderr == b""
+
+
+def test_standard_streams_may_be_closed(environment, weather):
+    shell = f'exec {sys.executable} -m ondisk "$@" <&- >&- 2>&-'
+    for argv, code in ((["query", "weather"], 0), (["append", "weather", "-"], 0), (["info", "nowhere"], 11)):
+        assert subprocess.run(["sh", "-c", shell, "sh", *argv], env=environment, timeout=60).returncode == code
+    with ondisk.open(weather, read_only=True) as dataset:
+        assert dataset.summary().count == 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("argv", [["query", "large"], ["--help"]])
+def test_results_that_cannot_be_written_are_an_error(environment, large, argv):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*COMMAND, *argv], env=environment, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 50
+    assert done.stderr.startswith(b"ondisk: error: standard output: No space left on device\n")
+    assert b"Exception ignored" not in done.stderr
+
+
+def test_results_are_utf_8_in_any_locale(start, environment, jsonl):
+    line = '{"reftime":"2026-11-20T06:00:00Z","text":"é","v":{"$text_bytes":"/w=="}}'.encode()
+    with ondisk.open(jsonl) as dataset:
+        dataset.append_file(BytesIO(line))
+    assert '"text":"é"' in start("query", jsonl, "--json", env=C_LOCALE).text
+    assert "text=é" in start("query", jsonl, env=C_LOCALE).text
+    assert "é" in start("query", jsonl, "--table", env=C_LOCALE).text
+    environment.update({"PYTHONUTF8": "", "PYTHONCOERCECLOCALE": "1"})  # the C locale as it is mostly met
+    assert start("query", jsonl, 'text: "é"', "--data").out == line + b"\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_in_the_middle_of_an_append_leaves_whole_batches_and_no_lock(environment, vm2, number, code):
+    ondisk.create("stream", {"format": "vm2", "step": "yearly", "lock_timeout": 0}).close()
+    with subprocess.Popen(
+        [*COMMAND, "append", "stream", "-", "--format", "vm2", "--json"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        # A pipe holds far less than a batch: once this is written, the first of three batches was stored.
+        process.stdin.write(b"202611200600,5,227,1.2,,,000000000\n" * (2 * BATCH + BATCH // 2))
+        process.stdin.flush()
+        process.send_signal(number)
+        assert process.wait(60) == code
+        assert process.stdout.read() == b""
+        assert process.stderr.read().startswith(b"ondisk: error: ")
+        with Path(os.devnull).open("wb") as nowhere:  # what Popen would still write to a process that has gone
+            os.dup2(nowhere.fileno(), process.stdin.fileno())
+    with ondisk.open("stream") as dataset:
+        assert dataset.summary().count in (BATCH, 2 * BATCH)
+        assert not dataset.needs_check
+        Path("more.vm2").write_bytes(LINES)
+        assert dataset.append_file("more.vm2").imported == 3
+
+
+def test_an_interrupt_is_not_kept_waiting_by_a_reader_that_does_not_read(environment, large):
+    with subprocess.Popen(
+        [*COMMAND, "query", large], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout.read(1)  # it writes now, and soon waits for room in the pipe
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+
+
+def test_sigterm_is_as_it_was_after_main(weather):
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["info", "weather"]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,0 +1,228 @@
+"""`ondisk query`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk import json_shapes
+
+from .conftest import LINES
+
+HOSTILE = [
+    r'{"reftime":"2026-11-20T06:00:00Z","$bytes":"QUJD"}',
+    r'{"reftime":"2026-11-20T06:00:01Z","v":{"$bytes":5},"w":{"$float":"x"}}',
+    r'{"reftime":"2026-11-20T06:00:02Z","v":{"$text_bytes":"/w=="},"w":{"$bytes":"AAE="}}',
+    r'{"reftime":"2026-11-20T06:00:03Z","v":1e999,"w":{"$float":"NaN"}}',
+    '{"reftime":"2026-11-20T06:00:04Z","é":"\\u001b[31m \u009b \u202e"}',
+]
+
+
+def test_text_is_a_line_for_each_datum_in_order(run, weather):
+    done = run("query", weather)
+    assert (done.code, done.err) == (0, "")
+    assert done.text == (
+        "2026-11-20T06:00:00Z  area=VM2,5  product=VM2,227  202611200600,5,227,1.2,,,000000000\n"
+        "2026-11-20T06:00:00Z  area=VM2,7  product=VM2,227  202611200600,7,227,1.4,,,000000000\n"
+        "2026-11-21T07:00:00Z  area=VM2,5  product=VM2,1  202611210700,5,1,85,,,000000000\n"
+    )
+
+
+def test_json_is_the_promised_shape(run, weather):
+    (line,) = run("query", weather, "area: VM2,7", "--json").lines
+    assert line == {
+        "reftime": "2026-11-20T06:00:00Z",
+        "metadata": {"area": "VM2,7", "product": "VM2,227"},
+        "data": {"$bytes": base64.b64encode(LINES.splitlines()[1]).decode()},
+        "location": {"segment": "2026/11-20.vm2", "offset": 35, "size": 34},
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("area: VM2,5", "--sort=-reftime", "--limit", "1"),
+        ("--sort=-reftime", "--limit", "1", "area: VM2,5"),
+        ("--limit", "1", "area: VM2,5", "--sort=-reftime"),
+    ],
+)
+def test_match_sort_and_limit_may_stand_in_any_order(run, weather, arguments):
+    (line,) = run("query", weather, "--json", *arguments).lines
+    assert line["reftime"] == "2026-11-21T07:00:00Z"
+
+
+def test_fields_restrict_the_metadata_of_every_form(run, weather):
+    assert run("query", weather, "--fields", "area", "--limit", "1").text.split()[1:] == [
+        "area=VM2,5",
+        "202611200600,5,227,1.2,,,000000000",
+    ]
+    assert run("query", weather, "--fields", "product,area", "--limit", "1", "--json").json["metadata"] == {
+        "product": "VM2,227",
+        "area": "VM2,5",
+    }
+    assert run("query", weather, "--fields", "", "--limit", "1", "--json").json["metadata"] == {}
+    assert run("query", weather, "--fields", "area", "--table").text.split()[:3] == ["reftime", "area", "data"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--fields", "station"], 4),
+        (["--fields", "area", "--data"], 2),
+        (["--sort", "station"], 4),
+        (["station: 5"], 4),
+        (["area"], 4),
+        (["area: \udcff"], 4),
+        (["--limit", "-1"], 2),
+        (["--limit", "x"], 2),
+        (["--json", "--table"], 2),
+        (["--lim", "1"], 2),
+    ],
+)
+def test_what_cannot_be_asked_is_an_error_with_nothing_on_standard_output(run, weather, arguments, code):
+    done = run("query", weather, *arguments)
+    assert (done.code, done.out) == (code, b"")
+    assert done.err.startswith("ondisk: error: ")
+
+
+def test_an_error_has_its_hint_on_the_next_line(run, weather):
+    message, hint = run("query", weather, "station: 5").err.splitlines()
+    assert "station" in message
+    assert hint == "The fields are area, product, reftime." or "area" in hint
+
+
+def test_table_fits_into_the_width_it_has(run, weather, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = run("query", weather, "--table").text.splitlines()
+    assert lines[0].split() == ["reftime", "area", "product", "data"]
+    assert max(map(len, lines)) <= 60
+    assert "2026-11-21T07:00:00Z" in lines[-2] + lines[-1]
+
+
+def test_tables_of_many_data_come_in_pages(run, vm2):
+    lines = b"".join(b"2026112006%02d%02d,5,1,1,,,0\n" % divmod(at, 60) for at in range(1001))
+    with ondisk.open(vm2) as dataset:
+        Path("many.vm2").write_bytes(lines)
+        dataset.append_file("many.vm2")
+    assert run("query", vm2, "--table").text.count("reftime") == 2
+
+
+def test_nothing_matching_prints_nothing(run, weather):
+    for form in ([], ["--json"], ["--data"], ["--table"]):
+        done = run("query", weather, "reftime: =1999", *form)
+        assert (done.code, done.out) == (0, b"")
+
+
+def test_data_are_the_bytes_of_the_segment_and_can_be_appended_again(run, weather):
+    done = run("query", weather, "--data")
+    assert (done.code, done.out) == (0, LINES)
+    again = run("append", weather, "-", "--json", stdin=done.out)
+    assert (again.code, again.json["duplicates"]) == (0, 3)
+
+
+def test_data_leave_out_what_was_deleted(run, weather):
+    run("delete", weather, "area: VM2,7", "--yes")
+    assert run("query", weather, "--data").out == LINES.replace(b"202611200600,7,227,1.4,,,000000000\n", b"")
+
+
+def test_more_data_than_one_write_takes_come_whole(run, vm2):
+    lines = b"".join(b"202611200600,%d,1,1,,%s,0\n" % (station, b"x" * 1000) for station in range(3000))
+    assert run("append", vm2, "-", stdin=lines).code == 0
+    assert run("query", vm2, "--data").out == lines
+
+
+def test_json_lines_come_back_as_they_came(run, jsonl):
+    lines = "\n".join(HOSTILE).encode() + b"\n"
+    assert run("append", jsonl, "-", stdin=lines).code == 0
+    assert run("query", jsonl, "--data").out == lines
+
+
+def test_data_of_several_formats_come_in_order_with_the_bytes_and_padding_of_each(run, vm2):
+    lines = [
+        b"202611200600,5,227,1.2,,,0",
+        b'{"reftime":"2026-11-20T06:30:00Z","area":"VM2,5"}',
+        b"202611200700,5,1,1,,,0",
+    ]
+    for line, name in zip(lines, ("vm2", "jsonl", "vm2"), strict=True):
+        assert run("append", vm2, "-", "--format", name, stdin=line).code == 0
+    assert run("query", vm2, "--data").out == b"\n".join(lines) + b"\n"
+    printed = run("query", vm2, "--json").lines
+    assert [each["location"]["segment"][-5:] for each in printed] == ["0.vm2", "jsonl", "0.vm2"]
+    assert [each["metadata"]["area"] for each in printed] == ["VM2,5"] * 3
+
+
+@pytest.mark.parametrize("line", HOSTILE)
+def test_whatever_data_can_be_stored_can_be_printed(run, jsonl, line):
+    assert run("append", jsonl, "-", stdin=line.encode()).code == 0
+    with ondisk.open(jsonl, read_only=True) as dataset:
+        (datum,) = dataset.query()
+    data = run("query", jsonl, "--json").json["data"]
+    # Of the data of jsonl only the values have shapes.
+    assert repr({key: json_shapes.from_json(value) for key, value in data.items()}) == repr(datum.data)
+    for form in ([], ["--table"]):
+        done = run("query", jsonl, *form)
+        assert done.code == 0
+        assert not {"\x1b", "\x9b", "\u202e"} & set(done.text)
+
+
+@pytest.mark.parametrize("line", [r'{"reftime":"2026-11-20T06:00:00Z","v":"\ud800"}', r'{"\udfff":1}'])
+def test_json_that_holds_half_a_character_is_refused_since_it_could_not_be_printed(run, jsonl, line):
+    done = run("append", jsonl, "-", stdin=line.encode())
+    assert done.code == 8
+    assert "lone surrogate" in done.err
+
+
+def test_every_type_of_field_has_its_shape(run, jsonl):
+    metadata = {
+        "integer": -5,
+        "real": {"$float": "-Inf"},
+        "text": 'two words "é"',
+        "boolean": True,
+        "timestamp": "2026-11-20T06:00:00.500000Z",
+        "bytes": {"$bytes": "AP8="},
+    }
+    line = json.dumps({"reftime": "2026-11-20T06:00:00.000001Z", **metadata})
+    run("append", jsonl, "-", stdin=line.encode())
+    printed = run("query", jsonl, "--json").json
+    assert (printed["reftime"], printed["metadata"]) == ("2026-11-20T06:00:00.000001Z", metadata)
+    assert run("query", jsonl).text == (
+        '2026-11-20T06:00:00.000001Z  integer=-5  real=-inf  text="two words \\"é\\""  boolean=true'
+        "  timestamp=2026-11-20T06:00:00.500000Z  bytes=00ff  {}\n"
+    )
+
+
+def test_long_data_are_cut_in_text_and_whole_in_json(run, jsonl):
+    run("append", jsonl, "-", stdin=json.dumps({"reftime": "2026-11-20T06:00:00Z", "v": "x" * 500}).encode())
+    assert run("query", jsonl).text.endswith("x…\n")
+    assert run("query", jsonl, "--json").json["data"] == {"v": "x" * 500}
+
+
+def test_a_dataset_whose_index_was_lost_is_answered_with_a_warning_and_left_alone(run, weather):
+    for path in weather.glob("index.sqlite*"):
+        path.unlink()
+    for command in ("query", "summary", "info"):
+        done = run(command, weather)
+        assert done.code == 0
+        assert done.err.startswith("ondisk: warning: weather: ")
+        assert "incomplete" in done.err
+    assert not (weather / "index.sqlite").exists()
+    assert not (weather / "needs-check-do-not-pack").exists()
+
+
+def test_a_segment_that_was_lost_is_an_error_after_what_could_be_read(run, weather):
+    (weather / "2026/11-21.vm2").unlink()
+    done = run("query", weather, "--data")
+    assert (done.code, done.out) == (13, b"".join(LINES.splitlines(keepends=True)[:2]))
+
+
+def test_paths_need_not_be_text(start, folder):
+    path = b"weather\xff"
+    assert start("init", path, "--format", "vm2", "--step", "daily").code == 0
+    assert start("append", path, "-", input=LINES).code == 0
+    assert start("query", path, "--data").out == LINES
+    absolute = start("info", path, "--json").json["path"]["$text_bytes"]
+    assert base64.b64decode(absolute).endswith(b"/weather\xff")

@@ -1,0 +1,64 @@
+"""Settings of all tests: hypothesis profiles, and how test modules are imported.
+
+pytest                                     the profile "ci": the same examples every time
+pytest --hypothesis-profile=soak -m slow   the long run; or ONDISK_HYPOTHESIS=soak
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import ondisk
+
+_SLOW_STARTS = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile(
+    "ci", derandomize=True, deadline=None, database=None, max_examples=100, suppress_health_check=_SLOW_STARTS
+)
+settings.register_profile(
+    "soak",
+    deadline=timedelta(minutes=1),
+    max_examples=5_000,
+    stateful_step_count=100,
+    suppress_health_check=_SLOW_STARTS,
+    print_blob=True,
+)
+settings.load_profile(os.environ.get("ONDISK_HYPOTHESIS", "ci"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # tests/ mirrors ondisk/, so names of files repeat in its folders (test_step.py, properties/test_step.py).
+    config.option.importmode = "importlib"
+
+
+@pytest.fixture
+def open_files(tmp_path: Path) -> Callable[[], int]:
+    """Count the descriptors of this process that are open below tmp_path."""
+
+    def count() -> int:
+        found = 0
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # the one of this listing
+                found += descriptor.readlink().is_relative_to(tmp_path)
+        return found
+
+    return count
+
+
+@pytest.fixture
+def create(tmp_path: Path) -> Iterator[Callable[..., ondisk.Dataset]]:
+    """Make datasets below tmp_path, of jsonl by days unless told otherwise, and close them behind the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(name: str = "dataset", **values: Any) -> ondisk.Dataset:
+            config = {"format": "jsonl", "step": "daily"} | values
+            return stack.enter_context(ondisk.create(tmp_path / name, config))
+
+        yield make

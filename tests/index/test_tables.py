@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from ondisk import DatasetConfig
+from ondisk.index.tables import REVISION, Tables
+
+FIELDS = {
+    "station": "integer",
+    "level": "real",
+    "product": "text",
+    "valid": "boolean",
+    "made": "timestamp",
+    "key": "bytes",
+}
+
+
+def tables_of(**values):
+    return Tables(DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": FIELDS} | values))
+
+
+@pytest.fixture
+def made():
+    """Make an index in memory; gives the connection."""
+    connections = []
+
+    def make(**values):
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        connections.append(connection)
+        for statement in tables_of(**values).create_statements():
+            connection.execute(statement)
+        return connection
+
+    yield make
+    for connection in connections:
+        connection.close()
+
+
+def columns(connection, table):
+    return {
+        name: (kind, bool(required))
+        for _, name, kind, required, *_ in connection.execute(f"PRAGMA table_info({table})")
+    }
+
+
+def indices(connection):
+    return {
+        name: sql.partition(" ON ")[2]
+        for name, sql in connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql NOT NULL")
+    }
+
+
+def test_every_table_is_strict(made):
+    connection = made()
+    strict = {
+        row[1]: row[5]
+        for row in connection.execute("PRAGMA table_list")
+        if row[2] == "table" and not row[1].startswith("sqlite_")
+    }
+    assert strict == {"dataset": 1, "segment": 1, "datum": 1, "value": 1, "deletion": 1, "alembic_version": 0}
+
+
+def test_declared_fields_are_typed_columns_and_texts_are_ids(made):
+    assert columns(made(), "datum") == {
+        "seq": ("INTEGER", True),
+        "reftime": ("INTEGER", True),
+        "segment": ("INTEGER", True),
+        "offset": ("INTEGER", True),
+        "size": ("INTEGER", True),
+        "f_station": ("INTEGER", False),
+        "f_level": ("REAL", False),
+        "f_product": ("INTEGER", True),
+        "f_valid": ("INTEGER", False),
+        "f_made": ("INTEGER", False),
+        "f_key": ("INTEGER", True),
+    }
+
+
+def test_the_revision_is_written_as_alembic_writes_it(made):
+    assert made().execute("SELECT version_num FROM alembic_version").fetchall() == [(REVISION,)]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, {"datum_by_reftime": "datum (reftime)"}),
+        ({"unique": ["reftime"]}, {"datum_unique": "datum (reftime)"}),
+        (
+            {"unique": ["station", "product", "reftime"]},
+            {"datum_unique": "datum (reftime, ifnull(f_station, x''), f_product)"},
+        ),
+        (
+            {"unique": ["level"]},
+            {"datum_unique": "datum (ifnull(f_level, x''))", "datum_by_reftime": "datum (reftime)"},
+        ),
+        (
+            {"index": ["product", "reftime"], "unique": ["reftime"]},
+            {"datum_unique": "datum (reftime)", "datum_by_product": "datum (f_product, reftime)"},
+        ),
+    ],
+)
+def test_unique_is_an_index_reftime_first_and_each_index_ends_with_reftime(made, values, expected):
+    assert indices(made(**values)) == expected
+
+
+def test_missing_values_are_equal_under_unique(made):
+    connection = made(unique=list(FIELDS))
+    insert = tables_of(unique=list(FIELDS)).insert
+    nothing = (None, None, 0, None, None, 0)
+    connection.execute(insert, (1, 0, 1, 0, 1, *nothing))
+    connection.execute(insert, (2, 5, 1, 0, 1, *nothing))
+    assert connection.execute("SELECT seq FROM datum").fetchall() == [(1,)]
+
+
+def test_without_unique_nothing_is_a_duplicate(made):
+    connection, tables = made(), tables_of()
+    for seq in (1, 2):
+        connection.execute(tables.insert, (seq, 0, 1, 0, 1, None, None, 0, None, None, 0))
+    assert connection.execute("SELECT count(*) FROM datum").fetchone() == (2,)
+    assert tables.find_duplicate == ""
+
+
+def test_a_duplicate_is_found_by_the_unique_index(made):
+    values = {"unique": ["reftime", "station", "product"]}
+    connection, tables = made(**values), tables_of(**values)
+    row = (1, 5, 1, 0, 1, None, 1.5, 3, None, None, 0)
+    connection.execute(tables.insert, row)
+    given = {f"p{at}": value for at, value in enumerate(row)}
+    assert connection.execute(tables.find_duplicate, given).fetchone() == row
+    assert connection.execute(tables.find_duplicate, given | {"p7": 4}).fetchone() is None
+    (plan,) = connection.execute(f"EXPLAIN QUERY PLAN {tables.find_duplicate}", given).fetchall()
+    assert "USING INDEX datum_unique (reftime=? AND <expr>=? AND f_product=?)" in plan[3]
+
+
+def test_the_view_shows_people_names_and_times(made):
+    connection = made()
+    connection.execute("INSERT INTO segment VALUES (1, '1969/12-31.jsonl', 'jsonl', 5, 0, 1, 0, NULL, NULL)")
+    connection.execute("INSERT INTO value VALUES (1, 'rain')")
+    connection.execute("INSERT INTO datum VALUES (1, -1, 1, 0, 5, 7, 1.5, 1, 1, -1000000, 0)")
+    connection.row_factory = sqlite3.Row
+    (row,) = connection.execute("SELECT * FROM data").fetchall()
+    assert dict(row) == {
+        "reftime": "1969-12-31T23:59:59.999999Z",
+        "station": 7,
+        "level": 1.5,
+        "product": "rain",
+        "valid": 1,
+        "made": "1969-12-31T23:59:59Z",
+        "key": None,
+        "segment": "1969/12-31.jsonl",
+        "offset": 0,
+        "size": 5,
+        "seq": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["seq", "segment", "offset", "size", "select", "group", "index", "value", "f_f", "rowid", "order"]
+)
+def test_a_field_may_have_the_name_of_a_column_or_of_a_word_of_sql(made, name):
+    values = {"fields": {name: "text"}, "unique": [name], "index": [name]}
+    connection = made(**values)
+    connection.execute(tables_of(**values).insert, (1, 0, 1, 0, 1, 5))
+    assert connection.execute("SELECT * FROM data").fetchall() == []
+    assert connection.execute(f"SELECT {tables_of(**values).row} FROM datum").fetchall() == [(0, 1, 0, 1, 5)]
+
+
+def test_five_hundred_fields_make_an_index(made):
+    fields = {f"field_{number}": kind for number, kind in enumerate(list(FIELDS.values()) * 84) if number < 500}
+    connection = made(fields=fields, unique=list(fields)[:50])
+    assert len(columns(connection, "datum")) == 505

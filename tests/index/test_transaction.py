@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+
+import pytest
+
+from ondisk import DatasetConfig, Datum
+from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, StorageError
+from ondisk.filesystem import Directory
+from ondisk.index import INDEX, Index, Segment, Transaction
+from ondisk.matcher import Everything, Fields
+from ondisk.step import DAY, Interval
+
+FIELDS = {"station": "integer", "product": "text"}
+CONFIG = DatasetConfig.from_mapping(
+    {"format": "jsonl", "step": "daily", "fields": FIELDS, "unique": ["reftime", "station"]}
+)
+SEGMENT, DAY_ONE = Segment(1, "1970/01-01.jsonl", "jsonl", 100), Interval(0, DAY)
+T = datetime(2026, 11, 20, 6, tzinfo=UTC)
+
+
+@pytest.fixture
+def index(tmp_path):
+    with Directory.open(tmp_path) as directory:
+        Index.create(directory, CONFIG)
+        index = Index.open(directory, CONFIG)
+        yield index
+        index.close()
+
+
+def row(seq, reftime=0, station=1, product=0, offset=0):
+    return (seq, reftime, 1, offset, 10, station, product)
+
+
+def stored(index):
+    """(seq, reftime, station, product) of the data."""
+    sql = "SELECT seq, reftime, f_station, f_product FROM datum ORDER BY seq"
+    return index.writer().execute(sql).fetchall()
+
+
+def deletions(index):
+    return index.writer().execute("SELECT seq, datum FROM deletion ORDER BY seq").fetchall()
+
+
+def counters(index):
+    return index.writer().execute("SELECT seq, generation FROM dataset").fetchone()
+
+
+def insert(index, *rows):
+    with Transaction(index) as transaction:
+        transaction.take_seqs(len(rows))
+        transaction.save_segment(SEGMENT, DAY_ONE, 5)
+        count = transaction.insert(list(rows))
+        transaction.commit()
+    return count
+
+
+def test_without_commit_nothing_stays(index):
+    with Transaction(index) as transaction:
+        transaction.take_seqs(1)
+        transaction.take_generation()
+        transaction.insert([row(1)])
+        transaction.save_segment(SEGMENT, DAY_ONE, 5)
+    assert stored(index) == []
+    assert counters(index) == (0, 0)
+    assert not index.writer().in_transaction
+
+
+def broken_off(index):
+    with Transaction(index) as transaction:
+        transaction.insert([row(1)])
+        raise RuntimeError("mine")
+
+
+def test_an_error_rolls_back_and_passes(index):
+    with pytest.raises(RuntimeError, match="mine"):
+        broken_off(index)
+    assert stored(index) == []
+
+
+def test_ids_of_values_that_were_rolled_back_are_forgotten(index):
+    """Else a later batch would take the id for one that stands in the table of values."""
+    with Transaction(index) as transaction:
+        assert transaction.columns([{"product": "rain"}]) == [[None], [1]]
+    with Transaction(index) as transaction:
+        assert transaction.columns([{"product": "wind"}, {"product": "rain"}, {}])[1][2] == 0
+        transaction.commit()
+    assert {value for (value,) in index.writer().execute("SELECT value FROM value")} == {"rain", "wind"}
+    assert set(index.ids) == {None, "rain", "wind"}
+
+
+def test_ids_that_sqlite_rolled_back_by_itself_are_forgotten_too(index):
+    with Transaction(index) as transaction:
+        transaction.columns([{"product": "rain"}])
+        index.writer().execute("ROLLBACK")
+    assert index.ids == {None: 0}
+
+
+def test_equal_texts_and_bytes_are_different_values(tmp_path):
+    config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": {"t": "text", "b": "bytes"}})
+    with Directory.open(tmp_path) as directory:
+        Index.create(directory, config)
+        index = Index.open(directory, config)
+        with Transaction(index) as transaction:
+            (texts, blobs) = transaction.columns([{"t": "a", "b": b"a"}, {"t": "", "b": b""}, {"t": "a"}])
+            transaction.commit()
+        index.close()
+    assert len({*texts, *blobs} - {0}) == 4
+    assert texts[0] == texts[2]
+    assert blobs[2] == 0
+
+
+def test_many_values_are_looked_up_and_not_given_twice(index, monkeypatch):
+    monkeypatch.setattr("ondisk.index.transaction._CACHED_IDS", 10)
+    texts = [f"text {number % 40}" for number in range(200)]
+    seen = {}
+    for begin in range(0, 200, 25):
+        with Transaction(index) as transaction:
+            part = texts[begin : begin + 25]
+            ids = transaction.columns([{"product": text} for text in part])[1]
+            transaction.commit()
+        for text, id_ in zip(part, ids, strict=True):
+            assert seen.setdefault(text, id_) == id_
+    assert len(set(seen.values())) == 40
+
+
+def test_numbers_are_taken_once_and_in_order(index):
+    with Transaction(index) as transaction:
+        assert list(transaction.take_seqs(3)) == [1, 2, 3]
+        assert list(transaction.take_seqs(0)) == []
+        assert list(transaction.take_seqs(1)) == [4]
+        assert [transaction.take_generation(), transaction.take_generation()] == [1, 2]
+        transaction.commit()
+    assert counters(index) == (4, 2)
+
+
+def test_rows_with_equal_unique_fields_stay_out(index):
+    assert insert(index, row(1), row(2), row(3, station=2), row(4, station=None), row(5, station=None)) == 3
+    assert [seq for seq, *_ in stored(index)] == [1, 3, 4]
+    with Transaction(index) as transaction:
+        assert transaction.seqs_from(2) == {3, 4}
+
+
+def test_a_replacement_is_a_deletion_in_the_order_of_changes(index):
+    insert(index, row(1, product=7))
+    with Transaction(index) as transaction:
+        (seq,) = transaction.take_seqs(1)
+        assert transaction.replace(row(seq, product=8), seq, None)
+        transaction.commit()
+    assert stored(index) == [(2, 0, 1, 8)]
+    assert deletions(index) == [(3, 1)]
+    assert counters(index) == (3, 0)
+
+
+def test_what_this_batch_itself_brought_is_replaced_without_a_trace(index):
+    with Transaction(index) as transaction:
+        transaction.take_seqs(2)
+        transaction.insert([row(1, product=7)])
+        assert transaction.replace(row(2, product=8), 1, None)
+        transaction.commit()
+    assert stored(index) == [(2, 0, 1, 8)]
+    assert deletions(index) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "replaced"), [(1, 2, True), (2, 2, True), (2, 1, False), (0, 1, True), (-5, -6, False)]
+)
+def test_only_a_version_that_is_not_older_replaces(index, old, new, replaced):
+    insert(index, row(1, product=old))
+    with Transaction(index) as transaction:
+        transaction.take_seqs(1)
+        assert transaction.replace(row(2, product=new), 2, 6) is replaced
+    with Transaction(index) as transaction:
+        assert transaction.replace((*row(2)[:6], None), 2, 6) is False, "a missing version is no newer one"
+
+
+def test_a_version_replaces_a_missing_one(index):
+    insert(index, (1, 0, 1, 0, 10, 1, 0))
+    insert_version = (2, 0, 1, 0, 10, 1, 5)
+    with Transaction(index) as transaction:
+        transaction.take_seqs(1)
+        assert transaction.replace(insert_version, 2, 6)
+
+
+def test_replacing_what_is_not_there_is_a_damaged_index(index):
+    with Transaction(index) as transaction, pytest.raises(IndexCorrupt, match="cannot be found again"):
+        transaction.replace(row(1), 1, None)
+
+
+def test_offsets_move(index):
+    insert(index, row(1, offset=5), row(2, station=2, offset=6))
+    with Transaction(index) as transaction:
+        transaction.move([(50, 1), (60, 2)])
+        transaction.commit()
+    assert index.writer().execute("SELECT offset FROM datum ORDER BY seq").fetchall() == [(50,), (60,)]
+
+
+def test_a_segment_is_saved_once_and_grows(index):
+    insert(index, row(1))
+    with Transaction(index) as transaction:
+        transaction.save_segment(Segment(1, SEGMENT.name, "jsonl", 200), DAY_ONE, 6)
+        assert transaction.segments([SEGMENT.name, "other"]) == {SEGMENT.name: Segment(1, SEGMENT.name, "jsonl", 200)}
+        transaction.commit()
+    sql = 'SELECT id, name, format, size, "begin", "end", mtime FROM segment'
+    assert index.writer().execute(sql).fetchall() == [(1, SEGMENT.name, "jsonl", 200, 0, DAY, 6)]
+
+
+def test_two_generations_of_one_name_cannot_stand_beside_each_other(index):
+    insert(index, row(1))
+    with Transaction(index) as transaction, pytest.raises(StorageError):
+        transaction.save_segment(Segment(2, SEGMENT.name, "jsonl", 200), DAY_ONE, 6)
+
+
+def test_deleting_takes_a_number_for_each_datum(index):
+    insert(index, row(1), row(2, station=2), row(3, station=3))
+    with Transaction(index) as transaction:
+        assert transaction.delete(Fields(CONFIG.fields).station >= 2) == 2
+        assert transaction.delete(Fields(CONFIG.fields).station >= 2) == 0
+        transaction.commit()
+    assert deletions(index) == [(4, 2), (5, 3)]
+    assert counters(index) == (5, 0)
+    assert [seq for seq, *_ in stored(index)] == [1]
+
+
+def test_deleting_by_place_takes_what_stands_exactly_there(index):
+    insert(index, row(1, offset=0), row(2, station=2, offset=11), row(3, station=3, offset=22))
+    with Transaction(index) as transaction:
+        assert transaction.delete_at(SEGMENT.name, [(0, 10), (0, 10), (11, 9), (12, 10), (500, 10)]) == 1
+        assert transaction.delete_at("1970/01-02.jsonl", [(11, 10)]) == 0
+        assert transaction.delete_at(SEGMENT.name, []) == 0
+        transaction.commit()
+    assert [seq for seq, *_ in stored(index)] == [2, 3]
+
+
+def test_a_commit_tells_whether_anybody_reads_an_older_state(index):
+    insert(index, row(1))
+    with index.snapshot() as snapshot:
+        snapshot.totals(Everything())
+        with Transaction(index) as transaction:
+            transaction.insert([row(2, station=2)])
+            assert transaction.commit() is False
+    with Transaction(index) as transaction:
+        transaction.insert([row(3, station=3)])
+        assert transaction.commit() is True
+
+
+def test_nobody_checkpoints_while_a_reader_reads_the_file_alone(index):
+    lock = index.directory.shared()
+    with Transaction(index) as transaction:
+        transaction.insert([row(1)])
+        assert transaction.commit() is False
+    lock.close()
+
+
+def test_a_commit_leaves_its_changes_in_the_main_file(index, tmp_path):
+    insert(index, row(1))
+    copy = sqlite3.connect(f"file:{tmp_path / INDEX}?mode=ro&immutable=1", uri=True)
+    assert copy.execute("SELECT count(*) FROM datum").fetchone() == (1,)
+    copy.close()
+
+
+class Failing:
+    """A connection whose COMMIT fails."""
+
+    def __init__(self, connection, code):
+        self.connection = connection
+        self.code = code
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+
+    def execute(self, sql, *arguments):
+        if sql == "COMMIT":
+            error = sqlite3.OperationalError("it failed")
+            error.sqlite_errorcode = self.code
+            raise error
+        return self.connection.execute(sql, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "sealed"),
+    [
+        (sqlite3.SQLITE_FULL, DiskFull, False),
+        (sqlite3.SQLITE_BUSY, LockError, False),
+        (sqlite3.SQLITE_IOERR_FSYNC, DurabilityLost, True),
+        (sqlite3.SQLITE_IOERR_WRITE, DurabilityLost, True),
+    ],
+)
+def test_a_commit_that_fails_tells_whether_it_may_have_reached_the_disk(index, code, kind, sealed):
+    with Transaction(index) as transaction:
+        transaction.insert([row(1)])
+        transaction._connection = Failing(index.writer(), code)
+        with pytest.raises(kind) as caught:
+            transaction.commit()
+    assert type(caught.value) is kind
+    assert transaction.sealed is sealed
+    assert stored(index) == []
+
+
+def test_an_index_without_its_row_is_damaged(index):
+    index.writer().execute("DELETE FROM dataset")
+    with pytest.raises(IndexCorrupt, match="has 0 rows"), Transaction(index):
+        pass
+    assert not index.writer().in_transaction
+
+
+def test_data_of_one_dataset_count_up_over_its_whole_life(create):
+    dataset = create(fields=FIELDS, unique=["reftime"], replace="yes")
+    for _ in range(3):
+        dataset.append([Datum(T), Datum(T.replace(hour=7))])
+    dataset.delete("")
+    dataset.append([Datum(T)])
+    writer = dataset._current().index.writer()
+    assert writer.execute("SELECT seq FROM datum").fetchall() == [(13,)]
+    numbers = [seq for (seq,) in writer.execute("SELECT seq FROM deletion UNION ALL SELECT seq FROM datum")]
+    assert len(numbers) == len(set(numbers)) == 7

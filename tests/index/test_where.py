@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from ondisk import DatasetConfig
+from ondisk.errors import MatchError
+from ondisk.index.tables import Tables
+from ondisk.index.where import add_functions, check_fields, check_size, condition, resolve
+from ondisk.matcher import And, Compare, Components, EverySeconds, Everything, Fields, Not, OneOf, Or, StartsWith, parse
+
+FIELDS = {"station": "integer", "level": "real", "product": "text", "key": "bytes"}
+CONFIG = DatasetConfig.from_mapping(
+    {
+        "format": "jsonl",
+        "step": "daily",
+        "fields": FIELDS,
+        "unique": ["reftime", "station"],
+        "index": ["product", "level"],
+    }
+)
+TABLES = Tables(CONFIG)
+HOSTILE = [
+    "'; DROP TABLE datum; --",
+    '" OR 1=1 --',
+    "%",
+    "_",
+    "datum.f_station",
+    "\0",
+    "x' OR 'x'='x",
+    "?1",
+    ":p0",
+    "*",
+    "\\",
+]
+
+
+@pytest.fixture
+def connection():
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    for statement in TABLES.create_statements():
+        connection.execute(statement)
+    add_functions(connection)
+    yield connection
+    connection.close()
+
+
+def intern(connection, *values):
+    connection.executemany("INSERT INTO value VALUES (?, ?)", enumerate(values, 1))
+
+
+def plan(connection, tree, order=""):
+    where = condition(resolve(tree, TABLES, connection), TABLES)
+    rows = connection.execute(f"EXPLAIN QUERY PLAN SELECT * FROM datum WHERE {where.sql} {order}", where.values)
+    return [row[3] for row in rows]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_values_are_bound_and_never_part_of_the_sql(text):
+    trees = [
+        Compare("product", "=", text),
+        Compare("product", "<", text),
+        StartsWith("product", text),
+        OneOf("product", (text, "b")),
+        Components("product", (text,)),
+        Components("product", (None, text)),
+        Compare("key", "=", text.encode()),
+    ]
+    plain = [type(tree) for tree in trees]
+    for tree, kind in zip(trees, plain, strict=True):
+        where = condition(tree, TABLES)
+        harmless = condition(kind(*[each if each != text else "harmless" for each in astuple(tree)]), TABLES)
+        assert where.sql.count("?") == harmless.sql.count("?")
+        assert "DROP" not in where.sql
+        assert "OR 1=1" not in where.sql
+
+
+def astuple(tree):
+    return [getattr(tree, name) for name in tree.__dataclass_fields__]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_matches_itself_alone(connection, text):
+    others = [each for each in HOSTILE if each != text]
+    intern(connection, *others, text)
+    connection.executemany(
+        "INSERT INTO datum VALUES (?, 0, 1, 0, 1, ?, NULL, ?, 0)", ((n, n, n) for n in range(1, len(HOSTILE) + 1))
+    )
+    for tree in (
+        Compare("product", "=", text),
+        OneOf("product", (text,)),
+        Components("product", (text,)),
+        StartsWith("product", text),
+    ):
+        where = condition(resolve(tree, TABLES, connection), TABLES)
+        found = connection.execute(f"SELECT f_station FROM datum WHERE {where.sql}", where.values).fetchall()
+        assert found == [(len(HOSTILE),)]
+    assert connection.execute("SELECT count(*) FROM datum").fetchone() == (len(HOSTILE),)
+
+
+def test_a_unique_key_is_looked_up_in_the_unique_index(connection):
+    fields = Fields(CONFIG.fields)
+    (step,) = plan(connection, And((Compare("reftime", "=", 5), fields.station == 1)))
+    assert step == "SEARCH datum USING INDEX datum_unique (reftime=? AND <expr>=?)"
+
+
+def test_a_day_is_a_range_of_the_index_without_a_sort(connection):
+    steps = plan(connection, parse("reftime:=2026-11-20", CONFIG.fields), "ORDER BY datum.reftime, datum.seq")
+    assert steps[0] == "SEARCH datum USING INDEX datum_unique (reftime>? AND reftime<?)"
+
+
+def test_a_text_is_equality_of_its_id_and_needs_no_sort(connection):
+    intern(connection, "VM2,2", "VM2,227", "VM2,3")
+    for tree in (Compare("product", "=", "VM2,2"), Components("product", ("VM2", "2")), StartsWith("product", "VM2,3")):
+        steps = plan(connection, tree, "ORDER BY datum.reftime, datum.seq")
+        assert steps == ["SEARCH datum USING INDEX datum_by_product (f_product=?)"]
+
+
+def test_alternatives_and_negations_still_search_only_their_reftimes(connection):
+    for text in ("reftime:=2026-11-20 or =2026-11-22", "reftime:=2026-11-20 or =2026-11-22; station:5"):
+        steps = plan(connection, parse(text, CONFIG.fields))
+        assert steps[0].startswith("SEARCH datum USING INDEX datum_unique (reftime>? AND reftime<?")
+    late = Not(Compare("reftime", "<", 5))
+    assert plan(connection, late)[0] == "SEARCH datum USING INDEX datum_unique (reftime>?)"
+
+
+def test_a_condition_that_selects_many_values_is_left_to_sqlite(connection):
+    intern(connection, *(f"text {n}" for n in range(100)))
+    tree = StartsWith("product", "text")
+    assert resolve(tree, TABLES, connection) is tree
+    assert resolve(StartsWith("product", "text 5"), TABLES, connection) is not tree
+
+
+def test_a_condition_with_too_many_parts_is_refused_with_a_way_out():
+    fields = Fields(CONFIG.fields)
+    check_size(Or(tuple(fields.station == n for n in range(499))))
+    with pytest.raises(MatchError, match="501 parts, at most 500") as caught:
+        check_size(Or(tuple(fields.station == n for n in range(500))))
+    assert "isin" in caught.value.hint
+    endless = deep(Everything(), lambda _, tree: Not(tree), 100_000)
+    with pytest.raises(MatchError, match="100000 parts"):
+        check_size(endless)
+    while isinstance(endless, Not):  # freed level by level: freeing it at once would recurse
+        endless = endless.child
+
+
+def test_a_condition_with_too_many_values_is_refused(connection):
+    fields = Fields(CONFIG.fields)
+    most = fields.station.isin(range(30_000))
+    check_size(most)
+    where = condition(most, TABLES)
+    assert connection.execute(f"SELECT count(*) FROM datum WHERE {where.sql}", where.values).fetchone() == (0,)
+    with pytest.raises(MatchError, match="30001 values"):
+        check_size(most | (fields.station == 1) | fields.level.isin([1.0]))
+
+
+LEAVES = [
+    Fields(CONFIG.fields).product.startswith("a"),
+    Fields(CONFIG.fields).station == 1,
+    Fields(CONFIG.fields).level.is_null(),
+    Components("product", ("a", None, "b")),
+    EverySeconds("reftime", 60, 0),
+]
+
+
+def deep(leaf, wrap, depth):
+    tree = leaf
+    for level in range(depth - 1):
+        tree = wrap(level, tree)
+    return tree
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: type(leaf).__name__)
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda _, tree: Not(tree),
+        lambda level, tree: (And, Or)[level % 2]((LEAVES[0], tree)),
+        lambda level, tree: Not(tree) if level % 2 else (And, Or)[level % 4 // 2]((LEAVES[3], tree, LEAVES[1])),
+    ],
+    ids=["not", "and or", "all"],
+)
+def test_the_deepest_condition_that_is_taken_is_one_that_sqlite_takes(create, leaf, wrap):
+    dataset = create(fields=FIELDS)
+    deepest = deep(leaf, wrap, 16)
+    assert list(dataset.query(deepest & (dataset.fields.station == 1) if isinstance(deepest, And) else deepest)) == []
+    assert dataset.summary(deepest).fields["product"] == []
+    assert dataset.delete(deepest) == 0
+    with pytest.raises(MatchError, match="nested 17 deep, at most 16") as caught:
+        dataset.query(wrap(15, deepest))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "tree", [Compare("colour", "=", 1), Not(And((Everything(), Or((OneOf("colour", ()),))))), StartsWith("seq", "")]
+)
+def test_a_field_that_the_index_does_not_have_is_refused(tree):
+    with pytest.raises(MatchError, match="the index has no field") as caught:
+        check_fields(tree, TABLES)
+    assert caught.value.hint == "The fields are key, level, product, reftime, station."
+
+
+def test_empty_alternatives_match_nothing_and_empty_conjunctions_all():
+    assert condition(Or(()), TABLES).sql.endswith("0")
+    assert condition(And(()), TABLES).sql == "1"

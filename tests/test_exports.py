@@ -1,0 +1,24 @@
+"""What `import ondisk` promises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import ondisk
+
+
+def test_exports_are_sorted_and_can_be_imported():
+    assert ondisk.__all__ == sorted(ondisk.__all__)
+    for name in ondisk.__all__:
+        assert getattr(ondisk, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    assert not hasattr(ondisk, "create_dataset")
+
+
+def test_importing_ondisk_waits_for_nothing_heavy():
+    code = "import sys, ondisk; print(*{name.partition('.')[0] for name in sys.modules})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"sqlalchemy", "alembic", "rich", "pyspark", "pyarrow"} & set(run.stdout.split())

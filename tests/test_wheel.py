@@ -1,0 +1,86 @@
+"""What people get: the built wheel, installed outside of the checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import ondisk
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT, cwd=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def home(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a fresh venv with the wheel in it."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, with_pip=True)
+    run(folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=folder)
+    return folder
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    # Without the environment's PYTHONPATH, which may lead back to the checkout.
+    done = subprocess.run(["env", "--unset=PYTHONPATH", *command], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def python(home: Path, code: str) -> str:
+    return run(home / "bin/python", "-c", code, cwd=home)
+
+
+def test_the_wheel_holds_the_package_and_the_migrations_only(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"ondisk/py.typed", "ondisk/migrations/env.py", "ondisk/migrations/versions/0001_first.py"} <= set(names)
+    assert {name.partition("/")[0] for name in names} == {"ondisk", f"ondisk-{ondisk.__version__}.dist-info"}
+    assert not [name for name in names if "__pycache__" in name]
+
+
+def test_the_installed_library_stores_and_finds(home):
+    code = """if True:
+        import io, ondisk
+        config = {"format": "vm2", "step": "daily", "unique": ["reftime", "area"], "fields": {"area": "text"}}
+        with ondisk.create("dataset", config) as dataset:
+            result = dataset.append_file(io.BytesIO(b"202611200600,1,2,3.5,,,000000000\\n" * 2))
+            print(result.imported, result.duplicates, [datum.data for datum in dataset.query("area: VM2,1")])
+    """
+    assert python(home, code) == "1 1 [b'202611200600,1,2,3.5,,,000000000']\n"
+
+
+def test_the_installed_migrations_are_found_and_run(home):
+    code = """if True:
+        import sqlite3
+        from ondisk.index import migrations
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        migrations.upgrade(connection)
+        print(migrations.location())
+        print(*connection.execute("SELECT version_num FROM alembic_version").fetchone())
+    """
+    location, revision = python(home, code).split()
+    assert Path(location).is_relative_to(home)
+    assert Path(location).parts[-2:] == ("ondisk", "migrations")
+    assert revision == "0001"
+
+
+def test_the_installed_command_tells_its_version(home):
+    assert ondisk.__version__ in run(home / "bin/ondisk", "--version", cwd=home)
+
+
+def test_importing_the_installed_package_waits_for_nothing_heavy(home):
+    found = python(home, "import sys, ondisk; print(*sys.modules)").split()
+    assert not {"alembic", "flask", "pyarrow", "pyspark", "rich", "sqlalchemy", "starlette"} & set(found)
