@@ -475,13 +475,15 @@ def _stream(
     opened: _Opened, tree: Expression, sort: Sort | None, limit: int | None, with_data: bool
 ) -> Iterator[Datum]:
     with opened.index.snapshot() as snapshot:
-        for data in opened.reader.query(snapshot, tree, sort, limit, with_data=with_data):
-            yield from data
+        # Closed before the snapshot: its cursor must not outlive the connection.
+        with contextlib.closing(opened.reader.query(snapshot, tree, sort, limit, with_data=with_data)) as lists:
+            for data in lists:
+                yield from data
 
 
 def _stream_payloads(opened: _Opened, tree: Expression, sort: Sort | None, limit: int | None) -> Iterator[bytes]:
     with opened.index.snapshot() as snapshot:
-        yield from opened.reader.payloads(snapshot, tree, sort, limit)
+        yield from opened.reader.payloads(snapshot, tree, sort, limit)  # closes it, too, before the snapshot
 
 
 def _tree(match: Match, equal: Mapping[str, Any], index: Index) -> Expression:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -55,7 +55,7 @@ class Reader:
 
     def query(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, *, with_data: bool
-    ) -> Iterator[list[Datum]]:
+    ) -> Generator[list[Datum], None, None]:
         """Give what matches, in order, in lists."""
         for rows in snapshot.rows(tree, sort, limit):
             for run in _runs(rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -94,7 +95,8 @@ class Snapshot:
             while rows := cursor.fetchmany(ROWS):
                 yield rows
         finally:
-            cursor.close()
+            with contextlib.suppress(sqlite3.ProgrammingError):  # its connection was closed, and with it the cursor
+                cursor.close()
 
     def row_at(self, segment: Segment, offset: int, size: int, reftime: int | None) -> Row | None:
         """Find the datum that stands at a place; a known reftime makes it a look-up instead of a search."""

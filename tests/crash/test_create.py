@@ -1,0 +1,79 @@
+"""A process that creates a dataset is killed, or its disk fails, at every point where it touches the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.errors import DatasetNotFound
+
+from .conftest import POINTS
+from .killpoints import CHANGING, Bench, Run, needs_strace
+from .recovery import check
+from .workload import CONFIG, Append, Story, random_lines
+
+pytestmark = needs_strace
+Record = Callable[[str, object], None]
+
+STORY = Story([], [Append(random_lines(1, 20))])
+
+
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / "runs", tmp_path / "none", STORY.steps, create=CONFIG)
+
+
+def check_created(run: Run) -> None:
+    """What was acknowledged is there; else the path holds an empty dataset, or one can be created there."""
+    if not run.acks:
+        try:
+            ondisk.open(run.path, read_only=True).close()
+        except DatasetNotFound:
+            ondisk.create(run.path, CONFIG).close()
+    check(run.path, max(0, run.acked - 1), STORY)
+    with ondisk.open(run.path) as dataset:
+        assert not dataset.needs_check
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("call", CHANGING)
+def test_killed_anywhere_what_create_leaves_opens_or_can_be_created_again(
+    call: str, tmp_path: Path, record_property: Record
+) -> None:
+    points = 0
+    for run in bench(tmp_path).killed_at(call):
+        check_created(run)
+        points += run.killed
+    record_property(POINTS, points)
+
+
+@pytest.mark.parametrize("call", ["renameat", "linkat", "unlinkat", "fsync"])
+def test_killed_at_a_few_points_what_create_leaves_opens_or_can_be_created_again(
+    call: str, tmp_path: Path, record_property: Record
+) -> None:
+    points = 0
+    for run in bench(tmp_path).killed_at(call, every=3):
+        check_created(run)
+        points += run.killed
+    assert points >= 1
+    record_property(POINTS, points)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(("call", "error", "code"), [("pwrite64", "ENOSPC", 51), ("fsync", "EIO", 52)])
+def test_a_disk_that_fails_while_creating_is_told_and_create_can_be_tried_again(
+    call: str, error: str, code: int, tmp_path: Path, record_property: Record
+) -> None:
+    points = 0
+    for run in bench(tmp_path).failed_at(call, error):
+        if run.acks[0] is not None:
+            # SQLite does not say why it could not turn to WAL mode: that is a StorageError, 50
+            assert [ack and ack["code"] for ack in run.acks] in ([code], [50])
+            run.acks.clear()
+        elif run.acks[1] is not None:
+            assert run.acks[1]["code"] == code
+        check_created(run)
+        points += 1
+    record_property(POINTS, points)

@@ -1,0 +1,99 @@
+"""A disk that is full: what is there stays, deleting works, and writing goes on once there is space."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.errors import DiskFull
+
+from .workload import CONFIG, check_index, content, datum, line
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")]
+
+_SIZE = 3 * 1024 * 1024
+_FILLER = 1024 * 1024
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "mounted"
+    path.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", path], capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"no mounts here: {done.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def batch(number: int) -> list[bytes]:
+    return [line(number % 40, hour, number, number, "x" * 300) for hour in range(24)]
+
+
+def fill(dataset: ondisk.Dataset, first: int) -> list[bytes]:
+    """Append until the disk is full; gives what was acknowledged."""
+    acked: list[bytes] = []
+    for number in range(first, first + 10_000):
+        try:
+            dataset.append(map(datum, batch(number)))
+        except DiskFull as error:
+            full = error
+            break
+        acked += batch(number)
+    assert full.exit_code == 51
+    assert full.context["result"].count == 0
+    return acked
+
+
+def test_on_a_full_disk_nothing_is_lost_deleting_works_and_writing_goes_on(small_disk: Path) -> None:
+    filler, path = small_disk / "filler", small_disk / "dataset"
+    filler.write_bytes(bytes(_FILLER))
+    with ondisk.create(path, CONFIG) as dataset:
+        acked = fill(dataset, 0)
+        assert len(acked) > 500
+        for number in (9000, 9001):  # it stays full, and says so again
+            with pytest.raises(DiskFull):
+                dataset.append(map(datum, batch(number) * 30))
+        assert content(dataset) == sorted(acked)
+        with ondisk.open(path, read_only=True) as reader:
+            assert content(reader) == sorted(acked)
+        filler.unlink()
+        more = fill(dataset, 10_000)
+        assert len(more) > 200
+        assert content(dataset) == sorted(acked + more)
+    check_index(path)
+
+
+@pytest.mark.parametrize("reopened", [False, True], ids=["by the process that filled it", "by another one"])
+def test_deleting_works_on_a_full_disk(reopened: bool, small_disk: Path) -> None:
+    filler, path = small_disk / "filler", small_disk / "dataset"
+    filler.write_bytes(bytes(_FILLER))
+    with ondisk.create(path, CONFIG) as dataset:
+        acked = fill(dataset, 0)
+        with filler.open("ab", buffering=0) as file:  # the last byte, too
+            while True:
+                try:
+                    file.write(bytes(512))
+                except OSError:
+                    break
+        if not reopened:
+            assert dataset.delete('area:"VM2,3"') == 24
+            assert dataset.delete('area:"VM2,4"') == 24
+    with ondisk.open(path) as dataset:
+        if reopened:
+            assert dataset.delete('area:"VM2,3"') == 24
+            assert dataset.delete('area:"VM2,4"') == 24
+        gone = {*batch(3), *batch(4)}
+        assert content(dataset) == sorted(each for each in acked if each not in gone)
+        filler.unlink()
+        assert dataset.append(map(datum, batch(3))).imported == 24
+    check_index(path)

@@ -1,0 +1,185 @@
+"""The power is cut while a process writes: what it acknowledged is on the disk. And without syncs it is not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import select
+import shutil
+import signal
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ondisk
+
+from . import workload
+from .conftest import POINTS
+from .killpoints import server
+from .powercut import Disk
+from .recovery import check
+from .test_append import Record
+from .workload import CONFIG, Append, Delete, Step, Story, random_lines
+
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root"),
+    pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not installed"),
+]
+
+_MANY = 3000
+STEPS: list[Step] = [
+    Delete(number % 9) if number % 10 == 9 else Append(random_lines(number, 6, days=2 + number // 20), batch_size=3)
+    for number in range(_MANY)
+]
+
+
+class Writer:
+    """A process that carries out `STEPS`, and its acknowledgements as they come."""
+
+    def __init__(self, process: BaseProcess, acks: int) -> None:
+        self.process = process
+        self.acked = 0
+        self.failed = False
+        self._acks = acks
+        self._rest = b""
+
+    def wait_for(self, acked: int) -> None:
+        """Read acknowledgements until there are so many."""
+        while self.acked < acked:
+            assert self.read(), f"the writer ended after {self.acked} steps"
+
+    def read(self) -> bool:
+        """Read what was acknowledged, waiting for something; False at the end."""
+        assert select.select([self._acks], [], [], 60)[0], "the writer hangs"
+        content = os.read(self._acks, 65536)
+        *lines, self._rest = (self._rest + content).split(b"\n")
+        self.acked += lines.count(b"null")
+        self.failed = self.failed or lines.count(b"null") < len(lines)
+        return content != b""
+
+    def wait_for_failure(self) -> None:
+        """Read acknowledgements until the process meets an error."""
+        while not self.failed:
+            assert self.read(), f"the writer ended after {self.acked} steps without an error"
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let the process stand still, for the length of the block, with everything read that it acknowledged."""
+        pid = self.process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        state = Path(f"/proc/{pid}/stat")
+        while state.read_text().rpartition(")")[2].split()[0] != "T":
+            os.sched_yield()
+        while select.select([self._acks], [], [], 0)[0] and self.read():
+            pass
+        yield
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def writing(path: Path, room: Path, **faults: bool) -> Iterator[Writer]:
+    """Run a process that writes to a new dataset at `path`."""
+    fifo = room / "acks"
+    os.mkfifo(fifo)
+    acks = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    context = server()
+    receive, start = context.Pipe(duplex=False)
+    process = context.Process(target=_write, args=(path, fifo, receive), kwargs=faults)
+    process.start()
+    start.send_bytes(b"go")
+    try:
+        yield Writer(process, acks)
+    finally:
+        process.kill()
+        process.join()
+        os.close(acks)
+        start.close()
+        receive.close()
+        fifo.unlink()
+
+
+def _write(path: Path, acks: Path, start: Any, *, sync_segments: bool = True, sync_index: bool = True) -> None:
+    if not sync_segments:
+        os.fsync = lambda _: None  # type: ignore[assignment]
+    if not sync_index:
+        ondisk.index.connection._FULL = 0  # PRAGMA synchronous=OFF
+    workload.run(path, STEPS, acks, None, start)
+
+
+def check_disk(disk: Disk, acked: int) -> None:
+    with disk.mounted() as path:
+        check(path / "dataset", acked, Story([], STEPS[: acked + 1]))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_was_acknowledged_survives_the_filesystem_going_away(
+    seed: int, tmp_path: Path, record_property: Record
+) -> None:
+    disk = Disk.make(tmp_path / "disk")
+    with disk.mounted() as path:
+        ondisk.create(path / "dataset", CONFIG).close()
+        with writing(path / "dataset", tmp_path) as writer:
+            writer.wait_for(random.Random(seed).randrange(1, 150))
+            disk.cut()
+            writer.wait_for_failure()
+    check_disk(disk, writer.acked)
+    record_property(POINTS, 1)
+
+
+def test_what_was_acknowledged_survives_a_cut_at_many_moments_of_one_run(
+    tmp_path: Path, record_property: Record
+) -> None:
+    disk, chance, cuts = Disk.make(tmp_path / "disk"), random.Random(1), 20
+    with disk.mounted() as path:
+        ondisk.create(path / "dataset", CONFIG).close()
+        with writing(path / "dataset", tmp_path) as writer:
+            for number in range(cuts):
+                writer.wait_for(writer.acked + chance.randrange(1, 12))
+                with writer.stopped():
+                    copy = disk.copied(tmp_path / f"copy{number}")
+                    check_disk(copy, writer.acked)
+                copy.image.unlink()
+    record_property(POINTS, cuts)
+
+
+def test_a_dataset_is_there_as_soon_as_create_has_returned(tmp_path: Path) -> None:
+    disk = Disk.make(tmp_path / "disk")
+    with disk.mounted() as path:
+        ondisk.create(path / "some" / "where" / "dataset", CONFIG).close()
+        disk.cut()
+    with disk.mounted() as path, ondisk.open(path / "some" / "where" / "dataset") as dataset:
+        assert not dataset.needs_check
+        dataset.append([workload.datum(workload.line(0, 0, 1, 1))])
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [{"sync_segments": False}, {"sync_index": False}, {"sync_segments": False, "sync_index": False}],
+    ids=["segments", "index", "both"],
+)
+def test_without_syncs_a_cut_loses_data_and_these_tests_see_it(faults: dict[str, bool], tmp_path: Path) -> None:
+    disk = Disk.make(tmp_path / "disk")
+    with disk.mounted() as path:
+        with ondisk.create(path / "dataset", CONFIG):
+            os.sync()  # the dataset itself is there
+        with writing(path / "dataset", tmp_path, **faults) as writer:
+            writer.wait_for(30)
+            disk.cut()
+            writer.wait_for_failure()
+    assert writer.acked >= 30
+    with pytest.raises((AssertionError, ondisk.OndiskError)):
+        check_disk(disk, writer.acked)
+
+
+def test_the_writer_takes_steps_of_every_kind() -> None:
+    """So that what survives above is no empty dataset."""
+    contents = [len(Story([], STEPS[:count]).end) for count in (10, 50, 150)]
+    assert contents[0] > 20
+    assert contents == sorted(contents)
