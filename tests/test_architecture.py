@@ -44,7 +44,7 @@ _OURS = {"Dataset", "Directory", "Index", "directory", "_directory", "ondisk"}
 
 OUTSIDE = {
     ("cli/streams.py", "open"),  # the files that a command is given
-    ("dataset/dataset.py", "open"),  # the file that append_file is given
+    ("dataset/source.py", "open"),  # the file that append_file is given
     ("index/connection.py", "sqlite3.connect"),
     ("index/index.py", "sqlite3.connect"),
 }

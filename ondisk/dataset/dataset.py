@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, store
+from ondisk.dataset.layout import CONFIG, SENTINEL, SENTINEL_TEXT, check_free, last_generation, no_dataset, read_config
 from ondisk.dataset.read import Reader, Summary, check_limit
+from ondisk.dataset.source import open_source, peekable
 from ondisk.datum import INTEGER_MAX, Datum, Location, from_microseconds
 from ondisk.errors import (
     AlreadyExists,
-    ConfigError,
-    DatasetExists,
-    DatasetNotFound,
     DurabilityLost,
     InvalidInput,
-    NotFound,
     OndiskError,
     ReadOnly,
     StorageError,
@@ -36,14 +31,7 @@ from ondisk.index import INDEX, Index, Totals, Transaction
 from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort
 from ondisk.matcher.tree import And
 
-CONFIG = "dataset.toml"
-SENTINEL = "needs-check-do-not-pack"
-
 Match: TypeAlias = str | Expression | None
-
-_CONFIG_LIMIT = 1024 * 1024  # bytes
-_SENTINEL_TEXT = b"The index of this dataset was lost and made anew: it may not know all data that are here.\n"
-_OWN = re.compile(r"\.lock|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +96,7 @@ class Dataset:
             raise AlreadyExists(f"{path} is no directory", hint="Choose another path.") from None
         try:
             with WritersLock(directory, config.lock_timeout).hold("create"):
-                _check_free(directory)
+                check_free(directory)
                 Index.create(directory, config)
                 index = Index.open(directory, config)
                 with Transaction(index) as transaction:
@@ -136,11 +124,11 @@ class Dataset:
         try:
             directory = Directory.open(path)
         except (FileNotFoundError, NotADirectoryError):
-            raise _no_dataset(path) from None
+            raise no_dataset(path) from None
         except PermissionError as error:
             raise StorageError(f"{path}: {error.strerror}") from error
         try:
-            config = _read_config(directory)
+            config = read_config(directory)
             find(config.format)
             dataset = cls(directory, config, read_only=read_only)
             if read_only:
@@ -229,10 +217,10 @@ class Dataset:
             Otherwise as `append`, which also tells durability and locks.
         """
         size = _checked(batch_size)
-        with _opened(source) as stream:
+        with open_source(source) as stream:
             name = getattr(stream, "name", None)
             if format is None:
-                with _peekable(stream) as (stream, head):
+                with peekable(stream) as (stream, head):
                     chosen = self._format(recognise(name if isinstance(name, str) else None, head, self.config.format))
                     return self._append(chosen.parse(stream, size), chosen, outcomes=outcomes)
             chosen = self._format(format)
@@ -428,7 +416,7 @@ class Dataset:
                 untouched = snapshot.dataset()["seq"] == 0
             if not untouched:
                 index.check_built_for(self.config)
-            Index.create(self._directory, self.config, _last_generation(self._directory))
+            Index.create(self._directory, self.config, last_generation(self._directory))
             index = self._current().index
         return index
 
@@ -444,8 +432,8 @@ class Dataset:
     def _replace_lost_index(self) -> None:
         """Make an empty index in the place of a lost one, the sentinel first."""
         if not self._sentinel_stands():
-            self._directory.write_new(SENTINEL, _SENTINEL_TEXT)
-        Index.create(self._directory, self.config, _last_generation(self._directory))
+            self._directory.write_new(SENTINEL, SENTINEL_TEXT)
+        Index.create(self._directory, self.config, last_generation(self._directory))
 
     def _drop(self, *, queries: bool) -> None:
         if self._opened is not None:
@@ -474,11 +462,13 @@ def _span(totals: Totals) -> tuple[datetime | None, datetime | None]:
 def _stream(
     opened: _Opened, tree: Expression, sort: Sort | None, limit: int | None, with_data: bool
 ) -> Iterator[Datum]:
-    with opened.index.snapshot() as snapshot:
+    with (
+        opened.index.snapshot() as snapshot,
         # Closed before the snapshot: its cursor must not outlive the connection.
-        with contextlib.closing(opened.reader.query(snapshot, tree, sort, limit, with_data=with_data)) as lists:
-            for data in lists:
-                yield from data
+        contextlib.closing(opened.reader.query(snapshot, tree, sort, limit, with_data=with_data)) as lists,
+    ):
+        for data in lists:
+            yield from data
 
 
 def _stream_payloads(opened: _Opened, tree: Expression, sort: Sort | None, limit: int | None) -> Iterator[bytes]:
@@ -519,77 +509,3 @@ def _checked(batch_size: int) -> int:
     if type(batch_size) is not int or batch_size < 1:
         raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {batch_size!r}")
     return batch_size
-
-
-@contextlib.contextmanager
-def _opened(source: str | os.PathLike[str] | BinaryIO) -> Iterator[BinaryIO]:
-    """Open a file to append; a stream is left open."""
-    if not isinstance(source, str | os.PathLike):
-        _check_stream(source)
-        yield source
-        return
-    with contextlib.ExitStack() as stack:
-        try:
-            stream = stack.enter_context(Path(source).open("rb"))
-        except FileNotFoundError:
-            raise NotFound(f"{os.fspath(source)}: no such file", hint="Look at the path.") from None
-        except OSError as error:
-            raise StorageError(f"{os.fspath(source)}: {error.strerror}") from error
-        yield stream
-
-
-def _check_stream(stream: object) -> None:
-    if isinstance(stream, io.TextIOBase) or not hasattr(stream, "read"):
-        raise InvalidInput(f"append_file takes a path or a stream of bytes, not {stream!r}", hint='Open it with "rb".')
-
-
-@contextlib.contextmanager
-def _peekable(stream: BinaryIO) -> Iterator[tuple[BinaryIO, bytes]]:
-    """Give a stream and its first bytes, without taking them from it."""
-    if hasattr(stream, "peek"):
-        yield stream, stream.peek(4096)
-        return
-    wrapper = io.BufferedReader(stream)  # type: ignore[type-var]
-    try:
-        yield wrapper, wrapper.peek(4096)
-    finally:
-        wrapper.detach()  # else it would close the stream, which is not ours
-
-
-def _read_config(directory: Directory) -> DatasetConfig:
-    try:
-        text = directory.read(CONFIG, _CONFIG_LIMIT).decode()
-    except FileNotFoundError:
-        raise _no_dataset(directory.path) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{directory.path / CONFIG} is no UTF-8: {error}", hint="Save it as UTF-8.") from None
-    return DatasetConfig.from_toml(text, str(directory.path / CONFIG))
-
-
-def _no_dataset(path: str | os.PathLike[str]) -> DatasetNotFound:
-    return DatasetNotFound(f"{os.fspath(path)} holds no dataset", hint="Make one with `ondisk init` or ondisk.create.")
-
-
-def _check_free(directory: Directory) -> None:
-    """Refuse to create a dataset where something is that `create` itself did not leave."""
-    names = directory.names()
-    if CONFIG in names:
-        raise DatasetExists(f"{directory.path} holds a dataset already", hint="Open it, or choose another path.")
-    others = [name for name in names if not _OWN.fullmatch(name)]
-    if others:
-        hint = "Choose a directory that is empty or does not exist."
-        raise AlreadyExists(f"{directory.path} is not empty: it holds {sorted(others)[0]!r}", hint=hint)
-
-
-def _last_generation(directory: Directory) -> int:
-    """Find the highest generation in the names of hidden files, `.NAME.17`."""
-    last = 0
-    waiting = [""]
-    while waiting:
-        parent = waiting.pop()
-        for name in directory.names(parent):
-            if hidden := re.fullmatch(r"\..+\.([0-9]{1,18})", name):
-                last = max(last, int(hidden[1]))
-            elif not parent and re.fullmatch(r"[0-9]{2,4}", name):
-                waiting.append(name)
-    return last

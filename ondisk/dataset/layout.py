@@ -1,0 +1,62 @@
+"""The files of a dataset that are neither index nor segments: what they are called and what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ondisk.config import DatasetConfig
+from ondisk.errors import AlreadyExists, ConfigError, DatasetExists, DatasetNotFound
+from ondisk.filesystem import Directory
+
+SENTINEL = "needs-check-do-not-pack"
+CONFIG = "dataset.toml"
+_CONFIG_LIMIT = 1024 * 1024  # bytes
+SENTINEL_TEXT = b"The index of this dataset was lost and made anew: it may not know all data that are here.\n"
+_OWN = re.compile(r"\.lock|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.[0-9]+")
+
+
+def read_config(directory: Directory) -> DatasetConfig:
+    """Read `dataset.toml`.
+
+    Raises:
+        DatasetNotFound: there is none.
+        ConfigError: it cannot be understood.
+    """
+    try:
+        text = directory.read(CONFIG, _CONFIG_LIMIT).decode()
+    except FileNotFoundError:
+        raise no_dataset(directory.path) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{directory.path / CONFIG} is no UTF-8: {error}", hint="Save it as UTF-8.") from None
+    return DatasetConfig.from_toml(text, str(directory.path / CONFIG))
+
+
+def no_dataset(path: str | os.PathLike[str]) -> DatasetNotFound:
+    """Say that a path holds no dataset."""
+    return DatasetNotFound(f"{os.fspath(path)} holds no dataset", hint="Make one with `ondisk init` or ondisk.create.")
+
+
+def check_free(directory: Directory) -> None:
+    """Refuse to create a dataset where something is that `create` itself did not leave."""
+    names = directory.names()
+    if CONFIG in names:
+        raise DatasetExists(f"{directory.path} holds a dataset already", hint="Open it, or choose another path.")
+    others = [name for name in names if not _OWN.fullmatch(name)]
+    if others:
+        hint = "Choose a directory that is empty or does not exist."
+        raise AlreadyExists(f"{directory.path} is not empty: it holds {sorted(others)[0]!r}", hint=hint)
+
+
+def last_generation(directory: Directory) -> int:
+    """Find the highest generation in the names of hidden files, `.NAME.17`."""
+    last = 0
+    waiting = [""]
+    while waiting:
+        parent = waiting.pop()
+        for name in directory.names(parent):
+            if hidden := re.fullmatch(r"\..+\.([0-9]{1,18})", name):
+                last = max(last, int(hidden[1]))
+            elif not parent and re.fullmatch(r"[0-9]{2,4}", name):
+                waiting.append(name)
+    return last
