@@ -1,0 +1,17 @@
+"""What ondisk is tested with, and what builds on ondisk can test itself with. Needs hypothesis (the extra `dev`).
+
+strategies    hypothesis strategies: configurations, data, metadata values, conditions
+model         a dataset as a list of rows in memory: what appending, asking and deleting must give
+stateful      a state machine that drives a real dataset and the model side by side
+
+    from hypothesis.stateful import run_state_machine_as_test
+    from ondisk.testing import machine_for
+
+    def test_my_configuration_behaves_as_the_model():
+        run_state_machine_as_test(machine_for(my_config))
+"""
+
+from ondisk.testing.model import Model, same
+from ondisk.testing.stateful import DatasetMachine, machine_for
+
+__all__ = ["DatasetMachine", "Model", "machine_for", "same"]

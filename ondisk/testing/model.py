@@ -1,0 +1,178 @@
+"""A dataset as a list of rows: what appending, asking and deleting must give, in the plainest Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import isnan
+from typing import Any, Literal, TypeAlias
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import Datum, Value, canonical, from_microseconds, microseconds, restored
+from ondisk.matcher import Expression, Fields, matches, parse, parse_sort
+
+Status: TypeAlias = Literal["imported", "duplicate", "replaced", "refused"]
+
+_CUT = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16}  # characters of an ISO time
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One datum of the model.
+
+    Attributes:
+        reftime: microseconds since 1970.
+        fields: the declared fields it has, as stored.
+        metadata: all its metadata, declared or not.
+        data: as `Datum.data`.
+    """
+
+    reftime: int
+    fields: Mapping[str, Any]
+    metadata: Mapping[str, Value]
+    data: Any
+
+    def datum(self) -> Datum:
+        return Datum(from_microseconds(self.reftime), self.metadata, self.data)
+
+    def value_of(self, field: str) -> Any:
+        return self.reftime if field == "reftime" else self.fields.get(field)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """What `Dataset.summary` must say, but for the size, which depends on how a format writes."""
+
+    count: int
+    begin: int | None
+    end: int | None
+    fields: dict[str, list[tuple[Value | None, int]]]
+
+
+class Model:
+    """What a dataset of a configuration holds.
+
+    Attributes:
+        rows: the data in the order of appending.
+    """
+
+    def __init__(self, config: DatasetConfig) -> None:
+        self.config = config
+        self.rows: list[Row] = []
+
+    def append(self, data: Iterable[Datum]) -> list[Status]:
+        """Append data of vm2 or jsonl; tells what became of each."""
+        return [self._append(datum) for datum in data]
+
+    def query(
+        self, match: str | Expression | None = None, sort: str | None = None, limit: int | None = None
+    ) -> list[Row]:
+        """Give what matches, in order."""
+        rows = [row for row in self.rows if self._matches(row, match)]
+        rows.sort(key=lambda row: row.reftime)  # stable: then by appending
+        if sort is not None:
+            order = parse_sort(sort, self.config.fields)
+            for key in reversed(order.keys):
+                rows.sort(key=_order_of(key.field), reverse=key.descending)
+            if order.interval is not None:
+                length = _CUT[order.interval]
+                rows.sort(key=lambda row: from_microseconds(row.reftime).isoformat()[:length])
+        return rows[:limit]
+
+    def delete(self, match: str | Expression) -> int:
+        """Delete what matches; returns how many."""
+        return self.remove([row for row in self.rows if self._matches(row, match)])
+
+    def remove(self, rows: list[Row]) -> int:
+        """Delete these rows; returns how many."""
+        gone = {id(row) for row in rows}
+        self.rows = [row for row in self.rows if id(row) not in gone]
+        return len(gone)
+
+    def summary(self, match: str | Expression | None = None) -> ModelSummary:
+        """Count what matches."""
+        rows = self.query(match)
+        fields = {}
+        for name, kind in self.config.fields.items():
+            counts = Counter(row.fields.get(name) for row in rows)
+            fields[name] = [
+                (None if value is None else restored(value, kind), counts[value])
+                for value in sorted(counts, key=_missing_first)
+            ]
+        return ModelSummary(len(rows), rows[0].reftime if rows else None, rows[-1].reftime if rows else None, fields)
+
+    def _append(self, datum: Datum) -> Status:
+        metadata = self._metadata(datum)
+        if metadata is None:
+            return "refused"
+        declared = self.config.fields
+        fields = {name: canonical(metadata[name], kind) for name, kind in declared.items() if name in metadata}
+        data = {} if datum.data is None else datum.data
+        new = Row(microseconds(datum.reftime), fields, metadata, data)
+        old = self._duplicate_of(new)
+        if old is None:
+            self.rows.append(new)
+            return "imported"
+        if self.config.replace == "no" or not self._is_newer(new, old):
+            return "duplicate"
+        self.rows = [row for row in self.rows if row is not old]
+        self.rows.append(new)
+        return "replaced"
+
+    def _metadata(self, datum: Datum) -> dict[str, Value] | None:
+        """Give all metadata of a datum; None where its format cannot carry them."""
+        if self.config.format == "vm2":
+            _, station, variable, *_ = datum.data.split(b",")
+            said: dict[str, Value] = {"area": f"VM2,{int(station)}", "product": f"VM2,{int(variable)}"}
+            return said if datum.metadata.items() <= said.items() else None
+        if not datum.metadata.keys() <= self.config.fields.keys():
+            return None
+        return dict(datum.metadata)
+
+    def _duplicate_of(self, new: Row) -> Row | None:
+        unique = self.config.unique
+        key = [new.value_of(name) for name in unique]
+        return next((row for row in self.rows if unique and [row.value_of(name) for name in unique] == key), None)
+
+    def _is_newer(self, new: Row, old: Row) -> bool:
+        if self.config.replace == "yes":
+            return True
+        assert self.config.version_field is not None
+        version, before = new.value_of(self.config.version_field), old.value_of(self.config.version_field)
+        return version is not None and (before is None or bool(version >= before))
+
+    def _matches(self, row: Row, match: str | Expression | None) -> bool:
+        if match is None:
+            return True
+        tree = parse(match, self.config.fields) if isinstance(match, str) else match
+        return matches(tree, row.value_of)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    @property
+    def fields(self) -> Fields:
+        """The fields to write conditions with, as `Dataset.fields`."""
+        return Fields(self.config.fields)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Compare values of JSON as `==` does, but types must be equal, and NaN equals itself."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isnan(one):
+        return isnan(other)
+    return bool(one == other)
+
+
+def _order_of(field: str) -> Callable[[Row], tuple[bool, Any]]:
+    return lambda row: _missing_first(row.value_of(field))
+
+
+def _missing_first(value: Any) -> tuple[bool, Any]:
+    return (value is not None, 0 if value is None else value)

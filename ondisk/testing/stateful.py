@@ -1,0 +1,223 @@
+"""A state machine: a real dataset and the model, driven side by side, must never differ.
+
+It appends (from Python and from files, with duplicates), replaces, deletes by match and by location, asks with random
+conditions and orders, reads single data, closes and opens, loses the index, and keeps readers open over all of that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+import ondisk
+from ondisk.config import DatasetConfig
+from ondisk.dataset import AppendResult, Dataset
+from ondisk.dataset.layout import SENTINEL
+from ondisk.datum import Datum, from_microseconds, microseconds
+from ondisk.errors import DatumNotFound
+from ondisk.formats import find
+from ondisk.index import INDEX
+from ondisk.matcher import And
+from ondisk.testing import strategies
+from ondisk.testing.model import Model, Row, Status
+
+_READERS = 3
+
+
+def machine_for(config: DatasetConfig) -> type[DatasetMachine]:
+    """Make the state machine of one configuration, to be run by `run_state_machine_as_test`."""
+    return type(f"DatasetMachine_{config.format}_{config.step}", (DatasetMachine,), {"config": config})
+
+
+class DatasetMachine(RuleBasedStateMachine):
+    """Drives a dataset of `config`, which a subclass sets; see `machine_for`."""
+
+    config: DatasetConfig
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parent = Path(tempfile.mkdtemp(prefix="ondisk-"))
+        self.path = self.parent / "dataset"
+        self.model = Model(self.config)
+        self.dataset: Dataset = ondisk.create(self.path, self.config)
+        self.readers: list[tuple[Iterator[Datum], list[Row]]] = []
+        self.lost = False
+
+    def teardown(self) -> None:
+        self.readers.clear()
+        self.dataset.close()
+        shutil.rmtree(self.parent)
+
+    @rule(data=st.data(), batch_size=st.integers(1, 4) | st.just(1000))
+    def append(self, data: st.DataObject, batch_size: int) -> None:
+        """Append some data, in batches, with duplicates among them and of what is there."""
+        given = data.draw(st.lists(strategies.data(self.config), max_size=6))
+        known = [row.datum() for row in self.model.rows]
+        if known:
+            given += data.draw(st.lists(st.sampled_from(known), max_size=2))
+        given = data.draw(st.permutations(given))
+        self._check_result(self.dataset.append(given, outcomes=True, batch_size=batch_size), self.model.append(given))
+
+    @rule(data=st.data())
+    def append_with_metadata_that_the_format_cannot_carry(self, data: st.DataObject) -> None:
+        good, other = data.draw(strategies.data(self.config)), data.draw(strategies.data(self.config))
+        given = [Datum(other.reftime, {**other.metadata, "undeclared": 1}, other.data), good]
+        self._check_result(self.dataset.append(given, outcomes=True), self.model.append(given))
+
+    @rule(data=st.data(), batch_size=st.integers(1, 4) | st.just(1000))
+    def append_file(self, data: st.DataObject, batch_size: int) -> None:
+        """Append a stream of lines, with or without a newline at its end."""
+        given = data.draw(st.lists(strategies.data(self.config), min_size=1, max_size=6))
+        format = find(self.config.format)(self.config)
+        content = format.join(format.encode(given).payloads)
+        if data.draw(st.booleans()):
+            content = content[: -len(format.padding)]
+        result = self.dataset.append_file(io.BytesIO(content), self.config.format, outcomes=True, batch_size=batch_size)
+        self._check_result(result, self.model.append(given))
+
+    @rule(data=st.data(), limit=st.none() | st.integers(0, 5), with_data=st.booleans())
+    def query(self, data: st.DataObject, limit: int | None, with_data: bool) -> None:
+        match = data.draw(st.none() | strategies.expressions(self.config.fields))
+        sort = data.draw(st.none() | strategies.sort_orders(self.config.fields))
+        found = list(self.dataset.query(match, sort=sort, limit=limit, with_data=with_data))
+        _check_data(found, self.model.query(match, sort, limit), self.config, with_data=with_data)
+
+    @precondition(lambda self: self.model.rows)
+    @rule(data=st.data(), with_data=st.booleans())
+    def query_by_equality(self, data: st.DataObject, with_data: bool) -> None:
+        """Ask for what one datum has: the whole unique key, where it has one, or some of its fields."""
+        row = data.draw(st.sampled_from(self.model.rows))
+        there: dict[str, Any] = {"reftime": from_microseconds(row.reftime)}
+        there |= {name: row.metadata[name] for name in row.fields}
+        unique = [name for name in self.config.unique if name in there]
+        names = data.draw(st.just(unique) | st.lists(st.sampled_from(list(there)), unique=True))
+        equal = {name: there[name] for name in names}
+        fields = self.model.fields
+        match = And(tuple(fields[name] == value for name, value in equal.items()))
+        found = list(self.dataset.query(**equal, with_data=with_data))
+        _check_data(found, self.model.query(match), self.config, with_data=with_data)
+
+    @rule(data=st.data())
+    def summary(self, data: st.DataObject) -> None:
+        match = data.draw(strategies.expressions(self.config.fields))
+        summary, expected = self.dataset.summary(match), self.model.summary(match)
+        times = [None if time is None else microseconds(time) for time in (summary.begin, summary.end)]
+        assert (summary.count, *times) == (expected.count, expected.begin, expected.end)
+        assert summary.fields == expected.fields
+        assert summary.size == sum(_size(datum) for datum in self.dataset.query(match, with_data=False))
+
+    @rule(data=st.data())
+    def delete_by_match(self, data: st.DataObject) -> None:
+        match = data.draw(strategies.expressions(self.config.fields, max_leaves=3))
+        assert self.dataset.delete(match) == self.model.delete(match)
+
+    @precondition(lambda self: self.model.rows)
+    @rule(data=st.data())
+    def delete_by_location(self, data: st.DataObject) -> None:
+        """Delete some data by their locations; a second time nothing stands there."""
+        there = list(zip(self.dataset.query(with_data=False), self.model.query(), strict=True))
+        chosen = data.draw(st.lists(st.sampled_from(there), max_size=3, unique_by=lambda pair: id(pair[1])))
+        locations = [datum.location for datum, _ in chosen if datum.location is not None]
+        assert self.dataset.delete(locations) == self.model.remove([row for _, row in chosen]) == len(chosen)
+        assert self.dataset.delete(locations) == 0
+        for location in locations:
+            with contextlib.suppress(DatumNotFound):
+                raise AssertionError(f"a deleted datum was read: {self.dataset.read(location)!r}")
+
+    @precondition(lambda self: self.model.rows)
+    @rule(data=st.data())
+    def read(self, data: st.DataObject) -> None:
+        there = list(zip(self.dataset.query(with_data=False), self.model.query(), strict=True))
+        datum, row = data.draw(st.sampled_from(there))
+        assert datum.location is not None
+        found = self.dataset.read(datum.location)
+        assert found.location == datum.location
+        _check_data([found], [row], self.config)
+
+    @precondition(lambda self: self.model.rows and len(self.readers) < _READERS)
+    @rule(data=st.data())
+    def begin_to_read(self, data: st.DataObject) -> None:
+        """Begin a query, and leave it open: it must go on giving what was there now."""
+        match = data.draw(st.none() | strategies.expressions(self.config.fields))
+        reader, expected = self.dataset.query(match), self.model.query(match)
+        _check_data(list(_first(reader)), expected[:1], self.config)
+        self.readers.append((reader, expected[1:]))
+
+    @precondition(lambda self: self.readers)
+    @rule(data=st.data())
+    def go_on_reading(self, data: st.DataObject) -> None:
+        reader, expected = self.readers.pop(data.draw(st.integers(0, len(self.readers) - 1)))
+        _check_data(list(reader), expected, self.config)
+
+    @precondition(lambda self: not self.readers)
+    @rule()
+    def reopen(self) -> None:
+        self.dataset.close()
+        self.dataset = ondisk.open(self.path)
+
+    @precondition(lambda self: not self.readers and not self.lost)
+    @rule(reopened=st.booleans())
+    def lose_the_index(self, reopened: bool) -> None:
+        """Remove the index: its data are known to nobody until a fix, and no byte of them may be overwritten."""
+        if reopened:
+            self.dataset.close()
+        segments = self._segments()
+        for name in (INDEX, f"{INDEX}-wal", f"{INDEX}-shm"):
+            (self.path / name).unlink()
+        if reopened:
+            self.dataset = ondisk.open(self.path)
+        self.model.rows.clear()
+        self.lost = True
+        self.kept = segments
+
+    @invariant()
+    def the_sentinel_stands_once_the_index_was_lost(self) -> None:
+        assert self.dataset.needs_check is self.lost
+        assert not (self.path / SENTINEL).exists() or self.lost
+
+    @invariant()
+    def bytes_of_a_lost_index_stay(self) -> None:
+        if self.lost:
+            now = self._segments()
+            assert all(now[path].startswith(content) for path, content in self.kept.items())
+
+    def _segments(self) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in self.path.glob(f"[0-9]*/*.{self.config.format}")}
+
+    def _check_result(self, result: AppendResult, expected: list[Status]) -> None:
+        assert result.outcomes is not None
+        assert [outcome.status for outcome in result.outcomes] == expected
+        counts = {"imported": result.imported, "duplicate": result.duplicates, "replaced": result.replaced}
+        assert Counter(expected) == Counter({**counts, "refused": result.refused})
+
+
+def _size(datum: Datum) -> int:
+    assert datum.location is not None
+    return datum.location.size
+
+
+def _first(reader: Iterator[Datum]) -> Iterator[Datum]:
+    with contextlib.suppress(StopIteration):
+        yield next(reader)
+
+
+def _check_data(found: list[Datum], expected: list[Row], config: DatasetConfig, *, with_data: bool = True) -> None:
+    """Compare what a query gave with rows of the model, in order."""
+    wanted = [row.datum() for row in expected]
+    if not with_data:
+        wanted = [Datum(each.reftime, _declared(each.metadata, config)) for each in wanted]
+    assert found == wanted
+    assert all(datum.location is not None for datum in found)
+
+
+def _declared(metadata: Any, config: DatasetConfig) -> dict[str, Any]:
+    return {name: value for name, value in metadata.items() if name in config.fields}

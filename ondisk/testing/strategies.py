@@ -1,0 +1,230 @@
+"""Hypothesis strategies: configurations, data that a configuration takes, values, and conditions over them.
+
+Values come from small pools as well as from the whole range of their type, so that data collide under `unique` and
+conditions meet data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import INTEGER_MAX, INTEGER_MIN, Datum, FieldType, Value, canonical
+from ondisk.errors import MatchError
+from ondisk.index.where import check_size
+from ondisk.json_shapes import SHAPES
+from ondisk.matcher import (
+    And,
+    Compare,
+    Components,
+    EverySeconds,
+    Everything,
+    Expression,
+    IsMissing,
+    Not,
+    OneOf,
+    Or,
+    StartsWith,
+    TimeOfDay,
+)
+from ondisk.step import Step
+
+# Around the ends of days, weeks of a month, half months, months and years; before 1970 too.
+_DAYS = [datetime(1969, 12, 31), datetime(2026, 11, 7), datetime(2026, 11, 15), datetime(2026, 12, 31)]
+_COMMON: dict[FieldType, list[Any]] = {
+    FieldType.INTEGER: [0, 1, 5, -5, INTEGER_MIN, INTEGER_MAX],
+    FieldType.REAL: [0.0, -0.0, 1.0, 1.5, -2.5, float("inf"), float("-inf")],
+    FieldType.TEXT: [
+        "",
+        "a",
+        "a,b",
+        "a,b,c",
+        "a,,c",
+        "ab",
+        "A",
+        "a\0,b,c",
+        "\u00e9",
+        "e\u0301",
+        "\U00010000",
+        "\uffff",
+    ],
+    FieldType.BOOLEAN: [False, True],
+    FieldType.TIMESTAMP: [datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), datetime(2026, 11, 20, 6, tzinfo=UTC)],
+    FieldType.BYTES: [b"", b"\0", b"a", b"ab", b"\xff\xfe"],
+}
+_WHOLE: dict[FieldType, SearchStrategy[Any]] = {
+    FieldType.INTEGER: st.integers(INTEGER_MIN, INTEGER_MAX),
+    FieldType.REAL: st.floats(allow_nan=False),
+    FieldType.TEXT: st.text(max_size=20),
+    FieldType.BOOLEAN: st.booleans(),
+    FieldType.TIMESTAMP: st.datetimes(timezones=st.just(UTC)),
+    FieldType.BYTES: st.binary(max_size=20),
+}
+_OPERATORS = st.sampled_from(["=", "<", "<=", ">", ">="])
+_NAMES = ["station", "level", "product", "valid", "made", "key"]
+_SECONDS_OF_DAY = 86_400
+
+
+def values(kind: FieldType) -> SearchStrategy[Value]:
+    """Values that a field of this type takes."""
+    return st.sampled_from(_COMMON[kind]) | _WHOLE[kind]
+
+
+def reftimes(whole_seconds: bool = False) -> SearchStrategy[datetime]:
+    """Reftimes: most of them few and near the edges of segments, some anywhere in the years 1 to 9999."""
+    fine = timedelta(seconds=1) if whole_seconds else timedelta(microseconds=1)
+    offsets = st.sampled_from([timedelta(0), fine, timedelta(hours=12), timedelta(days=1) - fine, timedelta(days=1)])
+    near = st.builds(lambda day, offset: (day + offset).replace(tzinfo=UTC), st.sampled_from(_DAYS), offsets)
+    anywhere = st.datetimes(timezones=st.just(UTC))
+    return near | near | (anywhere.map(lambda time: time.replace(microsecond=0)) if whole_seconds else anywhere)
+
+
+def configs(
+    format: str = "jsonl", steps: Iterable[Step] = tuple(Step), kinds: Iterable[FieldType] = tuple(FieldType)
+) -> SearchStrategy[DatasetConfig]:
+    """Configurations of a format: any fields, `unique`, `index` and way to replace.
+
+    Args:
+        format: `vm2` has the fields area and product, each declared or not; `jsonl` fields of any type.
+        steps: the steps to choose from.
+        kinds: the types of fields to choose from, for jsonl.
+    """
+    if format == "vm2":
+        fields = st.sets(st.sampled_from(["area", "product"])).map(
+            lambda names: dict.fromkeys(sorted(names), FieldType.TEXT)
+        )
+    else:
+        fields = st.dictionaries(st.sampled_from(_NAMES), st.sampled_from(list(kinds)))
+    return fields.flatmap(lambda declared: _configs(format, list(steps), declared))
+
+
+def _configs(format: str, steps: list[Step], fields: dict[str, FieldType]) -> SearchStrategy[DatasetConfig]:
+    ordered = (FieldType.INTEGER, FieldType.REAL, FieldType.TIMESTAMP)
+    versions = [name for name, kind in fields.items() if kind in ordered]
+    ways = st.sampled_from([("no", None), ("yes", None), *(("newer", name) for name in versions)])
+    names = st.lists(st.sampled_from(["reftime", *fields]), unique=True).map(tuple)
+
+    def build(
+        step: Step, unique: tuple[str, ...], index: tuple[str, ...], way: tuple[Any, str | None]
+    ) -> DatasetConfig:
+        return DatasetConfig(
+            format, step, unique=unique, index=index, replace=way[0], version_field=way[1], fields=fields
+        )
+
+    return st.builds(build, st.sampled_from(steps), names, names, ways)
+
+
+def metadata(fields: Mapping[str, FieldType]) -> SearchStrategy[dict[str, Value]]:
+    """Metadata of declared fields; any of them may be missing."""
+    return st.fixed_dictionaries({}, optional={name: values(kind) for name, kind in fields.items()})
+
+
+def data(config: DatasetConfig) -> SearchStrategy[Datum]:
+    """Data that a dataset of this configuration stores without refusing any; for vm2 and jsonl."""
+    if config.format == "vm2":
+        return vm2_data()
+    contents = st.dictionaries(
+        st.sampled_from(["wind", "note", "$bytes", "\u00e9"]), json_values(allow_nan=False), max_size=2
+    )
+    return st.builds(Datum, reftimes(), metadata(config.fields), contents)
+
+
+def vm2_data() -> SearchStrategy[Datum]:
+    """Data of VM2: the line, and in some of them the metadata that it says."""
+    return st.builds(_vm2_datum, reftimes(whole_seconds=True), st.integers(1, 3), st.integers(1, 2),
+                     vm2_values(), vm2_values(), st.text("0123456789abc ", max_size=9), st.booleans())  # fmt: skip
+
+
+def vm2_values() -> SearchStrategy[str]:
+    """What the columns value1 and value2 can hold: nothing, or a number."""
+    numbers = st.floats(allow_nan=False, allow_infinity=False).map(str) | st.integers().map(str)
+    return st.sampled_from(["", ".5", "1.", "+1.2", "-3e-4"]) | numbers
+
+
+def _vm2_datum(
+    reftime: datetime, station: int, variable: int, value1: str, value2: str, flags: str, given: bool
+) -> Datum:
+    digits = f"{reftime.year:04}{reftime:%m%d%H%M}" + (f"{reftime:%S}" if reftime.second or given else "")
+    line = f"{digits},{station},{variable},{value1},{value2},,{flags}".encode()
+    return Datum(reftime, {"area": f"VM2,{station}", "product": f"VM2,{variable}"} if given else {}, line)
+
+
+def json_values(allow_nan: bool = True) -> SearchStrategy[Any]:
+    """Values that JSON holds, or that have a shape in it: bytes, any float, text with undecodable bytes."""
+    leaves = st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(allow_nan=allow_nan),
+        st.text(max_size=10),
+        st.binary(max_size=10),
+        st.binary(max_size=10).map(lambda raw: raw.decode(errors="surrogateescape")),
+    )
+    return st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | _mappings(inner), max_leaves=8)
+
+
+def _mappings(inner: SearchStrategy[Any]) -> SearchStrategy[dict[str, Any]]:
+    keys = st.text(max_size=5) | st.sampled_from(sorted(SHAPES))
+    return st.dictionaries(keys, inner, max_size=3).filter(lambda value: not _looks_like_a_shape(value))
+
+
+def _looks_like_a_shape(value: dict[str, Any]) -> bool:
+    return len(value) == 1 and all(key in SHAPES and isinstance(item, str) for key, item in value.items())
+
+
+def expressions(fields: Mapping[str, FieldType], max_leaves: int = 8) -> SearchStrategy[Expression]:
+    """Conditions over declared fields and reftime: every node of the syntax tree, negation included."""
+    leaves = st.one_of([st.just(Everything()), _leaves("reftime", FieldType.TIMESTAMP, reftimes())]
+                       + [_leaves(name, kind, values(kind)) for name, kind in fields.items()])  # fmt: skip
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.builds(Not, inner),
+            st.builds(And, st.lists(inner, max_size=3).map(tuple)),
+            st.builds(Or, st.lists(inner, max_size=3).map(tuple)),
+        ),
+        max_leaves=max_leaves,
+    ).filter(_is_taken)
+
+
+def _is_taken(tree: Expression) -> bool:
+    """Tell whether a dataset takes a condition; one of a hundred is nested too deep."""
+    try:
+        check_size(tree)
+    except MatchError:
+        return False
+    return True
+
+
+def _leaves(name: str, kind: FieldType, given: SearchStrategy[Any]) -> SearchStrategy[Expression]:
+    field = st.just(name)
+    stored = given.map(lambda value: canonical(value, kind))
+    leaves: list[SearchStrategy[Expression]] = [
+        st.builds(IsMissing, field),
+        st.builds(Compare, field, _OPERATORS, stored),
+        st.builds(OneOf, field, st.lists(stored, max_size=4).map(tuple)),
+    ]
+    if kind is FieldType.TEXT:
+        part = st.sampled_from(["", "a", "b", "c", "a\0", "\u00e9"])
+        parts = st.lists(st.none() | part, min_size=1, max_size=4).map(tuple)
+        leaves += [st.builds(StartsWith, field, given), st.builds(Components, field, parts)]
+    if kind is FieldType.TIMESTAMP:
+        bounds = st.lists(st.integers(0, _SECONDS_OF_DAY), min_size=2, max_size=2, unique=True).map(sorted)
+        leaves.append(bounds.flatmap(lambda ends: st.builds(TimeOfDay, field, st.just(ends[0]), st.just(ends[1]))))
+        period, base = st.integers(1, 2 * _SECONDS_OF_DAY), st.integers(0, _SECONDS_OF_DAY - 1)
+        leaves.append(st.builds(EverySeconds, field, period | st.just(3600), base | st.just(0)))
+    return st.one_of(leaves)
+
+
+def sort_orders(fields: Mapping[str, FieldType]) -> SearchStrategy[str]:
+    """Sort orders as `query` takes them: `day:station,-reftime`."""
+    signs = st.sampled_from(["", "-"])
+    names = st.lists(st.sampled_from(["reftime", *fields]), min_size=1, unique=True)
+    keys = names.flatmap(lambda chosen: st.tuples(*(st.builds(str.__add__, signs, st.just(name)) for name in chosen)))
+    intervals = st.sampled_from(["", "minute:", "hour:", "day:", "month:", "year:"])
+    return st.builds(lambda interval, each: interval + ",".join(each), intervals, keys)

@@ -1,0 +1,384 @@
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import sqlite3
+from datetime import UTC, datetime
+
+import pytest
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset.layout import CONFIG, SENTINEL
+from ondisk.errors import (
+    AlreadyExists,
+    ConfigError,
+    DatasetExists,
+    DatasetNotFound,
+    IndexCorrupt,
+    InvalidInput,
+    NeedsMigration,
+    ReadOnly,
+    StateError,
+    StorageError,
+    VersionTooNew,
+)
+from ondisk.index import INDEX
+
+T = datetime(2026, 11, 20, 6, tzinfo=UTC)
+VALUES = {"format": "jsonl", "step": "daily"}
+
+
+def names(path):
+    return sorted(each.name for each in path.iterdir())
+
+
+def hours(dataset):
+    return [datum.reftime.hour for datum in dataset.query()]
+
+
+def change(dataset, old, new):
+    """Change dataset.toml as an editor does."""
+    path = dataset.path / CONFIG
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_new_dataset_is_empty_and_complete(tmp_path):
+    with ondisk.create(tmp_path / "a" / "b", VALUES) as dataset:
+        assert names(dataset.path) == sorted([CONFIG, ".lock", INDEX, f"{INDEX}-wal", f"{INDEX}-shm"])
+        assert list(dataset.query()) == []
+        assert dataset.summary().count == 0
+        assert not dataset.needs_check
+        assert (dataset.path / CONFIG).read_text() == 'format = "jsonl"\nstep = "daily"\n'
+
+
+def test_a_dataset_is_made_from_a_mapping_or_a_configuration(tmp_path):
+    config = ondisk.DatasetConfig.from_mapping(VALUES)
+    with ondisk.create(tmp_path / "one", VALUES) as one, ondisk.create(tmp_path / "two", config) as two:
+        assert one.config == two.config == config
+
+
+def test_an_empty_directory_becomes_a_dataset(tmp_path):
+    with ondisk.create(tmp_path, VALUES) as dataset:
+        assert dataset.path == tmp_path
+
+
+def test_a_dataset_is_not_made_twice(create, tmp_path):
+    create("dataset").append([Datum(T)])
+    with pytest.raises(DatasetExists):
+        ondisk.create(tmp_path / "dataset", VALUES)
+    with ondisk.open(tmp_path / "dataset") as dataset:
+        assert hours(dataset) == [6]
+
+
+def test_a_directory_that_holds_something_else_is_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(AlreadyExists, match=r"'notes\.txt'"):
+        ondisk.create(tmp_path, VALUES)
+    assert set(names(tmp_path)) <= {"notes.txt", ".lock"}
+    with pytest.raises(AlreadyExists, match="is no directory"):
+        ondisk.create(tmp_path / "notes.txt", VALUES)
+
+
+@pytest.mark.parametrize(
+    "left", [".lock", INDEX, f"{INDEX}-wal", ".index.sqlite.new", ".index.sqlite.new-journal", f".{CONFIG}.123"]
+)
+def test_what_a_crash_of_create_leaves_does_not_stand_in_its_way(tmp_path, left):
+    (tmp_path / left).write_bytes(b"")
+    with ondisk.create(tmp_path, VALUES) as dataset:
+        dataset.append([Datum(T)])
+        assert hours(dataset) == [6]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"format": "vm2"},
+        VALUES | {"colour": 1},
+        VALUES | {"format": "grib"},
+        VALUES | {"unique": ["area"]},
+        {"format": "vm2", "step": "daily", "fields": {"area": "integer"}},
+    ],
+)
+def test_a_configuration_that_cannot_be_makes_nothing(tmp_path, values):
+    with pytest.raises(ConfigError):
+        ondisk.create(tmp_path / "dataset", values)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("path", ["missing", "file", "empty"])
+def test_where_no_dataset_is_none_is_opened_or_made(tmp_path, path):
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "empty").mkdir()
+    for read_only in (False, True):
+        with pytest.raises(DatasetNotFound) as caught:
+            ondisk.open(tmp_path / path, read_only)
+        assert "ondisk init" in caught.value.hint
+    assert names(tmp_path) == ["empty", "file"]
+    assert names(tmp_path / "empty") == []
+
+
+def test_what_was_stored_is_there_after_opening_again(create):
+    with create(fields={"station": "integer"}) as dataset:
+        dataset.append([Datum(T, {"station": 5}, {"note": "caf\u00e9"})])
+    for read_only in (False, True):
+        with ondisk.open(dataset.path, read_only) as again:
+            assert list(again.query()) == [Datum(T, {"station": 5}, {"note": "caf\u00e9"})]
+            assert again.config == dataset.config
+            assert again.read_only is read_only
+
+
+def test_a_dataset_opened_for_reading_refuses_every_change(create):
+    dataset = create()
+    dataset.append([Datum(T)])
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        for change in (
+            lambda: reader.append([Datum(T)]),
+            lambda: reader.append_file(io.BytesIO(b"{}")),
+            lambda: reader.delete(""),
+        ):
+            with pytest.raises(ReadOnly, match="opened read_only"):
+                change()
+        assert hours(reader) == [6]
+
+
+def test_a_closed_dataset_says_so(create):
+    dataset = create()
+    location = next(dataset.query()).location if dataset.append([Datum(T)]) else None
+    dataset.close()
+    dataset.close()
+    for use in (
+        lambda: list(dataset.query()),
+        lambda: dataset.append([Datum(T)]),
+        lambda: dataset.delete(""),
+        dataset.summary,
+        dataset.info,
+        lambda: dataset.read(location),
+        lambda: dataset.fields,
+        lambda: dataset.needs_check,
+    ):
+        with pytest.raises(InvalidInput, match="was closed") as caught:
+            use()
+        assert caught.value.hint
+
+
+def test_closing_leaves_no_file_open(tmp_path, open_files):
+    before = open_files()
+    with ondisk.create(tmp_path / "dataset", VALUES) as dataset:
+        dataset.append([Datum(T)])
+        list(dataset.query())
+    with ondisk.open(tmp_path / "dataset") as dataset:
+        running = dataset.query()
+        next(running)
+    running.close()
+    assert open_files() == before
+
+
+def test_a_dataset_that_cannot_be_opened_leaves_no_file_open(create, open_files):
+    dataset = create()
+    dataset.close()
+    (dataset.path / CONFIG).write_text("step = 5")
+    before = open_files()
+    with pytest.raises(ConfigError):
+        ondisk.open(dataset.path)
+    assert open_files() == before
+
+
+def test_a_dataset_is_pickled_as_its_path(create):
+    dataset = create()
+    dataset.append([Datum(T)])
+    with pickle.loads(pickle.dumps(dataset)) as again:
+        assert hours(again) == [6]
+        again.append([Datum(T.replace(hour=7))])
+    assert hours(dataset) == [6, 7]
+
+
+def test_two_open_datasets_of_one_path_see_each_other(create):
+    one = create()
+    with ondisk.open(one.path) as other:
+        one.append([Datum(T)])
+        assert hours(other) == [6]
+        other.append([Datum(T.replace(hour=7))])
+        assert hours(one) == [6, 7]
+        one.delete("reftime:=07:00")
+        assert hours(other) == [6]
+
+
+def test_a_forked_child_is_told_to_open_the_dataset_itself(create):
+    dataset = create()
+    dataset.append([Datum(T)])
+    child = os.fork()
+    if child == 0:
+        try:
+            dataset.summary()
+        except StateError as error:
+            os._exit(7 if "Open the dataset in the process" in error.hint else 1)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert hours(dataset) == [6]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(b"step = 5", "step"), (b"\xff", "no UTF-8"), (b"[", "no TOML"), (b"#" * 2_000_000, "larger")],
+)
+def test_a_configuration_file_that_cannot_be_read_is_named(create, content, problem):
+    dataset = create()
+    dataset.close()
+    (dataset.path / CONFIG).write_bytes(content)
+    with pytest.raises(InvalidInput, match=problem) as caught:
+        ondisk.open(dataset.path)
+    assert str(dataset.path / CONFIG) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [("0000", NeedsMigration), ("0002", VersionTooNew), ("9999", VersionTooNew), ("x'; --", IndexCorrupt)],
+)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_an_index_of_another_version_is_refused_and_left_alone(create, version, kind, read_only):
+    dataset = create()
+    dataset.append([Datum(T)])
+    dataset.close()
+    connection = sqlite3.connect(dataset.path / INDEX)
+    connection.execute("UPDATE alembic_version SET version_num = ?", (version,))
+    connection.commit()
+    connection.close()
+    before = (dataset.path / INDEX).read_bytes()
+    with pytest.raises(kind) as caught:
+        ondisk.open(dataset.path, read_only)
+    assert caught.value.hint
+    assert (dataset.path / INDEX).read_bytes() == before
+    assert not (dataset.path / SENTINEL).exists()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TRIGGER evil AFTER INSERT ON datum BEGIN DELETE FROM datum; END",
+        "DROP TABLE deletion",
+        "DROP TABLE value; CREATE VIEW value AS SELECT 1 AS id, 'a' AS value",
+        "ALTER TABLE datum ADD COLUMN evil INTEGER AS (abs(seq))",
+        "DELETE FROM dataset",
+        "UPDATE dataset SET config = '[]'",
+        "UPDATE dataset SET config = 'no json'",
+        "DROP TABLE alembic_version",
+        "DELETE FROM alembic_version",
+    ],
+)
+def test_an_index_that_ondisk_did_not_make_is_refused(create, sql):
+    dataset = create()
+    dataset.close()
+    connection = sqlite3.connect(dataset.path / INDEX)
+    connection.executescript(sql)
+    connection.close()
+    for read_only in (False, True):
+        with pytest.raises(IndexCorrupt) as caught:
+            ondisk.open(dataset.path, read_only)
+        assert "segments hold all data" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", [INDEX, CONFIG])
+def test_a_link_in_the_place_of_a_file_is_refused(create, tmp_path, name):
+    dataset = create()
+    dataset.close()
+    (dataset.path / name).rename(tmp_path / "elsewhere")
+    (dataset.path / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="symbolic link"):
+        ondisk.open(dataset.path)
+
+
+FIELDS = {"station": "integer", "product": "text"}
+CHANGES = {
+    "unique": ('unique = ["reftime"]', 'unique = ["reftime", "station"]'),
+    "index": ('index = ["station"]', 'index = ["product"]'),
+    "fields": ('product = "text"', 'product = "bytes"'),
+    "another field": ('product = "text"', 'product = "text"\nlevel = "real"'),
+}
+
+
+@pytest.fixture
+def configured(create):
+    return create(fields=FIELDS, unique=["reftime"], index=["station"])
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_changed_configuration_needs_a_migration_to_write_and_none_to_read(configured, what):
+    configured.append([Datum(T, {"station": 5, "product": "rain"})])
+    configured.close()
+    change(configured, *CHANGES[what])
+    with pytest.raises(NeedsMigration) as caught:
+        ondisk.open(configured.path)
+    assert caught.value.hint
+    assert "the index was built for" in caught.value.message
+    with ondisk.open(configured.path, read_only=True) as reader:
+        assert list(reader.query("station:5; product:rain")) == [Datum(T, {"station": 5, "product": "rain"}, {})]
+        assert reader.info()["unique"] == ["reftime"]
+
+
+def test_the_order_in_which_fields_are_declared_may_change_at_any_time(configured):
+    configured.append([Datum(T, {"station": 5, "product": "rain"})])
+    configured.close()
+    change(configured, 'station = "integer"\nproduct = "text"', 'product = "text"\nstation = "integer"')
+    with ondisk.open(configured.path) as dataset:
+        dataset.append([Datum(T.replace(hour=7), {"station": 6, "product": "wind"})])
+        found = [datum.metadata for datum in dataset.query(sort="-station")]
+        assert found == [{"station": 6, "product": "wind"}, {"station": 5, "product": "rain"}]
+
+
+def test_a_changed_step_is_an_error_where_there_are_data(configured):
+    configured.append([Datum(T)])
+    configured.close()
+    change(configured, 'step = "daily"', 'step = "monthly"')
+    with pytest.raises(ConfigError, match="says step = 'monthly', the index was built for 'daily'"):
+        ondisk.open(configured.path)
+    with ondisk.open(configured.path, read_only=True) as reader:
+        assert hours(reader) == [6]
+
+
+@pytest.mark.parametrize("what", [*CHANGES, "step"])
+def test_before_anything_was_stored_every_change_is_taken(configured, what):
+    configured.close()
+    change(configured, *CHANGES.get(what, ('step = "daily"', 'step = "monthly"')))
+    with ondisk.open(configured.path) as dataset:
+        assert not dataset.needs_check
+        dataset.append([Datum(T, {"station": 5}), Datum(T.replace(hour=7), {"station": 6})])
+        assert dataset.info()["unique"] == list(dataset.config.unique)
+        assert hours(dataset) == [6, 7]
+    assert not (dataset.path / SENTINEL).exists()
+
+
+def test_what_the_index_does_not_depend_on_may_change_at_any_time(configured):
+    configured.append([Datum(T, {"station": 5})])
+    configured.close()
+    change(configured, 'format = "jsonl"', 'format = "jsonl"\nreplace = "yes"\nlock_timeout = 5\nmax_datum_size = 1000')
+    with ondisk.open(configured.path) as dataset:
+        assert dataset.append([Datum(T, {"station": 6})]).replaced == 1
+        assert [datum.metadata for datum in dataset.query()] == [{"station": 6}]
+
+
+def test_info_tells_what_the_dataset_is(configured):
+    configured.append([Datum(T), Datum(T.replace(day=21))])
+    info = configured.info()
+    size = sum(path.stat().st_size - 1 for path in configured.path.glob("2026/*.jsonl"))
+    assert len(info.pop("uuid")) == 36
+    assert info.pop("index_size") == (configured.path / INDEX).stat().st_size
+    assert info == {
+        "path": str(configured.path),
+        "format": "jsonl",
+        "step": "daily",
+        "unique": ["reftime"],
+        "index": ["station"],
+        "replace": "no",
+        "fields": FIELDS,
+        "count": 2,
+        "size": size,
+        "begin": T,
+        "end": T.replace(day=21),
+        "segments": 2,
+        "needs_check": False,
+    }

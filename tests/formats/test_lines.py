@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import io
+import tracemalloc
+
+import pytest
+
+from ondisk.errors import LimitExceeded
+from ondisk.formats import lines as module
+from ondisk.formats.lines import read_lines
+
+
+def read(content, batch_size=100, max_line=100):
+    return list(read_lines(io.BytesIO(content), batch_size, max_line))
+
+
+class Endless(io.RawIOBase):
+    """A stream that never ends and has no newline; counts what was read of it."""
+
+    taken = 0
+
+    def read(self, size=-1):
+        self.taken += size
+        return b"x" * size
+
+
+class Dripping(io.BytesIO):
+    """A stream that gives a few bytes at a time, as a pipe may."""
+
+    def read(self, size=-1):
+        return super().read(min(size, 3))
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"a\nb\n", [b"a", b"b"]),
+        (b"a\nb", [b"a", b"b"]),
+        (b"a\r\nb\r\n", [b"a", b"b"]),
+        (b"a\r\nb\r", [b"a", b"b"]),
+        (b"a\r\r\nb", [b"a\r", b"b"]),
+        (b"a\rb\n", [b"a\rb"]),
+        (b"\n\na\n\n", [b"", b"", b"a", b""]),
+        (b"a\x0b\x0c\x85b\n", [b"a\x0b\x0c\x85b"]),
+        (b"\n", [b""]),
+    ],
+)
+def test_lines_end_with_lf_or_cr_lf_and_with_nothing_else(content, lines):
+    assert [line for batch in read(content) for line in batch] == lines
+    assert [line for batch in read_lines(Dripping(content), 100, 100) for line in batch] == lines
+
+
+def test_an_empty_stream_has_no_lines():
+    assert read(b"") == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 9, 10])
+def test_batches_have_the_size_that_was_asked_for(count):
+    batches = read(b"".join(b"%d\n" % number for number in range(9)), batch_size=count)
+    assert [line for batch in batches for line in batch] == [b"%d" % number for number in range(9)]
+    assert {len(batch) for batch in batches[:-1]} <= {count}
+    assert 0 < len(batches[-1]) <= count
+
+
+def test_lines_cut_by_the_end_of_a_chunk_are_whole(monkeypatch):
+    content = b"".join(b"%d\r\n" % number for number in range(2000))
+    expected = [b"%d" % number for number in range(2000)]
+    for chunk in (1, 2, 3, 5, 7, 64):
+        monkeypatch.setattr(module, "_CHUNK", chunk)
+        assert [line for batch in read(content) for line in batch] == expected
+
+
+@pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n", b"\nb\n"])
+@pytest.mark.parametrize("chunk", [1, 10, 1000])
+def test_the_longest_line_allowed_is_read_and_a_longer_one_refused(monkeypatch, ending, chunk):
+    monkeypatch.setattr(module, "_CHUNK", chunk)
+    assert read(b"a" * 100 + ending)[0][0] == b"a" * 100
+    with pytest.raises(LimitExceeded, match="line 3 is longer than 100 bytes") as caught:
+        read(b"a\n\n" + b"a" * 101 + ending)
+    assert caught.value.context == {"line": 3, "limit": 100}
+    assert "max_datum_size" in caught.value.hint
+
+
+def test_a_line_without_end_is_refused_before_memory_is_taken():
+    stream = Endless()
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitExceeded, match="line 1 is longer"):
+            next(read_lines(stream, 100_000, 10_000_000))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert stream.taken < 20_000_000
+    assert peak < 40_000_000
+
+
+def test_batches_before_a_line_that_is_too_long_are_given():
+    batches = read_lines(Dripping(b"a\nb\n" + b"c" * 200), 1, 100)
+    assert [next(batches), next(batches)] == [[b"a"], [b"b"]]
+    with pytest.raises(LimitExceeded, match="line 3"):
+        next(batches)
+
+
+def test_a_batch_ends_at_its_bytes_too(monkeypatch):
+    monkeypatch.setattr(module, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(module, "_CHUNK", 64)
+    batches = read(b"".join(b"%099d\n" % number for number in range(50)), batch_size=1_000_000)
+    assert sum(map(len, batches)) == 50
+    assert all(sum(map(len, batch)) <= 1100 for batch in batches)

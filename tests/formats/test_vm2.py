@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import io
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ondisk import DatasetConfig, Datum
+from ondisk.datum import from_microseconds, microseconds
+from ondisk.errors import ConfigError, FrameCorrupt, LimitExceeded
+from ondisk.formats.vm2 import Vm2
+
+# Files of arkimet's tests with what arkimet says of them; beside the checkout, since they may not be copied into it.
+GOLDEN = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "arkimet"
+GOLDEN_FILES = sorted(GOLDEN.glob("*.vm2"))
+LINE = b"200707081300,1,227,1.2,,,000000000"
+T = datetime(2007, 7, 8, 13, tzinfo=UTC)
+
+
+def format_of(**values):
+    return Vm2(DatasetConfig.from_mapping({"format": "vm2", "step": "daily"} | values))
+
+
+def refusal(datum):
+    """Why a datum is refused."""
+    batch = format_of().encode([datum])
+    assert batch.payloads == []
+    ((position, reason),) = batch.refused
+    assert position == 0
+    return reason
+
+
+def scanned(file: Path) -> list[dict[str, str]]:
+    """What arkimet's scanner says of a file: one mapping a datum."""
+    blocks = file.with_name(file.name + ".yaml").read_text().strip().split("\n\n")
+    return [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks]
+
+
+@pytest.mark.skipif(not GOLDEN_FILES, reason="arkimet's files are not beside the checkout, in ../shared/golden/arkimet")
+@pytest.mark.parametrize("file", GOLDEN_FILES, ids=lambda file: file.name)
+def test_arkimets_files_are_read_as_arkimet_reads_them(file):
+    content = file.read_bytes()
+    (batch,) = format_of().parse(io.BytesIO(content), 1000)
+    said = scanned(file)
+    assert batch.refused == []
+    assert len(batch.payloads) == len(said) == 4
+    for reftime, metadata, payload, datum in zip(batch.reftimes, batch.metadata, batch.payloads, said, strict=True):
+        offset, size = map(int, re.search(r":(\d+)\+(\d+)\)", datum["Source"]).groups())
+        assert content[offset : offset + size] == payload
+        assert from_microseconds(reftime).isoformat() == datum["Reftime"].replace("Z", "+00:00")
+        # arkimet adds attributes of the station from a database of its own.
+        area, product = (re.match(r"VM2\((\d+)", datum[name])[1] for name in ("Area", "Product"))
+        assert metadata == {"area": f"VM2,{area}", "product": f"VM2,{product}"}
+        assert payload.decode().split(",", 3)[3] == datum["Value"]
+
+
+@pytest.mark.parametrize(
+    ("line", "time", "area", "product"),
+    [
+        (LINE, T, "VM2,1", "VM2,227"),
+        (b"20070708130059,1,227,,,,", T.replace(second=59), "VM2,1", "VM2,227"),
+        (b"196912312359,1,2,.5,1.,text,\xff flags", datetime(1969, 12, 31, 23, 59, tzinfo=UTC), "VM2,1", "VM2,2"),
+        (b"200707081300,007,0227,-1e-3,+2E5,,", T, "VM2,7", "VM2,227"),
+        (b"000101010000,999999999999999999,0,1,1,,", datetime(1, 1, 1, tzinfo=UTC), "VM2,999999999999999999", "VM2,0"),
+    ],
+)  # fmt: skip
+def test_a_line_says_its_reftime_and_metadata_in_arkimets_notation(line, time, area, product):
+    format = format_of()
+    assert format.describe(line) == (microseconds(time), {"area": area, "product": product})
+    assert format.encode([Datum(time, {}, line)]).payloads == [line]
+    assert format.decode(line) is line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"200707081300",
+        b"200707081300,1,227,1.2,,",
+        b"200707081300,1,227,1.2,,,0,0",
+        b"20070708,1,227,1.2,,,",
+        b"2007070813000,1,227,1.2,,,",
+        b"200702300000,1,227,1.2,,,",
+        b"200707082400,1,227,1.2,,,",
+        b"20070708130060,1,227,1.2,,,",
+        b"000001010000,1,227,1.2,,,",
+        b" 200707081300,1,227,1.2,,,",
+        b"200707081300,a,227,1.2,,,",
+        b"200707081300,-1,227,1.2,,,",
+        b"200707081300,,227,1.2,,,",
+        b"200707081300,1,1234567890123456789,1.2,,,",
+        b"200707081300,1,227,abc,,,",
+        b"200707081300,1,227,nan,,,",
+        b"200707081300,1,227,1.2.3,,,",
+        b"200707081300,1,227,.,,,",
+        b"200707081300,1,227,e5,,,",
+        "\u0662007070813,1,227,1.2,,,".encode(),
+        LINE + b"\n",
+        LINE + b"\n" + LINE,
+    ],
+)
+def test_what_is_no_line_is_refused_with_what_it_should_be(line):
+    assert re.search(r"does not have the form YYYYmmddHHMM|impossible time", refusal(Datum(T, {}, line)))
+    with pytest.raises(FrameCorrupt, match="no line of VM2"):
+        format_of().describe(line)
+
+
+@pytest.mark.parametrize("data", [None, LINE.decode(), {"line": LINE}, bytearray(LINE), 5])
+def test_data_that_are_not_bytes_are_refused(data):
+    assert "the data of vm2 are a line as bytes" in refusal(Datum(T, {}, data))
+
+
+def test_metadata_that_agree_with_the_line_are_taken():
+    format = format_of()
+    for given in ({}, {"area": "VM2,1"}, {"product": "VM2,227"}, {"area": "VM2,1", "product": "VM2,227"}):
+        assert format.encode([Datum(T, given, LINE)]).metadata == [{"area": "VM2,1", "product": "VM2,227"}]
+
+
+@pytest.mark.parametrize(
+    ("datum", "reason"),
+    [
+        (Datum(T, {"area": "VM2,2"}, LINE), "area is given as 'VM2,2', the line says 'VM2,1'"),
+        (Datum(T, {"station": 1}, LINE), "cannot carry the metadata 'station'"),
+        (Datum(T.replace(microsecond=1), {}, LINE), "reftime is given as 2007-07-08T13:00:00.000001+00:00"),
+        (Datum(T.replace(hour=14), {}, LINE), "reftime is given as"),
+    ],
+)
+def test_what_the_line_does_not_say_is_refused(datum, reason):
+    assert reason in refusal(datum)
+    batch = format_of().encode([Datum(T, {}, LINE), datum, Datum(T, {}, LINE)])
+    assert [position for position, _ in batch.refused] == [1]
+    assert batch.payloads == [LINE, LINE]
+
+
+def test_bad_lines_of_a_file_are_refused_with_their_number_and_the_others_stored():
+    content = LINE + b"\n\nno line\r\n   \n" + LINE + b"\r\n200702300000,1,1,,,,"
+    (batch,) = format_of().parse(io.BytesIO(content), 1000)
+    assert batch.payloads == [LINE, LINE]
+    assert [position for position, _ in batch.refused] == [1, 3]
+    assert [reason.split(":")[0] for _, reason in batch.refused] == ["line 3", "line 6"]
+    assert list(batch.positions()) == [0, 2]
+
+
+def test_numbers_of_lines_go_on_over_batches():
+    batches = list(format_of().parse(io.BytesIO((LINE + b"\n") * 4 + b"no line\n"), 2))
+    assert batches[-1].refused[0][1].startswith("line 5: ")
+
+
+def test_an_excerpt_of_a_long_bad_line_is_short_and_printable():
+    reason = refusal(Datum(T, {}, b"\x00\xff\x1b[31m" + b"x" * 100_000))
+    assert len(reason) < 300
+    assert reason.isprintable()
+
+
+def test_a_line_longer_than_allowed_is_refused_whichever_way_it_comes():
+    format = format_of(max_datum_size=len(LINE))
+    longer = LINE + b"0"
+    assert format.encode([Datum(T, {}, LINE)]).payloads == [LINE]
+    assert f"{len(longer)} bytes are more than max_datum_size" in format.encode([Datum(T, {}, longer)]).refused[0][1]
+    with pytest.raises(LimitExceeded, match="line 1"):
+        list(format.parse(io.BytesIO(longer), 10))
+    with pytest.raises(FrameCorrupt, match="max_datum_size"):
+        format.describe(longer)
+
+
+def test_hostile_numbers_are_matched_in_linear_time():
+    line = b"200707081300,1,227," + b"1" * 200_000 + b"x,,,"
+    assert format_of().parse_lines([line] * 5, 1).payloads == []
+
+
+def test_fields_that_are_not_declared_are_told_by_the_line():
+    assert format_of().undeclared
+    assert format_of(fields={"area": "text"}).undeclared
+    assert not format_of(fields={"area": "text", "product": "text", "other": "integer"}).undeclared
+
+
+@pytest.mark.parametrize("name", ["area", "product"])
+def test_area_and_product_can_only_be_declared_as_text(name):
+    with pytest.raises(ConfigError, match=f"{name} of vm2 is text, not integer"):
+        format_of(fields={name: "integer"})
+
+
+def test_data_of_one_series_share_their_metadata():
+    first, second = format_of().encode([Datum(T, {}, LINE)] * 2).metadata
+    assert first is second
+
+
+def test_newlines_are_padding():
+    format = format_of()
+    assert format.join([LINE, LINE]) == LINE + b"\n" + LINE + b"\n"
+    assert format.join([]) == b""
+    assert format.separator(b"\n") == b""
+    assert format.separator(b"0") == b"\n"
+
+
+def test_caches_are_dropped_before_they_grow_without_end(monkeypatch):
+    monkeypatch.setattr("ondisk.formats.vm2._CACHED", 10)
+    format = format_of()
+    for station in range(100):
+        format.parse_lines([b"2007070813%02d,%d,1,,,," % (station % 60, station)], 1)
+        assert len(format._times) <= 12
+        assert len(format._metadata) <= 12

@@ -1,0 +1,99 @@
+"""What holds of every line of JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ondisk import DatasetConfig, Datum, json_shapes
+from ondisk.datum import canonical, from_microseconds, microseconds
+from ondisk.errors import FrameCorrupt, InvalidInput
+from ondisk.formats.jsonl import JsonLines
+from ondisk.testing import same, strategies
+
+FIELDS = {
+    "station": "integer",
+    "level": "real",
+    "product": "text",
+    "valid": "boolean",
+    "made": "timestamp",
+    "key": "bytes",
+}
+CONFIG = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": FIELDS, "max_depth": 20})
+FORMAT = JsonLines(CONFIG)
+contents = st.dictionaries(
+    st.text(max_size=5).filter(lambda key: key not in {*FIELDS, "reftime"}), strategies.json_values()
+)
+
+nested = st.recursive(st.none(), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.just("k"), inner))
+huge = st.builds(pow, st.just(10), st.just(5000))  # more digits than Python writes
+odd = st.sampled_from(["\udc80\ud800", "\udcc3\udca9", {1: 2}, {"\ud800": 1}, {1, 2}, {"$float": "NaN"}, 1j])
+foreign = st.text() | st.integers() | st.floats() | st.binary() | huge | odd
+
+
+@given(strategies.json_values())
+@example({"$bytes": {"$float": 1.5}})
+@example([{"$float": None}])
+def test_every_value_comes_back_from_json_as_it_was(value):
+    assert same(json_shapes.from_json(json.loads(json_shapes.dump(json_shapes.to_json(value, 20)))), value)
+
+
+@given(strategies.reftimes(), strategies.metadata(CONFIG.fields), contents)
+def test_what_is_encoded_decodes_to_the_same(reftime, metadata, content):
+    batch = FORMAT.encode([Datum(reftime, metadata, content)])
+    assert batch.refused == []
+    (payload,) = batch.payloads
+    assert b"\n" not in payload
+    assert same(FORMAT.decode(payload), content)
+    stored = {name: canonical(value, CONFIG.fields[name]) for name, value in metadata.items()}
+    assert (batch.reftimes, batch.metadata) == ([microseconds(reftime)], [stored])
+    assert FORMAT.describe(payload) == (microseconds(reftime), stored)
+
+
+@given(strategies.reftimes(), strategies.metadata(CONFIG.fields), contents)
+def test_what_is_encoded_is_a_file_that_reads_back_byte_for_byte(reftime, metadata, content):
+    batch = FORMAT.encode([Datum(reftime, metadata, content)] * 2)
+    (again,) = FORMAT.parse(io.BytesIO(FORMAT.join(batch.payloads)), 100)
+    assert again == batch
+
+
+@given(nested, st.integers(1, 6), st.sampled_from([None, b"x", float("nan"), "\udcff"]))
+def test_what_is_too_deep_to_be_read_is_never_written(value, max_depth, leaf):
+    config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "max_depth": max_depth})
+    format = JsonLines(config)
+    batch = format.encode([Datum(from_microseconds(0), {}, {"value": value, "leaf": leaf})])
+    if batch.payloads:
+        assert same(format.decode(batch.payloads[0]), {"value": value, "leaf": leaf})
+    else:
+        assert batch.refused == [(0, "nested deeper than max_depth allows")]
+
+
+@given(st.lists(st.binary().map(lambda line: line.replace(b"\n", b"")), max_size=5))
+@example([b'{"reftime":"2026-11-20T06:00:00Z","station":' + b"9" * 5000 + b"}"])
+@example([b'{"reftime":"2026-11-20T06:00:00Z","x":' + b"[" * 100_000])
+@example([b'{"reftime":"2026-11-20T06:00:00Z","x":"\\ud800"}'])
+@example([b'{"reftime":"2026-11-20T06:00:00Z","x":1e999,"level":1e999}'])
+@example([b'{"reftime":"2026-13-20T06:00:00Z"}', b"\xff", b"[]", b'"', b"{", b"null"])
+@example([b'{"reftime":"2026-11-20T06:00:00+99:99"}', b'{"reftime":"0001-01-01T00:00:00+01:00"}'])
+def test_arbitrary_bytes_are_refused_line_by_line_and_never_raise(lines):
+    batch = FORMAT.parse_lines(lines, 1)
+    assert len(batch) == sum(1 for line in lines if line.strip())
+    for payload in batch.payloads:
+        FORMAT.decode(payload)
+    for line in lines:
+        if line not in batch.payloads:
+            with pytest.raises(FrameCorrupt):
+                FORMAT.describe(line)
+
+
+@given(st.recursive(foreign, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_what_has_no_form_in_json_is_refused_and_never_written_as_something_else(value):
+    try:
+        line = json_shapes.dump(json_shapes.to_json(value, 20))
+    except InvalidInput:
+        return
+    assert same(json_shapes.from_json(json.loads(line)), value)

@@ -1,0 +1,71 @@
+"""SQL and Python read a condition alike: what an index answers equals what the evaluator says of each datum."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ondisk
+from ondisk import DatasetConfig, FieldType
+from ondisk.datum import canonical, microseconds
+from ondisk.matcher import matches
+from ondisk.testing import strategies
+
+TYPES = {kind.value: kind for kind in FieldType}
+# Of each type one field that is part of the unique index, one with an index of its own, one with neither.
+FIELDS = {f"{role}_{name}": kind for name, kind in TYPES.items() for role in ("unique", "index", "plain")}
+EVERY_TYPE = DatasetConfig.from_mapping(
+    {
+        "format": "jsonl",
+        "step": "yearly",
+        "fields": FIELDS,
+        "unique": [name for name in FIELDS if name.startswith("unique")],
+        "index": [name for name in FIELDS if name.startswith("index")],
+    }
+)
+ONE_FIELD = [
+    DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": {"it": kind}, "unique": unique})
+    for kind in FieldType
+    for unique in ([], ["it", "reftime"], ["it"])
+]
+
+
+def agree(config, data, trees):
+    """Whether each condition gives the same data in both ways."""
+    stored = [{"reftime": microseconds(datum.reftime)} | {
+        name: canonical(value, config.fields[name]) for name, value in datum.metadata.items()
+    } for datum in data]  # fmt: skip
+    with tempfile.TemporaryDirectory() as parent, ondisk.create(Path(parent) / "dataset", config) as dataset:
+        result = dataset.append(
+            ondisk.Datum(datum.reftime, datum.metadata, {"number": number}) for number, datum in enumerate(data)
+        )
+        assert result.refused == 0
+        there = {datum.data["number"] for datum in dataset.query()}
+        for tree in trees:
+            found = sorted(datum.data["number"] for datum in dataset.query(tree))
+            assert found == [number for number in sorted(there) if matches(tree, stored[number].get)], tree
+            opposite = sorted(datum.data["number"] for datum in dataset.query(~tree))
+            assert sorted(found + opposite) == sorted(there), tree
+            assert dataset.summary(tree).count == len(found), tree
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(strategies.data(EVERY_TYPE), max_size=12),
+    st.lists(strategies.expressions(FIELDS), min_size=10, max_size=20),
+)
+def test_conditions_over_all_types_select_the_same_in_sql_and_in_python(data, trees):
+    agree(EVERY_TYPE, data, trees)
+
+
+@pytest.mark.parametrize("config", ONE_FIELD, ids=lambda config: f"{config.fields['it']}-{'-'.join(config.unique)}")
+@settings(max_examples=8)
+@given(st.data())
+def test_conditions_over_one_type_select_the_same_in_sql_and_in_python(config, data):
+    rows = data.draw(st.lists(strategies.data(config), min_size=3, max_size=20))
+    trees = st.lists(strategies.expressions(config.fields, max_leaves=4), min_size=10, max_size=20)
+    agree(config, rows, data.draw(trees))

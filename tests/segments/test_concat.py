@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from ondisk.errors import DiskFull, DurabilityLost, SegmentCorrupt, SegmentMissing, StorageError
+from ondisk.filesystem import Directory
+from ondisk.segments import ConcatReader, ConcatWriter
+
+NAME = "2026/11-20.vm2"
+
+
+@pytest.fixture
+def directory(tmp_path):
+    with Directory.open(tmp_path) as directory:
+        yield directory
+
+
+@pytest.fixture
+def writer(directory):
+    writer = ConcatWriter(directory)
+    yield writer
+    writer.close()
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "2026").mkdir()
+    return tmp_path / NAME
+
+
+def test_a_new_segment_is_made_with_its_directory(writer, tmp_path):
+    writer.append(NAME, 0, b"one\n", cut=True)
+    writer.sync()
+    assert (tmp_path / NAME).read_bytes() == b"one\n"
+    assert writer.mtime(NAME) == (tmp_path / NAME).stat().st_mtime_ns
+
+
+def test_bytes_go_to_the_end_of_what_is_known(writer, path):
+    path.write_bytes(b"one\n")
+    writer.append(NAME, 4, b"two\n", cut=True)
+    assert path.read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize(("cut", "content"), [(True, b"one\nx\n"), (False, b"one\nx\nil")])
+def test_a_tail_is_cut_off_only_when_asked(writer, path, cut, content):
+    path.write_bytes(b"one\ntail")
+    writer.append(NAME, 4, b"x\n", cut=cut)
+    assert path.read_bytes() == content
+
+
+def test_a_segment_that_is_missing_or_too_short_is_an_error_that_changes_nothing(writer, path):
+    with pytest.raises(SegmentMissing, match="in the index and not on disk"):
+        writer.append(NAME, 4, b"two\n", cut=True)
+    assert not path.exists()
+    path.write_bytes(b"one")
+    with pytest.raises(SegmentCorrupt, match="ends at byte 3, the index knows data up to byte 4") as caught:
+        writer.append(NAME, 4, b"two\n", cut=True)
+    assert path.read_bytes() == b"one"
+    assert caught.value.context == {"segment": NAME, "size": 3, "wanted": 4}
+
+
+def test_undo_takes_back_new_segments_and_new_bytes(writer, path):
+    path.write_bytes(b"one\n")
+    writer.append(NAME, 4, b"two\n", cut=True)
+    writer.append("2027/01-01.vm2", 0, b"new\n", cut=True)
+    writer.sync()
+    writer.undo()
+    assert path.read_bytes() == b"one\n"
+    assert not (path.parents[1] / "2027/01-01.vm2").exists()
+
+
+def test_undo_after_a_tail_was_cut_leaves_the_known_bytes(writer, path):
+    path.write_bytes(b"one\ntail")
+    writer.append(NAME, 4, b"two\n", cut=True)
+    writer.undo()
+    assert path.read_bytes() == b"one\n"
+
+
+def test_undo_behind_unknown_bytes_leaves_these(writer, path):
+    path.write_bytes(b"unknown\n")
+    writer.append(NAME, 8, b"two\n", cut=False)
+    writer.undo()
+    assert path.read_bytes() == b"unknown\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "end"), [(None, (0, b"")), (b"", (0, b"")), (b"a\n", (2, b"\n")), (b"ab", (2, b"b"))]
+)
+def test_the_end_of_an_unknown_file_is_its_size_and_last_byte(writer, path, content, end):
+    if content is not None:
+        path.write_bytes(content)
+    assert writer.end_of_unknown(NAME) == end
+
+
+def test_thousands_of_segments_are_written_with_a_hundred_open(writer, tmp_path, open_files):
+    before = open_files()
+    most = 0
+    for number in range(500):
+        writer.append(f"2026/{number}.vm2", 0, b"x", cut=True)
+        most = max(most, open_files() - before)
+    writer.sync()
+    assert 0 < most <= 130
+    assert open_files() == before
+    assert len(list(tmp_path.glob("2026/*.vm2"))) == 500
+
+
+def test_every_file_and_the_directories_of_new_ones_are_synced_once(writer, path, monkeypatch):
+    path.write_bytes(b"one\n")
+    synced = []
+    monkeypatch.setattr("ondisk.filesystem._sync", lambda _, path: synced.append(path))
+    writer.append(NAME, 4, b"two\n", cut=True)
+    writer.append("2026/11-21.vm2", 0, b"x\n", cut=True)
+    writer.append("2026/11-22.vm2", 0, b"x\n", cut=True)
+    writer.sync()
+    top = path.parents[1]
+    assert sorted(synced) == sorted(str(top / name) for name in (NAME, "2026/11-21.vm2", "2026/11-22.vm2", "2026"))
+
+
+def fail(code):
+    def call(*_):
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "error"),
+    [("pwrite", errno.ENOSPC, DiskFull), ("pwrite", errno.EDQUOT, DiskFull), ("pwrite", errno.EIO, StorageError)],
+)
+def test_a_write_that_fails_can_be_taken_back(writer, path, monkeypatch, call, code, error):
+    path.write_bytes(b"one\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fail(code))
+        with pytest.raises(error):
+            writer.append(NAME, 4, b"two\n", cut=True)
+    writer.undo()
+    assert path.read_bytes() == b"one\n"
+
+
+def test_a_sync_that_fails_loses_durability(writer, path, monkeypatch):
+    writer.append(NAME, 0, b"one\n", cut=True)
+    monkeypatch.setattr(os, "fsync", fail(errno.EIO))
+    with pytest.raises(DurabilityLost, match="fsync failed"):
+        writer.sync()
+
+
+def test_short_writes_are_gone_on_with(writer, tmp_path, monkeypatch):
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, content, offset: whole(file, bytes(content[:3]), offset))
+    writer.append(NAME, 0, b"0123456789", cut=True)
+    assert (tmp_path / NAME).read_bytes() == b"0123456789"
+
+
+def test_a_reader_reads_spans_and_keeps_files_open(directory, path):
+    path.write_bytes(b"0123456789")
+    reader = ConcatReader(directory)
+    asked = []
+    name_of = lambda generation: asked.append(generation) or NAME  # noqa: E731
+    assert reader.read(1, name_of, 2, 3) == b"234"
+    path.unlink()
+    assert reader.read(1, name_of, 0, 10) == b"0123456789"
+    assert asked == [1]
+    reader.close()
+    with pytest.raises(SegmentMissing):
+        reader.read(1, name_of, 2, 3)
+
+
+def test_a_reader_refuses_to_give_fewer_bytes_than_the_index_knows(directory, path):
+    path.write_bytes(b"0123")
+    with pytest.raises(SegmentCorrupt, match="ends at byte 4, the index knows data up to byte 8"):
+        ConcatReader(directory).read(1, lambda _: NAME, 2, 6)
+
+
+def test_a_reader_keeps_a_bounded_number_of_files_open(directory, path, open_files):
+    reader = ConcatReader(directory)
+    for number in range(200):
+        (path.parent / f"{number}.vm2").write_bytes(b"%03d" % number)
+    before = open_files()
+    for number in range(200):
+        assert reader.read(number, lambda each: f"2026/{each}.vm2", 0, 3) == b"%03d" % number
+    assert open_files() - before <= 64
+    reader.close()
+    assert open_files() == before
+
+
+def test_the_bytes_of_a_generation_are_at_its_alias_if_that_exists(directory, path):
+    """The rule of concurrency.md, by which readers find old bytes during a repack."""
+    path.write_bytes(b"new")
+    (path.parent / ".11-20.vm2.17").write_bytes(b"old")
+    reader = ConcatReader(directory)
+    assert reader.read(17, lambda _: NAME, 0, 3) == b"old"
+    assert reader.read(18, lambda _: NAME, 0, 3) == b"new"
+
+
+def test_an_alias_that_appears_between_two_looks_is_taken(directory, path, monkeypatch):
+    """A repack links the old bytes to the alias, then renames the new ones to the name."""
+    path.write_bytes(b"old")
+    alias = path.parent / ".11-20.vm2.17"
+    look = Directory.open_to_read
+
+    def repack_meanwhile(self, name):
+        if name == NAME and not alias.exists():
+            alias.hardlink_to(path)
+            (path.parent / "staged").write_bytes(b"new")
+            (path.parent / "staged").rename(path)
+        return look(self, name)
+
+    monkeypatch.setattr(Directory, "open_to_read", repack_meanwhile)
+    assert ConcatReader(directory).read(17, lambda _: NAME, 0, 3) == b"old"

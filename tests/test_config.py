@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import pickle
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondisk import DatasetConfig, FieldType, Step
+from ondisk.config import RESERVED_FIELDS
+from ondisk.errors import ConfigError
+from ondisk.testing import strategies
+
+FULL = """\
+format = "jsonl"
+step = "weekly"
+unique = ["reftime", "station"]
+index = ["station"]
+replace = "newer"
+version_field = "update"
+max_datum_size = 1000
+max_depth = 10
+lock_timeout = 2.5
+durability = "full"
+segments = "concat"
+
+[fields]
+station = "integer"
+update = "timestamp"
+"""
+RESERVED = sorted(RESERVED_FIELDS)
+SMALL = 'format = "vm2"\nstep = "daily"\n'
+
+
+def test_every_key_is_read():
+    assert DatasetConfig.from_toml(FULL) == DatasetConfig(
+        "jsonl",
+        Step.WEEKLY,
+        unique=("reftime", "station"),
+        index=("station",),
+        replace="newer",
+        version_field="update",
+        max_datum_size=1000,
+        max_depth=10,
+        lock_timeout=2.5,
+        fields={"station": FieldType.INTEGER, "update": FieldType.TIMESTAMP},
+    )
+
+
+def test_only_format_and_step_are_required():
+    config = DatasetConfig.from_toml(SMALL)
+    assert (config.unique, config.index, config.replace, config.version_field) == ((), (), "no", None)
+    assert (config.max_datum_size, config.max_depth, config.lock_timeout) == (134_217_728, 64, 60.0)
+    assert config.fields == {}
+
+
+def test_a_configuration_made_in_python_takes_the_words_of_the_file():
+    given = DatasetConfig("vm2", "daily", unique=["area"], fields={"area": "text"}, lock_timeout=5)
+    assert given == DatasetConfig.from_toml(SMALL + 'unique = ["area"]\nlock_timeout = 5\n[fields]\narea = "text"\n')
+    assert given.step is Step.DAILY
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "problem", "remedy"),
+    [
+        ('step = "sequence"', "step", 'no step "sequence" yet', "step of time"),
+        ('step = "hourly"', "step", "'hourly' is no step", "daily, weekly"),
+        ("step = 5", "step", "5 is no step", "daily, weekly"),
+        ("format = 5", "format", "must be a text", "quotes"),
+        ('format = ""', "format", "must be a text", "quotes"),
+        ("archive_age = 365", "archive_age", "does not have it yet", "Remove the line"),
+        ("delete_age = 365", "delete_age", "does not have it yet", "Remove the line"),
+        ('compression = "lz4"', "compression", "does not have it yet", "Remove the line"),
+        ('filter = "product:t"', "filter", "does not have it yet", "Remove the line"),
+        ('durability = "none"', "durability", "no durability 'none' yet", 'durability = "full"'),
+        ('segments = "dir"', "segments", "no segments 'dir' yet", 'segments = "concat"'),
+        ("colour = 1", "colour", "there is no such key", "max_datum_size"),
+        ('unique = "reftime"', "unique", "must be a list", 'unique = ["reftime"'),
+        ("unique = [1]", "unique", "must be a list", 'unique = ["reftime"'),
+        ('unique = ["area"]', "unique", "'area' is no declared field", 'area = "text"'),
+        ('unique = ["reftime", "reftime"]', "unique", "stands twice", "once"),
+        ('index = ["area"]', "index", "'area' is no declared field", 'area = "text"'),
+        ('replace = "always"', "replace", "'always' is no way to replace", "no, yes or newer"),
+        ("replace = true", "replace", "must be a text", "quotes"),
+        ('replace = "newer"', "replace", "needs a version_field", "version_field ="),
+        ('version_field = "update"', "version_field", "no declared field with an order", "integer, real, timestamp"),
+        ('max_datum_size = "1"', "max_datum_size", "must be a whole number", "without quotes"),
+        ("max_datum_size = 0", "max_datum_size", "1 or more", "default"),
+        ("max_datum_size = true", "max_datum_size", "must be a whole number", "without quotes"),
+        ("max_depth = 0", "max_depth", "1 or more", "default"),
+        ("max_depth = 501", "max_depth", "500 or less", "default"),
+        ("lock_timeout = -1", "lock_timeout", "0 seconds or more", "default"),
+        ("lock_timeout = nan", "lock_timeout", "0 seconds or more", "default"),
+        ("lock_timeout = inf", "lock_timeout", "0 seconds or more", "default"),
+        ('lock_timeout = "60"', "lock_timeout", "must be a number of seconds", "without quotes"),
+        ("fields = 5", "fields", "must be a table", "[fields]"),
+        ('fields = {Station = "text"}', "fields.Station", "no name for a field", "[a-z_]"),
+        ('fields.station = "number"', "fields.station", "'number' is no type", "integer, real, text"),
+        ('[fields]\nstation = "number"', "fields.station", "'number' is no type", "integer, real, text"),
+        ('[ fields ]\n"station" = 5', "fields.station", "5 is no type", "integer, real, text"),
+        ('[fields]\n2d = "text"', "fields.2d", "'2d' is no name for a field", "[a-z_]"),
+        *((f'[fields]\n{name} = "text"', f"fields.{name}", "is no name for a field", "reftime") for name in RESERVED),
+    ],
+)
+def test_every_error_names_key_line_and_remedy(line, key, problem, remedy):
+    values = {"format": 'format = "vm2"', "step": 'step = "daily"'}
+    values.pop(line.split(" ")[0], None)
+    text = "# a comment\n" + "".join(f"{each}\n" for each in values.values()) + line + "\n"
+    with pytest.raises(ConfigError) as caught:
+        DatasetConfig.from_toml(text, "weather/dataset.toml")
+    expected = 2 + len(values) + line.count("\n")
+    assert caught.value.message.startswith(f"weather/dataset.toml, line {expected}: {key}: ")
+    assert problem in caught.value.message
+    assert remedy in caught.value.hint
+    assert (caught.value.context["key"], caught.value.context["line"]) == (key, expected)
+
+
+@pytest.mark.parametrize("key", ["format", "step"])
+def test_a_missing_key_is_named_with_a_line_to_add(key):
+    text = "".join(line + "\n" for line in SMALL.splitlines() if not line.startswith(key))
+    with pytest.raises(ConfigError, match=f"{key}: is required") as caught:
+        DatasetConfig.from_toml(text)
+    assert f'{key} = "' in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["format = vm2\n", SMALL + "step = 1\n", "[fields\n", "x = " + "[" * 5000])
+def test_what_is_no_toml_is_said_to_be_none(text):
+    with pytest.raises(ConfigError, match="is no TOML") as caught:
+        DatasetConfig.from_toml(text, "dataset.toml")
+    assert caught.value.hint
+    assert "line" in caught.value.message or "[" * 100 in text
+
+
+def test_a_mapping_is_checked_as_the_file_is():
+    with pytest.raises(ConfigError, match="the configuration: unique: 'area' is no declared field"):
+        DatasetConfig.from_mapping({"format": "vm2", "step": "daily", "unique": ["area"]})
+    with pytest.raises(ConfigError, match="the configuration: unique: 'area' is no declared field"):
+        DatasetConfig("vm2", Step.DAILY, unique=("area",))
+
+
+def test_more_fields_than_a_table_should_have_are_refused():
+    with pytest.raises(ConfigError, match="501 are too many"):
+        DatasetConfig("jsonl", Step.DAILY, fields={f"f{n}": FieldType.TEXT for n in range(501)})
+
+
+def test_a_configuration_cannot_be_changed():
+    fields = {"area": FieldType.TEXT}
+    config = DatasetConfig("vm2", Step.DAILY, fields=fields)
+    fields["product"] = FieldType.TEXT
+    assert list(config.fields) == ["area"]
+    with pytest.raises(TypeError):
+        config.fields["product"] = FieldType.TEXT
+    with pytest.raises(AttributeError):
+        config.format = "jsonl"
+
+
+@given(st.sampled_from(["vm2", "jsonl"]).flatmap(strategies.configs), st.data())
+def test_what_is_written_as_toml_reads_back_equal(config, data):
+    again = DatasetConfig.from_toml(config.to_toml())
+    assert again == config
+    assert list(again.fields) == list(config.fields), "the order of declaration is kept"
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_keys_that_have_their_default_are_not_written():
+    assert DatasetConfig.from_toml(SMALL).to_toml() == SMALL
+    full = DatasetConfig.from_toml(FULL).to_toml()
+    assert re.findall(r"^(\w+) =", full, re.MULTILINE) == [
+        *(
+            "format",
+            "step",
+            "unique",
+            "index",
+            "replace",
+            "version_field",
+            "max_datum_size",
+            "max_depth",
+            "lock_timeout",
+        ),
+        *("station", "update"),
+    ]
+    assert DatasetConfig.from_toml(full) == DatasetConfig.from_toml(FULL)
