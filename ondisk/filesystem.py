@@ -26,6 +26,7 @@ from ondisk.errors import (
     InvalidInput,
     LockError,
     ReadOnly,
+    StateError,
     StorageError,
     UnsupportedFilesystem,
 )
@@ -278,7 +279,8 @@ class Directory:
         with self._parent_of(name) as (parent, last):
             if parent is None:
                 raise FileNotFoundError(name)
-            with _errors_of(str(self.path / name)):
+            writing = flags & (os.O_RDWR | os.O_CREAT) != 0
+            with _errors_of(str(self.path / name), writing=writing):
                 return os.open(last, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=parent)
 
     @contextlib.contextmanager
@@ -290,7 +292,7 @@ class Directory:
         try:
             for each in directories:
                 try:
-                    with _errors_of(str(self.path / name)):
+                    with _errors_of(str(self.path / name), writing=False):
                         current = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=current)
                 except FileNotFoundError:
                     yield None, last
@@ -510,22 +512,27 @@ def _sync_path(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _errors_of(path: str) -> Iterator[None]:
+def _errors_of(path: str, *, writing: bool = True) -> Iterator[None]:
     """Turn the operating system's errors into ondisk's; those that a caller can handle pass."""
     try:
         yield
     except (FileNotFoundError, FileExistsError, StorageError):
         raise
     except OSError as error:
-        _raise(error, path)
+        _raise(error, path, writing=writing)
 
 
-def _raise(error: OSError, path: str) -> NoReturn:
+def _raise(error: OSError, path: str, *, writing: bool = True) -> NoReturn:
     if error.errno in _NO_SPACE:
         hint = "Free some space; deleting data and repacking work on a full disk."
         raise DiskFull(f"{path}: no space left", hint=hint, path=path) from error
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         raise _not_regular(path) from error
+    if error.errno == errno.EBADF:
+        raise StateError(f"{path}: the dataset was closed", hint="Open it again.", path=path) from error
+    if error.errno in _DENIED and not writing:
+        hint = "Ask its owner for the right to read it."
+        raise StorageError(f"{path} may not be read by this user", hint=hint, path=path) from error
     if error.errno in _DENIED:
         hint = "Open it read_only, or as a user who may write there."
         raise ReadOnly(f"{path}: {error.strerror}", hint=hint, path=path) from error

@@ -1,4 +1,4 @@
-"""Settings of all tests: hypothesis profiles, and how test modules are imported.
+"""Settings of all tests: hypothesis profiles, and fixtures.
 
 pytest                                     the profile "ci": the same examples every time
 pytest --hypothesis-profile=soak -m slow   the long run; or ONDISK_HYPOTHESIS=soak
@@ -31,11 +31,6 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile(os.environ.get("ONDISK_HYPOTHESIS", "ci"))
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    # tests/ mirrors ondisk/, so names of files repeat in its folders (test_step.py, properties/test_step.py).
-    config.option.importmode = "importlib"
 
 
 @pytest.fixture

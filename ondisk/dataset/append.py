@@ -255,6 +255,8 @@ def _target(
     trusted: bool,
 ) -> _Target:
     """Find where a segment ends."""
+    if segment is not None and not writer.exists(name) and transaction.forget(segment, interval):
+        segment = None  # its data were deleted, and then its file: it begins anew
     if segment is not None and trusted:
         return _Target(segment, interval, segment.size, b"", cut=True)
     # Nobody vouches for what is behind the known bytes: it may be data of a lost index, and stays.

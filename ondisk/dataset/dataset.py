@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, BinaryIO, Self, TypeAlias
+from typing import Any, BinaryIO, Self, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, store
 from ondisk.dataset.layout import CONFIG, SENTINEL, SENTINEL_TEXT, check_free, last_generation, no_dataset, read_config
 from ondisk.dataset.read import Reader, Summary, check_limit
-from ondisk.dataset.source import open_source, peekable
+from ondisk.dataset.source import Peeked, open_source
 from ondisk.datum import INTEGER_MAX, Datum, Location, from_microseconds
 from ondisk.errors import (
     AlreadyExists,
@@ -32,6 +32,7 @@ from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_so
 from ondisk.matcher.tree import And
 
 Match: TypeAlias = str | Expression | None
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class Dataset:
         if not isinstance(config, DatasetConfig):
             config = DatasetConfig.from_mapping(config)
         find(config.format)(config)
+        _check_path(path)
         try:
             directory = Directory.create(path)
         except FileExistsError:
@@ -121,6 +123,9 @@ class Dataset:
             IndexCorrupt: `index.sqlite` is damaged, or not ours.
             ReadOnly: this user may not write there.
         """
+        if type(read_only) is not bool:
+            raise InvalidInput(f"read_only must be True or False, not {read_only!r}")
+        _check_path(path)
         try:
             directory = Directory.open(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -192,7 +197,8 @@ class Dataset:
         Locks: the writers' lock, for each batch anew; not while `data` is consumed.
         """
         format = self._format(self.config.format)
-        return self._append(batches(data, format, _checked(batch_size)), format, outcomes=outcomes)
+        given = _iterated(data, "append takes an iterable of Datum objects")
+        return self._append(batches(given, format, _checked(batch_size)), format, outcomes=outcomes)
 
     def append_file(
         self,
@@ -218,13 +224,13 @@ class Dataset:
         """
         size = _checked(batch_size)
         with open_source(source) as stream:
+            if format is not None:
+                chosen = self._format(format)
+                return self._append(chosen.parse(stream, size), chosen, outcomes=outcomes)
             name = getattr(stream, "name", None)
-            if format is None:
-                with peekable(stream) as (stream, head):
-                    chosen = self._format(recognise(name if isinstance(name, str) else None, head, self.config.format))
-                    return self._append(chosen.parse(stream, size), chosen, outcomes=outcomes)
-            chosen = self._format(format)
-            return self._append(chosen.parse(stream, size), chosen, outcomes=outcomes)
+            peeked = Peeked(stream)
+            chosen = self._format(recognise(name if isinstance(name, str) else None, peeked.head, self.config.format))
+            return self._append(chosen.parse(peeked, size), chosen, outcomes=outcomes)
 
     def query(
         self,
@@ -369,6 +375,10 @@ class Dataset:
         except OndiskError as error:
             error.context["result"] = result
             raise
+        except BaseException as error:  # an interrupt, or what the iterable of data raised
+            done = f"{result.imported} data were stored, {result.replaced} replaced"
+            error.add_note(f"ondisk: before this, {done} in {self.path}; they are durable")
+            raise
         return result
 
     @contextlib.contextmanager
@@ -496,13 +506,25 @@ def _tree(match: Match, equal: Mapping[str, Any], index: Index) -> Expression:
 
 def _by_segment(locations: Iterable[object]) -> dict[str, list[tuple[int, int]]]:
     places: dict[str, list[tuple[int, int]]] = {}
-    for each in locations:
+    for each in _iterated(locations, "delete takes a match or locations"):
         if not isinstance(each, Location):
             hint = "Give a match expression, or locations as datum.location has them."
             raise InvalidInput(f"delete takes a match or locations, not {each!r:.80}", hint=hint)
         if 0 <= each.offset <= INTEGER_MAX and 0 <= each.size <= INTEGER_MAX:  # nothing stands elsewhere
             places.setdefault(each.segment, []).append((each.offset, each.size))
     return places
+
+
+def _check_path(path: str | os.PathLike[str]) -> None:
+    if not os.fspath(path):
+        raise InvalidInput("the path of the dataset is empty", hint='Write "." for the directory you are in.')
+
+
+def _iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
+    try:
+        return iter(values)
+    except TypeError:
+        raise InvalidInput(f"{what}, not {values!r:.80}", hint="Put a single one into a list.") from None
 
 
 def _checked(batch_size: int) -> int:

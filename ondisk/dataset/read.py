@@ -14,7 +14,7 @@ from ondisk.datum import EPOCH, Datum, Location, Value, from_microseconds
 from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, InvalidInput
 from ondisk.filesystem import Directory
 from ondisk.formats import Format, find
-from ondisk.index import Index, Row, Segment, Snapshot
+from ondisk.index import RESTORE, Index, Row, Segment, Snapshot
 from ondisk.matcher import Expression, Sort
 from ondisk.segments import ConcatReader
 
@@ -131,7 +131,7 @@ class Reader:
             name = snapshot.segment(run[0][1]).name
             raise IndexCorrupt(
                 f"the index is damaged: its data of {name!r} overlap near byte {begin}",
-                hint="Restore it from a backup, or move it away: the segments hold all data.",
+                hint=RESTORE,
                 segment=name,
             )
         if len(run) > 1 and (size > _SPAN or size > 2 * wanted + _GAPS):

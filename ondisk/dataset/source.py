@@ -40,14 +40,20 @@ def _check_stream(stream: object) -> None:
         raise InvalidInput(f"append_file takes a path or a stream of bytes, not {stream!r}", hint='Open it with "rb".')
 
 
-@contextlib.contextmanager
-def peekable(stream: BinaryIO) -> Iterator[tuple[BinaryIO, bytes]]:
-    """Give a stream and its first bytes, without taking them from it."""
-    if hasattr(stream, "peek"):
-        yield stream, stream.peek(4096)
-        return
-    wrapper = io.BufferedReader(stream)  # type: ignore[type-var]
-    try:
-        yield wrapper, wrapper.peek(4096)
-    finally:
-        wrapper.detach()  # else it would close the stream, which is not ours
+class Peeked:
+    """A stream whose first bytes were looked at, and are read again.
+
+    Attributes:
+        head: the first bytes, up to 4096; fewer where the stream gave fewer, none at its end.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.head = self._unread = stream.read(4096)
+        self._stream = stream
+
+    def read(self, size: int, /) -> bytes:
+        """Read up to `size` bytes; fewer than that is not the end, none is."""
+        if not self._unread:
+            return self._stream.read(size)
+        content, self._unread = self._unread[:size], self._unread[size:]
+        return content

@@ -5,13 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum
 
 BATCH_BYTES = 64 * 1024 * 1024
 """A batch ends at this many bytes, whatever its number of data."""
+
+
+class Readable(Protocol):
+    """A stream of bytes, as far as a format needs it: `read` gives none only at the end."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 @dataclass(slots=True)
@@ -71,7 +77,7 @@ class Format(ABC):
         """Tell whether a file that begins with these bytes is likely of this format."""
 
     @abstractmethod
-    def parse(self, stream: BinaryIO, batch_size: int) -> Iterator[Batch]:
+    def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
         """Read a file of this format, in batches of at most `batch_size` data or `BATCH_BYTES`.
 
         Raises:

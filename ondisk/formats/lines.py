@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import BinaryIO, ClassVar
+from typing import ClassVar
 
 from ondisk.errors import LimitExceeded
-from ondisk.formats.base import BATCH_BYTES, Batch, Format
+from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable
 
 _CHUNK = 2 * 1024 * 1024
 
@@ -21,7 +21,7 @@ class LineFormat(Format):
     def parse_lines(self, lines: list[bytes], number: int) -> Batch:
         """Read lines, the first of which is line `number` of its file; blank lines are no data."""
 
-    def parse(self, stream: BinaryIO, batch_size: int) -> Iterator[Batch]:
+    def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
         number = 1
         for lines in read_lines(stream, batch_size, self.config.max_datum_size):
             batch = self.parse_lines(lines, number)
@@ -30,7 +30,7 @@ class LineFormat(Format):
                 yield batch
 
 
-def read_lines(stream: BinaryIO, batch_size: int, max_line: int) -> Iterator[list[bytes]]:
+def read_lines(stream: Readable, batch_size: int, max_line: int) -> Iterator[list[bytes]]:
     """Cut a stream into lists of lines without their newlines (LF or CR LF).
 
     Memory: one batch, and one line; a line is never held beyond `max_line` bytes.
@@ -58,7 +58,7 @@ def read_lines(stream: BinaryIO, batch_size: int, max_line: int) -> Iterator[lis
         yield batch
 
 
-def _chunks_of_lines(stream: BinaryIO, max_line: int) -> Iterator[list[bytes]]:
+def _chunks_of_lines(stream: Readable, max_line: int) -> Iterator[list[bytes]]:
     """Cut a stream into lists of whole lines, none empty, a chunk of the stream at a time."""
     begun: list[bytes] = []  # pieces of a line whose end has not come yet
     length, number = 0, 1

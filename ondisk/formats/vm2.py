@@ -23,7 +23,7 @@ from ondisk.formats.lines import LineFormat
 
 _NUMBER = rb"(?:[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?)?"
 # The time, and station and variable together: the two keys of the caches below. Possessive: no backtracking.
-_LINE = rb"([0-9]{12}(?:[0-9]{2})?),([0-9]{1,18},[0-9]{1,18})," + _NUMBER + b"," + _NUMBER + rb",[^,\n]*+,[^,\n]*+"
+_LINE = rb"([0-9]{12}(?:[0-9]{2})?),([0-9]{1,18},[0-9]{1,18})," + _NUMBER + b"," + _NUMBER + rb",[^,\r\n]*+,[^,\r\n]*+"
 _ONE_LINE = re.compile(_LINE)
 _LINES = re.compile(b"^" + _LINE + b"$", re.MULTILINE)
 _SHAPE = "YYYYmmddHHMM[SS],station,variable,value1,value2,value3,flags"
@@ -43,6 +43,11 @@ class Vm2(LineFormat):
             if config.fields[name] is not FieldType.TEXT:
                 hint = f'Write {name} = "text" under [fields].'
                 raise ConfigError(f"{name} of vm2 is text, not {config.fields[name]}", hint=hint, key=f"fields.{name}")
+        others = set(config.unique) - {"reftime"}
+        if config.format == self.name and others and not others & self.carried:
+            # All lines of one time would be duplicates of the first.
+            hint = 'Name area and product in unique: unique = ["reftime", "area", "product"].'
+            raise ConfigError(f"unique: lines of vm2 have none of {', '.join(sorted(others))}", hint=hint, key="unique")
         self._times = _Times()
         self._moments = _Moments()
         self._metadata = _Metadata()

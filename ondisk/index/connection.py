@@ -32,7 +32,9 @@ WAL_LIMIT = 16 * 1024 * 1024
 _COMMON: dict[str, Any] = {"busy_timeout": 10_000, "foreign_keys": 1, "trusted_schema": 0, "mmap_size": 0}
 _WRITER = {"wal_autocheckpoint": 0, "journal_size_limit": WAL_LIMIT, "cell_size_check": 1}
 _FULL, _EXTRA = 2, 3
-_RESTORE = "Restore it from a backup, or move it away: the segments hold all data and the index can be rebuilt."
+RESTORE = "Restore it from a backup; the data themselves stand in the segments."
+"""What to do about a damaged index."""
+
 _CANNOT_READ_WAL = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 
@@ -101,7 +103,7 @@ def sqlite_errors(directory: Directory) -> Iterator[None]:
         raise _translated(error, directory) from error
     except OverflowError as error:
         path = str(directory.path / INDEX)
-        raise IndexCorrupt(f"{path}: a number in it is out of range: {error}", hint=_RESTORE, path=path) from error
+        raise IndexCorrupt(f"{path}: a number in it is out of range: {error}", hint=RESTORE, path=path) from error
 
 
 def _connect(directory: Directory, options: str) -> Connection:
@@ -165,7 +167,7 @@ def _translated(error: sqlite3.Error, directory: Directory) -> OndiskError:
         case sqlite3.SQLITE_FULL:
             return DiskFull(message, hint="Free some space; deleting data works on a full disk.", path=path)
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return IndexCorrupt(message, hint=_RESTORE, path=path)
+            return IndexCorrupt(message, hint=RESTORE, path=path)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return LockError(message, hint="Another program keeps the index locked; end it.", path=path)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:

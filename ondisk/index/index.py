@@ -26,6 +26,7 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory
 from ondisk.index.connection import (
     INDEX,
+    RESTORE,
     Connection,
     connect_to_read,
     connect_to_write,
@@ -161,10 +162,13 @@ class Index:
         """
         for key in _BUILT_FOR:
             before, now = _built_for_values(self.config)[key], _built_for_values(config)[key]
-            if before == now and (key != "fields" or list(before) == list(now)):
+            if before == now:
                 continue
             message = f"{self.directory.path}: dataset.toml says {key} = {now!r}, the index was built for {before!r}"
-            hint = f"Write {key} as it was, or create a new dataset and append this one's data to it."
+            hint = (
+                f"Write {key} as it was, or create a new dataset and append this one's data to it:"
+                " `ondisk query OLD --data | ondisk append NEW -`."
+            )
             raise ConfigError(message, hint=hint, key=key) if key == "step" else NeedsMigration(message, hint=hint)
 
     @contextlib.contextmanager
@@ -336,5 +340,4 @@ def _check_tables(connection: sqlite3.Connection, tables: Tables, directory: Dir
 
 def _corrupt(directory: Directory, problem: str) -> IndexCorrupt:
     path = directory.path / INDEX
-    hint = "Restore it from a backup, or move it away: the segments hold all data."
-    return IndexCorrupt(f"{path} is no index of this dataset: {problem}", hint=hint, path=str(path))
+    return IndexCorrupt(f"{path} is no index of this dataset: {problem}", hint=RESTORE, path=str(path))

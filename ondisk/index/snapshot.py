@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ondisk.datum import Value, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
+from ondisk.index.connection import RESTORE
 from ondisk.index.tables import Tables
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import And, Compare, Expression, Sort, SortInterval
@@ -208,5 +209,4 @@ class Snapshot:
             yield f"{column} DESC" if key.descending else column
 
     def _corrupt(self, problem: str) -> IndexCorrupt:
-        hint = "Restore it from a backup, or move it away: the segments hold all data."
-        return IndexCorrupt(f"{self._index.directory.path}: the index is damaged: {problem}", hint=hint)
+        return IndexCorrupt(f"{self._index.directory.path}: the index is damaged: {problem}", hint=RESTORE)

@@ -136,6 +136,16 @@ class Transaction:
         with sqlite_errors(self._index.directory):
             self._connection.executemany("UPDATE datum SET offset = ? WHERE seq = ?", offsets)
 
+    def forget(self, segment: Segment, interval: Interval) -> bool:
+        """Remove a segment that has no data from the index; tell whether it had none."""
+        with sqlite_errors(self._index.directory):
+            sql = "SELECT 1 FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? LIMIT 1"
+            values = (interval.begin, interval.end, segment.id)
+            if self._connection.execute(sql, values).fetchone() is not None:
+                return False
+            self._connection.execute("DELETE FROM segment WHERE id = ?", (segment.id,))
+        return True
+
     def save_segment(self, segment: Segment, interval: Interval, mtime: int) -> None:
         """Write a segment's row: a new one, or a known one's size and mtime (nanoseconds)."""
         row = (segment.id, segment.name, segment.format, segment.size, interval.begin, interval.end, mtime)

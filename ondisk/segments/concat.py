@@ -43,6 +43,10 @@ class ConcatWriter:
         self._written: dict[str, _Written] = {}
         self._unsynced: list[str] = []
 
+    def exists(self, name: str) -> bool:
+        """Tell whether a segment is on disk, whatever stands there."""
+        return self._directory.stat(name) is not None
+
     def end_of_unknown(self, name: str) -> tuple[int, bytes]:
         """Find where to append to a file that the index does not know, or not well enough to cut it.
 
@@ -126,7 +130,7 @@ class ConcatWriter:
             if offset == 0:
                 return self._directory.create_file(name), None
             path = self._directory.path / name
-            hint = "Put the file back, or remove it from the index with `ondisk fix`."
+            hint = "Put the file back, from a backup, or delete its data."
             raise SegmentMissing(f"{path} is in the index and not on disk", hint=hint, segment=name) from None
         size = file.stat().st_size
         if size < offset:
@@ -175,7 +179,7 @@ class ConcatReader:
             file = self._open_if_there(alias) or plain
         if file is None:
             path = self._directory.path / name
-            hint = "Put the file back, or remove it from the index with `ondisk fix`."
+            hint = "Put the file back, from a backup, or delete its data."
             raise SegmentMissing(f"{path} is in the index and not on disk", hint=hint, segment=name)
         self._files[generation] = file
         while len(self._files) > _OPEN_TO_READ:

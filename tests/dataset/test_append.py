@@ -665,3 +665,51 @@ def test_thousands_of_segments_in_one_batch_do_not_exhaust_file_handles(tmp_path
     command = [sys.executable, "-c", MANY, str(tmp_path / "dataset")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100, check=True)
     assert done.stdout.splitlines() == ["3000 0 3000", "0 3000 0", "True"]
+
+
+def test_a_segment_without_data_whose_file_is_gone_begins_anew(create):
+    line = b"202601010000,1,2,3,,,0"
+    with create(format="vm2", step="daily") as dataset:
+        dataset.append([Datum(datetime(2026, 1, 1, tzinfo=UTC), {}, line)])
+        dataset.delete("")
+        (dataset.path / "2026/01-01.vm2").unlink()
+        assert dataset.append([Datum(datetime(2026, 1, 1, tzinfo=UTC), {}, line)]).imported == 1
+        assert [datum.data for datum in dataset.query()] == [line]
+
+
+def test_a_stream_needs_nothing_but_read(create):
+    class Stream:
+        def __init__(self, content):
+            self.content = content
+
+        def read(self, size):
+            piece, self.content = self.content[:7], self.content[7:]
+            return piece
+
+    with create(format="vm2", step="daily") as dataset:
+        assert dataset.append_file(Stream(b"202601010000,1,2,3,,,0\n202601010100,1,2,3,,,0\n")).imported == 2
+
+
+def test_what_was_stored_before_an_interrupt_is_said(create):
+    def data():
+        yield Datum(datetime(2026, 1, 1, tzinfo=UTC), {}, b"202601010000,1,2,3,,,0")
+        raise KeyboardInterrupt
+
+    with create(format="vm2", step="daily") as dataset:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            dataset.append(data(), batch_size=1)
+        assert "1 data were stored" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("data", [5, None, Datum(datetime(2026, 1, 1, tzinfo=UTC))])
+def test_what_is_no_iterable_is_refused_with_a_remedy(create, data):
+    with create(format="vm2", step="daily") as dataset:
+        with pytest.raises(InvalidInput, match="into a list"):
+            dataset.append(data)
+        with pytest.raises(InvalidInput, match="into a list"):
+            dataset.delete(data)
+
+
+def test_a_unique_key_that_no_line_of_vm2_has_is_refused(create):
+    with pytest.raises(ConfigError, match="station"):
+        create(format="vm2", step="daily", unique=["reftime", "station"], fields={"station": "integer"})
