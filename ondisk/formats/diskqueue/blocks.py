@@ -1,0 +1,266 @@
+"""LZ4: the blocks of a segment's frame stream, read one by one, and written so that a segment can grow.
+
+    04 22 4D 18 | 60 40 82 | block … | (00 00 00 00 when sealed)          a block: u32 size | bytes
+
+`size` is of the bytes; bit 31 tells that they stand as they are because they would not compress. This is one LZ4 frame
+of independent blocks of at most 64 KiB, without checksums: the frames of the disk queue inside have theirs. So any
+block can be decoded alone, and more can be appended after a reopen. A frame of the disk queue never crosses into the
+next block, unless it is larger than a block: then it fills consecutive blocks of its own.
+
+Read as well: blocks of up to 4 MiB, blocks linked to those before, content and block checksums (skipped), content size
+(not believed), a missing end mark, skippable frames, several frames in a row, and the eight bytes that the LZ4 library
+of Beats in 2022 writes for an empty segment.
+
+Source: LZ4 frame format 1.6.4 and block format; github.com/pierrec/lz4 4.1.15 and 4.1.21, which Beats writes with.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, BinaryIO, NamedTuple
+
+import lz4.block  # type: ignore[import-untyped]
+import lz4.frame  # type: ignore[import-untyped]
+
+from ondisk.errors import SegmentCorrupt
+
+BLOCK_SIZE = 64 * 1024
+"""Bytes in a block, decompressed, that ondisk writes at most."""
+
+FRAME_HEADER = bytes.fromhex("04224d18 60 40 82")
+"""Begins the LZ4 frame that ondisk writes, right behind the segment's header."""
+
+END_MARK = bytes(4)
+
+_U32 = struct.Struct("<I")
+_STORED = 1 << 31
+_MAGIC = 0x184D2204
+_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
+_EMPTY = bytes.fromhex("00000000 055dcc02")  # an end mark and the checksum of nothing, without any header
+_DICTIONARY, _CONTENT_SIZE = 0x01, 0x08  # bits of the frame's flags
+_WINDOW = 64 * 1024  # how far back a linked block refers
+_SKIP = 1024 * 1024
+
+
+class Block(NamedTuple):
+    """A block to be written.
+
+    Attributes:
+        offset: logical offset of its first byte.
+        size: bytes in it, decompressed.
+        stored: what goes into the file, the block's size included.
+    """
+
+    offset: int
+    size: int
+    stored: bytes
+
+
+class ReadBlock(NamedTuple):
+    """A block as it was read.
+
+    Attributes:
+        position: where its size stands in the file.
+        stored_size: bytes that it takes in the file, its size (and checksum) included.
+        offset: logical offset of its first byte.
+        data: its bytes, decompressed.
+    """
+
+    position: int
+    stored_size: int
+    offset: int
+    data: bytes
+
+
+def pack(frames: Sequence[bytes], offset: int) -> list[Block]:
+    """Lay frames of the disk queue into new blocks; the next flush begins a block of its own.
+
+    Args:
+        frames: whole frames.
+        offset: logical offset of the first of them.
+
+    Cost: work per block, not per frame.
+    """
+    blocks: list[Block] = []
+    ends = list(accumulate(map(len, frames), initial=0))
+    first = 0
+    while first < len(frames):
+        begin = ends[first]
+        behind = bisect_right(ends, begin + BLOCK_SIZE) - 1
+        if behind == first:  # larger than a block
+            behind = first + 1
+        data = b"".join(frames[first:behind])
+        for at in range(0, len(data), BLOCK_SIZE):
+            piece = data[at : at + BLOCK_SIZE]
+            blocks.append(Block(offset + begin + at, len(piece), _compress(piece)))
+        first = behind
+    return blocks
+
+
+def unpack(stored: bytes, *, max_size: int = BLOCK_SIZE) -> bytes:
+    """Decompress one independent block, as it was read at its place in the file.
+
+    Args:
+        stored: its size and its bytes, without a checksum.
+        max_size: the largest that a block of its LZ4 frame can be.
+
+    Raises:
+        SegmentCorrupt: its size or its bytes are no block.
+    """
+    word = _U32.unpack_from(stored)[0] if len(stored) > _U32.size else 0
+    if word & ~_STORED != len(stored) - _U32.size:
+        reason = f"its size says {word & ~_STORED} bytes, {len(stored)} are there with it"
+        raise SegmentCorrupt(f"no block: {reason}", reason=reason)
+    try:
+        return _decompress(stored[_U32.size :], word, max_size)
+    except lz4.block.LZ4BlockError as error:
+        raise SegmentCorrupt(f"no block: {error}", reason=str(error)) from None
+
+
+def _compress(data: bytes) -> bytes:
+    compressed: bytes = lz4.block.compress(data, store_size=False)
+    if len(compressed) < len(data):
+        return _U32.pack(len(compressed)) + compressed
+    return _U32.pack(len(data) | _STORED) + data
+
+
+def _decompress(content: bytes, word: int, limit: int, window: bytes = b"") -> bytes:
+    if word & _STORED:
+        return content
+    data: bytes = lz4.block.decompress(content, uncompressed_size=limit, dict=window)
+    return data
+
+
+class BlockReader:
+    """Reads the blocks of a segment from a stream that stands behind the segment's header.
+
+    Iterate over it once. Every whole block before damage is given, then SegmentCorrupt is raised, whose context has the
+    `offset` in the file, the `reason`, and `torn`: the file just ends too early, as after a crash.
+
+    Args:
+        stream: where to read on; only ever read forwards.
+        position: where the stream stands in the file.
+        offset: logical offset of the first block.
+
+    Attributes:
+        position: file offset behind what was read whole.
+        offset: logical offset behind it.
+        continuable: blocks can be appended at `position`: the LZ4 frame is of the kind that ondisk writes, not sealed.
+
+    Memory: one block, compressed and not, and 64 KiB where blocks are linked. Sizes are checked before they are used.
+    """
+
+    def __init__(self, stream: BinaryIO, position: int, offset: int) -> None:
+        self._stream = stream
+        self._begin = position
+        self.position = position
+        self.offset = offset
+        self.continuable = False
+
+    def __iter__(self) -> Iterator[ReadBlock]:
+        while begin := self._read(_U32.size):
+            magic = self._number(begin, "the begin of an LZ4 frame")
+            if magic == _MAGIC:
+                yield from self._frame(begin)
+            elif magic in _SKIPPABLE:
+                self._skip(begin)
+            elif begin == _EMPTY[:4] and self.position == self._begin:
+                self._read_empty(begin)
+            else:
+                raise self._damaged(f"no LZ4 frame begins with {begin.hex(' ')}")
+
+    def _frame(self, magic: bytes) -> Iterator[ReadBlock]:
+        first = self.position == self._begin
+        header = magic + self._descriptor(magic)
+        info = self._info(header)
+        self.continuable = first and header == FRAME_HEADER
+        self.position += len(header)
+        window = b""
+        while size := self._read(_U32.size):
+            word = self._number(size, "the size of a block")
+            if word == 0:
+                self._end(_U32.size + len(self._read(4 if info["content_checksum"] else 0)))
+                return
+            block = self._block(word, info, window)
+            yield block
+            if info["block_linked"]:
+                window = (window + block.data)[-_WINDOW:]
+
+    def _descriptor(self, magic: bytes) -> bytes:
+        """Read what stands between the magic number and the first block."""
+        flags = self._read_all(2, len(magic), "the header of an LZ4 frame")
+        size = 1 + 8 * bool(flags[0] & _CONTENT_SIZE) + 4 * bool(flags[0] & _DICTIONARY)
+        return flags + self._read_all(size, len(magic) + len(flags), "the header of an LZ4 frame")
+
+    def _info(self, header: bytes) -> dict[str, Any]:
+        if header[4] & _DICTIONARY:
+            raise self._damaged("an LZ4 frame needs a dictionary, which no segment has")
+        try:
+            info: dict[str, Any] = lz4.frame.get_frame_info(header)
+        except RuntimeError as error:
+            raise self._damaged(f"no header of an LZ4 frame: {error}") from None
+        return info
+
+    def _block(self, word: int, info: dict[str, Any], window: bytes) -> ReadBlock:
+        size, limit = word & ~_STORED, info["block_size"]
+        if size > limit:
+            raise self._damaged(f"a block's size, {size}, is more than the {limit} that the LZ4 frame allows")
+        checksum = 4 if info["block_checksum"] else 0
+        content = self._read_all(size + checksum, _U32.size, f"a block of {size} bytes")
+        try:
+            data = _decompress(content[:size], word, limit, window)
+        except lz4.block.LZ4BlockError as error:
+            raise self._damaged(f"a block cannot be decompressed: {error}") from None
+        block = ReadBlock(self.position, _U32.size + len(content), self.offset, data)
+        self.position += block.stored_size
+        self.offset += len(data)
+        return block
+
+    def _end(self, size: int) -> None:
+        self.position += size
+        self.continuable = False
+
+    def _skip(self, begin: bytes) -> None:
+        left = self._number(self._read_all(_U32.size, len(begin), "a skippable frame"), "a skippable frame")
+        size = len(begin) + _U32.size + left
+        while left:
+            left -= len(self._read_all(min(left, _SKIP), size - left, "a skippable frame"))
+        self.position += size
+
+    def _read_empty(self, begin: bytes) -> None:
+        checksum = self._read(len(_EMPTY) - len(begin))
+        if not _EMPTY.startswith(begin + checksum):
+            raise self._damaged(f"no LZ4 frame begins with {(begin + checksum).hex(' ')}")
+        self._end(len(begin + checksum))
+
+    def _number(self, raw: bytes, what: str) -> int:
+        if len(raw) < _U32.size:
+            raise self._damaged(f"the file ends inside {what}", torn=True)
+        return int.from_bytes(raw, "little")
+
+    def _read_all(self, size: int, before: int, what: str) -> bytes:
+        """Read exactly `size` bytes; `before` of the same thing have been read already."""
+        raw = self._read(size)
+        if len(raw) < size:
+            raise self._damaged(f"the file ends inside {what}, after {before + len(raw)} bytes", torn=True)
+        return raw
+
+    def _read(self, size: int) -> bytes:
+        """Read `size` bytes, fewer only at the end of the file."""
+        pieces, left = [], size
+        while left and (piece := self._stream.read(left)):
+            pieces.append(piece)
+            left -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _damaged(self, reason: str, *, torn: bool = False) -> SegmentCorrupt:
+        return SegmentCorrupt(
+            f"damage at byte {self.position} of the file: {reason}",
+            hint="What stands before it was read. Restore the segment from a copy, if there is one.",
+            offset=self.position,
+            reason=reason,
+            torn=torn,
+        )

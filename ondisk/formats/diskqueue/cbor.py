@@ -1,0 +1,245 @@
+"""The part of CBOR that Beats writes and reads right, without haste: `payload` uses it where cbor2 would not do.
+
+Written: text, bytes, integers of 64 bits, floats of 64 bits, booleans, null, arrays, and maps with text as keys, all of
+definite length. A negative integer whose shortest form Beats misreads (its decoder casts the argument to a signed
+type of the same width: -129 comes back as 127) is written in the next wider one.
+Read: that, and floats of 16 and 32 bits, `undefined` as null, empty keys, and maps and arrays of indefinite length.
+Text that is no UTF-8 is kept by `surrogateescape`.
+
+Source: RFC 8949; elastic/go-structform, cborl (0.0.7 to 0.0.12).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from ondisk.errors import FrameCorrupt, InvalidInput, LimitExceeded
+
+_UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG = range(7)
+_INDEFINITE, _BREAK = 31, b"\xff"
+_CONSTANTS = {0xF4: False, 0xF5: True, 0xF6: None, 0xF7: None}
+_FLOATS = {0xF9: struct.Struct(">e"), 0xFA: struct.Struct(">f"), 0xFB: struct.Struct(">d")}
+_DOUBLE = struct.Struct(">Bd")
+_WIDTHS = [
+    # smallest argument that does not fit, additional information, layout
+    (1 << 8, 24, struct.Struct(">BB")),
+    (1 << 16, 25, struct.Struct(">BH")),
+    (1 << 32, 26, struct.Struct(">BI")),
+    (1 << 64, 27, struct.Struct(">BQ")),
+]
+
+
+def encode(value: Any, *, max_depth: int, max_items: int) -> bytes:
+    """Write a value so that Beats reads the same one.
+
+    Raises:
+        InvalidInput: it holds a type, a key, an integer or a text that Beats could not read.
+        LimitExceeded: it is nested deeper than `max_depth`, or has more than `max_items` values and keys.
+    """
+    parts: list[bytes] = []
+    try:
+        for part in _write(value, max_depth):
+            parts.append(part)
+            if len(parts) > max_items:
+                raise LimitExceeded(f"more than {max_items} values and keys", limit=max_items)
+    except RecursionError:
+        raise _too_deep() from None
+    return b"".join(parts)
+
+
+def decode(data: bytes, *, max_depth: int, max_items: int) -> Any:
+    """Read the one value that `data` holds.
+
+    Raises:
+        FrameCorrupt: it is no such value, ends early, or goes on behind it.
+        LimitExceeded: it is nested deeper than `max_depth`, or has more than `max_items` values and keys.
+    """
+    reader = _Reader(data, max_items)
+    try:
+        value = reader.value(max_depth)
+    except RecursionError:
+        raise _too_deep() from None
+    if reader.at < len(data):
+        reader.fail(f"{len(data) - reader.at} bytes follow the value")
+    return value
+
+
+def _write(value: Any, depth: int) -> Iterator[bytes]:
+    """Give a value's bytes, one piece for each value and key in it."""
+    kind = type(value)
+    if kind is str:
+        yield _text(value)
+    elif kind is int:
+        yield _integer(value)
+    elif kind is float:
+        yield _DOUBLE.pack(0xFB, value)
+    elif value is None:
+        yield b"\xf6"
+    elif kind is bool:
+        yield b"\xf5" if value else b"\xf4"
+    elif kind is bytes:
+        yield _head(_BYTES, len(value)) + value
+    elif depth <= 0:
+        raise _too_deep()
+    elif kind is list or kind is tuple:
+        yield _head(_ARRAY, len(value))
+        for item in value:
+            yield from _write(item, depth - 1)
+    elif isinstance(value, Mapping):
+        yield _head(_MAP, len(value))
+        for key in value:
+            yield _key(key)
+            yield from _write(value[key], depth - 1)
+    else:
+        raise InvalidInput(f"a value of type {kind.__name__} has no form in a segment")
+
+
+def _head(major: int, argument: int) -> bytes:
+    if argument < 24:
+        return bytes((major << 5 | argument,))
+    info, layout = next((info, layout) for limit, info, layout in _WIDTHS if argument < limit)
+    return layout.pack(major << 5 | info, argument)
+
+
+def _integer(value: int) -> bytes:
+    if not -(2**63) <= value < 2**64:
+        raise InvalidInput(f"the integer {_excerpt(value)} does not fit into 64 bits")
+    if value >= 0:
+        return _head(_UNSIGNED, value)
+    argument = -1 - value
+    if argument < 24:
+        return _head(_NEGATIVE, argument)
+    # Half of each width's range, so that its top bit is never set: see the module's docstring.
+    info, layout = next((info, layout) for limit, info, layout in _WIDTHS if argument < limit // 2)
+    return layout.pack(_NEGATIVE << 5 | info, argument)
+
+
+def _text(value: str) -> bytes:
+    try:
+        raw = value.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raw = b""
+    # Escaped bytes that are UTF-8 together would come back as the character that they are.
+    if raw.decode(errors="surrogateescape") != value:
+        raise InvalidInput(f"text {value[:60]!r} holds a lone surrogate, which is no Unicode text")
+    return _head(_TEXT, len(raw)) + raw
+
+
+def _key(key: Any) -> bytes:
+    if type(key) is not str:
+        raise InvalidInput(f"a key of type {type(key).__name__} is no text")
+    if not key:
+        raise InvalidInput("a key is empty, which Beats cannot read")
+    return _text(key)
+
+
+def _excerpt(value: int) -> str:
+    return str(value) if value.bit_length() <= 200 else f"of {value.bit_length()} bits"
+
+
+class _Reader:
+    """Reads one value; `at` is the index of the byte to be read next."""
+
+    __slots__ = ("_data", "_left", "_limit", "at")
+
+    def __init__(self, data: bytes, max_items: int) -> None:
+        self._data = data
+        self._limit = self._left = max_items
+        self.at = 0
+
+    def value(self, depth: int) -> Any:
+        """Read a value; one frame of Python's stack for each level of nesting, so no comprehension below."""
+        self._left -= 1
+        if self._left < 0:
+            raise LimitExceeded(f"more than {self._limit} values and keys", limit=self._limit)
+        initial = self._take(1)[0]
+        major, info = initial >> 5, initial & 31
+        if major == _ARRAY:
+            items: list[Any] = []
+            for _ in self._turns(info, 1, depth):
+                items.append(self.value(depth - 1))  # noqa: PERF401
+            return items
+        if major == _MAP:
+            content: dict[str, Any] = {}
+            for _ in self._turns(info, 2, depth):
+                key = self._key(content)
+                content[key] = self.value(depth - 1)
+            return content
+        return self._leaf(initial, major, info)
+
+    def fail(self, reason: str, at: int | None = None) -> NoReturn:
+        at = self.at if at is None else at
+        raise FrameCorrupt(f"a payload is no event: {reason}, at byte {at}", reason=reason, byte=at)
+
+    def _fail_before(self, what: str) -> NoReturn:
+        self.fail(f"it holds {what}", self.at - 1)
+
+    def _take(self, size: int) -> bytes:
+        end = self.at + size
+        if end > len(self._data):
+            self.fail(f"{size} bytes should follow, {len(self._data) - self.at} do")
+        taken = self._data[self.at : end]
+        self.at = end
+        return taken
+
+    def _argument(self, info: int) -> int:
+        if info < 24:
+            return info
+        if info > 27:
+            self._fail_before("an unknown or indefinite length")
+        return int.from_bytes(self._take(1 << info - 24))
+
+    def _leaf(self, initial: int, major: int, info: int) -> Any:
+        if major > _TAG:
+            return self._simple(initial)
+        if major == _TAG:
+            self._fail_before("a tag, which Beats never writes")
+        argument = self._argument(info)
+        if major == _UNSIGNED:
+            return argument
+        if major == _NEGATIVE:
+            return -1 - argument
+        content = self._take(argument)
+        return content if major == _BYTES else content.decode(errors="surrogateescape")
+
+    def _simple(self, initial: int) -> Any:
+        if initial in _CONSTANTS:
+            return _CONSTANTS[initial]
+        if initial in _FLOATS:
+            layout = _FLOATS[initial]
+            return layout.unpack(self._take(layout.size))[0]
+        return self._fail_before(f"the simple value {initial:#04x}")
+
+    def _key(self, content: dict[str, Any]) -> str:
+        begin = self.at
+        key = self.value(0)
+        if type(key) is not str:
+            self.fail("a key is no text", begin)
+        if key in content:
+            self.fail(f"the key {key[:60]!r} stands twice", begin)
+        return key
+
+    def _turns(self, info: int, size: int, depth: int) -> Iterable[object]:
+        """Count the entries of an array or map, each of at least `size` bytes."""
+        if depth <= 0:
+            raise _too_deep()
+        if info == _INDEFINITE:
+            return iter(self._at_break, True)
+        count, left = self._argument(info), len(self._data) - self.at
+        if count * size > left:
+            self.fail(f"{count} entries should follow, {left} bytes do")
+        return range(count)
+
+    def _at_break(self) -> bool:
+        if self._data[self.at : self.at + 1] != _BREAK:
+            return False
+        self.at += 1
+        return True
+
+
+def _too_deep() -> LimitExceeded:
+    return LimitExceeded(
+        "nested deeper than max_depth allows", hint="Raise max_depth in dataset.toml; 500 is the most."
+    )

@@ -1,0 +1,194 @@
+"""Frames: how the events of a segment stand one behind the other.
+
+    u32 length | payload | u32 crc | u32 length
+
+Little-endian. `length` counts the whole frame, so it is the payload's size and 12; `crc` is CRC-32 (IEEE, as zlib's)
+of the first length and the payload. The second length makes it possible to walk backwards.
+
+Source: elastic/beats, libbeat/publisher/queue/diskqueue: segments.go, checksum.go (all versions).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from ondisk.errors import FrameCorrupt, InvalidInput
+
+OVERHEAD = 12
+"""Bytes of a frame that are not its payload."""
+
+MAX_SIZE = 2**32 - 1
+"""The largest frame that its length can tell."""
+
+_LENGTH = struct.Struct("<I")
+_FOOTER = struct.Struct("<II")
+_FOOTER_SIZE = 8
+_FIRST_KEY = b"\x69timestamp"  # CBOR; Beats and ondisk write this key first, behind one byte for the map
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Where and why frames could not be read on.
+
+    Attributes:
+        offset: logical offset of the first byte that is in no whole frame.
+        reason: what is wrong there, one line.
+        left: bytes from there to the end.
+        torn: the bytes just end inside a frame, as a crash or a read in pieces leaves them.
+    """
+
+    offset: int
+    reason: str
+    left: int
+    torn: bool
+
+
+@dataclass(slots=True)
+class Scan:
+    """The frames found in a run of bytes.
+
+    Attributes:
+        payloads: what stands in each frame.
+        offsets: logical offset of each frame.
+        end: logical offset behind the last frame.
+        damage: what is wrong behind it; None when the bytes end there.
+    """
+
+    end: int
+    payloads: list[bytes] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    damage: Damage | None = None
+
+
+def encode(payloads: Sequence[bytes]) -> list[bytes]:
+    """Put each payload into a frame.
+
+    Raises:
+        InvalidInput: a payload is empty, which Beats takes for damage, or larger than a frame can be.
+    """
+    if payloads:
+        _check_size(len(min(payloads, key=len)))
+        _check_size(len(max(payloads, key=len)))
+    pack, pack_footer = _LENGTH.pack, _FOOTER.pack
+    return [
+        (begin := pack(len(payload) + OVERHEAD) + payload) + pack_footer(crc32(begin), len(begin) + _FOOTER_SIZE)
+        for payload in payloads
+    ]
+
+
+def decode(frame: bytes) -> bytes:
+    """Take the payload out of one whole frame, as it was read at its location.
+
+    Raises:
+        FrameCorrupt: a length or the checksum is wrong.
+    """
+    scanned = scan(frame, max_size=len(frame))
+    if len(scanned.payloads) == 1 and scanned.damage is None:
+        return scanned.payloads[0]
+    reason = scanned.damage.reason if scanned.damage else "there is not one frame but several, or none"
+    hint = "Restore the segment from a copy, if there is one; the other data can be read."
+    raise FrameCorrupt(f"a frame of {len(frame)} bytes fails its checks: {reason}", hint=hint, reason=reason)
+
+
+def scan(data: bytes, start: int = 0, *, max_size: int, base: int = 0) -> Scan:
+    """Read frames from `data[start:]` until its end, or damage.
+
+    Args:
+        data: frames, decompressed; the last one may be cut off.
+        start: index of the first frame in `data`.
+        max_size: frames longer than this are damage; checked before the frame is touched.
+        base: logical offset of `data[0]`, for the offsets in the result.
+
+    Cost: one pass; memory for the payloads only.
+    """
+    payloads: list[bytes] = []
+    offsets: list[int] = []
+    unpack, unpack_footer = _LENGTH.unpack_from, _FOOTER.unpack_from
+    at, limit = start, len(data)
+    while at + OVERHEAD < limit:
+        (length,) = unpack(data, at)
+        end = at + length
+        if length <= OVERHEAD or length > max_size or end > limit:
+            break
+        checksum, again = unpack_footer(data, end - _FOOTER_SIZE)
+        begin = data[at : end - _FOOTER_SIZE]
+        if again != length or crc32(begin) != checksum:
+            break
+        payloads.append(begin[4:])
+        offsets.append(base + at)
+        at = end
+    fault = _fault(data, at, max_size) if at < limit else None
+    damage = Damage(base + at, fault[0], limit - at, fault[1]) if fault else None
+    return Scan(base + at, payloads, offsets, damage)
+
+
+def find_whole(data: bytes, start: int, *, max_size: int) -> int | None:
+    """Find a whole frame behind damage: None tells that `data[start:]` is only a torn tail, which may be cut off.
+
+    The way back from the end, by the trailing lengths, finds the frames behind damage; where the end is torn as well,
+    the key that begins every event is searched for. A frame that merely stands in the data of a torn one is found too:
+    then nothing is cut that could have been.
+
+    Returns:
+        The index of a whole frame in `data`, the first that was found.
+
+    Cost: linear, but for a tail that was crafted to hold the beginnings of many frames.
+    """
+    begin = walk_back(data, start, max_size=max_size)
+    if begin < len(data):
+        return begin
+    at = data.find(_FIRST_KEY, start)
+    while at >= 0:
+        frame = at - 1 - _LENGTH.size
+        if frame >= start and _is_whole(data, frame, max_size):
+            return frame
+        at = data.find(_FIRST_KEY, at + 1)
+    return None
+
+
+def walk_back(data: bytes, start: int, *, max_size: int) -> int:
+    """Walk back from the end of `data` by the trailing lengths, not beyond `start`.
+
+    Returns:
+        The index of the first of the whole frames that `data` ends with; `len(data)` where it ends with none.
+    """
+    begin = len(data)
+    while begin - start > OVERHEAD:
+        (length,) = _LENGTH.unpack_from(data, begin - _LENGTH.size)
+        if length > begin - start or not _is_whole(data, begin - length, max_size):
+            break
+        begin -= length
+    return begin
+
+
+def _is_whole(data: bytes, at: int, max_size: int) -> bool:
+    return _fault(data, at, max_size) is None
+
+
+def _fault(data: bytes, at: int, max_size: int) -> tuple[str, bool] | None:
+    """Say what is wrong with the frame at an index, and whether only its end is missing; None for a whole frame."""
+    left = len(data) - at
+    if left < _LENGTH.size:
+        return f"it ends after {left} bytes of a frame's length", True
+    (length,) = _LENGTH.unpack_from(data, at)
+    if length <= OVERHEAD:
+        return f"a frame's length cannot be {length}", False
+    if length > max_size:
+        return f"a frame's length, {length}, is more than the {max_size} allowed", False
+    if length > left:
+        return f"it ends after {left} of a frame's {length} bytes", True
+    checksum, again = _FOOTER.unpack_from(data, at + length - _FOOTER_SIZE)
+    if again != length:
+        return f"a frame has the length {length} at its begin and {again} at its end", False
+    computed = crc32(memoryview(data)[at : at + length - _FOOTER_SIZE])
+    if computed != checksum:
+        return f"a frame's checksum is {computed:#010x}, it says {checksum:#010x}", False
+    return None
+
+
+def _check_size(payload: int) -> None:
+    if not 0 < payload <= MAX_SIZE - OVERHEAD:
+        raise InvalidInput(f"a payload of {payload} bytes does not fit into a frame")

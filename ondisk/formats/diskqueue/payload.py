@@ -1,0 +1,351 @@
+"""Payloads: an event as the CBOR map that stands in a frame.
+
+    {"timestamp": nanoseconds since 1970, "flags": bits, "meta": {…}, "fields": {…}}
+
+The keys stand in this order. Flags: 0x01 is Beats' GuaranteedSend; 0x80 is ondisk's own: the data are bytes, and stand
+as `{"data": <byte string>}` in `fields`. Beats keeps both and looks at neither. Metadata is `meta`, data is `fields`.
+What `cbor` says of values holds; a timestamp in the metadata is written as RFC 3339 text.
+
+When reading, a missing key counts as zero or empty, as in Beats; so does `meta` or `fields` that is null. Other keys
+than the four are left out; one that stands twice is damage, whatever Beats makes of it.
+
+Plain values, nearly all there are, take the way through cbor2, many payloads at a time; `cbor` does the others.
+
+Source: elastic/beats, libbeat/publisher/queue/diskqueue/serialize.go (7.14 and later).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import accumulate, chain
+from math import isfinite
+from operator import itemgetter
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+import cbor2
+
+from ondisk.datum import FieldType, canonical
+from ondisk.errors import FrameCorrupt, InvalidInput
+from ondisk.formats.diskqueue import cbor
+from ondisk.json_shapes import format_time
+
+BYTES_FLAG = 0x80
+"""The flag that tells that `fields` stands for bytes."""
+
+MAX_DEPTH = 64
+"""How deep `meta` and `fields` may nest unless told otherwise; each of them is the first level."""
+
+MAX_ITEMS = 4 * 1024 * 1024
+"""Values and keys in a payload. An empty map takes one byte there and 70 in memory, so the size alone is no limit."""
+
+_CHUNK = 128  # payloads that go through cbor2 together, and one by one where one of them is not plain
+_CHECKED_SIZE = MAX_ITEMS // 4  # cbor2 counts nothing, so larger payloads go through `cbor`
+_TIMESTAMP_MIN, _TIMESTAMP_MAX = -(2**63), 2**63 - 1
+_TIMESTAMP_SPAN = range(12, 20)  # where its 8 bytes stand, behind `a4 69 "timestamp" 1b`
+
+_FLAGS = frozenset(range(0x100)).issuperset
+_INTEGERS = frozenset({int}).issuperset
+_TEXTS = frozenset({str}).issuperset
+_DICTS = frozenset({dict}).issuperset
+_LEAVES = frozenset({str, int, float, bool, bytes, type(None)}).issuperset
+_VALUES = frozenset({str, int, float, bool, bytes, type(None), dict, list}).issuperset
+
+# What cbor2 writes and Beats misreads; bytes are sorted into kinds, since a search that begins with one byte is fast.
+# A negative integer (N) with the top bit of its argument set (T or L); an integer beyond 64 bits, as tag (L) and byte
+# string (B). NaN and the infinities in 16 bits are rare enough to be searched for as they are.
+_KINDS = bytes(
+    ord("N" if byte in range(0x38, 0x3C)
+        else "B" if byte in range(0x49, 0x5C)
+        else "L" if byte in (0xC2, 0xC3)
+        else "T" if byte >= 0x80
+        else ".")
+    for byte in range(256)
+)  # fmt: skip
+_INTEGER_TRAPS = re.compile(rb"N[TL]"), re.compile(rb"LB")
+_FLOAT_TRAP = re.compile(rb"\xf9[\x7c\x7e\xfc]\x00")
+
+# Many payloads are one array to cbor2, with this number, which no file can foresee, between them.
+_ARRAY = struct.Struct(">BI")
+_MARK_VALUE = 1 << 63 | int.from_bytes(os.urandom(7))
+_MARK = b"\x1b" + _MARK_VALUE.to_bytes(8)
+
+
+def _refuse_tag(*_: object) -> NoReturn:
+    raise ValueError("a tag")
+
+
+# cbor2 decodes the tags it knows without asking `tag_hook`; these are all it has ever known.
+_KNOWN_TAGS = dict.fromkeys((*range(300), 1004, 43000, 55799), _refuse_tag)
+_loads = partial(
+    cbor2.loads,
+    tag_hook=_refuse_tag,
+    semantic_decoders=_KNOWN_TAGS,
+    allow_indefinite=False,
+    allow_duplicate_keys=False,
+)
+
+
+class Event(NamedTuple):
+    """What a frame holds.
+
+    Attributes:
+        timestamp: nanoseconds since 1970, 64 bits.
+        flags: 8 bits.
+        meta: the metadata.
+        fields: the data, as they stand in the payload; see `data`.
+    """
+
+    timestamp: int
+    flags: int
+    meta: Mapping[str, Any]
+    fields: Mapping[str, Any]
+
+    @property
+    def data(self) -> Any:
+        """The data: `fields`, or the bytes that it stands for."""
+        if self.flags & BYTES_FLAG and len(self.fields) == 1 and type(self.fields.get("data")) is bytes:
+            return self.fields["data"]
+        return self.fields
+
+
+_Columns: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[Any], Sequence[Any]]  # of Event's attributes
+
+_row = itemgetter(*Event._fields)
+_event = partial(tuple.__new__, Event)
+
+
+def encode(
+    timestamps: Sequence[int], metas: Sequence[Mapping[str, Any]], data: Sequence[Any], *, max_depth: int = MAX_DEPTH
+) -> list[bytes]:
+    """Write data as payloads that Beats reads to equal values.
+
+    Args:
+        timestamps: nanoseconds since 1970, 64 bits.
+        metas: the metadata; a `datetime` in it is written as text.
+        data: mappings, bytes, or None for the empty mapping.
+        max_depth: how deep a metadata or data mapping may nest.
+
+    Raises:
+        InvalidInput: something has no form that Beats can read; the context names its `position`.
+        LimitExceeded: something nests too deep, or has more than `MAX_ITEMS` values and keys.
+
+    Cost: 3 µs for a small event, 20 µs for one that cbor2 would write as something else.
+    """
+    payloads: list[bytes] = []
+    for begin in range(0, len(data), _CHUNK):
+        end = begin + _CHUNK
+        flags, fields = _to_fields(data[begin:end], begin)
+        columns = timestamps[begin:end], flags, metas[begin:end], fields
+        payloads += _dump(columns, begin, max_depth) or _dump_with_care(columns, begin, max_depth)
+    return payloads
+
+
+def decode(payloads: Sequence[bytes], *, max_depth: int = MAX_DEPTH) -> list[Event]:
+    """Read payloads.
+
+    Raises:
+        FrameCorrupt: one is no event; its context names the `position`, with the `reason` and `byte` where known.
+        LimitExceeded: one is nested deeper than `max_depth`, or has more than `MAX_ITEMS` values and keys.
+
+    Cost: 2 µs for a small event, 20 µs for one that needs care. Memory: the events; up to 70 bytes for each byte of a
+        hostile payload, so give it about a megabyte at a time.
+    """
+    events: list[Event] = []
+    for begin in range(0, len(payloads), _CHUNK):
+        chunk = payloads[begin : begin + _CHUNK]
+        events += _load(chunk, max_depth) or _load_one_by_one(chunk, begin, max_depth)
+    return events
+
+
+def _to_fields(data: Sequence[Any], begin: int) -> tuple[Sequence[int], Sequence[Any]]:
+    """Give flags and fields for data."""
+    if _DICTS(map(type, data)):
+        return [0] * len(data), data
+    flags = [BYTES_FLAG if type(item) is bytes else 0 for item in data]
+    fields = [{} if item is None else {"data": item} if type(item) is bytes else item for item in data]
+    for position, item in enumerate(fields, begin):
+        if not isinstance(item, Mapping):
+            what = type(item).__name__
+            raise InvalidInput(f"the data of seg are a mapping, bytes or None, not {what}", position=position)
+    return flags, fields
+
+
+def _dump(columns: _Columns, begin: int, max_depth: int) -> list[bytes] | None:
+    """Write events with cbor2, and again with `cbor` where that is not what Beats would read; None: not plain."""
+    timestamps, _, metas, fields = columns
+    if not _are_plain(timestamps, metas, fields, max_depth):
+        return None
+    values: list[Any] = [_MARK_VALUE] * (2 * len(fields))
+    values[1::2] = [
+        {"timestamp": timestamp, "flags": flag_bits, "meta": meta, "fields": content}
+        for timestamp, flag_bits, meta, content in zip(*columns, strict=True)
+    ]
+    try:
+        payloads = cbor2.dumps(values).split(_MARK)[1:]
+    except Exception:  # text that is no Unicode, most likely; `cbor` decides, and says what is wrong
+        return None
+    if max(map(len, payloads)) > _CHECKED_SIZE:
+        return None
+    for index in _suspects(payloads):
+        payloads[index] = _dump_one(values[2 * index + 1], begin + index, max_depth)
+    return payloads
+
+
+def _dump_with_care(columns: _Columns, begin: int, max_depth: int) -> list[bytes]:
+    """Write events whose metadata may hold timestamps, and events that are not plain at all."""
+    timestamps, flags, metas, fields = columns
+    for position, timestamp in enumerate(timestamps, begin):
+        if not (type(timestamp) is int and _TIMESTAMP_MIN <= timestamp <= _TIMESTAMP_MAX):
+            reason = "the timestamp is no number of nanoseconds in 64 bits (years 1677 to 2262)"
+            raise InvalidInput(reason, position=position)
+    columns = timestamps, flags, [_with_texts(meta, position) for position, meta in enumerate(metas, begin)], fields
+    return _dump(columns, begin, max_depth) or [
+        _dump_one(Event(*row)._asdict(), position, max_depth)
+        for position, row in enumerate(zip(*columns, strict=True), begin)
+    ]
+
+
+def _with_texts(meta: Mapping[str, Any], position: int) -> dict[str, Any]:
+    """Turn the timestamps in metadata into text."""
+    try:
+        return {
+            key: format_time(int(canonical(value, FieldType.TIMESTAMP))) if isinstance(value, datetime) else value
+            for key, value in meta.items()
+        }
+    except InvalidInput as error:
+        error.context["position"] = position
+        raise
+
+
+def _dump_one(event: dict[str, Any], position: int, max_depth: int) -> bytes:
+    try:
+        return cbor.encode(event, max_depth=max_depth + 1, max_items=MAX_ITEMS)
+    except InvalidInput as error:
+        error.context["position"] = position
+        raise
+
+
+def _suspects(payloads: list[bytes]) -> set[int]:
+    """Find the payloads that may hold a number which cbor2 does not write as Beats reads it.
+
+    Such a number is some bytes in a row, which may as well be part of another value: then writing it again costs time
+    and changes nothing. The timestamp, the commonest of these, is passed over: Beats reads all its values.
+    """
+    joined = b"".join(payloads)
+    kinds = joined.translate(_KINDS)
+    found = chain(*(trap.finditer(kinds) for trap in _INTEGER_TRAPS), _FLOAT_TRAP.finditer(joined))
+    hits = [hit.start() for hit in found]
+    ends = list(accumulate(map(len, payloads))) if hits else []
+    suspects = set()
+    for hit in hits:
+        index = bisect_right(ends, hit)
+        if hit - ends[index] + len(payloads[index]) not in _TIMESTAMP_SPAN:
+            suspects.add(index)
+    return suspects
+
+
+def _load(payloads: Sequence[bytes], max_depth: int) -> list[Event] | None:
+    """Read payloads with cbor2; None where one of them is not plain, or worse."""
+    if max(map(len, payloads)) > _CHECKED_SIZE:
+        return None
+    # Only if each payload is exactly one value does a mark stand behind each; cbor2 takes no notice of trailing bytes.
+    array = _ARRAY.pack(0x9A, 2 * len(payloads)) + _MARK.join(payloads) + _MARK
+    try:
+        values = _loads(array, max_depth=max_depth + 2)
+    except Exception:  # whatever it is, `cbor` decides, and says what is wrong and where
+        return None
+    contents = values[::2]
+    if values[1::2].count(_MARK_VALUE) != len(payloads) or not _DICTS(map(type, contents)):
+        return None
+    try:
+        events = list(map(_event, map(_row, contents)))
+    except KeyError:
+        return None
+    timestamps, flags, metas, fields = zip(*events, strict=True)
+    are_flags = _INTEGERS(map(type, flags)) and _FLAGS(flags)
+    return events if are_flags and _are_plain(timestamps, metas, fields, max_depth) else None
+
+
+def _load_one_by_one(payloads: Sequence[bytes], begin: int, max_depth: int) -> list[Event]:
+    events = []
+    for position, payload in enumerate(payloads, begin):
+        try:
+            events.append(_load_one(payload, max_depth))
+        except (FrameCorrupt, InvalidInput) as error:
+            error.context["position"] = position
+            raise
+    return events
+
+
+def _load_one(payload: bytes, max_depth: int) -> Event:
+    plain = _load([payload], max_depth)
+    if plain is not None:
+        return plain[0]
+    content = cbor.decode(payload, max_depth=max_depth + 1, max_items=MAX_ITEMS)
+    if type(content) is not dict:
+        raise _no_event("it is no map")
+    timestamp = _integer(content, "timestamp")
+    if not _TIMESTAMP_MIN <= timestamp <= _TIMESTAMP_MAX:
+        raise _no_event(f"the timestamp {timestamp} does not fit into 64 bits")
+    # Beats cuts the flags to 8 bits in the same way.
+    return Event(timestamp, _integer(content, "flags") & 0xFF, _map(content, "meta"), _map(content, "fields"))
+
+
+def _integer(content: dict[str, Any], key: str) -> int:
+    value = content.get(key, 0)
+    if type(value) is int or (type(value) is float and isfinite(value)):
+        return int(value)
+    raise _no_event(f"{key} is no number")
+
+
+def _map(content: dict[str, Any], key: str) -> dict[str, Any]:
+    value = content.get(key)
+    if value is None:
+        return {}
+    if type(value) is dict:
+        return value
+    raise _no_event(f"{key} is no map")
+
+
+def _no_event(reason: str) -> FrameCorrupt:
+    return FrameCorrupt(f"a payload is no event: {reason}", reason=reason)
+
+
+def _are_plain(timestamps: Sequence[Any], metas: Sequence[Any], fields: Sequence[Any], max_depth: int) -> bool:
+    """Tell whether events are such that cbor2 and Beats agree on them, but for numbers (see `_suspects`)."""
+    return (
+        _INTEGERS(map(type, timestamps))
+        and min(timestamps) >= _TIMESTAMP_MIN
+        and max(timestamps) <= _TIMESTAMP_MAX
+        and _DICTS(map(type, metas))
+        and _DICTS(map(type, fields))
+        and _hold_plain_values([*metas, *fields], max_depth)
+    )
+
+
+def _hold_plain_values(maps: list[dict[Any, Any]], max_depth: int) -> bool:
+    """Look through the maps of many events at once, one level of nesting after the other."""
+    lists: list[list[Any]] = []
+    for _ in range(max_depth):
+        keys: set[Any] = set().union(*maps)
+        if "" in keys or not _TEXTS(map(type, keys)):
+            return False
+        kinds = set(map(type, _values(maps, lists)))
+        if _LEAVES(kinds):
+            return True
+        if not _VALUES(kinds):
+            return False
+        nested = [value for value in _values(maps, lists) if type(value) is dict or type(value) is list]
+        maps = [value for value in nested if type(value) is dict]
+        lists = [value for value in nested if type(value) is list]
+    return False
+
+
+def _values(maps: list[dict[Any, Any]], lists: list[list[Any]]) -> Iterator[Any]:
+    return chain(chain.from_iterable(map(dict.values, maps)), chain.from_iterable(lists))

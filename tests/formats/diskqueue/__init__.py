@@ -1,0 +1,1 @@
+"""Tests of the disk queue format; a package, so that they can share a reader."""
