@@ -18,6 +18,7 @@ from types import FrameType
 from typing import NoReturn
 
 from ondisk import __version__
+from ondisk.cli.arguments import decoded
 from ondisk.cli.output import complain, output_for
 from ondisk.cli.streams import discard_stdout, fill_closed_streams, write_stdout
 from ondisk.errors import EXIT_INTERRUPTED, InvalidInput, OndiskError
@@ -49,10 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     fill_closed_streams()
     try:
         with _terminable():
-            return _run(sys.argv[1:] if argv is None else argv)
+            return _run(list(map(decoded, sys.argv[1:])) if argv is None else argv)
     except KeyboardInterrupt as interrupt:
         discard_stdout()  # a reader that stopped reading would keep us here
-        complain("error", str(interrupt) or "interrupted")
+        notes = (note.removeprefix("ondisk: ") for note in getattr(interrupt, "__notes__", ()))
+        complain("error", "\n".join([str(interrupt) or "interrupted", *notes]))
         return EXIT_TERMINATED if isinstance(interrupt, _Terminated) else EXIT_INTERRUPTED
 
 
@@ -106,7 +108,7 @@ def _top_parser() -> argparse.ArgumentParser:
     commands = "\n".join(f"  {name:<9} {purpose}" for name, purpose in COMMANDS.items())
     parser = _Parser(
         prog="ondisk",
-        description="Datasets on disk: segments of data by time, one SQLite index, nothing ever lost.",
+        description="Datasets on disk: segments of data by time, one SQLite index; what was stored survives a crash.",
         epilog=f"commands:\n{commands}\n\n`ondisk COMMAND --help` tells more, with examples.",
     )
     parser.add_argument("--version", action="version", version=f"ondisk {__version__}")

@@ -1,4 +1,4 @@
-"""Store the data of files, byte for byte as they came.
+"""Store the data of files, each line byte for byte as it came, without its line end.
 
 ondisk append weather observations.vm2 late.vm2
 curl https://example.org/observations.jsonl | ondisk append weather - --format jsonl
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ondisk.cli.arguments import add_dataset
+from ondisk.cli.arguments import add_dataset, path
 from ondisk.cli.opened import opened
 from ondisk.cli.output import Output, complain
 from ondisk.cli.progress import progress
@@ -19,12 +19,13 @@ from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, OndiskError
 if TYPE_CHECKING:
     from ondisk import AppendResult
 
-_REFUSALS = 100
+_NAMED = 100  # refusals of all files
+_FIRST = 3  # of a file of which nothing could be stored: these tell why
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
-    parser.add_argument("files", metavar="FILE", nargs="+", help="a file of data, - for standard input")
+    parser.add_argument("files", metavar="FILE", nargs="+", type=path, help="a file of data, - for standard input")
     parser.add_argument("--format", metavar="F", help="the files' format; else by extension, then by content")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -33,11 +34,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk import AppendResult  # here, so that --help does not wait for it
 
     total = AppendResult()
-    refusals: list[str] = []
+    refusals = _Refusals()
 
     def add(name: str, result: AppendResult) -> None:
         total.extend(result)
-        refusals.extend(f"{name}: {reason}" for _, reason in result.refusals)
+        refusals.add(name, result)
 
     with opened(arguments.dataset) as dataset:
         try:
@@ -50,13 +51,45 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 add(name, error.context["result"])
             _report(total, refusals, output)  # what was stored is stored
             raise
+        except KeyboardInterrupt as interrupt:
+            if total.count:
+                done = f"{total.imported} data were stored, {total.replaced} replaced"
+                interrupt.add_note(f"of the files before {name}: {done}; they are durable")
+            if dataset.config.unique:
+                again = "left out" if dataset.config.replace == "no" else "left out or replaced by itself"
+                interrupt.add_note(f"append the file again: what is there is {again}")
+            raise
     _report(total, refusals, output)
     return EXIT_DATA_LEFT_OUT if total.refused else EXIT_DONE
 
 
-def _report(total: AppendResult, refusals: list[str], output: Output) -> None:
+class _Refusals:
+    """Why data were refused: what is printed of it."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._named = 0
+        self._others = 0
+
+    def add(self, name: str, result: AppendResult) -> None:
+        """Add the refusals of a file."""
+        nothing_stored = result.refused == result.count
+        reasons = result.refusals[: min(_FIRST if nothing_stored else _NAMED, _NAMED - self._named)]
+        self.lines += [f"{name}: {reason}" for _, reason in reasons]
+        self._named += len(reasons)
+        others = result.refused - len(reasons)
+        if reasons and nothing_stored and others:
+            self.lines.append(f"{name}: and {others} more: nothing of this file could be stored")
+        else:
+            self._others += others
+
+    def print(self) -> None:
+        for line in self.lines:
+            complain("refused", line)
+        if self._others:
+            complain("refused", f"and {self._others} more")
+
+
+def _report(total: AppendResult, refusals: _Refusals, output: Output) -> None:
     output.appended(total)
-    for refusal in refusals[:_REFUSALS]:
-        complain("refused", refusal)
-    if total.refused > _REFUSALS:
-        complain("refused", f"and {total.refused - _REFUSALS} more")
+    refusals.print()

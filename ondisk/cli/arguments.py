@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dataset", metavar="DATASET", help="the dataset's directory")
+    parser.add_argument("dataset", metavar="DATASET", type=path, help="the dataset's directory")
 
 
 def add_match(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("match", metavar="MATCH", nargs="?", help="a match expression; without it, all data")
+
+
+def decoded(argument: str) -> str:
+    """Read an argument of the process as UTF-8, whatever the locale; bytes that are none are escaped."""
+    return os.fsencode(argument).decode("utf-8", "surrogateescape")
+
+
+def path(text: str) -> str:
+    """Take a path, as the locale spells it: the other way round than `decoded`."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return os.fsdecode(text.encode("utf-8", "surrogateescape"))
+
+
+def count(text: str) -> int:
+    """Read a whole number of 0 or more."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 0 or more; without it, all data come")
+    return number
 
 
 def names(text: str) -> list[str]:

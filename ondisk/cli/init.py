@@ -11,7 +11,7 @@ import argparse
 from typing import Any
 
 import ondisk
-from ondisk.cli.arguments import names
+from ondisk.cli.arguments import names, path
 from ondisk.cli.output import Output
 from ondisk.cli.streams import Input
 from ondisk.config import DatasetConfig
@@ -19,8 +19,10 @@ from ondisk.errors import EXIT_DONE, ConfigError, InvalidInput
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", help="a directory that is empty or does not exist")
-    parser.add_argument("--config", metavar="FILE", help="take the configuration from a dataset.toml, - for stdin")
+    parser.add_argument("path", metavar="PATH", type=path, help="a directory that is empty or does not exist")
+    parser.add_argument(
+        "--config", metavar="FILE", type=path, help="take the configuration from a dataset.toml, - for stdin"
+    )
     parser.add_argument("--format", metavar="F", help="default format of appended data: vm2, jsonl")
     parser.add_argument("--step", metavar="STEP", help="span of a segment: daily, weekly, biweekly, monthly, yearly")
     parser.add_argument(

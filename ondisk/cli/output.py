@@ -75,26 +75,16 @@ class Output(ABC):
         write_stdout(payloads)
 
     def table(self, data: Iterable[Datum], fields: Sequence[str]) -> None:
-        """Print data as tables, as wide as the terminal; COLUMNS overrides that."""
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Console
-        from rich.table import Table
+        """Print data as tables, as wide as the terminal, or wider where they do not fit; COLUMNS overrides that."""
+        from ondisk.cli.table import table  # here, since it waits for rich
 
-        console = Console(markup=False, highlight=False, emoji=False, color_system=None)
-
-        def shown(page: Sequence[Datum]) -> bytes:
-            table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-            table.add_column("reftime", no_wrap=True, min_width=len("2026-11-20T06:00:00Z"))
-            for name in (*fields, "data"):
-                table.add_column(name, overflow="fold", min_width=len(name))
+        def rows(page: Sequence[Datum]) -> Iterator[list[str]]:
             for datum in page:
                 values = (_shown(datum.metadata.get(name)) for name in fields)
-                table.add_row(_time(datum.reftime), *values, _data_shown(datum.data))
-            with console.capture() as captured:
-                console.print(table)
-            return captured.get().encode()
+                yield [_time(datum.reftime), *values, _data_shown(datum.data)]
 
-        write_stdout(map(shown, _pages(data)))
+        header = ["reftime", *fields, "data"]
+        write_stdout(table(header, list(rows(page))).encode() for page in _pages(data))
 
 
 class JsonOutput(Output):
@@ -144,7 +134,8 @@ class TextOutput(Output):
     """Text for people: not for programs, and not the same in every version."""
 
     def info(self, info: Mapping[str, Any]) -> None:
-        _print_rows((key.replace("_", " "), _listed(value)) for key, value in info.items())
+        rows = {key.replace("_", " "): _listed(value) for key, value in info.items()}
+        _print_rows((rows | {"path": _printable(info["path"])}).items())
 
     def created(self, info: Mapping[str, Any]) -> None:
         _print(f"made the dataset {_printable(info['path'])}")

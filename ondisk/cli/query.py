@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 import ondisk
-from ondisk.cli.arguments import add_dataset, add_match, names
+from ondisk.cli.arguments import add_dataset, add_match, count, names
 from ondisk.cli.opened import opened
 from ondisk.cli.output import Output
 from ondisk.errors import EXIT_DONE, InvalidInput
@@ -22,11 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; --sort=-x descending"
     )
-    parser.add_argument("--limit", metavar="N", type=int, help="at most so many")
+    parser.add_argument("--limit", metavar="N", type=count, help="at most so many")
     parser.add_argument("--fields", metavar="A,B", type=names, help="print only these metadata")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object a line")
-    form.add_argument("--table", action="store_true", help="print tables, as wide as the terminal")
+    form.add_argument("--table", action="store_true", help="print tables, as wide as the terminal or wider")
     form.add_argument("--data", action="store_true", help="print the data's bytes, which can be appended again")
 
 

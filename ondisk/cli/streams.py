@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import select
@@ -19,6 +20,10 @@ STDIN = "-"
 _ROUND = 1.0  # seconds
 _WRITE = 1024 * 1024  # bytes
 _NOWHERE = Path(os.devnull)
+_REMEDIES = {
+    errno.EISDIR: "Name files; those of a folder are FOLDER/*.",
+    errno.EACCES: "Ask its owner for the right to read it.",
+}
 
 
 def fill_closed_streams() -> None:
@@ -129,4 +134,5 @@ def _open(name: str) -> io.FileIO:
 
 
 def _unreadable(name: str, error: OSError) -> StorageError:
-    return StorageError(f"{name}: {error.strerror}", path=name, errno=error.errno)
+    hint = _REMEDIES.get(error.errno or 0, "")
+    return StorageError(f"{name}: {error.strerror}", hint=hint, path=name, errno=error.errno)

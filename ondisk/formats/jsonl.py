@@ -19,7 +19,7 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, FieldType, canonical, microseconds, restored
 from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats.base import Batch
-from ondisk.formats.lines import LineFormat
+from ondisk.formats.lines import LineFormat, no_text
 
 # The quote that ends a string may be missing: else every quote in such a string would be tried as a beginning.
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]')
@@ -137,11 +137,11 @@ class JsonLines(LineFormat):
         try:
             content = self._decoder.decode(line.decode())
         except UnicodeDecodeError as error:
-            raise InvalidInput(f"byte {error.start + 1} is no UTF-8") from None
+            raise InvalidInput(no_text(line) or f"byte {error.start + 1} is no UTF-8") from None
         except InvalidInput:
             raise
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"no JSON: {error}") from None
+            raise InvalidInput(no_text(line) or f"no JSON: {error}") from None
         if not isinstance(content, dict):
             raise InvalidInput("no JSON object")
         if _SURROGATE.search(line):
@@ -150,13 +150,18 @@ class JsonLines(LineFormat):
 
     def _reftime(self, content: dict[str, Any]) -> int:
         text = content.get("reftime")
-        if not isinstance(text, str):
+        if text is None:
             raise InvalidInput('it has no "reftime" such as "2026-11-20T06:00:00Z"')
+        if not isinstance(text, str):
+            raise InvalidInput('reftime must be text such as "2026-11-20T06:00:00Z"')
         known = self._times.get(text)
         if known is None:
             if len(self._times) > _CACHED:
                 self._times.clear()
-            known = self._times[text] = json_shapes.parse_time(text)
+            try:
+                known = self._times[text] = _parse_time(text)
+            except InvalidInput as error:
+                raise InvalidInput(f"reftime: {error.message}") from None
         return known
 
     def _metadata(self, content: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +172,7 @@ class JsonLines(LineFormat):
                 continue
             try:
                 if kind is FieldType.TIMESTAMP and isinstance(value, str):
-                    metadata[name] = json_shapes.parse_time(value)
+                    metadata[name] = _parse_time(value)
                 else:
                     metadata[name] = canonical(json_shapes.from_json(value), kind)
             except InvalidInput as error:
@@ -183,6 +188,18 @@ def _to_json(stored: Any, kind: FieldType, depth: int) -> Any:
     if kind is FieldType.TIMESTAMP:
         return json_shapes.format_time(stored)
     return json_shapes.to_json(restored(stored, kind), depth)
+
+
+def _parse_time(text: str) -> int:
+    try:
+        return json_shapes.parse_time(text)
+    except InvalidInput as error:
+        problem = error.message
+    try:
+        json_shapes.parse_time(text + "Z")
+    except InvalidInput:
+        raise InvalidInput(problem) from None
+    raise InvalidInput(f"{text!r}: Z or an offset is missing, as in {text}Z")
 
 
 def _depth(line: bytes) -> int:

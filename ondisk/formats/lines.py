@@ -58,6 +58,17 @@ def read_lines(stream: Readable, batch_size: int, max_line: int) -> Iterator[lis
         yield batch
 
 
+def no_text(line: bytes) -> str:
+    """Say of a line that could not be read why it is no plain text; empty where it may be some."""
+    if line.startswith(b"\xef\xbb\xbf"):
+        return "it begins with a byte order mark (BOM); save the file as UTF-8 without one"
+    if line.startswith(b"\x1f\x8b"):
+        return "it is no text but gzip; decompress it first"
+    if b"\0" in line:
+        return "it holds NUL bytes and is no text; decompress it first, or save it as UTF-8"
+    return ""
+
+
 def _chunks_of_lines(stream: Readable, max_line: int) -> Iterator[list[bytes]]:
     """Cut a stream into lists of whole lines, none empty, a chunk of the stream at a time."""
     begun: list[bytes] = []  # pieces of a line whose end has not come yet

@@ -19,12 +19,19 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, FieldType, from_microseconds, microseconds
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
 from ondisk.formats.base import Batch
-from ondisk.formats.lines import LineFormat
+from ondisk.formats.lines import LineFormat, no_text
 
 _NUMBER = rb"(?:[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?)?"
 # The time, and station and variable together: the two keys of the caches below. Possessive: no backtracking.
 _LINE = rb"([0-9]{12}(?:[0-9]{2})?),([0-9]{1,18},[0-9]{1,18})," + _NUMBER + b"," + _NUMBER + rb",[^,\r\n]*+,[^,\r\n]*+"
 _ONE_LINE = re.compile(_LINE)
+_PARTS = (
+    ("time", re.compile(rb"[0-9]{12}(?:[0-9]{2})?"), "is not written YYYYmmddHHMM[SS]"),
+    ("station", re.compile(rb"[0-9]{1,18}"), "is no whole number of up to 18 digits"),
+    ("variable", re.compile(rb"[0-9]{1,18}"), "is no whole number of up to 18 digits"),
+    ("value1", re.compile(_NUMBER), "is no number"),
+    ("value2", re.compile(_NUMBER), "is no number"),
+)
 _LINES = re.compile(b"^" + _LINE + b"$", re.MULTILINE)
 _SHAPE = "YYYYmmddHHMM[SS],station,variable,value1,value2,value3,flags"
 _CACHED = 100_000
@@ -143,7 +150,7 @@ class Vm2(LineFormat):
             raise InvalidInput(f"the data of vm2 are a line as bytes, not {type(line).__name__}")
         matched = _ONE_LINE.fullmatch(line)
         if matched is None:
-            raise InvalidInput(f"{_excerpt(line)} does not have the form {_SHAPE}")
+            raise InvalidInput(f"{_excerpt(line)}: {_fault(line)}")
         if len(line) > self.config.max_datum_size:
             raise InvalidInput(f"{len(line)} bytes are more than max_datum_size, {self.config.max_datum_size}")
         times, metadata = self._caches()
@@ -197,6 +204,21 @@ def _add(batch: Batch, reftime: int, metadata: Mapping[str, Any], line: bytes) -
     batch.reftimes.append(reftime)
     batch.metadata.append(metadata)
     batch.payloads.append(line)
+
+
+def _fault(line: bytes) -> str:
+    """Say what is wrong with a line that does not have the form."""
+    if problem := no_text(line):
+        return problem
+    if b"\n" in line:
+        return "a datum is one line, without the newline"
+    count = line.count(b",") + 1
+    if count != 7:
+        return f"{count} part{'s' * (count > 1)} instead of 7: {_SHAPE}"
+    for (name, form, problem), part in zip(_PARTS, line.split(b","), strict=False):
+        if not form.fullmatch(part):
+            return f"{name} {_excerpt(part)} {problem}"
+    raise AssertionError(f"{line!r} has the form")
 
 
 def _excerpt(line: bytes) -> str:

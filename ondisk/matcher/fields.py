@@ -7,6 +7,7 @@ from typing import Any
 
 from ondisk.datum import FieldType, Value, canonical
 from ondisk.errors import InvalidInput, MatchError
+from ondisk.matcher.pieces import known_fields
 from ondisk.matcher.tree import Compare, Expression, IsMissing, Not, OneOf, Operator, Scalar, StartsWith
 
 _TAKES = {
@@ -128,14 +129,16 @@ class Fields:
     def __getitem__(self, name: str) -> Field:
         field = self.__fields.get(name)
         if field is None:
-            raise MatchError(f"there is no field {name!r}", hint=f"The fields are {', '.join(self)}.")
+            raise MatchError(f"there is no field {name!r}", hint=known_fields(name, list(self)))
         return field
 
     def __getattr__(self, name: str) -> Field:
-        try:
-            return self[name]
-        except MatchError as error:
-            raise AttributeError(str(error), name=name, obj=self) from None
+        field = self.__fields.get(name)
+        if field is None:
+            # No full stop: Python puts ". Did you mean: 'station'?" behind it, from `__dir__`.
+            message = f"there is no field {name!r}\nThe fields are {', '.join(self)}"
+            raise AttributeError(message, name=name, obj=self)
+        return field
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.__fields)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from ondisk.datum import FieldType
 from ondisk.errors import InvalidInput, MatchError
-from ondisk.matcher.pieces import Piece, all_of, any_of
+from ondisk.matcher.pieces import Piece, all_of, any_of, known_fields
 from ondisk.matcher.tree import Expression
 from ondisk.matcher.values import parse_value
 
@@ -22,6 +22,8 @@ MAX_LENGTH = 100_000
 _QUOTES = r'"[^"]*(?:"|(?P<open>\Z))'  # a doubled quote sign inside is the end of one and the begin of the next
 _GROUPS = re.compile(rf"{_QUOTES}|(?P<separator>[;\n])")
 _ALTERNATIVES = re.compile(rf"{_QUOTES}|(?P<separator>(?<!\S)or(?!\S))", re.IGNORECASE)
+# In a text such a value would be read as one more component, and match nothing.
+_GROUP_INSIDE = re.compile(rf"{_QUOTES}|,\s*(?P<group>(?P<field>[a-z_][a-z0-9_]*+)\s*+:)", re.IGNORECASE | re.ASCII)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -78,8 +80,16 @@ def _group(group: Piece, known: Mapping[str, FieldType], now: datetime) -> Expre
     name = field.text.lower()
     kind = known.get(name)
     if kind is None:
-        raise field.error(f"there is no field {field}", f"The fields are {', '.join(sorted(known))}.")
-    values = _cut(group.part(colon + 1), _ALTERNATIVES)
+        raise field.error(f"there is no field {field}", known_fields(name, sorted(known)))
+    value = group.part(colon + 1)
+    for found in _GROUP_INSIDE.finditer(value.text):
+        if found["group"] is not None and found["field"].lower() in known:
+            inner = value.part(found.start("group"), found.end("group"))
+            hint = f"Write `;` between groups, not a comma: `; {found['field']}: …`."
+            if kind is FieldType.TEXT:
+                hint += " Where it belongs to the text, quote the whole value."
+            raise inner.error(f"{inner} begins a group inside the value of {name}", hint)
+    values = _cut(value, _ALTERNATIVES)
     return any_of(name, (parse_value(name, kind, value, now) for value in values))
 
 

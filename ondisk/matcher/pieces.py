@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from ondisk.errors import MatchError
@@ -45,6 +45,15 @@ class Piece:
         """Make the error that says what is wrong with this piece, where it stands, and what to do."""
         message = f"{problem}, at character {self.start + 1} of the match expression"
         return MatchError(message, hint=hint, piece=self.text, position=self.start)
+
+
+def known_fields(name: str, known: Collection[str]) -> str:
+    """Make the hint for an unknown field: the name that was likely meant, and all that there are."""
+    from difflib import get_close_matches  # here, so that what is right does not wait for it
+
+    likely = get_close_matches(name.lower(), known, 1)
+    fields = f"The fields are {', '.join(known)}."
+    return f"Did you mean `{likely[0]}`? {fields}" if likely else fields
 
 
 def all_of(conditions: Iterable[Expression]) -> Expression:

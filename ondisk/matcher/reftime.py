@@ -60,6 +60,24 @@ _TOKEN = re.compile(
 # Far more than the calendar holds, far less than what int() refuses to read.
 _LONGEST_COUNT = 18
 _HINT = "Write for example `>=2007-07-01`, `=today`, `<2 days ago`, `>=12:00` or `every 6 hours`."
+# What people write and this language does not have: group 1 is the slip, then what is wrong, then the remedy.
+_SLIPS = (
+    (
+        re.compile(r":\d\d\s*([+-]\s*\d\d(?::?\d\d)?)(?!\s*[\da-z:])", re.ASCII | re.IGNORECASE),
+        "{} is an offset from UTC, which is not taken",
+        "All times are UTC: convert this one, and leave the offset out.",
+    ),
+    (
+        re.compile(r"(?<!\d)(\d{1,2}([./-])\d{1,2}\2\d{4}|\d{4}([./])\d{1,2}\3\d{1,2})(?!\d)", re.ASCII),
+        "{} is no date",
+        "Dates are written YYYY-MM-DD, as `=2026-10-01`.",
+    ),
+    (
+        re.compile(r"((?:%|every)\s*\d++)\s*$", re.ASCII | re.IGNORECASE),
+        "{} has no unit",
+        "How many what? Write h, min or s behind the number, as `%6h`.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +132,18 @@ def parse_times(field: str, piece: Piece, now: datetime) -> Expression:
     Raises:
         MatchError: the text is not of this language, or names a time that does not exist.
     """
-    return all_of(condition for term in piece.split(",") for condition in _term(field, term, now))
+    return all_of(condition for term in piece.split(",") for condition in _conditions(field, term, now))
+
+
+def _conditions(field: str, term: Piece, now: datetime) -> Iterator[Expression]:
+    try:
+        yield from _term(field, term, now)
+    except MatchError:
+        for slip, problem, hint in _SLIPS:
+            if found := slip.search(term.text):
+                piece = term.part(*found.span(1))
+                raise piece.error(problem.format(piece), hint) from None
+        raise
 
 
 def _tokens(term: Piece) -> Iterator[_Token]:

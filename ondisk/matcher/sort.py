@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, get_args
 
 from ondisk.datum import FieldType
 from ondisk.errors import MatchError
+from ondisk.matcher.pieces import known_fields
 
 SortInterval: TypeAlias = Literal["minute", "hour", "day", "month", "year"]
 _INTERVALS: dict[str, SortInterval] = {name: name for name in get_args(SortInterval)}
@@ -70,7 +71,6 @@ def _key(name: str, text: str, fields: Mapping[str, FieldType]) -> SortKey:
     field = name.removeprefix("-").strip()
     if field != "reftime" and field not in fields:
         problem = f"there is no field {field!r}" if field else "a field is missing"
-        raise MatchError(
-            f"{problem} in sort order {text!r}", hint=f"The fields are {', '.join(sorted({'reftime', *fields}))}."
-        )
+        hint = known_fields(field, sorted({"reftime", *fields}))
+        raise MatchError(f"{problem} in sort order {text!r}", hint=hint)
     return SortKey(field, descending=name.startswith("-"))

@@ -65,7 +65,7 @@ def test_refused_data_are_named_and_the_rest_is_stored(run, vm2):
 
 
 def test_the_first_hundred_refusals_of_all_files_are_named(run, vm2):
-    Path("a.vm2").write_bytes(b"x\n" * 70)
+    Path("a.vm2").write_bytes(b"x\n" * 70 + LINES)
     done = run("append", vm2, "a.vm2", "a.vm2", "a.vm2")
     assert done.code == 8
     assert len(done.err.splitlines()) == 101
@@ -89,10 +89,32 @@ def test_an_error_inside_a_file_reports_the_batches_before(run, folder):
     assert "line 100001 is longer than 50 bytes" in done.err
 
 
-@pytest.mark.parametrize(("name", "code"), [("nowhere", 10), (".", 50)])
-def test_a_file_that_cannot_be_opened_is_an_error(run, vm2, name, code):
+def test_of_a_file_of_which_nothing_can_be_stored_the_first_three_refusals_are_named(run, vm2):
+    Path("a.vm2").write_bytes(b"x\n" * 70)
+    Path("b.vm2").write_bytes(b"y\n" * 3)
+    Path("c.vm2").write_bytes(b"z\n" * 4 + LINES)
+    done = run("append", vm2, "a.vm2", "b.vm2", "c.vm2", "--json")
+    assert (done.code, done.json["refused"]) == (8, 77)
+    lines = [line.removeprefix("ondisk: refused: ") for line in done.err.splitlines()]
+    assert lines.pop(3) == "a.vm2: and 67 more: nothing of this file could be stored"
+    named = [f"{name}.vm2: line {at}" for name, count in (("a", 3), ("b", 3), ("c", 4)) for at in range(1, count + 1)]
+    assert [": ".join(line.split(": ")[:2]) for line in lines] == named
+
+
+def test_the_hundred_hold_for_files_of_which_nothing_can_be_stored_too(run, vm2):
+    Path("a.vm2").write_bytes(b"x\n" * 4)
+    done = run("append", vm2, *["a.vm2"] * 40)
+    assert sum(": line " in line for line in done.err.splitlines()) == 100
+    assert done.err.endswith("ondisk: refused: and 24 more\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "remedy"), [("nowhere", 10, "Look at the path."), (".", 50, "Name files; those of a folder are")]
+)
+def test_a_file_that_cannot_be_opened_is_an_error_with_a_remedy(run, vm2, name, code, remedy):
     done = run("append", vm2, name)
     assert (done.code, done.text) == (code, "0 imported, 0 duplicates, 0 refused; 0 bytes in 0 segments\n")
+    assert remedy in done.err.splitlines()[1]
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="there is no /proc")
@@ -112,7 +134,9 @@ def test_appending_where_the_index_was_lost_warns(run, weather):
         path.unlink()
     done = run("append", weather, "obs.vm2")
     assert done.code == 0
-    assert done.err.startswith("ondisk: warning: weather: ")
+    warning, remedy = done.err.splitlines()
+    assert warning.startswith("ondisk: warning: weather: ")
+    assert remedy.startswith("Restore index.sqlite from a backup")
 
 
 @pytest.mark.parametrize("source", ["obs.vm2", "-"])

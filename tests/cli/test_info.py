@@ -22,6 +22,12 @@ def test_text_names_everything_too(run, weather):
     assert len(lines) == len(run("info", weather, "--json").json)
 
 
+def test_init_and_info_print_a_path_the_same_way(run, folder):
+    made = run("init", "my=weather 2", "--format", "vm2", "--step", "daily").text
+    assert made == f"made the dataset {folder}/my=weather 2\n"
+    assert run("info", "my=weather 2").text.splitlines()[0].split(None, 1) == ["path", f"{folder}/my=weather 2"]
+
+
 def test_a_path_without_a_dataset_is_an_error_with_a_hint(run):
     done = run("info", "nowhere")
     assert (done.code, done.out) == (11, b"")

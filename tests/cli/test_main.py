@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,6 +78,23 @@ def test_usage_errors_end_with_2_and_name_the_help(run, argv):
     assert "--help` shows how it is used." in done.err
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["init", "", "--format", "vm2", "--step", "daily"],
+        ["init", "new", "--config", ""],
+        ["append", "", "obs.vm2"],
+        ["append", ".", ""],
+        *(["query", ""], ["summary", ""], ["delete", "", ""], ["info", ""]),
+    ],
+)
+def test_an_empty_path_is_refused_and_not_taken_for_the_folder_one_is_in(run, weather, monkeypatch, argv):
+    monkeypatch.chdir(weather)
+    done = run(*argv)
+    assert (done.code, done.out) == (2, b"")
+    assert "the path is empty\n" in done.err
+
+
 def test_exit_codes_are_those_of_the_process(start, weather):
     assert start("info", "nowhere").code == 11
     assert start("delete", "weather", "").code == 9
@@ -140,6 +158,19 @@ def test_results_are_utf_8_in_any_locale(start, environment, jsonl):
     assert start("query", jsonl, 'text: "é"', "--data").out == line + b"\n"
 
 
+def test_arguments_are_read_as_utf_8_in_any_locale(start, jsonl):
+    lines = '{"reftime":"2026-11-20T06:00:00Z","text":"Zürich"}\n{"reftime":"2026-11-20T07:00:00Z","text":"Bern"}\n'
+    path = "observations-Zürich".encode()
+    posix = {**C_LOCALE, "LC_ALL": "POSIX"}
+    Path(os.fsdecode(path)).write_text(lines, encoding="utf-8")
+    assert start("append", jsonl, path, "--format", "jsonl", env=posix).code == 0
+    done = start("query", jsonl, 'text: "Zürich" or Genève', "--data", env=posix)
+    assert (done.code, done.text) == (0, lines.splitlines(keepends=True)[0])
+    Path(os.fsdecode(path)).unlink()
+    assert start("init", path, "--config", "lines/dataset.toml", env=posix).code == 0
+    assert start("info", path, env=posix).code == 0
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_in_the_middle_of_an_append_leaves_whole_batches_and_no_lock(environment, vm2, number, code):
     ondisk.create("stream", {"format": "vm2", "step": "yearly", "lock_timeout": 0}).close()
@@ -156,7 +187,10 @@ def test_a_signal_in_the_middle_of_an_append_leaves_whole_batches_and_no_lock(en
         process.send_signal(number)
         assert process.wait(60) == code
         assert process.stdout.read() == b""
-        assert process.stderr.read().startswith(b"ondisk: error: ")
+        error, stored, *others = process.stderr.read().decode().splitlines()
+        assert error.startswith("ondisk: error: ")
+        assert re.match(rf"before this, ({BATCH}|{2 * BATCH}) data were stored", stored)
+        assert others == []  # nothing is unique here: appended again, all would be there twice
         with Path(os.devnull).open("wb") as nowhere:  # what Popen would still write to a process that has gone
             os.dup2(nowhere.fileno(), process.stdin.fileno())
     with ondisk.open("stream") as dataset:
@@ -164,6 +198,29 @@ def test_a_signal_in_the_middle_of_an_append_leaves_whole_batches_and_no_lock(en
         assert not dataset.needs_check
         Path("more.vm2").write_bytes(LINES)
         assert dataset.append_file("more.vm2").imported == 3
+
+
+def test_an_interrupt_tells_what_was_stored_and_that_the_file_can_be_appended_again(environment, vm2):
+    Path("first.vm2").write_bytes(LINES)
+    with subprocess.Popen(
+        [*COMMAND, "append", "weather", "first.vm2", "-", "--format", "vm2"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        # More than the pipe holds: once this is written, the first file was stored.
+        process.stdin.write(b"202611200600,5,227,1.2,,,000000000\n" * (BATCH // 2))
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        error, this, others, again = process.stderr.read().decode().splitlines()
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), process.stdin.fileno())
+    assert error == "ondisk: error: interrupted"
+    assert this.startswith("before this, 0 data were stored")
+    assert others == "of the files before -: 3 data were stored, 0 replaced; they are durable"
+    assert again == "append the file again: what is there is left out"
 
 
 def test_an_interrupt_is_not_kept_waiting_by_a_reader_that_does_not_read(environment, large):

@@ -130,6 +130,18 @@ def test_an_unknown_field_is_an_attribute_error_or_a_match_error_and_names_the_k
     assert not hasattr(f, "__array__")
 
 
+def test_an_unknown_field_names_the_one_that_was_likely_meant_and_ends_with_one_full_stop():
+    with pytest.raises(MatchError) as item:
+        f["statoin"]
+    assert item.value.hint.startswith("Did you mean `station`? The fields are ")
+    with pytest.raises(AttributeError) as attribute:
+        _ = f.statoin
+    # What Python puts behind the message: ". Did you mean: 'station'?"
+    assert not str(attribute.value).endswith(".")
+    assert attribute.value.name == "statoin"
+    assert attribute.value.obj is f
+
+
 def test_fields_can_be_copied_and_pickled():
     for other in (copy.copy(f), copy.deepcopy(f), pickle.loads(pickle.dumps(f))):
         assert repr(other) == repr(f)

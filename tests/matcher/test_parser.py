@@ -65,6 +65,8 @@ def test_an_empty_expression_matches_everything(text):
         ("product:order", Components("product", ("order",))),
         ('product:"VM2,2"', Compare("product", "=", "VM2,2")),
         ('product:" a; b or ""c""\n"', Compare("product", "=", ' a; b or "c"\n')),
+        ('product:"a, station: 5"', Compare("product", "=", "a, station: 5")),
+        ("product:a, b: c", Components("product", ("a", "b: c"))),
         ('product:""', Compare("product", "=", "")),
         ('product:""""', Compare("product", "=", '"')),
     ],
@@ -134,6 +136,9 @@ def test_reftime_needs_no_declaration():
         ('product:"a" "b"', "quoted in part"),
         ('product:"a', "no end"),
         ('station:5; product:"a; level:3', "no end"),
+        ("product:VM2, station:5", "'station:' begins a group inside the value of product"),
+        ('product:"a" or b,Reftime :=2007', "'Reftime :' begins a group"),
+        ("station:>=5, level:<2", "'level:' begins a group inside the value of station"),
         ("product:\ud800", "surrogate"),
         ('product:"\udfff"', "surrogate"),
     ],
@@ -150,6 +155,12 @@ def test_an_error_says_where_it_is():
 
 def test_an_error_for_an_unknown_field_names_the_known_ones():
     assert "key, level, made, product, reftime, station, valid" in refusal("colour:blue").hint
+
+
+def test_an_error_for_an_unknown_field_names_the_one_that_was_likely_meant():
+    assert refusal("Statoin:5").hint.startswith("Did you mean `station`? The fields are ")
+    assert refusal("colour:blue").hint.startswith("The fields are ")
+    assert ".." not in refusal("statoin:5").hint
 
 
 def test_an_error_does_not_repeat_a_long_text():
@@ -174,6 +185,14 @@ def test_an_expression_that_is_too_long_is_refused():
         'product:"' * 11_000,
         "product:" + " or" * 33_000,
         "product:" + "," * 99_000,
+        "product:" + ",station " * 12_000,
+        "product:," + "a" * 99_000,
+        "product:," + " " * 99_000,
+        "x" * 99_000 + ":",
+        "reftime:=" + ":00+" * 24_000,
+        "reftime:" + "%1 " * 33_000,
+        "reftime:%" + "1" * 99_000,
+        "reftime:=" + "1." * 49_000,
         " " * 99_999 + "x",
         "station:" + " " * 99_000 + "x y",
     ],

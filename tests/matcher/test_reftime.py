@@ -246,7 +246,13 @@ def test_commas_join_what_must_all_hold_and_or_what_may():
         ("=24:01", "there is no time"),
         ("=2024-02-01 25:00:00", "there is no time"),
         ("=12:00:00.5", "no time"),
-        (">=2007-01-01T12:00+01:00", "number of units"),
+        (">=2007-01-01T12:00+01:00", "'+01:00' is an offset from UTC"),
+        ("=2007-01-01T12:00:00 -0130", "'-0130' is an offset from UTC"),
+        ("=01.10.2026", "'01.10.2026' is no date"),
+        ("=1/10/2026", "'1/10/2026' is no date"),
+        (">=2026-10-01,=2026/10/01", "'2026/10/01' is no date"),
+        ("%6", "'%6' has no unit"),
+        ("=2007, every 6 ", "'every 6' has no unit"),
         (">=3 days", "`ago`"),
         (">=3 days today", "`ago`"),
         (">=3 days and", "number of units"),
@@ -282,6 +288,26 @@ def test_what_is_no_time_is_refused_with_a_remedy(text, says):
         read(text)
     assert says in caught.value.message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("=2026-10-01T00:00:00+02:00", "All times are UTC"),
+        ("=01.10.2026", "YYYY-MM-DD"),
+        ("=2026/10/01", "YYYY-MM-DD"),
+        ("%6", "h, min or s"),
+    ],
+)
+def test_what_other_languages_write_is_told_what_to_write_here(text, hint):
+    with pytest.raises(MatchError) as caught:
+        read(text)
+    assert hint in caught.value.hint
+
+
+def test_a_distance_behind_a_time_is_no_offset():
+    assert read(">=2007-01-01 12:00-1000 minutes") == since("2006-12-31T19:20")
+    assert read(">=2007-01-01 12:00+48h") == since("2007-01-03T12:00")
 
 
 def test_a_bare_date_is_told_to_write_an_operator():
