@@ -1,4 +1,4 @@
-"""Datasets on disk: segments of data by time, one SQLite index, nothing ever lost.
+"""Datasets on disk: segments of data by time, found through one SQLite index.
 
 with ondisk.create("weather", {"format": "vm2", "step": "daily", "fields": {"area": "text"}}) as dataset:
     dataset.append_file("observations.vm2")

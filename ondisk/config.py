@@ -29,13 +29,15 @@ from ondisk.step import Step
 
 Replace: TypeAlias = Literal["no", "yes", "newer"]
 
-RESERVED_FIELDS = frozenset({"reftime", "match", "sort", "limit", "with_data"})
+RESERVED_FIELDS = frozenset({"self", "reftime", "match", "sort", "limit", "with_data"})
 """Names that a query's own arguments have."""
 
 _FIELD_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 # SQLite refuses tables of more than 2000 columns; rows of so many fields are a mistake long before.
 _MAX_FIELDS = 500
-_MAX_DEPTH = 500  # parsers recurse once a level; Python's own limit is near 1000
+MAX_DEPTH = 500
+"""The most that max_depth may be: parsers recurse once a level, and Python's own limit is near 1000."""
+
 _MAX_DOTS = 100  # in a line; tomllib takes memory with the square of a key's parts
 _NOT_BUILT = {"archive_age", "delete_age", "compression", "filter"}
 # The one value of these keys that is built, which is also their default.
@@ -256,8 +258,8 @@ def _check(config: DatasetConfig, source: _Source) -> None:
     for key in ("max_datum_size", "max_depth"):
         if getattr(config, key) < 1:
             raise source.error(key, "must be 1 or more", "Remove the line to have the default.")
-    if config.max_depth > _MAX_DEPTH:
-        raise source.error("max_depth", f"must be {_MAX_DEPTH} or less", "Remove the line to have the default, 64.")
+    if config.max_depth > MAX_DEPTH:
+        raise source.error("max_depth", f"must be {MAX_DEPTH} or less", "Remove the line to have the default, 64.")
     if not 0 <= config.lock_timeout < 2**31:  # also refuses NaN
         raise source.error("lock_timeout", "must be 0 seconds or more", "Remove the line to have the default.")
 

@@ -5,7 +5,7 @@ Times are UTC-aware `datetime` outside and integer microseconds since 1970 insid
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -167,28 +167,12 @@ def canonical(value: Any, kind: FieldType) -> int | float | str | bytes:
     Raises:
         InvalidInput: the value is not of the declared type, or outside its range.
     """
-    # Exact types first: bool is an int, and SQLite's STRICT would turn "1" into 1 without a word.
-    given = type(value)
-    match kind:
-        case FieldType.INTEGER if given is int:
-            if INTEGER_MIN <= value <= INTEGER_MAX:
-                return int(value)
-            raise InvalidInput(f"{value} does not fit into 64 bits")
-        case FieldType.REAL if given is float or given is int:
-            return _real(value)
-        case FieldType.TEXT if given is str:
-            if value.isascii() or _is_unicode(value):
-                return str(value)
-            raise InvalidInput(f"text {value!r} holds a lone surrogate, which is no Unicode text")
-        case FieldType.BOOLEAN if given is bool:
-            return int(value)
-        case FieldType.TIMESTAMP if isinstance(value, datetime):
-            if value.utcoffset() is None:
-                raise InvalidInput(f"timestamp {value!r} has no time zone")
-            return microseconds(_to_utc(value))
-        case FieldType.BYTES if given is bytes:
-            return bytes(value)
-    raise InvalidInput(f"{value!r} is {_kind_of(value)}, the field is declared {kind}")
+    return _CANONICAL[kind](value)
+
+
+def converter(kind: FieldType) -> Callable[[Any], int | float | str | bytes]:
+    """Give what `canonical` does for one type, for those who do it often."""
+    return _CANONICAL[kind]
 
 
 def restored(stored: Any, kind: FieldType) -> Value:
@@ -203,7 +187,50 @@ def restored(stored: Any, kind: FieldType) -> Value:
             return value
 
 
-def _real(value: int | float) -> float:
+# Exact types: bool is an int, and SQLite's STRICT would turn "1" into 1 without a word.
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise _wrong(value, FieldType.INTEGER)
+    if INTEGER_MIN <= value <= INTEGER_MAX:
+        return value
+    raise InvalidInput(f"{value} does not fit into 64 bits")
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise _wrong(value, FieldType.TEXT)
+    if value.isascii() or _is_unicode(value):
+        return value
+    raise InvalidInput(f"text {value!r} holds a lone surrogate, which is no Unicode text")
+
+
+def _boolean(value: Any) -> int:
+    if type(value) is not bool:
+        raise _wrong(value, FieldType.BOOLEAN)
+    return int(value)
+
+
+def _timestamp(value: Any) -> int:
+    if not isinstance(value, datetime):
+        raise _wrong(value, FieldType.TIMESTAMP)
+    if value.tzinfo is UTC:
+        return (value - EPOCH) // _MICROSECOND
+    if value.utcoffset() is None:
+        raise InvalidInput(f"timestamp {value!r} has no time zone")
+    return microseconds(_to_utc(value))
+
+
+def _bytes(value: Any) -> bytes:
+    if type(value) is not bytes:
+        raise _wrong(value, FieldType.BYTES)
+    return value
+
+
+def _real(value: Any) -> float:
+    if type(value) is not float and type(value) is not int:
+        raise _wrong(value, FieldType.REAL)
     try:
         real = float(value)
     except OverflowError:
@@ -234,3 +261,17 @@ def _kind_of(value: object) -> str:
         datetime: "a timestamp",
     }
     return names.get(type(value), f"of type {type(value).__name__}")
+
+
+def _wrong(value: object, kind: FieldType) -> InvalidInput:
+    return InvalidInput(f"{value!r} is {_kind_of(value)}, the field is declared {kind}")
+
+
+_CANONICAL: dict[FieldType, Callable[[Any], int | float | str | bytes]] = {
+    FieldType.INTEGER: _integer,
+    FieldType.REAL: _real,
+    FieldType.TEXT: _text,
+    FieldType.BOOLEAN: _boolean,
+    FieldType.TIMESTAMP: _timestamp,
+    FieldType.BYTES: _bytes,
+}

@@ -101,6 +101,8 @@ class Directory:
                 return os.stat(last, dir_fd=parent, follow_symlinks=False)
             except FileNotFoundError:
                 return None
+            except OSError as error:
+                _raise(error, str(self.path / name), writing=False)
 
     def inode(self, name: str) -> int | None:
         """Give the inode number of a file at the top of the directory; None where there is none."""
@@ -108,6 +110,8 @@ class Directory:
             return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False).st_ino
         except FileNotFoundError:
             return None
+        except OSError as error:
+            _raise(error, str(self.path / name), writing=False)
 
     def regular_file(self, name: str) -> os.stat_result | None:
         """Look at a file that must be a plain one; None where there is none.
@@ -186,7 +190,8 @@ class Directory:
             file.write(0, content)
             file.sync()
         try:
-            os.link(staged, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor, follow_symlinks=False)
+            with _errors_of(str(self.path / name)):
+                os.link(staged, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor, follow_symlinks=False)
         finally:
             self.unlink(staged)
         self.sync()
@@ -255,7 +260,7 @@ class Directory:
         """Hold the exclusive lock of the directory if nobody holds a shared one; yield whether that is so."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError:  # held, or a filesystem without locks: then nobody can hold a shared one safely
             yield False
             return
         try:
@@ -327,19 +332,16 @@ class ReadableFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Read up to `size` bytes; fewer only at the end of the file."""
-        content = self._read_some(offset, size)
-        while len(content) < size:
-            more = self._read_some(offset + len(content), size - len(content))
-            if not more:
-                break
-            content += more
-        return content
-
-    def _read_some(self, offset: int, size: int) -> bytes:
         try:
-            return os.pread(self._descriptor, size, offset)
+            content = os.pread(self._descriptor, size, offset)
+            while len(content) < size:
+                more = os.pread(self._descriptor, size - len(content), offset + len(content))
+                if not more:
+                    break
+                content += more
         except OSError as error:
-            _raise(error, self.path)
+            _raise(error, self.path, writing=False)
+        return content
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
@@ -366,7 +368,11 @@ class WritableFile:
         self.close()
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        """Close it; closing it again does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with _errors_of(self.path):
+                os.close(descriptor)
 
     def write(self, offset: int, content: bytes) -> None:
         with _errors_of(self.path):

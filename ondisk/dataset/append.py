@@ -22,6 +22,7 @@ BATCH_SIZE = 100_000
 
 _PIECE_BYTES = 4 * 1024 * 1024
 _PIECE_DATA = 10_000
+_PULLED = 16
 _REFUSALS = 100
 
 
@@ -113,20 +114,33 @@ def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[
         InvalidInput: something among the data is no `Datum`.
     """
     iterator = iter(data)
-    batch, weight, count = Batch(), 0, 64
-    while piece := list(islice(iterator, min(count, batch_size - len(batch)))):
-        _check_data(piece)
+    batch, weight, count = Batch(), 0, 1
+    while piece := _piece(iterator, min(count, batch_size - len(batch))):
         encoded = format.encode(piece)
         batch.extend(encoded)
         size = sum(map(len, encoded.payloads))
         weight += size
-        # So many data at a time that they are a few MiB, whether a datum has ten bytes or ten million.
-        count = max(1, min(_PIECE_DATA, _PIECE_BYTES * len(piece) // (size + 1)))
+        # So many data at a time that they are a few MiB; never many more than before, since the next may be larger.
+        count = max(1, min(2 * len(piece), _PIECE_DATA, _PIECE_BYTES * len(piece) // (size + 1)))
         if len(batch) >= batch_size or weight >= BATCH_BYTES:
             yield batch
             batch, weight = Batch(), 0
     if len(batch):
         yield batch
+
+
+def _piece(iterator: Iterator[Datum], count: int) -> list[Datum]:
+    """Take the next data, up to `count` or some MiB of bytes."""
+    piece: list[Datum] = []
+    weight = 0
+    while len(piece) < count and weight < _PIECE_BYTES:
+        some = list(islice(iterator, min(_PULLED, count - len(piece))))
+        if not some:
+            break
+        _check_data(some)
+        piece += some
+        weight += sum(len(datum.data) for datum in some if type(datum.data) is bytes)
+    return piece
 
 
 def store(
@@ -149,6 +163,8 @@ def store(
 
     Cost: a fixed number of system calls a touched segment, one commit; nothing is done per datum on disk.
     """
+    if not batch.payloads:
+        return Stored()
     writer = ConcatWriter(directory)
     try:
         targets = _Targets(batch.reftimes, format, config.step, transaction, writer, trusted=trusted)
@@ -182,10 +198,13 @@ def store(
 class _Target:
     """A segment that a batch appends to."""
 
-    __slots__ = ("cut", "end", "interval", "prefix", "segment", "start")
+    __slots__ = ("cut", "end", "interval", "known", "prefix", "segment", "start")
 
-    def __init__(self, segment: Segment, interval: Interval, start: int, prefix: bytes, *, cut: bool) -> None:
+    def __init__(
+        self, segment: Segment, interval: Interval, start: int, prefix: bytes, *, known: bool, cut: bool
+    ) -> None:
         self.segment = segment
+        self.known = known
         self.interval = interval
         self.start = start
         self.prefix = prefix
@@ -194,7 +213,11 @@ class _Target:
 
 
 class _Targets:
-    """The segments that a batch appends to; its data in runs, each of which goes into one segment."""
+    """The segments that a batch appends to.
+
+    Attributes:
+        runs: the segments in the order of the data, each with the number of data that follow one another in it.
+    """
 
     def __init__(
         self,
@@ -216,19 +239,19 @@ class _Targets:
             assert interval is not None
             by_stem[stem] = _target(known.get(name), name, interval, format, transaction, writer, trusted=trusted)
         self._by_day = {day: by_stem[stem] for day, stem in stems.items()}
+        self.runs = self._found_runs()
 
     def keep(self, places: list[int]) -> None:
         """Leave out all data but those at these places."""
         self._days = [self._days[place] for place in places]
+        self.runs = self._found_runs()
 
-    def runs(self) -> Iterator[tuple[_Target, int]]:
-        """Give the segments in the order of the data, each with the number of data that follow one another in it."""
-        for day, run in groupby(self._days):
-            yield self._by_day[day], len(list(run))
+    def _found_runs(self) -> list[tuple[_Target, int]]:
+        return [(self._by_day[day], len(list(run))) for day, run in groupby(self._days)]
 
     def ids(self) -> list[int]:
         """Give the segment id of each datum."""
-        return [id_ for target, count in self.runs() for id_ in repeat(target.segment.id, count)]
+        return [id_ for target, count in self.runs for id_ in repeat(target.segment.id, count)]
 
     def offsets(self, sizes: list[int], padding: int) -> list[int]:
         """Lay the data one after the other at the ends of their segments; give the offset of each."""
@@ -236,7 +259,7 @@ class _Targets:
             target.end = target.start + len(target.prefix)
         offsets: list[int] = []
         at = 0
-        for target, count in self.runs():
+        for target, count in self.runs:
             lengths = map(padding.__add__, sizes[at : at + count])
             offsets += accumulate(lengths, initial=target.end)
             target.end = offsets.pop()
@@ -258,13 +281,14 @@ def _target(
     if segment is not None and not writer.exists(name) and transaction.forget(segment, interval):
         segment = None  # its data were deleted, and then its file: it begins anew
     if segment is not None and trusted:
-        return _Target(segment, interval, segment.size, b"", cut=True)
+        return _Target(segment, interval, segment.size, b"", known=True, cut=True)
     # Nobody vouches for what is behind the known bytes: it may be data of a lost index, and stays.
     size, last = writer.end_of_unknown(name)
     prefix = format.separator(last) if size else b""
+    known = segment is not None
     if segment is None:
         segment = Segment(transaction.take_generation(), name, format.name, size)
-    return _Target(segment, interval, max(size, segment.size), prefix, cut=False)
+    return _Target(segment, interval, max(size, segment.size), prefix, known=known, cut=False)
 
 
 def _settle_duplicates(
@@ -299,11 +323,13 @@ def _write(
     """Write the data to their segments, make them durable, and tell the index how far the segments go now."""
     contents: dict[_Target, list[bytes]] = {}
     at = 0
-    for target, count in targets.runs():
+    for target, count in targets.runs:
         contents.setdefault(target, []).extend(payloads[at : at + count])
         at += count
     for target, content in contents.items():
-        writer.append(target.segment.name, target.start, target.prefix + format.join(content), cut=target.cut)
+        writer.append(
+            target.segment.name, target.start, target.prefix + format.join(content), known=target.known, cut=target.cut
+        )
     writer.sync()
     for target in contents:
         old = target.segment

@@ -23,11 +23,12 @@ from ondisk.errors import (
     InvalidInput,
     OndiskError,
     ReadOnly,
+    StateError,
     StorageError,
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find, recognise
-from ondisk.index import INDEX, Index, Totals, Transaction
+from ondisk.index import INDEX, Index, Key, Totals, Transaction
 from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort
 from ondisk.matcher.tree import And
 
@@ -68,7 +69,8 @@ class Dataset:
         self._lock = WritersLock(directory, config.lock_timeout)
         self._threads = threading.RLock()
         self._opened: _Opened | None = None
-        self._failed: DurabilityLost | None = None
+        self._failed: OndiskError | None = None
+        self._process = os.getpid()
         self._closed = False
         self._formats: dict[str, Format] = {}
 
@@ -97,13 +99,12 @@ class Dataset:
         except FileExistsError:
             raise AlreadyExists(f"{path} is no directory", hint="Choose another path.") from None
         try:
+            check_free(directory)  # before the lock, which would leave its file in what is somebody else's
             with WritersLock(directory, config.lock_timeout).hold("create"):
                 check_free(directory)
                 Index.create(directory, config)
-                index = Index.open(directory, config)
-                with Transaction(index) as transaction:
+                with contextlib.closing(Index.open(directory, config)) as index, Transaction(index) as transaction:
                     transaction.commit()  # makes -wal and -shm, which readers without the right to write need
-                index.close()
                 directory.write_new(CONFIG, config.to_toml().encode())
             return cls(directory, config, read_only=False)
         except BaseException:
@@ -132,18 +133,18 @@ class Dataset:
             raise no_dataset(path) from None
         except PermissionError as error:
             raise StorageError(f"{path}: {error.strerror}") from error
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(directory.close)
             config = read_config(directory)
-            find(config.format)
+            find(config.format)(config)
             dataset = cls(directory, config, read_only=read_only)
+            undo.callback(dataset.close)
             if read_only:
                 dataset._current()
             else:
                 dataset._open_to_write()
-            return dataset
-        except BaseException:
-            directory.close()
-            raise
+            undo.pop_all()
+        return dataset
 
     def close(self) -> None:
         """Close files and connections; a query that runs ends with an error."""
@@ -260,9 +261,9 @@ class Dataset:
         """
         opened = self._current()
         if equal and match is None and sort is None and limit is None and with_data:
-            found = opened.reader.look_up(opened.index, equal)
-            if found is not None:
-                return iter(found)
+            key = opened.index.whole_key(equal)
+            if key is not None:
+                return _found(opened, key, equal)
         fields = opened.index.config.fields
         tree = _tree(match, equal, opened.index)
         order = None if sort is None else parse_sort(sort, fields)
@@ -387,6 +388,7 @@ class Dataset:
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
         self._check_open()
+        self._check_process()
         with self._threads:
             if self._failed is not None:
                 raise DurabilityLost(
@@ -398,6 +400,8 @@ class Dataset:
                     index = self._current_to_write()
                     with Transaction(index) as transaction:
                         yield transaction
+                    if transaction.checkpoint_error is not None:
+                        self._failed = transaction.checkpoint_error
             except DurabilityLost as error:
                 self._failed = error
                 raise
@@ -423,9 +427,9 @@ class Dataset:
             index = self._current().index
         elif not index.is_built_for(self.config):
             with index.snapshot() as snapshot:
-                untouched = snapshot.dataset()["seq"] == 0
-            if not untouched:
-                index.check_built_for(self.config)
+                touched = snapshot.dataset()["seq"] > 0
+            if touched:
+                raise index.built_for_another(self.config)
             Index.create(self._directory, self.config, last_generation(self._directory))
             index = self._current().index
         return index
@@ -459,6 +463,14 @@ class Dataset:
             self._formats[name] = find(name)(self.config)
         return self._formats[name]
 
+    def _check_process(self) -> None:
+        """Refuse a forked child, before it waits for locks that its parent's threads held."""
+        if os.getpid() != self._process:
+            raise StateError(
+                f"{self.path} was opened by process {self._process}, this is its child {os.getpid()}",
+                hint="Open the dataset in the process that uses it.",
+            )
+
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidInput(f"{self.path} was closed", hint="Open the dataset again.")
@@ -467,6 +479,15 @@ class Dataset:
 def _span(totals: Totals) -> tuple[datetime | None, datetime | None]:
     begin, end = (None if time is None else from_microseconds(time) for time in (totals.begin, totals.end))
     return begin, end
+
+
+def _found(opened: _Opened, key: Key, equal: Mapping[str, Any]) -> Iterator[Datum]:
+    """Give the at most one datum that a whole unique key names."""
+    found = opened.reader.look_up(opened.index, key)
+    if found is None:
+        yield from _stream(opened, _tree(None, equal, opened.index), None, None, True)
+    else:
+        yield from found
 
 
 def _stream(

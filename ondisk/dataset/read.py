@@ -10,11 +10,11 @@ from operator import itemgetter
 from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import EPOCH, Datum, Location, Value, from_microseconds
+from ondisk.datum import EPOCH, INTEGER_MAX, Datum, Location, Value, from_microseconds
 from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, InvalidInput
 from ondisk.filesystem import Directory
 from ondisk.formats import Format, find
-from ondisk.index import RESTORE, Index, Row, Segment, Snapshot
+from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot
 from ondisk.matcher import Expression, Sort
 from ondisk.segments import ConcatReader
 
@@ -73,9 +73,9 @@ class Reader:
                     for row in part:
                         yield content[row[2] - base : row[2] - base + row[3]] + padding
 
-    def look_up(self, index: Index, equal: Mapping[str, Any]) -> list[Datum] | None:
+    def look_up(self, index: Index, key: Key) -> list[Datum] | None:
         """Read the at most one datum that a whole unique key names; None where only a query can tell."""
-        found = index.look_up(equal)
+        found = index.look_up(key)
         return None if found is None else [self._one(segment, metadata, row) for row, segment, metadata in found]
 
     def read(self, snapshot: Snapshot, location: Location) -> Datum:
@@ -103,21 +103,25 @@ class Reader:
         format = self._format(snapshot.segment(run[0][1]).format)
         for base, content, rows in self._spans(snapshot, run):
             data = _made(snapshot, rows, content, base)
-            if format.undeclared:
-                for datum in data:
-                    datum.metadata = {**format.describe(datum.data)[1], **datum.metadata}
-            if not format.raw:
-                for datum in data:
+            for datum in data if format.undeclared or not format.raw else ():
+                try:
+                    if format.undeclared:
+                        datum.metadata = {**format.describe(datum.data)[1], **datum.metadata}
                     datum.data = format.decode(datum.data)
+                except FrameCorrupt as error:
+                    raise _located(error, datum.location) from None
             yield data
 
     def _one(self, segment: Segment, metadata: Mapping[str, Any], row: Row) -> Datum:
         """Read one row."""
         format = self._format(segment.format)
         payload = self._files.read(segment.id, lambda _: segment.name, row[2], row[3])
-        if format.undeclared:
-            metadata = {**format.describe(payload)[1], **metadata}
-        data = payload if format.raw else format.decode(payload)
+        try:
+            if format.undeclared:
+                metadata = {**format.describe(payload)[1], **metadata}
+            data = payload if format.raw else format.decode(payload)
+        except FrameCorrupt as error:
+            raise _located(error, Location(segment.name, row[2], row[3])) from None
         return Datum.stored(from_microseconds(row[0]), metadata, data, segment.name, row)
 
     def _spans(self, snapshot: Snapshot, run: list[Row]) -> Iterator[tuple[int, bytes, list[Row]]]:
@@ -146,6 +150,12 @@ class Reader:
         if format is None:
             format = self._formats[name] = find(name)(self._config)
         return format
+
+
+def _located(error: FrameCorrupt, location: Location | None) -> FrameCorrupt:
+    """Say where the bytes stand that are no datum."""
+    hint = "Restore the segment from a backup, or delete the datum by its location."
+    return FrameCorrupt(f"{location}: {error.message}", hint=hint, location=location)
 
 
 def _runs(rows: list[Row]) -> Iterator[list[Row]]:
@@ -193,5 +203,6 @@ def check_limit(limit: int | None) -> None:
     Raises:
         InvalidInput: it is no whole number of 0 or more.
     """
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise InvalidInput(f"limit must be a whole number of 0 or more, not {limit!r}")
+    if limit is not None and (type(limit) is not int or not 0 <= limit <= INTEGER_MAX):
+        hint = "Leave it out to have all."
+        raise InvalidInput(f"limit must be a whole number of 0 or more, not {limit!r}", hint=hint)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from ondisk import json_shapes
-from ondisk.config import DatasetConfig
+from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import Datum, FieldType, canonical, microseconds, restored
 from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats.base import Batch
@@ -48,7 +48,7 @@ class JsonLines(LineFormat):
     def decode(self, payload: bytes) -> dict[str, Any]:
         fields = self.config.fields
         try:
-            content = self._loads(payload)
+            content = self._loads(payload, MAX_DEPTH)
         except InvalidInput as error:
             raise FrameCorrupt(f"no line of JSON: {error.message}") from None
         shaped = b'"$' in payload or b"\\u0024" in payload
@@ -60,7 +60,7 @@ class JsonLines(LineFormat):
 
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
         try:
-            return self._read(payload)
+            return self._read(payload, MAX_DEPTH)
         except InvalidInput as error:
             raise FrameCorrupt(f"no line of JSON: {error.message}") from None
 
@@ -70,7 +70,8 @@ class JsonLines(LineFormat):
             if not line or line.isspace():
                 continue
             try:
-                reftime, metadata = self._read(line)
+                self._check_size(line)
+                reftime, metadata = self._read(line, self.config.max_depth)
             except InvalidInput as error:
                 batch.refused.append((len(batch), f"line {at}: {error.message}"))
             else:
@@ -125,15 +126,15 @@ class JsonLines(LineFormat):
         self._check_size(payload)
         return payload
 
-    def _read(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
-        self._check_size(line)
-        content = self._loads(line)
+    def _read(self, line: bytes, max_depth: int) -> tuple[int, Mapping[str, Any]]:
+        content = self._loads(line, max_depth)
         return self._reftime(content), self._metadata(content)
 
-    def _loads(self, line: bytes) -> dict[str, Any]:
+    def _loads(self, line: bytes, max_depth: int) -> dict[str, Any]:
+        # The limits of the configuration are for what comes in; what was stored under larger ones is still read.
         # Brackets are counted before parsing: the parser recurses as deep as the text does.
-        if line.count(b"[") + line.count(b"{") > self.config.max_depth and _depth(line) > self.config.max_depth:
-            raise InvalidInput(f"nested deeper than max_depth, {self.config.max_depth}")
+        if line.count(b"[") + line.count(b"{") > max_depth and _depth(line) > max_depth:
+            raise InvalidInput(f"nested deeper than max_depth, {max_depth}")
         try:
             content = self._decoder.decode(line.decode())
         except UnicodeDecodeError as error:

@@ -32,7 +32,10 @@ WAL_LIMIT = 16 * 1024 * 1024
 _COMMON: dict[str, Any] = {"busy_timeout": 10_000, "foreign_keys": 1, "trusted_schema": 0, "mmap_size": 0}
 _WRITER = {"wal_autocheckpoint": 0, "journal_size_limit": WAL_LIMIT, "cell_size_check": 1}
 _FULL, _EXTRA = 2, 3
-RESTORE = "Restore it from a backup; the data themselves stand in the segments."
+RESTORE = (
+    "Restore it from a backup: first make the file needs-check-do-not-pack in the dataset, and remove index.sqlite-wal"
+    " and -shm, else newer data could be cut off. The data themselves stand in the segments."
+)
 """What to do about a damaged index."""
 
 _CANNOT_READ_WAL = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)

@@ -9,11 +9,11 @@ import re
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import FieldType, canonical
+from ondisk.datum import FieldType, converter
 from ondisk.errors import (
     ConfigError,
     IndexCorrupt,
@@ -43,6 +43,12 @@ _LOOK_UPS = 256
 _STAGED = ".index.sqlite.new"
 _BUILT_FOR = ("step", "unique", "index", "fields")
 
+_LookUp: TypeAlias = tuple[str, list[tuple[str, Callable[[Any], Any]]]]
+"""SQL, and for each of its question marks the field and what turns its value into the stored one."""
+
+Key: TypeAlias = tuple[str, list[Any]]
+"""The SQL that looks up a whole unique key, and the values it binds."""
+
 Found: TypeAlias = tuple[Row, Segment, Mapping[str, Any]]
 
 
@@ -71,7 +77,7 @@ class Index:
         self.ids: dict[str | bytes | None, int] = {None: 0}
         self.metadata: dict[tuple[Any, ...], Mapping[str, Any]] = {}
         self.segments: dict[int, Segment] = {}
-        self._look_ups: dict[tuple[str, ...], tuple[str, Sequence[str]] | None] = {}
+        self._look_ups: dict[tuple[str, ...], _LookUp | None] = {}
 
     @classmethod
     def open(cls, directory: Directory, config: DatasetConfig) -> Index:
@@ -112,6 +118,7 @@ class Index:
         for name in (_STAGED, f"{_STAGED}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm"):
             with contextlib.suppress(FileNotFoundError):
                 directory.unlink(name)
+        directory.sync()  # else a power cut could keep the rename and lose an unlink
         directory.create_file(_STAGED).close()
         with sqlite_errors(directory):
             connection = sqlite3.connect(directory.path / _STAGED, isolation_level=None)
@@ -151,25 +158,20 @@ class Index:
 
     def is_built_for(self, config: DatasetConfig) -> bool:
         """Tell whether the index was built for a configuration."""
-        return _dump(self.config) == _dump(config)
+        return _built_for_values(self.config) == _built_for_values(config)
 
-    def check_built_for(self, config: DatasetConfig) -> None:
-        """Refuse to write with a configuration that the index was not built for.
-
-        Raises:
-            ConfigError: the step differs.
-            NeedsMigration: fields, unique or index differ.
-        """
-        for key in _BUILT_FOR:
-            before, now = _built_for_values(self.config)[key], _built_for_values(config)[key]
-            if before == now:
-                continue
-            message = f"{self.directory.path}: dataset.toml says {key} = {now!r}, the index was built for {before!r}"
-            hint = (
-                f"Write {key} as it was, or create a new dataset and append this one's data to it:"
-                " `ondisk query OLD --data | ondisk append NEW -`."
-            )
-            raise ConfigError(message, hint=hint, key=key) if key == "step" else NeedsMigration(message, hint=hint)
+    def built_for_another(self, config: DatasetConfig) -> ConfigError | NeedsMigration:
+        """Say in which key a configuration differs from that which the index was built for; one of them does."""
+        before, now = _built_for_values(self.config), _built_for_values(config)
+        key = next(key for key in _BUILT_FOR if before[key] != now[key])
+        message = (
+            f"{self.directory.path}: dataset.toml says {key} = {now[key]!r}, the index was built for {before[key]!r}"
+        )
+        hint = (
+            f"Write {key} as it was, or create a new dataset and append this one's data to it:"
+            " `ondisk query OLD --data | ondisk append NEW -`."
+        )
+        return ConfigError(message, hint=hint, key=key) if key == "step" else NeedsMigration(message, hint=hint)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -182,25 +184,31 @@ class Index:
         finally:
             self._give_back(connection)
 
-    def look_up(self, equal: Mapping[str, Any]) -> list[Found] | None:
-        """Find the at most one datum that a whole unique key names, without the cost of a snapshot.
+    def whole_key(self, equal: Mapping[str, Any]) -> Key | None:
+        """Make the look-up of a whole unique key.
 
         Returns:
-            Its row, segment and metadata; None where this cannot tell: the fields are no whole key, a value is not
-            of its field's type, or the datum's segment or metadata were met in no snapshot yet.
+            SQL and values; None where the fields are no whole key, or a value is not of its field's type.
         """
         query = self._look_up_query(tuple(equal))
         if query is None:
             return None
-        sql, names = query
-        kinds = self.tables.kinds
+        sql, converters = query
         try:
-            values = [canonical(equal[name], kinds.get(name, FieldType.TIMESTAMP)) for name in names]
+            return sql, [convert(equal[name]) for name, convert in converters]
         except InvalidInput:
             return None
+
+    def look_up(self, key: Key) -> list[Found] | None:
+        """Find the at most one datum that a whole unique key names, without the cost of a snapshot.
+
+        Returns:
+            Its row, segment and metadata; None where this cannot tell, since the datum's segment or metadata were met
+            in no snapshot yet.
+        """
         connection = self._borrow()
         try:
-            row: Row | None = connection.execute(sql, values).fetchone()
+            row: Row | None = connection.execute(*key).fetchone()
         except sqlite3.Error:
             return None  # a snapshot meets it again, and says what it is
         finally:
@@ -210,14 +218,21 @@ class Index:
         segment, metadata = self.segments.get(row[1]), self.metadata.get(row[4:])
         return None if segment is None or metadata is None else [(row, segment, metadata)]
 
-    def _look_up_query(self, names: tuple[str, ...]) -> tuple[str, Sequence[str]] | None:
+    def _look_up_query(self, names: tuple[str, ...]) -> _LookUp | None:
         try:
             return self._look_ups[names]
         except KeyError:
             if len(self._look_ups) > _LOOK_UPS:
                 self._look_ups.clear()
-            query = self._look_ups[names] = key_query(names, self.tables)
-            return query
+        query = key_query(names, self.tables)
+        if query is None:
+            self._look_ups[names] = None
+            return None
+        sql, bound = query
+        kinds = self.tables.kinds
+        look_up = sql, [(name, converter(kinds.get(name, FieldType.TIMESTAMP))) for name in bound]
+        self._look_ups[names] = look_up
+        return look_up
 
     def writer(self) -> Connection:
         """Give the writing connection. Under the writers' lock."""

@@ -87,8 +87,11 @@ class Snapshot:
     def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
         """Give what matches, up to `ROWS` rows at a time, in the order of `sort`, then reftime, then appending."""
         where = condition(resolve(tree, self._tables, self._connection), self._tables)
-        order = "".join(f"{each}, " for each in self._order(sort)) if sort else ""
-        sql = f"SELECT {self._tables.row} FROM datum WHERE {where.sql} ORDER BY {order}datum.reftime, datum.seq"
+        keys = [*self._order(sort)] if sort else []
+        if not sort or all(key.field != "reftime" for key in sort.keys):  # twice, it would keep SQLite from its index
+            keys.append("datum.reftime")
+        order = ", ".join([*keys, "datum.seq"])
+        sql = f"SELECT {self._tables.row} FROM datum WHERE {where.sql} ORDER BY {order}"
         if limit is not None:
             sql += f" LIMIT {int(limit)}"
         cursor = self._connection.execute(sql, where.values)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
-from ondisk.index.connection import INDEX, sqlite_errors
+from ondisk.index.connection import INDEX, RESTORE, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.snapshot import Segment
 from ondisk.index.where import condition, resolve
@@ -26,6 +26,7 @@ class Transaction:
     """A change of the index: BEGIN IMMEDIATE … COMMIT; rolled back unless `commit` went through.
 
     Attributes:
+        checkpoint_error: what kept the commit from being moved into the main file; the commit itself is durable.
         sealed: COMMIT was tried, so it may have reached the disk even if it failed: bytes it points to must stay.
 
     Durability: a commit is synced (`synchronous=FULL`); the checkpoint behind it only moves it into the main file.
@@ -39,27 +40,44 @@ class Transaction:
         self._interned = False
         self._committed = False
         self.sealed = False
+        self.checkpoint_error: OndiskError | None = None
 
     def __enter__(self) -> Self:
-        with sqlite_errors(self._index.directory):
-            self._connection.execute("BEGIN IMMEDIATE")
-            rows = self._connection.execute("SELECT seq, generation FROM dataset").fetchall()
-        if len(rows) != 1:
-            self._connection.execute("ROLLBACK")
-            raise IndexCorrupt(f"{self._index.directory.path / INDEX}: its table dataset has {len(rows)} rows")
-        self._seq, self._generation = rows[0]
+        try:
+            with sqlite_errors(self._index.directory):
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._seq, self._generation = self._counters()
+        except BaseException:
+            self._roll_back()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._connection.in_transaction:
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.execute("ROLLBACK")
+        self._roll_back()
         # SQLite may have rolled back by itself, after a failed write: the new ids are gone then, too.
         if self._interned and not self._committed:
             self._index.ids.clear()
             self._index.ids[None] = 0
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _counters(self) -> tuple[int, int]:
+        """Read the counters; a number given out twice would point one datum at another's bytes."""
+        rows = self._connection.execute("SELECT seq, generation FROM dataset").fetchall()
+        if len(rows) != 1:
+            raise self._corrupt(f"its table dataset has {len(rows)} rows")
+        (last,) = self._connection.execute("SELECT max(seq) FROM datum").fetchone()
+        if last is not None and last > rows[0][0]:
+            raise self._corrupt(f"its counter of changes, {rows[0][0]}, lags behind its data, {last}")
+        return rows[0][0], rows[0][1]
+
+    def _corrupt(self, problem: str) -> IndexCorrupt:
+        return IndexCorrupt(f"{self._index.directory.path / INDEX} is damaged: {problem}", hint=RESTORE)
 
     def take_seqs(self, count: int) -> range:
         """Take the next numbers in the order of changes."""
@@ -68,7 +86,19 @@ class Transaction:
         return range(first, first + count)
 
     def take_generation(self) -> int:
+        """Take the next generation, the id of a new segment.
+
+        Raises:
+            IndexCorrupt: the counter lags behind the segments that there are.
+        """
         self._generation += 1
+        with sqlite_errors(self._index.directory):
+            sql = "SELECT max(id) FROM segment WHERE id >= ?"
+            (taken,) = self._connection.execute(sql, (self._generation,)).fetchone()
+        if taken is not None:
+            raise self._corrupt(
+                f"its counter of generations, {self._generation - 1}, lags behind its segments, {taken}"
+            )
         return self._generation
 
     def segments(self, names: Iterable[str]) -> dict[str, Segment]:
@@ -83,6 +113,15 @@ class Transaction:
 
     def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """Turn metadata into the columns of `datum`, one list a declared field; texts become ids."""
+        distinct = {id(each): each for each in metadata}
+        if len(distinct) > len(metadata) // 4:
+            return self._columns(metadata)
+        # Data of one series share a mapping: each is looked at once.
+        places = list(map(id, metadata))
+        few = self._columns(list(distinct.values()))
+        return [list(map(dict(zip(distinct, each, strict=True)).__getitem__, places)) for each in few]
+
+    def _columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         columns: list[list[Any]] = []
         for name, kind in self._tables.kinds.items():
             values = [each.get(name) for each in metadata]
@@ -119,7 +158,7 @@ class Transaction:
             key = {f"p{at}": value for at, value in enumerate(row)}
             found = self._connection.execute(self._tables.find_duplicate, key).fetchone()
             if found is None:
-                raise IndexCorrupt(f"{self._index.directory.path / INDEX}: a duplicate cannot be found again")
+                raise self._corrupt("a duplicate cannot be found again")
             seq = found[0]
             if version is not None:
                 old, new = found[version], row[version]
@@ -148,13 +187,13 @@ class Transaction:
 
     def save_segment(self, segment: Segment, interval: Interval, mtime: int) -> None:
         """Write a segment's row: a new one, or a known one's size and mtime (nanoseconds)."""
+        insert = 'INSERT INTO segment (id, name, format, size, "begin", "end", mtime) VALUES (?, ?, ?, ?, ?, ?, ?)'
         row = (segment.id, segment.name, segment.format, segment.size, interval.begin, interval.end, mtime)
-        sql = (
-            'INSERT INTO segment (id, name, format, size, "begin", "end", mtime) VALUES (?, ?, ?, ?, ?, ?, ?)'
-            " ON CONFLICT (id) DO UPDATE SET size = excluded.size, mtime = excluded.mtime"
-        )
         with sqlite_errors(self._index.directory):
-            self._connection.execute(sql, row)
+            update = "UPDATE segment SET size = ?, mtime = ? WHERE id = ? AND name = ?"
+            known = self._connection.execute(update, (segment.size, mtime, segment.id, segment.name))
+            if known.rowcount == 0:
+                self._connection.execute(insert, row)
 
     def delete(self, tree: Expression) -> int:
         """Delete what matches; returns how many data."""
@@ -204,7 +243,13 @@ class Transaction:
             if isinstance(error, StorageError) and self.sealed and not isinstance(error, DurabilityLost):
                 raise DurabilityLost(error.message, hint=error.hint, **error.context) from error
             raise
-        return self._checkpoint()
+        try:
+            with sqlite_errors(directory):
+                return self._checkpoint()
+        except OndiskError as error:
+            # What was committed is durable in the WAL, and so acknowledged; but nothing more may be written.
+            self.checkpoint_error = error
+            return False
 
     def _checkpoint(self) -> bool:
         directory = self._index.directory
@@ -217,11 +262,10 @@ class Transaction:
                 self._connection.execute(f"PRAGMA busy_timeout={patience}")
                 (busy, *_) = self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
             except sqlite3.OperationalError as error:
-                # The commit is durable in the WAL. On a full disk the main file cannot grow: the next one tries again.
+                # On a full disk the main file cannot grow: the next commit tries again.
                 if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
                     return False
-                with sqlite_errors(directory):
-                    raise
+                raise
             finally:
                 self._connection.execute("PRAGMA busy_timeout=10000")
         return bool(busy == 0)

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ondisk.errors import SegmentCorrupt, SegmentMissing
+from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
@@ -29,6 +29,7 @@ class _Written:
 
     file: WritableFile | None
     size_before: int | None  # None: the batch created the file
+    known: bool
     mtime: int = 0
 
 
@@ -60,10 +61,11 @@ class ConcatWriter:
         size = file.size()
         return size, file.read(size - 1, 1) if size else b""
 
-    def append(self, name: str, offset: int, content: bytes, *, cut: bool) -> None:
+    def append(self, name: str, offset: int, content: bytes, *, cut: bool, known: bool = False) -> None:
         """Write a batch's bytes of one segment at `offset`, where its known bytes end.
 
         Args:
+            known: the index knows the segment, so its directory entry is durable.
             cut: cut off what lies behind `offset`, the tail of a batch that was never acknowledged.
 
         Raises:
@@ -73,7 +75,7 @@ class ConcatWriter:
         if len(self._unsynced) >= _OPEN_TO_WRITE:
             self.sync()
         file, size = self._open(name, offset)
-        written = self._written[name] = _Written(file, size)
+        written = self._written[name] = _Written(file, size, known)
         self._unsynced.append(name)
         if size is not None and size > offset and cut:
             file.truncate(offset)
@@ -82,7 +84,9 @@ class ConcatWriter:
         written.mtime = file.stat().st_mtime_ns
 
     def sync(self) -> None:
-        """Make everything written so far durable: the files, then the directories of new ones.
+        """Make everything written so far durable: the files, then the directories of those the index does not know.
+
+        Not only of those that this batch created: who created one may have been killed before its sync.
 
         Raises:
             DurabilityLost: a sync failed; the batch must not be committed.
@@ -94,8 +98,8 @@ class ConcatWriter:
                 written.file.sync()
                 written.file.close()
                 written.file = None
-            if written.size_before is None:
-                parents.add(name.rpartition("/")[0])
+            if not written.known:
+                parents |= {name.rpartition("/")[0], ""}
         self._unsynced.clear()
         for parent in parents:
             self._directory.sync(parent)
@@ -107,7 +111,7 @@ class ConcatWriter:
     def undo(self) -> None:
         """Take back what was written, as far as the disk lets us: what stays is a tail that nobody reads."""
         for name, written in self._written.items():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, OndiskError):
                 if written.size_before is None:
                     self._directory.unlink(name)
                 else:

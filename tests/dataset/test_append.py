@@ -713,3 +713,39 @@ def test_what_is_no_iterable_is_refused_with_a_remedy(create, data):
 def test_a_unique_key_that_no_line_of_vm2_has_is_refused(create):
     with pytest.raises(ConfigError, match="station"):
         create(format="vm2", step="daily", unique=["reftime", "station"], fields={"station": "integer"})
+
+
+def test_a_batch_of_nothing_but_refused_data_is_no_error(create):
+    with create(format="vm2", step="daily", fields={"area": "text"}) as dataset:
+        assert dataset.append_file(io.BytesIO(b"nonsense\n2\n"), "vm2").refused == 2
+
+
+def test_large_data_behind_small_ones_are_taken_a_few_at_a_time(create):
+    pulled = []
+
+    def data():
+        for number in range(400):
+            pulled.append(number)
+            yield Datum(datetime(2026, 1, 1, tzinfo=UTC), {}, bytes(2**20 if number >= 300 else 10))
+
+    with create(format="vm2", step="daily") as dataset:
+        seen = []
+        encode = dataset._format("vm2").encode
+        dataset._format("vm2").encode = lambda piece: (
+            seen.append(sum(len(each.data) for each in piece)),
+            encode(piece),
+        )[1]
+        assert dataset.append(data()).refused == 400
+    assert max(seen) <= 24 * 2**20
+
+
+def test_what_was_stored_under_larger_limits_is_still_read(create):
+    deep = {"a": 1}
+    for _ in range(20):
+        deep = {"a": deep}
+    with create(format="jsonl", step="daily", max_depth=64) as dataset:
+        dataset.append([Datum(datetime(2026, 1, 1, tzinfo=UTC), {}, deep)])
+        toml = dataset.path / "dataset.toml"
+    toml.write_text('format = "jsonl"\nstep = "daily"\nmax_depth = 5\n')
+    with ondisk.open(toml.parent, read_only=True) as dataset:
+        assert next(dataset.query()).data == deep

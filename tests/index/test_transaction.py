@@ -238,10 +238,10 @@ def test_a_commit_tells_whether_anybody_reads_an_older_state(index):
     with index.snapshot() as snapshot:
         snapshot.totals(Everything())
         with Transaction(index) as transaction:
-            transaction.insert([row(2, station=2)])
+            transaction.insert([row(*transaction.take_seqs(1), station=2)])
             assert transaction.commit() is False
     with Transaction(index) as transaction:
-        transaction.insert([row(3, station=3)])
+        transaction.insert([row(*transaction.take_seqs(1), station=3)])
         assert transaction.commit() is True
 
 
@@ -315,3 +315,27 @@ def test_data_of_one_dataset_count_up_over_its_whole_life(create):
     assert writer.execute("SELECT seq FROM datum").fetchall() == [(13,)]
     numbers = [seq for (seq,) in writer.execute("SELECT seq FROM deletion UNION ALL SELECT seq FROM datum")]
     assert len(numbers) == len(set(numbers)) == 7
+
+
+def test_columns_of_no_data_are_empty(index):
+    with Transaction(index) as transaction:
+        assert all(column == [] for column in transaction.columns([]))
+
+
+def test_a_transaction_that_cannot_begin_leaves_none_open(index, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "_counters", interrupted)
+        with pytest.raises(KeyboardInterrupt), Transaction(index):
+            pass
+    with Transaction(index) as transaction:
+        transaction.commit()
+
+
+def test_a_counter_that_lags_behind_gives_no_number_out_twice(index):
+    with Transaction(index) as transaction:
+        index.writer().execute("INSERT INTO segment VALUES (7, '2026/01-01.jsonl', 'jsonl', 0, 0, 1, 0, NULL, NULL)")
+        with pytest.raises(IndexCorrupt, match="generations"):
+            transaction.take_generation()

@@ -182,4 +182,4 @@ def test_a_location_with_numbers_that_cannot_be_is_not_found(offset: int, size: 
 def test_create_refuses_a_directory_that_holds_something_else(treasure: Path) -> None:
     with pytest.raises(ondisk.errors.AlreadyExists):
         ondisk.create(treasure, CONFIG)
-    (treasure / ".lock").unlink()
+    assert not (treasure / ".lock").exists()

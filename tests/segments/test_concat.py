@@ -107,16 +107,19 @@ def test_thousands_of_segments_are_written_with_a_hundred_open(writer, tmp_path,
     assert len(list(tmp_path.glob("2026/*.vm2"))) == 500
 
 
-def test_every_file_and_the_directories_of_new_ones_are_synced_once(writer, path, monkeypatch):
+def test_every_file_and_the_directories_of_those_the_index_does_not_know_are_synced_once(writer, path, monkeypatch):
     path.write_bytes(b"one\n")
     synced = []
     monkeypatch.setattr("ondisk.filesystem._sync", lambda _, path: synced.append(path))
-    writer.append(NAME, 4, b"two\n", cut=True)
+    writer.append(NAME, 4, b"two\n", cut=True, known=True)
+    writer.sync()
+    assert synced == [str(path)]
+    synced.clear()
     writer.append("2026/11-21.vm2", 0, b"x\n", cut=True)
     writer.append("2026/11-22.vm2", 0, b"x\n", cut=True)
     writer.sync()
     top = path.parents[1]
-    assert sorted(synced) == sorted(str(top / name) for name in (NAME, "2026/11-21.vm2", "2026/11-22.vm2", "2026"))
+    assert sorted(synced) == sorted(str(top / name) for name in ("", "2026", "2026/11-21.vm2", "2026/11-22.vm2"))
 
 
 def fail(code):
