@@ -329,12 +329,14 @@ class Dataset:
                 deleted = transaction.delete(_tree(what, {}, self._current().index))
                 if deleted:
                     transaction.commit()
+            self._check_not_failed()
             return deleted
         places = _by_segment(what)
         with self._transaction("delete") as transaction:
             deleted = sum(transaction.delete_at(segment, each) for segment, each in places.items())
             if deleted:
                 transaction.commit()
+        self._check_not_failed()
         return deleted
 
     def info(self) -> dict[str, Any]:
@@ -373,6 +375,7 @@ class Dataset:
                     trusted = not self._sentinel_stands()
                     stored = store(batch, format, self.config, self._directory, transaction, trusted=trusted)
                 result.add(batch, stored)
+                self._check_not_failed()  # this batch is durable, and counted; the disk is not to be trusted further
         except OndiskError as error:
             error.context["result"] = result
             raise
@@ -390,11 +393,7 @@ class Dataset:
         self._check_open()
         self._check_process()
         with self._threads:
-            if self._failed is not None:
-                raise DurabilityLost(
-                    f"{self.path}: nothing more is written after a failed sync: {self._failed.message}",
-                    hint="Look at the disk (dmesg), then open the dataset again.",
-                )
+            self._check_not_failed()
             try:
                 with self._lock.hold(verb):
                     index = self._current_to_write()
@@ -462,6 +461,13 @@ class Dataset:
         if name not in self._formats:
             self._formats[name] = find(name)(self.config)
         return self._formats[name]
+
+    def _check_not_failed(self) -> None:
+        if self._failed is not None:
+            raise DurabilityLost(
+                f"{self.path}: nothing more is written after a failed sync: {self._failed.message}",
+                hint="Look at the disk (dmesg), then open the dataset again.",
+            )
 
     def _check_process(self) -> None:
         """Refuse a forked child, before it waits for locks that its parent's threads held."""

@@ -20,7 +20,7 @@ from ondisk.segments import ConcatReader
 
 _SPAN = 8 * 1024 * 1024
 _GAPS = 256 * 1024  # reading over so much that is not wanted costs less than another read for each datum
-_segment_of, _offset_of = itemgetter(1), itemgetter(2)
+_segment_of, _offset_of, _size_of = itemgetter(1), itemgetter(2), itemgetter(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Reader:
                 if with_data:
                     yield from self._with_data(snapshot, run)
                 else:
-                    yield _made(snapshot, run, None, 0)
+                    yield _without_data(snapshot, run)
 
     def payloads(self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None) -> Iterator[bytes]:
         """Give the bytes of what matches, in order, with their padding."""
@@ -129,9 +129,8 @@ class Reader:
         begin = min(map(_offset_of, run))
         last = max(run, key=_offset_of)
         size = last[2] + last[3] - begin
-        sizes = [row[3] for row in run]
-        wanted = sum(sizes)
-        if wanted > size or min(sizes) < 0:
+        wanted = sum(map(_size_of, run))
+        if wanted > size or min(map(_size_of, run)) < 0:
             name = snapshot.segment(run[0][1]).name
             raise IndexCorrupt(
                 f"the index is damaged: its data of {name!r} overlap near byte {begin}",
@@ -167,7 +166,13 @@ def _runs(rows: list[Row]) -> Iterator[list[Row]]:
         yield list(run)
 
 
-def _made(snapshot: Snapshot, rows: list[Row], content: bytes | None, base: int) -> list[Datum]:
+def _without_data(snapshot: Snapshot, rows: list[Row]) -> list[Datum]:
+    """Make the data of rows of one segment from the index alone."""
+    segment = snapshot.segment(rows[0][1]).name
+    return [Datum.stored(from_microseconds(row[0]), snapshot.metadata(row[4:]), None, segment, row) for row in rows]
+
+
+def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int) -> list[Datum]:
     """Make the data of rows of one segment; `data` are their bytes in `content`, which begins at `base`.
 
     Run a million times a query: what a call would cost is written out, and what repeats is made once.
@@ -186,11 +191,8 @@ def _made(snapshot: Snapshot, rows: list[Row], content: bytes | None, base: int)
             datum.metadata = known[row[4:]]
         except KeyError:
             datum.metadata = snapshot.metadata(row[4:])
-        if content is None:
-            datum.data = None
-        else:
-            start = row[2] - base
-            datum.data = content[start : start + row[3]]
+        start = row[2] - base
+        datum.data = content[start : start + row[3]]
         datum._segment = segment
         datum._place = row
         data.append(datum)

@@ -41,7 +41,8 @@ def read_lines(stream: Readable, batch_size: int, max_line: int) -> Iterator[lis
     batch: list[bytes] = []
     weight, number = 0, 1
     for lines in _chunks_of_lines(stream, max_line):
-        if len(max(lines, key=len)) > max_line:
+        size = sum(map(len, lines))
+        if size > max_line and len(max(lines, key=len)) > max_line:
             first = next(index for index, line in enumerate(lines) if len(line) > max_line)
             raise _too_long(number + first, max_line)
         number += len(lines)
@@ -50,7 +51,7 @@ def read_lines(stream: Readable, batch_size: int, max_line: int) -> Iterator[lis
             yield batch + lines[:room]
             batch, lines, weight = [], lines[room:], 0
         batch += lines
-        weight += sum(map(len, lines))
+        weight += size
         if weight >= BATCH_BYTES:
             yield batch
             batch, weight = [], 0

@@ -19,7 +19,7 @@ from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
-_OPEN_TO_READ = 64
+_OPEN_TO_READ = 256
 _LARGE = 16 * 1024 * 1024  # bytes
 
 
