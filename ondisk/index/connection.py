@@ -30,7 +30,7 @@ WAL_LIMIT = 16 * 1024 * 1024
 """The WAL keeps up to this much space on disk, so that deleting works on a full disk; bytes."""
 
 _COMMON: dict[str, Any] = {"busy_timeout": 10_000, "foreign_keys": 1, "trusted_schema": 0, "mmap_size": 0}
-_WRITER = {"wal_autocheckpoint": 0, "journal_size_limit": WAL_LIMIT, "cell_size_check": 1}
+_WRITER = {"wal_autocheckpoint": 0, "journal_size_limit": WAL_LIMIT}
 _FULL, _EXTRA = 2, 3
 RESTORE = (
     "Restore it from a backup: first make the file needs-check-do-not-pack in the dataset, and remove index.sqlite-wal"

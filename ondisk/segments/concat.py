@@ -11,6 +11,7 @@ cuts it off.
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
-_OPEN_TO_READ = 256
+_OPEN_TO_READ = 256  # files; fewer where a process may have few, see ConcatReader
 _LARGE = 16 * 1024 * 1024  # bytes
 
 
@@ -149,6 +150,7 @@ class ConcatReader:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._files: OrderedDict[int, ReadableFile] = OrderedDict()
+        self._most = min(_OPEN_TO_READ, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
     def read(self, generation: int, name_of: Callable[[int], str], offset: int, size: int) -> bytes:
         """Read `size` bytes of a segment, by its generation.
@@ -186,7 +188,7 @@ class ConcatReader:
             hint = "Put the file back, from a backup, or delete its data."
             raise SegmentMissing(f"{path} is in the index and not on disk", hint=hint, segment=name)
         self._files[generation] = file
-        while len(self._files) > _OPEN_TO_READ:
+        while len(self._files) > self._most:
             self._files.popitem(last=False)
         return file
 

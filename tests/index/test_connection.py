@@ -19,7 +19,6 @@ WRITTEN = {
     "synchronous": 2,
     "wal_autocheckpoint": 0,
     "journal_size_limit": 16 * 1024 * 1024,
-    "cell_size_check": 1,
 }
 COMMON = {"foreign_keys": 1, "busy_timeout": 10_000, "trusted_schema": 0, "mmap_size": 0}
 
@@ -113,9 +112,7 @@ def is_open(connection):
     return True
 
 
-@pytest.mark.parametrize(
-    "name", ["trusted_schema", "foreign_keys", "busy_timeout", "wal_autocheckpoint", "cell_size_check"]
-)
+@pytest.mark.parametrize("name", ["trusted_schema", "foreign_keys", "busy_timeout", "wal_autocheckpoint"])
 def test_a_sqlite_that_does_not_take_a_setting_is_refused(directory, monkeypatch, name):
     class Stubborn(module.Connection):
         def execute(self, sql, *arguments):
