@@ -10,7 +10,8 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, converter
@@ -24,6 +25,7 @@ from ondisk.errors import (
     VersionTooNew,
 )
 from ondisk.filesystem import Directory
+from ondisk.index.columns import REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
     RESTORE,
@@ -34,9 +36,11 @@ from ondisk.index.connection import (
     sqlite_errors,
 )
 from ondisk.index.snapshot import Row, Segment, Snapshot, key_query
-from ondisk.index.tables import REVISION, Tables
 from ondisk.index.where import add_functions, check_fields, check_size
 from ondisk.matcher import Expression
+
+if TYPE_CHECKING:
+    from ondisk.index.tables import Tables
 
 _POOLED = 8
 _LOOK_UPS = 256
@@ -58,14 +62,14 @@ class Index:
     A process that finds another file there (the index was lost and made anew) opens a new `Index`.
 
     Attributes:
-        tables: for the configuration that the index was built for, which is not always that of `dataset.toml`.
+        columns: for the configuration that the index was built for, which is not always that of `dataset.toml`.
         missing: there is no file; the index is an empty one in memory.
     """
 
     def __init__(self, directory: Directory, config: DatasetConfig, inode: int | None) -> None:
         self.directory = directory
         self.config = config
-        self.tables = Tables(config)
+        self.columns = Columns(config)
         self.missing = inode is None
         self._inode = inode
         self._process = os.getpid()
@@ -97,7 +101,7 @@ class Index:
                 _check_revision(connection, directory)
                 built_for = _built_for(connection, config, directory)
                 index = cls(directory, built_for, found.st_ino)
-                _check_tables(connection, index.tables, directory)
+                _check_tables(connection, index.columns, directory)
         except BaseException:
             connection.close()
             raise
@@ -125,7 +129,7 @@ class Index:
             try:
                 connection.execute("PRAGMA synchronous=EXTRA")
                 connection.execute("BEGIN")
-                for statement in Tables(config).create_statements():
+                for statement in _create_statements(config):
                     connection.execute(statement)
                 row = (1, str(uuid.uuid4()), 0, generation, _dump(config), _now())
                 connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?)", row)
@@ -147,6 +151,13 @@ class Index:
             )
         return self.directory.inode(INDEX) == self._inode
 
+    @cached_property
+    def tables(self) -> Tables:
+        """The tables, which only writers need."""
+        from ondisk.index.tables import Tables
+
+        return Tables(self.config)
+
     def check(self, tree: Expression) -> None:
         """Refuse a condition that this index cannot answer.
 
@@ -154,7 +165,7 @@ class Index:
             MatchError: it is too large, or asks for fields that the index does not have.
         """
         check_size(tree)
-        check_fields(tree, self.tables)
+        check_fields(tree, self.columns)
 
     def is_built_for(self, config: DatasetConfig) -> bool:
         """Tell whether the index was built for a configuration."""
@@ -224,12 +235,12 @@ class Index:
         except KeyError:
             if len(self._look_ups) > _LOOK_UPS:
                 self._look_ups.clear()
-        query = key_query(names, self.tables)
+        query = key_query(names, self.columns)
         if query is None:
             self._look_ups[names] = None
             return None
         sql, bound = query
-        kinds = self.tables.kinds
+        kinds = self.columns.kinds
         look_up = sql, [(name, converter(kinds.get(name, FieldType.TIMESTAMP))) for name in bound]
         self._look_ups[names] = look_up
         return look_up
@@ -266,7 +277,7 @@ class Index:
         try:
             connection = self._readers.pop()
         except IndexError:
-            connection = empty(self.tables.create_statements()) if self.missing else connect_to_read(self.directory)
+            connection = empty(_create_statements(self.config)) if self.missing else connect_to_read(self.directory)
             add_functions(connection)
         self._borrowed.add(connection)
         return connection
@@ -284,6 +295,13 @@ class Index:
             self._readers.append(connection)
         else:
             connection.close()
+
+
+def _create_statements(config: DatasetConfig) -> Iterator[str]:
+    """Give the SQL that makes an empty index."""
+    from ondisk.index.tables import Tables
+
+    return Tables(config).create_statements()
 
 
 def _now() -> int:
@@ -334,7 +352,7 @@ def _check_revision(connection: sqlite3.Connection, directory: Directory) -> Non
     raise NeedsMigration(f"{path} has revision {found}, this ondisk needs {REVISION}", hint=hint)
 
 
-def _check_tables(connection: sqlite3.Connection, tables: Tables, directory: Directory) -> None:
+def _check_tables(connection: sqlite3.Connection, columns: Columns, directory: Directory) -> None:
     """Refuse an index whose tables are not those that ondisk makes: triggers, views in their place, other columns."""
     kinds = {
         name: (kind, strict)
@@ -345,12 +363,12 @@ def _check_tables(connection: sqlite3.Connection, tables: Tables, directory: Dir
     triggers = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     if triggers:
         raise _corrupt(directory, f"it has a trigger, {triggers[0][0]!r}")
-    for table in (tables.dataset, tables.segment, tables.datum, tables.value, tables.deletion):
-        if kinds.get(table.name) != ("table", 1):
-            raise _corrupt(directory, f"it has no table {table.name!r} with strict types")
-        columns = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table.name,)).fetchall()
-        if sorted(columns) != sorted((column.name, 0) for column in table.columns):
-            raise _corrupt(directory, f"the table {table.name!r} has other columns: {columns!r}")
+    for table, names in columns.of_table.items():
+        if kinds.get(table) != ("table", 1):
+            raise _corrupt(directory, f"it has no table {table!r} with strict types")
+        found = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,)).fetchall()
+        if sorted(found) != sorted((name, 0) for name in names):
+            raise _corrupt(directory, f"the table {table!r} has other columns: {found!r}")
 
 
 def _corrupt(directory: Directory, problem: str) -> IndexCorrupt:

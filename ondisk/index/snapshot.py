@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ondisk.datum import Value, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
+from ondisk.index.columns import Columns
 from ondisk.index.connection import RESTORE
-from ondisk.index.tables import Tables
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import And, Compare, Expression, Sort, SortInterval
 from ondisk.step import DAY, Step
@@ -57,18 +57,18 @@ class Totals:
     end: int | None
 
 
-def key_query(names: tuple[str, ...], tables: Tables) -> tuple[str, Sequence[str]] | None:
+def key_query(names: tuple[str, ...], columns: Columns) -> tuple[str, Sequence[str]] | None:
     """Write the query for the row in which these fields equal given values.
 
     Returns:
         The SQL, and the field whose value each of its question marks stands for; None where the fields are no whole
         unique key.
     """
-    if not tables.unique_names or not set(tables.unique_names) <= set(names) <= {"reftime", *tables.kinds}:
+    if not columns.unique_names or not set(columns.unique_names) <= set(names) <= {"reftime", *columns.kinds}:
         return None
     # Each field's name stands in for its value: it comes back where the value is to be bound.
-    where = condition(And(tuple(Compare(name, "=", name) for name in names)), tables)
-    return f"SELECT {tables.row} FROM datum WHERE {where.sql}", [str(name) for name in where.values]
+    where = condition(And(tuple(Compare(name, "=", name) for name in names)), columns)
+    return f"SELECT {columns.row} FROM datum WHERE {where.sql}", [str(name) for name in where.values]
 
 
 class Snapshot:
@@ -80,18 +80,18 @@ class Snapshot:
 
     def __init__(self, index: Index, connection: sqlite3.Connection) -> None:
         self._index = index
-        self._tables = index.tables
+        self._columns = index.columns
         self._connection = connection
         self.known_metadata = index.metadata
 
     def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
         """Give what matches, up to `ROWS` rows at a time, in the order of `sort`, then reftime, then appending."""
-        where = condition(resolve(tree, self._tables, self._connection), self._tables)
+        where = condition(resolve(tree, self._columns, self._connection), self._columns)
         keys = [*self._order(sort)] if sort else []
         if not sort or all(key.field != "reftime" for key in sort.keys):  # twice, it would keep SQLite from its index
             keys.append("datum.reftime")
         order = ", ".join([*keys, "datum.seq"])
-        sql = f"SELECT {self._tables.row} FROM datum WHERE {where.sql} ORDER BY {order}"
+        sql = f"SELECT {self._columns.row} FROM datum WHERE {where.sql} ORDER BY {order}"
         if limit is not None:
             sql += f" LIMIT {int(limit)}"
         cursor = self._connection.execute(sql, where.values)
@@ -104,7 +104,7 @@ class Snapshot:
 
     def row_at(self, segment: Segment, offset: int, size: int, reftime: int | None) -> Row | None:
         """Find the datum that stands at a place; a known reftime makes it a look-up instead of a search."""
-        sql = f"SELECT {self._tables.row} FROM datum"
+        sql = f"SELECT {self._columns.row} FROM datum"
         if reftime is None:
             sql += ' JOIN segment ON segment.id = datum.segment AND reftime >= "begin" AND reftime < "end"'
         sql += " WHERE datum.segment = ? AND datum.offset = ? AND datum.size = ?"
@@ -139,7 +139,7 @@ class Snapshot:
         if known is not None:
             return known
         metadata: dict[str, Any] = {}
-        for (name, kind), stored in zip(self._tables.kinds.items(), key, strict=True):
+        for (name, kind), stored in zip(self._columns.kinds.items(), key, strict=True):
             if kind.interned:
                 if stored:
                     metadata[name] = self._value(stored)
@@ -152,14 +152,14 @@ class Snapshot:
 
     def totals(self, tree: Expression) -> Totals:
         """Count what matches."""
-        where = condition(resolve(tree, self._tables, self._connection), self._tables)
+        where = condition(resolve(tree, self._columns, self._connection), self._columns)
         sql = f"SELECT count(*), ifnull(sum(size), 0), min(reftime), max(reftime) FROM datum WHERE {where.sql}"
         return Totals(*self._connection.execute(sql, where.values).fetchone())
 
     def counts(self, tree: Expression, field: str) -> Iterator[tuple[Value | None, int]]:
         """Count what matches by the values of a field, in their order; None, for missing, first."""
-        where = condition(resolve(tree, self._tables, self._connection), self._tables)
-        column, kind = f"f_{field}", self._tables.kinds[field]
+        where = condition(resolve(tree, self._columns, self._connection), self._columns)
+        column, kind = f"f_{field}", self._columns.kinds[field]
         sql = f"SELECT {column} AS key, count(*) AS n FROM datum WHERE {where.sql} GROUP BY {column}"
         if kind.interned:
             sql = f"SELECT value, n FROM ({sql}) LEFT JOIN value ON value.id = key ORDER BY value"
@@ -207,7 +207,7 @@ class Snapshot:
                 yield f"strftime('{unit}', {second}, 'unixepoch')"
         for key in sort.keys:
             column = "datum.reftime" if key.field == "reftime" else f"datum.f_{key.field}"
-            if key.field != "reftime" and self._tables.kinds[key.field].interned:
+            if key.field != "reftime" and self._columns.kinds[key.field].interned:
                 column = f"(SELECT value FROM value WHERE id = {column})"
             yield f"{column} DESC" if key.descending else column
 

@@ -14,7 +14,7 @@ segment's row would search all of it. migrations/versions/ holds the same schema
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import (
@@ -36,9 +36,7 @@ from sqlalchemy.types import UserDefinedType
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
-
-REVISION = "0001"
-"""The Alembic revision of this schema."""
+from ondisk.index.columns import REVISION, Columns
 
 DIALECT = sqlite.dialect()
 
@@ -73,33 +71,33 @@ class Tables:
 
     Attributes:
         fields: field → its column of `datum`.
-        kinds: field → its declared type.
-        row: what a query selects of `datum`: reftime, segment, offset, size, the declared fields.
-        unique_names: the fields of the UNIQUE index, reftime first where it is listed; empty without one.
-        unique: the expressions it holds them by.
+        unique: the expressions by which the UNIQUE index holds its fields.
+        insert: the statement that inserts a row of `datum`, for positional values; duplicates stay out.
+        find_duplicate: the statement that finds the row which a row duplicates, by its values `:p0`, `:p1` …; empty
+            without a UNIQUE index.
     """
 
     def __init__(self, config: DatasetConfig) -> None:
-        self.kinds: Mapping[str, FieldType] = config.fields
+        columns = Columns(config)
+        self._kinds = columns.kinds
+        self._unique_names = columns.unique_names
         metadata = MetaData()
-        self.dataset = _table("dataset", metadata, _key("id"), _column("uuid", TEXT), _column("seq"),
-                              _column("generation"), _column("config", TEXT), _column("committed_at"))  # fmt: skip
-        self.segment = _table("segment", metadata, _key("id"), Column("name", TEXT, nullable=False, unique=True),
-                              _column("format", TEXT), _column("size"), _column("begin"), _column("end"),
-                              _column("mtime"), Column("checked_at", Integer), Column("checked", TEXT))  # fmt: skip
-        self.value = _table("value", metadata, _key("id"), Column("value", Any_, nullable=False, unique=True))
-        self.deletion = _table("deletion", metadata, _key("seq"), _column("datum"))
-        declared = [field_column(name, kind) for name, kind in self.kinds.items()]
+        _table("dataset", metadata, _key("id"), _column("uuid", TEXT), _column("seq"), _column("generation"),
+               _column("config", TEXT), _column("committed_at"))  # fmt: skip
+        _table("segment", metadata, _key("id"), Column("name", TEXT, nullable=False, unique=True),
+               _column("format", TEXT), _column("size"), _column("begin"), _column("end"), _column("mtime"),
+               Column("checked_at", Integer), Column("checked", TEXT))  # fmt: skip
+        _table("value", metadata, _key("id"), Column("value", Any_, nullable=False, unique=True))
+        _table("deletion", metadata, _key("seq"), _column("datum"))
+        declared = [field_column(name, kind) for name, kind in self._kinds.items()]
         self.datum = _table("datum", metadata, _key("seq"), _column("reftime"), _column("segment"), _column("offset"),
                             _column("size"), *declared)  # fmt: skip
-        self.fields: dict[str, Column[Any]] = {name: self.datum.c[f"f_{name}"] for name in self.kinds}
-        self.row = ", ".join(["datum.reftime, datum.segment, datum.offset, datum.size", *map(_qualified, self.fields)])
-        self.unique_names = sorted(config.unique, key=lambda name: name != "reftime")
-        self.unique: list[ColumnElement[Any]] = [self.comparable(name) for name in self.unique_names]
+        self.fields: dict[str, Column[Any]] = {name: self.datum.c[f"f_{name}"] for name in self._kinds}
+        self.unique: list[ColumnElement[Any]] = [self.comparable(name) for name in self._unique_names]
         self.insert = self._insert()
         self.find_duplicate = self._find_duplicate()
         self._metadata = metadata
-        self._indices = [*_indices(self, config)]
+        self._indices = [*_indices(self, columns, config)]
 
     def comparable(self, name: str) -> ColumnElement[Any]:
         """Give the expression under which UNIQUE compares a field: equal, too, where both are missing."""
@@ -107,7 +105,7 @@ class Tables:
             return self.datum.c.reftime
         column = self.fields[name]
         # An empty blob is of no declared type's storage class, so it never equals a value.
-        return column if self.kinds[name].interned else func.ifnull(column, literal_column("x''"))
+        return column if self._kinds[name].interned else func.ifnull(column, literal_column("x''"))
 
     def create_statements(self) -> Iterator[str]:
         """Give the SQL that makes an empty index of this schema."""
@@ -139,29 +137,28 @@ class Tables:
             return ""
         columns = list(self.datum.c)
         where = []
-        for name, expression in zip(self.unique_names, self.unique, strict=True):
+        for name, expression in zip(self._unique_names, self.unique, strict=True):
             column = self.datum.c.reftime if name == "reftime" else self.fields[name]
             place = columns.index(column)
-            given = f":p{place}" if name == "reftime" or self.kinds[name].interned else f"ifnull(:p{place}, x'')"
+            given = f":p{place}" if name == "reftime" or self._kinds[name].interned else f"ifnull(:p{place}, x'')"
             where.append(f"{expression.compile(dialect=DIALECT)} = {given}")
         names = ", ".join(f"datum.{column.name}" for column in columns)
         return f"SELECT {names} FROM datum WHERE {' AND '.join(where)}"
 
     def _view(self) -> str:
         columns = [f"{_time_as_text('datum.reftime')} AS reftime"]
-        joins = ["JOIN segment ON segment.id = datum.segment"]
         taken = {"seq", "reftime", "segment", "offset", "size"}
-        for name, kind in self.kinds.items():
+        for name, kind in self._kinds.items():
             label = f"f_{name}" if name in taken else name
             column = f"datum.f_{name}"
             if kind.interned:
-                joins.append(f'LEFT JOIN value AS "v_{name}" ON "v_{name}".id = {column}')
-                column = f'"v_{name}".value'
+                column = f"(SELECT value FROM value WHERE id = {column})"  # SQLite joins 64 tables at most
             elif kind is FieldType.TIMESTAMP:
                 column = _time_as_text(column)
             columns.append(f'{column} AS "{label}"')
         columns += ["segment.name AS segment", "datum.offset", "datum.size", "datum.seq"]
-        return f"CREATE VIEW data AS SELECT {', '.join(columns)} FROM datum {' '.join(joins)}"
+        joined = "datum JOIN segment ON segment.id = datum.segment"
+        return f"CREATE VIEW data AS SELECT {', '.join(columns)} FROM {joined}"
 
 
 def field_column(name: str, kind: FieldType) -> Column[Any]:
@@ -171,11 +168,11 @@ def field_column(name: str, kind: FieldType) -> Column[Any]:
     return Column(f"f_{name}", _TYPES[kind])
 
 
-def _indices(tables: Tables, config: DatasetConfig) -> Iterator[Index]:
+def _indices(tables: Tables, columns: Columns, config: DatasetConfig) -> Iterator[Index]:
     reftime = tables.datum.c.reftime
     if tables.unique:
         yield Index("datum_unique", *tables.unique, unique=True)
-    if tables.unique_names[:1] != ["reftime"]:
+    if columns.unique_names[:1] != ["reftime"]:
         yield Index("datum_by_reftime", reftime)
     for name in config.index:
         if name != "reftime":
@@ -192,10 +189,6 @@ def _key(name: str) -> Column[int]:
 
 def _column(name: str, kind: Any = Integer) -> Column[Any]:
     return Column(name, kind, nullable=False)
-
-
-def _qualified(name: str) -> str:
-    return f"datum.f_{name}"
 
 
 def _time_as_text(column: str) -> str:

@@ -34,7 +34,6 @@ class Transaction:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._tables = index.tables
         self._seq = self._generation = 0
         self._connection = index.writer()
         self._interned = False
@@ -123,7 +122,7 @@ class Transaction:
 
     def _columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         columns: list[list[Any]] = []
-        for name, kind in self._tables.kinds.items():
+        for name, kind in self._index.columns.kinds.items():
             values = [each.get(name) for each in metadata]
             columns.append(self._ids_of(values) if kind.interned else values)
         return columns
@@ -136,7 +135,7 @@ class Transaction:
         """
         before = self._connection.total_changes
         with sqlite_errors(self._index.directory):
-            self._connection.executemany(self._tables.insert, rows)
+            self._connection.executemany(self._index.tables.insert, rows)
         return self._connection.total_changes - before
 
     def seqs_from(self, first: int) -> set[int]:
@@ -156,7 +155,7 @@ class Transaction:
         """
         with sqlite_errors(self._index.directory):
             key = {f"p{at}": value for at, value in enumerate(row)}
-            found = self._connection.execute(self._tables.find_duplicate, key).fetchone()
+            found = self._connection.execute(self._index.tables.find_duplicate, key).fetchone()
             if found is None:
                 raise self._corrupt("a duplicate cannot be found again")
             seq = found[0]
@@ -167,7 +166,7 @@ class Transaction:
             self._connection.execute("DELETE FROM datum WHERE seq = ?", (seq,))
             if seq < first:
                 self._connection.execute("INSERT INTO deletion VALUES (?, ?)", (self.take_seqs(1)[0], seq))
-            self._connection.execute(self._tables.insert, row)
+            self._connection.execute(self._index.tables.insert, row)
         return True
 
     def move(self, offsets: Iterable[tuple[int, int]]) -> None:
@@ -197,8 +196,8 @@ class Transaction:
 
     def delete(self, tree: Expression) -> int:
         """Delete what matches; returns how many data."""
-        tree = resolve(tree, self._tables, self._connection)
-        where = condition(tree, self._tables)
+        tree = resolve(tree, self._index.columns, self._connection)
+        where = condition(tree, self._index.columns)
         return self._delete(f"SELECT seq FROM datum WHERE {where.sql}", where.values)
 
     def delete_at(self, segment: str, places: Iterable[tuple[int, int]]) -> int:

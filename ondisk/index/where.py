@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from ondisk.datum import FieldType
 from ondisk.errors import MatchError
-from ondisk.index.tables import Tables
+from ondisk.index.columns import Columns
 from ondisk.matcher import (
     And,
     Compare,
@@ -38,7 +38,7 @@ _MAX_DEPTH = 16  # SQLite's parser has a stack of 100; a level takes up to 5 of 
 _MAX_VALUES = 30_000  # SQLite binds at most 32,766 values
 _RESOLVED = 64
 _SECOND = 1_000_000
-_MISSING = "x''"  # see Tables.comparable
+_MISSING = "x''"  # see Tables.comparable in tables.py
 # In SQLite texts sort before blobs, and the empty blob is the first of those.
 _FIRST_BLOB = "x''"
 COMPONENTS = "ondisk_components"
@@ -92,7 +92,7 @@ def check_size(tree: Expression) -> None:
         )
 
 
-def check_fields(tree: Expression, tables: Tables) -> None:
+def check_fields(tree: Expression, columns: Columns) -> None:
     """Refuse a tree that asks for fields which the index does not have; its size was checked.
 
     Raises:
@@ -101,19 +101,19 @@ def check_fields(tree: Expression, tables: Tables) -> None:
     match tree:
         case And(children) | Or(children):
             for child in children:
-                check_fields(child, tables)
+                check_fields(child, columns)
         case Not(child):
-            check_fields(child, tables)
+            check_fields(child, columns)
         case _:
             field = getattr(tree, "field", "reftime")
-            if field != "reftime" and field not in tables.kinds:
-                known = ", ".join(sorted({"reftime", *tables.kinds}))
+            if field != "reftime" and field not in columns.kinds:
+                known = ", ".join(sorted({"reftime", *columns.kinds}))
                 raise MatchError(f"the index has no field {field!r}", hint=f"The fields are {known}.")
 
 
-def condition(tree: Expression, tables: Tables) -> Condition:
+def condition(tree: Expression, columns: Columns) -> Condition:
     """Write a tree, whose size was checked, as SQL."""
-    writer = _Writer(tables)
+    writer = _Writer(columns)
     sql = ""
     if _has_alternatives(tree):
         # SQLite does not see through OR and NOT that only an interval of the reftimes can match.
@@ -130,22 +130,22 @@ def _has_alternatives(tree: Expression) -> bool:
     return isinstance(tree, Or | Not) or (isinstance(tree, And) and any(map(_has_alternatives, tree.children)))
 
 
-def resolve(tree: Expression, tables: Tables, connection: sqlite3.Connection) -> Expression:
+def resolve(tree: Expression, columns: Columns, connection: sqlite3.Connection) -> Expression:
     """Look up the few values that a condition on text selects, so that SQLite sees plain equality of ids.
 
     With it SQLite takes the index on (field, reftime) and need not sort. Right only within one snapshot.
     """
     match tree:
         case And(children):
-            return And(tuple(resolve(child, tables, connection) for child in children))
+            return And(tuple(resolve(child, columns, connection) for child in children))
         case Or(children):
-            return Or(tuple(resolve(child, tables, connection) for child in children))
+            return Or(tuple(resolve(child, columns, connection) for child in children))
         case Not(child):
-            return Not(resolve(child, tables, connection))
+            return Not(resolve(child, columns, connection))
         case Compare(field) | StartsWith(field) | Components(field) | OneOf(field) if (
-            field in tables.kinds and tables.kinds[field].interned
+            field in columns.kinds and columns.kinds[field].interned
         ):
-            writer = _Writer(tables)
+            writer = _Writer(columns)
             sql = f"SELECT id FROM value WHERE {writer.interned(tree)} LIMIT {_RESOLVED + 1}"
             ids = tuple(row[0] for row in connection.execute(sql, writer.values))
             return tree if len(ids) > _RESOLVED else _Ids(field, ids)
@@ -166,8 +166,8 @@ def _has_components(text: str | bytes, pattern: str) -> bool:
 class _Writer:
     """Writes conditions and collects the values they bind, in the order of their question marks."""
 
-    def __init__(self, tables: Tables) -> None:
-        self.tables = tables
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
         self.values: list[Scalar] = []
 
     def bind(self, value: Scalar) -> str:
@@ -211,11 +211,11 @@ class _Writer:
         return "datum.reftime" if field == "reftime" else f"datum.f_{field}"
 
     def is_interned(self, field: str) -> bool:
-        return field in self.tables.kinds and self.tables.kinds[field].interned
+        return field in self.columns.kinds and self.columns.kinds[field].interned
 
     def compared(self, tree: Compare) -> str:
         column = self.column(tree.field)
-        if tree.operator == "=" and tree.field != "reftime" and tree.field in self.tables.unique_names:
+        if tree.operator == "=" and tree.field != "reftime" and tree.field in self.columns.unique_names:
             # The unique index knows the column by this expression only. IS, since of `column = value` SQLite puts the
             # value into the expression, and then does not know it any more.
             return f"({column} IS {self.bind(tree.value)} AND ifnull({column}, {_MISSING}) = {self.bind(tree.value)})"
@@ -232,7 +232,7 @@ class _Writer:
             case Compare(_, "=", value):
                 return f"value = {self.bind(value)}"
             case Compare(field, operator, value):
-                texts = self.tables.kinds[field] is FieldType.TEXT
+                texts = self.columns.kinds[field] is FieldType.TEXT
                 kind = f" AND value < {_FIRST_BLOB}" if texts else f" AND value >= {_FIRST_BLOB}"
                 return f"value {operator} {self.bind(value)}{kind}"
             case OneOf(_, values):

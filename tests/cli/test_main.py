@@ -51,9 +51,13 @@ def test_help_waits_for_nothing_heavy(environment, argv):
     assert imports_of(environment, *argv) == set()
 
 
-@pytest.mark.parametrize("argv", [["query", "weather"], ["append", "weather", "obs.vm2"]])
-def test_commands_wait_only_for_sqlalchemy(environment, weather, argv):
-    assert imports_of(environment, *argv) == {"sqlalchemy"}
+@pytest.mark.parametrize("argv", [["query", "weather"], ["summary", "weather"], ["info", "weather"]])
+def test_commands_that_read_wait_for_nothing_heavy(environment, weather, argv):
+    assert imports_of(environment, *argv) == set()
+
+
+def test_append_waits_only_for_sqlalchemy(environment, weather):
+    assert imports_of(environment, "append", "weather", "obs.vm2") == {"sqlalchemy"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -36,7 +36,7 @@ def damage(index, sql):
 
 
 def stations(snapshot, *, tree=None, sort=None, limit=None):
-    order = sort and parse_sort(sort, snapshot._tables.kinds)
+    order = sort and parse_sort(sort, snapshot._columns.kinds)
     return [row[4] for rows in snapshot.rows(tree or Everything(), order, limit) for row in rows]
 
 

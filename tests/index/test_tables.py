@@ -5,7 +5,8 @@ import sqlite3
 import pytest
 
 from ondisk import DatasetConfig
-from ondisk.index.tables import REVISION, Tables
+from ondisk.index.columns import REVISION, Columns
+from ondisk.index.tables import Tables
 
 FIELDS = {
     "station": "integer",
@@ -50,6 +51,22 @@ def indices(connection):
         name: sql.partition(" ON ")[2]
         for name, sql in connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql NOT NULL")
     }
+
+
+def test_what_asking_knows_of_the_columns_is_what_there_is(made):
+    connection = made()
+    known = Columns(DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": FIELDS})).of_table
+    for table, names in known.items():
+        assert tuple(columns(connection, table)) == tuple(names)
+
+
+def test_people_can_look_at_any_number_of_texts(made):
+    texts = {f"text_{number}": "text" for number in range(100)}
+    connection = made(fields=texts)
+    connection.execute("INSERT INTO value VALUES (1, 'here')")
+    connection.execute("INSERT INTO segment VALUES (1, '2026/11-20.jsonl', 'jsonl', 0, 0, 1, 0, NULL, NULL)")
+    connection.execute("INSERT INTO datum (seq, reftime, segment, offset, size, f_text_99) VALUES (1, 0, 1, 0, 1, 1)")
+    assert connection.execute("SELECT text_98, text_99 FROM data").fetchall() == [(None, "here")]
 
 
 def test_every_table_is_strict(made):

@@ -6,7 +6,7 @@ import pytest
 
 from ondisk import DatasetConfig
 from ondisk.errors import MatchError
-from ondisk.index.tables import Tables
+from ondisk.index.columns import Columns
 from ondisk.index.where import add_functions, check_fields, check_size, condition, resolve
 from ondisk.matcher import And, Compare, Components, EverySeconds, Everything, Fields, Not, OneOf, Or, StartsWith, parse
 
@@ -20,7 +20,7 @@ CONFIG = DatasetConfig.from_mapping(
         "index": ["product", "level"],
     }
 )
-TABLES = Tables(CONFIG)
+COLUMNS = Columns(CONFIG)
 HOSTILE = [
     "'; DROP TABLE datum; --",
     '" OR 1=1 --',
@@ -39,7 +39,7 @@ HOSTILE = [
 @pytest.fixture
 def connection():
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    for statement in TABLES.create_statements():
+    for statement in COLUMNS.create_statements():
         connection.execute(statement)
     add_functions(connection)
     yield connection
@@ -51,7 +51,7 @@ def intern(connection, *values):
 
 
 def plan(connection, tree, order=""):
-    where = condition(resolve(tree, TABLES, connection), TABLES)
+    where = condition(resolve(tree, COLUMNS, connection), COLUMNS)
     rows = connection.execute(f"EXPLAIN QUERY PLAN SELECT * FROM datum WHERE {where.sql} {order}", where.values)
     return [row[3] for row in rows]
 
@@ -69,8 +69,8 @@ def test_values_are_bound_and_never_part_of_the_sql(text):
     ]
     plain = [type(tree) for tree in trees]
     for tree, kind in zip(trees, plain, strict=True):
-        where = condition(tree, TABLES)
-        harmless = condition(kind(*[each if each != text else "harmless" for each in astuple(tree)]), TABLES)
+        where = condition(tree, COLUMNS)
+        harmless = condition(kind(*[each if each != text else "harmless" for each in astuple(tree)]), COLUMNS)
         assert where.sql.count("?") == harmless.sql.count("?")
         assert "DROP" not in where.sql
         assert "OR 1=1" not in where.sql
@@ -93,7 +93,7 @@ def test_hostile_text_matches_itself_alone(connection, text):
         Components("product", (text,)),
         StartsWith("product", text),
     ):
-        where = condition(resolve(tree, TABLES, connection), TABLES)
+        where = condition(resolve(tree, COLUMNS, connection), COLUMNS)
         found = connection.execute(f"SELECT f_station FROM datum WHERE {where.sql}", where.values).fetchall()
         assert found == [(len(HOSTILE),)]
     assert connection.execute("SELECT count(*) FROM datum").fetchone() == (len(HOSTILE),)
@@ -128,8 +128,8 @@ def test_alternatives_and_negations_still_search_only_their_reftimes(connection)
 def test_a_condition_that_selects_many_values_is_left_to_sqlite(connection):
     intern(connection, *(f"text {n}" for n in range(100)))
     tree = StartsWith("product", "text")
-    assert resolve(tree, TABLES, connection) is tree
-    assert resolve(StartsWith("product", "text 5"), TABLES, connection) is not tree
+    assert resolve(tree, COLUMNS, connection) is tree
+    assert resolve(StartsWith("product", "text 5"), COLUMNS, connection) is not tree
 
 
 def test_a_condition_with_too_many_parts_is_refused_with_a_way_out():
@@ -149,7 +149,7 @@ def test_a_condition_with_too_many_values_is_refused(connection):
     fields = Fields(CONFIG.fields)
     most = fields.station.isin(range(30_000))
     check_size(most)
-    where = condition(most, TABLES)
+    where = condition(most, COLUMNS)
     assert connection.execute(f"SELECT count(*) FROM datum WHERE {where.sql}", where.values).fetchone() == (0,)
     with pytest.raises(MatchError, match="30001 values"):
         check_size(most | (fields.station == 1) | fields.level.isin([1.0]))
@@ -197,10 +197,10 @@ def test_the_deepest_condition_that_is_taken_is_one_that_sqlite_takes(create, le
 )
 def test_a_field_that_the_index_does_not_have_is_refused(tree):
     with pytest.raises(MatchError, match="the index has no field") as caught:
-        check_fields(tree, TABLES)
+        check_fields(tree, COLUMNS)
     assert caught.value.hint == "The fields are key, level, product, reftime, station."
 
 
 def test_empty_alternatives_match_nothing_and_empty_conjunctions_all():
-    assert condition(Or(()), TABLES).sql.endswith("0")
-    assert condition(And(()), TABLES).sql == "1"
+    assert condition(Or(()), COLUMNS).sql.endswith("0")
+    assert condition(And(()), COLUMNS).sql == "1"

@@ -1,0 +1,41 @@
+"""What asking needs to know of the tables: their columns, by name. `tables.py` makes them, with SQLAlchemy.
+
+Kept apart since importing SQLAlchemy takes longer than everything else that a query does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import FieldType
+
+REVISION = "0001"
+"""The Alembic revision of the schema."""
+
+_TABLES = {
+    "dataset": ("id", "uuid", "seq", "generation", "config", "committed_at"),
+    "segment": ("id", "name", "format", "size", "begin", "end", "mtime", "checked_at", "checked"),
+    "value": ("id", "value"),
+    "deletion": ("seq", "datum"),
+    "datum": ("seq", "reftime", "segment", "offset", "size"),
+}
+
+
+class Columns:
+    """The columns of one dataset's index.
+
+    Attributes:
+        kinds: field → its declared type; its column of `datum` is `f_NAME`.
+        row: what a query selects of `datum`: reftime, segment, offset, size, the declared fields.
+        unique_names: the fields of the UNIQUE index, reftime first where it is listed; empty without one.
+        of_table: table → the names of its columns.
+    """
+
+    def __init__(self, config: DatasetConfig) -> None:
+        self.kinds: Mapping[str, FieldType] = config.fields
+        declared = [f"f_{name}" for name in self.kinds]
+        names = ("reftime", "segment", "offset", "size", *declared)
+        self.row = ", ".join(f"datum.{name}" for name in names)
+        self.unique_names = sorted(config.unique, key=lambda name: name != "reftime")
+        self.of_table = {**_TABLES, "datum": (*_TABLES["datum"], *declared)}
