@@ -18,8 +18,16 @@ FIELDS = {
 }
 
 
+def config_of(**values):
+    return DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": FIELDS} | values)
+
+
 def tables_of(**values):
-    return Tables(DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": FIELDS} | values))
+    return Tables(config_of(**values))
+
+
+def columns_of(**values):
+    return Columns(config_of(**values))
 
 
 @pytest.fixture
@@ -55,8 +63,7 @@ def indices(connection):
 
 def test_what_asking_knows_of_the_columns_is_what_there_is(made):
     connection = made()
-    known = Columns(DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": FIELDS})).of_table
-    for table, names in known.items():
+    for table, names in columns_of().of_table.items():
         assert tuple(columns(connection, table)) == tuple(names)
 
 
@@ -181,7 +188,7 @@ def test_a_field_may_have_the_name_of_a_column_or_of_a_word_of_sql(made, name):
     connection = made(**values)
     connection.execute(tables_of(**values).insert, (1, 0, 1, 0, 1, 5))
     assert connection.execute("SELECT * FROM data").fetchall() == []
-    assert connection.execute(f"SELECT {tables_of(**values).row} FROM datum").fetchall() == [(0, 1, 0, 1, 5)]
+    assert connection.execute(f"SELECT {columns_of(**values).row} FROM datum").fetchall() == [(0, 1, 0, 1, 5)]
 
 
 def test_five_hundred_fields_make_an_index(made):
