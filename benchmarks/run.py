@@ -1,6 +1,6 @@
 """Measure ondisk against the floor, both in one run, and print ratios beside the goals.
 
-    python benchmarks/run.py [--data 1000000] [--rounds 3] [--json]
+    python benchmarks/run.py [--only vm2|seg] [--data 1000000] [--rounds 3] [--json]
 
 Machines are noisy: each measurement takes turns between floor and ondisk, and the fastest round of each counts.
 Ends with 9 where a goal is missed.
@@ -10,61 +10,23 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import observations
 from floor import EPOCH, Floor
+from measure import Report, best, peak_memory, seconds, silent
+from seg import SegBench
 
 import ondisk
 
 LOOK_UPS = 2000
 SMALL = 100_000
-
-
-class Report:
-    """Prints a line a measurement, and remembers whether a goal was missed."""
-
-    def __init__(self, as_json: bool) -> None:
-        self.as_json = as_json
-        self.missed = 0
-
-    def line(self, name: str, value: float, goal: float, unit: str, detail: str = "") -> None:
-        met = value <= goal
-        self.missed += not met
-        if self.as_json:
-            print(
-                json.dumps({"name": name, "value": round(value, 4), "goal": goal, "unit": unit, "met": met}), flush=True
-            )
-        else:
-            mark = "ok    " if met else "MISSED"
-            print(f"{mark} {name:<34} {value:8.3f} {unit:<8} goal {goal:<6} {detail}", flush=True)
-
-    def ratio(self, name: str, floor: float, ours: float, goal: float, each: int = 1) -> None:
-        detail = f"floor {floor / each * 1e6:,.2f} µs, ondisk {ours / each * 1e6:,.2f} µs"
-        self.line(name, ours / floor, goal, "× floor", detail)
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    """Time one call, with the garbage of earlier ones out of the way."""
-    gc.collect()
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
-
-
-def best(rounds: int, *works: Callable[[], Any]) -> list[float]:
-    """Time each work, taking turns; give the fastest of each."""
-    times = [[seconds(work) for work in works] for _ in range(rounds)]
-    return [min(each) for each in zip(*times, strict=True)]
 
 
 def consume_floor(data: Iterator[tuple[Any, Any, Any]]) -> int:
@@ -96,7 +58,7 @@ def as_data(source: Path) -> list[ondisk.Datum]:
 
 
 class Bench:
-    """All measurements, in a directory of their own."""
+    """All measurements of `vm2`, in a directory of their own."""
 
     def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
         self.folder = folder
@@ -229,30 +191,20 @@ class Bench:
         self.report.line("start of the command", min(best(7, lambda: silent(query))), 0.3, "s")
 
 
-def silent(command: list[str]) -> None:
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-def peak_memory(command: list[str]) -> float:
-    """Run a command; give the most memory it held, in MB of 10⁶ bytes."""
-    measure = (
-        "import resource, subprocess, sys;"
-        "subprocess.run(sys.argv[1:], check=True);"
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    )
-    found = subprocess.run([sys.executable, "-c", measure, *command], check=True, capture_output=True, text=True)
-    return int(found.stdout) * 1024 / 1e6
+BENCHES = {"vm2": Bench, "seg": SegBench}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=int, default=1_000_000, help="number of lines (default: 1,000,000)")
+    parser.add_argument("--only", choices=BENCHES, help="one format (default: each)")
+    parser.add_argument("--data", type=int, default=1_000_000, help="number of data (default: 1,000,000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each long measurement (default: 3)")
     parser.add_argument("--json", action="store_true", help="one object a line")
     options = parser.parse_args()
     report = Report(options.json)
-    with tempfile.TemporaryDirectory(prefix="ondisk-bench-") as folder:
-        Bench(Path(folder), options.data, options.rounds, report).run()
+    for name in [options.only] if options.only else BENCHES:
+        with tempfile.TemporaryDirectory(prefix="ondisk-bench-") as folder:
+            BENCHES[name](Path(folder), options.data, options.rounds, report).run()
     if not options.json:
         print(f"{report.missed} goals missed" if report.missed else "every goal met")
     return 9 if report.missed else 0

@@ -1,6 +1,6 @@
 """The configuration of a dataset: `dataset.toml`, validated.
 
-format = "vm2"                  default format of appended data
+format = "seg"                  default format of appended data
 step = "daily"                  daily | weekly | biweekly | monthly | yearly
 unique = ["reftime", "area"]    together they name a datum; empty: nothing is a duplicate
 index = ["area"]                fields with an index of their own
@@ -9,6 +9,7 @@ version_field = "update"        newer: the field that tells which datum is newer
 max_datum_size = 134217728      bytes
 max_depth = 64                  nesting allowed in data from outside
 lock_timeout = 60               seconds to wait for other writers
+compression = "lz4"             lz4 | none: how new segments of the format seg are stored
 [fields]                        declared metadata
 area = "text"                   integer | real | text | boolean | timestamp | bytes
 """
@@ -28,6 +29,9 @@ from ondisk.errors import ConfigError
 from ondisk.step import Step
 
 Replace: TypeAlias = Literal["no", "yes", "newer"]
+Compression: TypeAlias = Literal["lz4", "none"]
+
+_DEFAULT_FORMAT = "seg"
 
 RESERVED_FIELDS = frozenset({"self", "reftime", "match", "sort", "limit", "with_data"})
 """Names that a query's own arguments have."""
@@ -39,7 +43,7 @@ MAX_DEPTH = 500
 """The most that max_depth may be: parsers recurse once a level, and Python's own limit is near 1000."""
 
 _MAX_DOTS = 100  # in a line; tomllib takes memory with the square of a key's parts
-_NOT_BUILT = {"archive_age", "delete_age", "compression", "filter"}
+_NOT_BUILT = {"archive_age", "delete_age", "filter"}
 # The one value of these keys that is built, which is also their default.
 _ONLY = {"durability": "full", "segments": "concat"}
 
@@ -61,6 +65,7 @@ class DatasetConfig:
     max_datum_size: int = 128 * 1024 * 1024
     max_depth: int = 64
     lock_timeout: float = 60.0
+    compression: Compression = "lz4"
     fields: Mapping[str, FieldType] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,7 +106,8 @@ class DatasetConfig:
         """Write the text of a `dataset.toml` that reads back equal, without keys that have their default."""
         default = DatasetConfig(self.format, self.step)
         lines = [f"format = {json.dumps(self.format)}", f"step = {json.dumps(self.step.value)}"]
-        for key in ("unique", "index", "replace", "version_field", "max_datum_size", "max_depth", "lock_timeout"):
+        for key in ("unique", "index", "replace", "version_field", "max_datum_size", "max_depth", "lock_timeout",
+                    "compression"):  # fmt: skip
             value = getattr(self, key)
             if value != getattr(default, key):
                 lines.append(f"{key} = {json.dumps(value)}")
@@ -145,7 +151,7 @@ def _assigns(key: str, line: str) -> bool:
 
 def _parse(values: Mapping[str, Any], source: _Source) -> DatasetConfig:
     known = DatasetConfig.__dataclass_fields__
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = {"format": _DEFAULT_FORMAT}
     for key, value in values.items():
         if key in _NOT_BUILT:
             raise source.error(key, "this version of ondisk does not have it yet", "Remove the line.")
@@ -157,9 +163,8 @@ def _parse(values: Mapping[str, Any], source: _Source) -> DatasetConfig:
             raise source.error(key, "there is no such key", f"The keys are {', '.join([*known, *_ONLY])}.")
         else:
             arguments[key] = _READERS[key](key, value, source)
-    for key in ("format", "step"):
-        if key not in arguments:
-            raise source.error(key, "is required", f'Add a line such as {key} = "{_EXAMPLES[key]}".')
+    if "step" not in arguments:
+        raise source.error("step", "is required", 'Add a line such as step = "daily".')
     # Checked here as well as in __post_init__, since only the source knows the lines.
     config = object.__new__(DatasetConfig)
     for key, declared in known.items():
@@ -167,9 +172,6 @@ def _parse(values: Mapping[str, Any], source: _Source) -> DatasetConfig:
         object.__setattr__(config, key, arguments.get(key, default))
     _check(config, source)
     return DatasetConfig(**arguments)
-
-
-_EXAMPLES = {"format": "vm2", "step": "daily"}
 
 
 def _text(key: str, value: Any, source: _Source) -> str:
@@ -231,6 +233,7 @@ _READERS: dict[str, Callable[[str, Any, _Source], Any]] = {
     "max_datum_size": _whole,
     "max_depth": _whole,
     "lock_timeout": _seconds,
+    "compression": _text,
     "fields": _fields,
 }
 
@@ -255,6 +258,9 @@ def _check(config: DatasetConfig, source: _Source) -> None:
     if config.replace not in get_args(Replace):
         raise source.error("replace", f"{config.replace!r} is no way to replace", "Write no, yes or newer, in quotes.")
     _check_version_field(config, source)
+    if config.compression not in get_args(Compression):
+        problem = f"{config.compression!r} is no way to compress"
+        raise source.error("compression", problem, 'Write "lz4" or "none", in quotes.')
     for key in ("max_datum_size", "max_depth"):
         if getattr(config, key) < 1:
             raise source.error(key, "must be 1 or more", "Remove the line to have the default.")

@@ -40,8 +40,20 @@ say "9. What lies on disk: segments that any program can read, and an index that
 run "find demo/weather -type f | sort"
 run "tail -n 2 demo/weather/2026/11-20.vm2"
 
+say "10. The native format holds events: any metadata, any content, a checksum each. Beats' disk queue writes it, too."
+run "ondisk init demo/events --config sample_datasets/beats.toml"
+run "ondisk append demo/events sample_datasets/beats-queue/*.seg"
+run "ondisk query demo/events 'pipeline: p' --json"
+
+say "11. A crash, or a bad disk: what is whole is taken, what is left out is told."
+run "head -c 1500 sample_datasets/beats-queue/2.seg > demo/cut.seg"
+# Damaged input ends with exit code 8.
+run "ondisk append demo/events demo/cut.seg" || [ $? -eq 8 ]
+run "ondisk summary demo/events"
+
 cat <<'END'
 
-Next: README.md has the same in Python. docs/match.md tells what can be asked, docs/dataset.md what lies on disk.
+Next: README.md has the same in Python. docs/match.md tells what can be asked, docs/dataset.md what lies on disk,
+docs/format.md how a segment can be read without ondisk.
 Try it on this dataset:  . .venv/bin/activate && ondisk query demo/weather "reftime: %6h; area: VM2,101"
 END

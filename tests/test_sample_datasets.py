@@ -13,6 +13,7 @@ from ondisk.config import DatasetConfig
 
 SAMPLES = Path(__file__).parents[1] / "sample_datasets"
 README = (SAMPLES / "README.md").read_text(encoding="utf-8")
+BEATS = {"beats-queue/0.seg": 8, "beats-queue/1.seg": 1, "beats-queue/2.seg": 20}
 CONFIGS = {"observations.toml": ["observations-1.vm2", "observations-2.vm2"], "stations.toml": ["observations.jsonl"]}
 
 
@@ -39,3 +40,14 @@ def test_appending_gives_the_documented_counts(tmp_path, name, files):
             assert (result.imported, result.duplicates) == documented(file)
             assert result.refused == 0
         assert dataset.summary().count == sum(documented(file)[0] for file in files)
+
+
+def test_the_disk_queue_of_beats_gives_the_documented_counts(tmp_path):
+    config = DatasetConfig.from_toml((SAMPLES / "beats.toml").read_text(encoding="utf-8"))
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        for file, count in BEATS.items():
+            assert re.search(rf"^\| `{file}` .*\| {count} events? \|$", README, re.MULTILINE)
+            result = dataset.append_file(SAMPLES / file)
+            assert (result.imported, result.refused, result.damage, result.notes) == (count, 0, [], [])
+        assert dataset.summary().count == sum(BEATS.values())
+        assert [datum.metadata["_id"] for datum in dataset.query("pipeline: p")] == ["id-4", "id-14"]

@@ -1,6 +1,7 @@
-"""Store the data of files, each line byte for byte as it came, without its line end.
+"""Store the data of files, each line or frame byte for byte as it came.
 
 ondisk append weather observations.vm2 late.vm2
+ondisk append events beats-queue/*.seg
 curl https://example.org/observations.jsonl | ondisk append weather - --format jsonl
 """
 
@@ -60,19 +61,25 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 interrupt.add_note(f"append the file again: what is there is {again}")
             raise
     _report(total, refusals, output)
-    return EXIT_DATA_LEFT_OUT if total.refused else EXIT_DONE
+    return EXIT_DATA_LEFT_OUT if total.refused or total.damage else EXIT_DONE
 
 
 class _Refusals:
-    """Why data were refused: what is printed of it."""
+    """Why data were refused or left out, and what else is to be said of files: what is printed of it."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self._damage: list[str] = []
+        self._notes: list[str] = []
         self._named = 0
         self._others = 0
 
     def add(self, name: str, result: AppendResult) -> None:
-        """Add the refusals of a file."""
+        """Add what there is to say of a file."""
+        self._damage += [
+            f"{name}: at byte {each.offset}: {each.reason}; {each.size} bytes left out" for each in result.damage
+        ]
+        self._notes += [f"{name}: {note}" for note in result.notes]
         nothing_stored = result.refused == result.count
         reasons = result.refusals[: min(_FIRST if nothing_stored else _NAMED, _NAMED - self._named)]
         self.lines += [f"{name}: {reason}" for _, reason in reasons]
@@ -88,6 +95,10 @@ class _Refusals:
             complain("refused", line)
         if self._others:
             complain("refused", f"and {self._others} more")
+        for line in self._damage:
+            complain("damaged", line)
+        for line in self._notes:
+            complain("note", line)
 
 
 def _report(total: AppendResult, refusals: _Refusals, output: Output) -> None:

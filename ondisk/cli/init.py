@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", type=path, help="take the configuration from a dataset.toml, - for stdin"
     )
-    parser.add_argument("--format", metavar="F", help="default format of appended data: vm2, jsonl")
+    parser.add_argument("--format", metavar="F", help="default format of appended data: seg (default), vm2, jsonl")
     parser.add_argument("--step", metavar="STEP", help="span of a segment: daily, weekly, biweekly, monthly, yearly")
     parser.add_argument(
         "--field",
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unique", metavar="A,B", type=names, help="the fields that together name a datum")
     parser.add_argument("--index", metavar="A,B", type=names, help="fields with an index of their own")
     parser.add_argument("--replace", choices=("no", "yes", "newer"), help="what becomes of a duplicate")
+    parser.add_argument("--compression", choices=("lz4", "none"), help="how segments of seg are stored (default lz4)")
     parser.add_argument("--version-field", metavar="F", help="--replace newer: the field that tells which is newer")
     parser.add_argument("--json", action="store_true", help="print what `ondisk info --json` prints")
 
@@ -47,14 +48,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _config(arguments: argparse.Namespace) -> DatasetConfig:
-    keys = ("format", "step", "fields", "unique", "index", "replace", "version_field")
+    keys = ("format", "step", "fields", "unique", "index", "replace", "version_field", "compression")
     given: dict[str, Any] = {key: value for key in keys if (value := getattr(arguments, key)) is not None}
     if arguments.config is not None:
         if given:
             raise InvalidInput("--config says everything: no other option goes with it", hint="Put it into the file.")
         return _from_file(arguments.config)
-    if not {"format", "step"} <= given.keys():
-        raise InvalidInput("init takes --format and --step, or --config", hint="For example --format vm2 --step daily.")
+    if "step" not in given:
+        raise InvalidInput("init takes --step, or --config", hint="For example --step daily.")
     if len(given.get("fields", ())) > len(fields := dict(given.pop("fields", ()))):
         raise ConfigError("a field is declared twice", hint="Give --field once for each.")
     return DatasetConfig.from_mapping({**given, "fields": fields})

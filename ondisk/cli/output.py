@@ -28,7 +28,7 @@ _VALUES = 10  # values of a field, in text
 _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
 
 
-def complain(kind: Literal["error", "warning", "refused"], message: str) -> None:
+def complain(kind: Literal["error", "warning", "refused", "damaged", "note"], message: str) -> None:
     """Print a message on standard error."""
     with contextlib.suppress(OSError):  # nobody listens there
         print(f"ondisk: {kind}: {message}", file=sys.stderr)
@@ -98,7 +98,8 @@ class JsonOutput(Output):
 
     def appended(self, result: AppendResult) -> None:
         keys = ("imported", "duplicates", "replaced", "refused", "segments", "bytes")
-        _print_json({key: getattr(result, key) for key in keys})
+        damage = [{"offset": each.offset, "size": each.size, "reason": each.reason} for each in result.damage]
+        _print_json({key: getattr(result, key) for key in keys} | {"damage": damage, "notes": result.notes})
 
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
         def line(datum: Datum) -> bytes:

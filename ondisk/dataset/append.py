@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby, islice, repeat
 from typing import Any, Literal
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum
-from ondisk.errors import InvalidInput
+from ondisk.errors import InvalidInput, SegmentCorrupt, StateError
 from ondisk.filesystem import Directory
-from ondisk.formats import Batch, Format
+from ondisk.formats import Batch, Block, Damage, End, Format, Laid
 from ondisk.formats.base import BATCH_BYTES
 from ondisk.index import Segment, Transaction
 from ondisk.segments import ConcatWriter
@@ -48,6 +48,8 @@ class AppendResult:
         refused: data left out, since they cannot be stored; `refusals` says why.
         bytes: what was written of data, without padding.
         refusals: position in the input, counted from 0, and reason of the first 100 that were refused.
+        damage: what of the input was no data and was left out, the first 100 places.
+        notes: what else is to be said of the input, though nothing was lost.
         outcomes: one a datum, in the order of the input; None unless it was asked for.
     """
 
@@ -57,6 +59,8 @@ class AppendResult:
     refused: int = 0
     bytes: int = 0
     refusals: list[tuple[int, str]] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     outcomes: list[Outcome] | None = None
     _segments: set[str] = field(default_factory=set, repr=False)
 
@@ -81,6 +85,8 @@ class AppendResult:
         self._segments |= stored.segments
         room = _REFUSALS - len(self.refusals)
         self.refusals += [(before + position, reason) for position, reason in batch.refused[:room]]
+        self.damage += batch.damage[: _REFUSALS - len(self.damage)]
+        self.notes += batch.notes
         if self.outcomes is not None:
             self.outcomes += _outcomes(batch, stored)
 
@@ -88,6 +94,8 @@ class AppendResult:
         """Add what another append did, as if its data had come behind this one's; `outcomes` are left alone."""
         room, before = _REFUSALS - len(self.refusals), self.count
         self.refusals += [(before + position, reason) for position, reason in other.refusals[:room]]
+        self.damage += other.damage[: _REFUSALS - len(self.damage)]
+        self.notes += other.notes
         self.imported += other.imported
         self.duplicates += other.duplicates
         self.replaced += other.replaced
@@ -196,20 +204,17 @@ def store(
 
 
 class _Target:
-    """A segment that a batch appends to."""
+    """A segment that a batch appends to: where it ends, and what must stand there before new data."""
 
-    __slots__ = ("cut", "end", "interval", "known", "prefix", "segment", "start")
+    __slots__ = ("blocks", "interval", "known", "laid", "next", "segment")
 
-    def __init__(
-        self, segment: Segment, interval: Interval, start: int, prefix: bytes, *, known: bool, cut: bool
-    ) -> None:
+    def __init__(self, segment: Segment, interval: Interval, laid: Laid, *, known: bool) -> None:
         self.segment = segment
         self.known = known
         self.interval = interval
-        self.start = start
-        self.prefix = prefix
-        self.cut = cut
-        self.end = start
+        self.laid = laid
+        self.blocks: list[Block] = []
+        self.next = laid.end.length
 
 
 class _Targets:
@@ -256,13 +261,13 @@ class _Targets:
     def offsets(self, sizes: list[int], padding: int) -> list[int]:
         """Lay the data one after the other at the ends of their segments; give the offset of each."""
         for target in self._by_day.values():
-            target.end = target.start + len(target.prefix)
+            target.next = target.laid.end.length
         offsets: list[int] = []
         at = 0
         for target, count in self.runs:
             lengths = map(padding.__add__, sizes[at : at + count])
-            offsets += accumulate(lengths, initial=target.end)
-            target.end = offsets.pop()
+            offsets += accumulate(lengths, initial=target.next)
+            target.next = offsets.pop()
             at += count
         return offsets
 
@@ -281,14 +286,22 @@ def _target(
     if segment is not None and not writer.exists(name) and transaction.forget(segment, interval):
         segment = None  # its data were deleted, and then its file: it begins anew
     if segment is not None and trusted:
-        return _Target(segment, interval, segment.size, b"", known=True, cut=True)
+        return _Target(segment, interval, Laid(b"", segment.end), known=True)
     # Nobody vouches for what is behind the known bytes: it may be data of a lost index, and stays.
-    size, last = writer.end_of_unknown(name)
-    prefix = format.separator(last) if size else b""
+    end = End() if segment is None else segment.end
+    file = writer.look(name)
+    if file is None:
+        laid = format.begin() if segment is None else Laid(b"", end)
+    else:
+        try:
+            laid = format.resume(file, end)
+        except (SegmentCorrupt, StateError) as error:
+            message = f"nothing is appended to {file.path}: {error.message}"
+            raise type(error)(message, hint=error.hint, segment=name) from error
     known = segment is not None
     if segment is None:
-        segment = Segment(transaction.take_generation(), name, format.name, size)
-    return _Target(segment, interval, max(size, segment.size), prefix, known=known, cut=False)
+        segment = Segment(transaction.take_generation(), name, format.name, laid.end)
+    return _Target(segment, interval, laid, known=known)
 
 
 def _settle_duplicates(
@@ -327,14 +340,18 @@ def _write(
         contents.setdefault(target, []).extend(payloads[at : at + count])
         at += count
     for target, content in contents.items():
-        writer.append(
-            target.segment.name, target.start, target.prefix + format.join(content), known=target.known, cut=target.cut
-        )
+        before = target.laid
+        target.laid = format.lay(content, before.end)
+        target.blocks = [*before.blocks, *target.laid.blocks]
+        content.clear()
+        position = before.end.size - len(before.content)
+        written = before.content + target.laid.content
+        writer.append(target.segment.name, position, written, target.laid.patch, known=target.known)
     writer.sync()
     for target in contents:
-        old = target.segment
-        segment = Segment(old.id, old.name, old.format, target.end)
-        transaction.save_segment(segment, target.interval, writer.mtime(old.name))
+        segment = replace(target.segment, end=target.laid.end)
+        transaction.save_segment(segment, target.interval, writer.mtime(segment.name))
+        transaction.save_blocks(segment, target.blocks)
     stored.bytes = sum(map(len, payloads))
     stored.segments = {target.segment.name for target in contents}
 

@@ -281,7 +281,8 @@ class Dataset:
             match, sort, limit, equal: as in `query`.
 
         Returns:
-            An iterator over one snapshot, as that of `query`; one item a datum.
+            An iterator over one snapshot, as that of `query`; one item a datum, and before the first of `seg` the
+            header that a file of them needs.
 
         Raises:
             MatchError, SegmentMissing, SegmentCorrupt: as `query`.

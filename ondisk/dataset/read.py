@@ -11,14 +11,14 @@ from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, Datum, Location, Value, from_microseconds
-from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, InvalidInput
+from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, IntegrityError, InvalidInput, SegmentCorrupt
 from ondisk.filesystem import Directory
 from ondisk.formats import Format, find
 from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot
 from ondisk.matcher import Expression, Sort
 from ondisk.segments import ConcatReader
 
-_SPAN = 8 * 1024 * 1024
+_SPAN = 1024 * 1024  # an event may take 70 times its bytes, and all of a span are alive at once
 _GAPS = 256 * 1024  # reading over so much that is not wanted costs less than another read for each datum
 _segment_of, _offset_of, _size_of = itemgetter(1), itemgetter(2), itemgetter(3)
 
@@ -65,10 +65,15 @@ class Reader:
                     yield _without_data(snapshot, run)
 
     def payloads(self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None) -> Iterator[bytes]:
-        """Give the bytes of what matches, in order, with their padding."""
+        """Give the bytes of what matches, in order, with their padding; a format's preamble before its first."""
+        begun = set()
         for rows in snapshot.rows(tree, sort, limit):
             for run in _runs(rows):
-                padding = self._format(snapshot.segment(run[0][1]).format).padding
+                format = self._format(snapshot.segment(run[0][1]).format)
+                padding = format.padding
+                if format.preamble and format.name not in begun:
+                    begun.add(format.name)
+                    yield format.preamble
                 for base, content, part in self._spans(snapshot, run):
                     for row in part:
                         yield content[row[2] - base : row[2] - base + row[3]] + padding
@@ -76,7 +81,15 @@ class Reader:
     def look_up(self, index: Index, key: Key) -> list[Datum] | None:
         """Read the at most one datum that a whole unique key names; None where only a query can tell."""
         found = index.look_up(key)
-        return None if found is None else [self._one(segment, metadata, row) for row, segment, metadata in found]
+        if found is None:
+            return None
+        data = []
+        for row, segment, metadata in found:
+            if segment.end.compressed:
+                return None  # only a snapshot knows its blocks
+            payload = self._files.read(segment.id, lambda _, name=segment.name: name, row[2], row[3])  # type: ignore[misc]
+            data.append(self._one(segment, metadata, row, payload))
+        return data
 
     def read(self, snapshot: Snapshot, location: Location) -> Datum:
         """Read the datum at a location.
@@ -85,16 +98,18 @@ class Reader:
             DatumNotFound: none stands there; after a repack a datum has another location.
         """
         segment = snapshot.segment_named(location.segment)
-        if segment is not None and location.offset >= 0 and 0 <= location.size <= segment.size - location.offset:
-            payload = self._files.read(segment.id, lambda _: segment.name, location.offset, location.size)
+        if segment is not None and location.offset >= 0 and 0 <= location.size <= segment.end.length - location.offset:
+            format, place = self._format(segment.format), (location.offset, location.size)
+            payload = b""
             try:
-                reftime, _ = self._format(segment.format).describe(payload)
-            except FrameCorrupt:
-                row = snapshot.row_at(segment, location.offset, location.size, None)
-            else:
-                row = snapshot.row_at(segment, location.offset, location.size, reftime)
+                payload = self._content(snapshot, segment, *place)
+                row = snapshot.row_at(segment, *place, format.describe(payload))
+            except IntegrityError as error:
+                row = snapshot.row_at(segment, *place)
+                if row is not None and not isinstance(error, FrameCorrupt):
+                    raise
             if row is not None:
-                return self._one(segment, snapshot.metadata(row[4:]), row)
+                return self._one(segment, snapshot.metadata(row[4:]), row, payload)
         hint = "It was deleted, replaced or moved by a repack: query for it again."
         raise DatumNotFound(f"no datum stands at {location}", hint=hint, location=location)
 
@@ -103,26 +118,17 @@ class Reader:
         format = self._format(snapshot.segment(run[0][1]).format)
         for base, content, rows in self._spans(snapshot, run):
             data = _made(snapshot, rows, content, base)
-            for datum in data if format.undeclared or not format.raw else ():
-                try:
-                    if format.undeclared:
-                        datum.metadata = {**format.describe(datum.data)[1], **datum.metadata}
-                    datum.data = format.decode(datum.data)
-                except FrameCorrupt as error:
-                    raise _located(error, datum.location) from None
+            if format.undeclared or not format.raw:
+                _decode(data, format)
             yield data
 
-    def _one(self, segment: Segment, metadata: Mapping[str, Any], row: Row) -> Datum:
-        """Read one row."""
+    def _one(self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes) -> Datum:
+        """Make the datum of one row and its bytes."""
         format = self._format(segment.format)
-        payload = self._files.read(segment.id, lambda _: segment.name, row[2], row[3])
-        try:
-            if format.undeclared:
-                metadata = {**format.describe(payload)[1], **metadata}
-            data = payload if format.raw else format.decode(payload)
-        except FrameCorrupt as error:
-            raise _located(error, Location(segment.name, row[2], row[3])) from None
-        return Datum.stored(from_microseconds(row[0]), metadata, data, segment.name, row)
+        datum = Datum.stored(from_microseconds(row[0]), metadata, payload, segment.name, row)
+        if format.undeclared or not format.raw:
+            _decode([datum], format)
+        return datum
 
     def _spans(self, snapshot: Snapshot, run: list[Row]) -> Iterator[tuple[int, bytes, list[Row]]]:
         """Read the bytes of rows, in as few reads as is worth it: (offset of the bytes, the bytes, their rows)."""
@@ -142,13 +148,65 @@ class Reader:
             yield from self._spans(snapshot, run[:half])
             yield from self._spans(snapshot, run[half:])
             return
-        yield begin, self._files.read(run[0][1], lambda id_: snapshot.segment(id_).name, begin, size), run
+        yield begin, self._content(snapshot, snapshot.segment(run[0][1]), begin, size), run
+
+    def _content(self, snapshot: Snapshot, segment: Segment, begin: int, size: int) -> bytes:
+        """Read decompressed bytes of a segment."""
+        if not segment.end.compressed:
+            return self._files.read(segment.id, lambda _: segment.name, begin, size)
+        format = self._format(segment.format)
+        blocks = snapshot.blocks(segment.id, begin, begin + size)
+        if begin + size > blocks[-1].offset + format.block_size:  # before memory is taken for it
+            raise _no_blocks(segment, begin + size)
+        position = blocks[0].position
+        stored = self._files.read(segment.id, lambda _: segment.name, position, sum(block.stored for block in blocks))
+        view, pieces, offset = memoryview(stored), [], blocks[0].offset
+        for block in blocks:
+            if block.offset != offset:
+                raise _no_blocks(segment, block.offset)
+            at = block.position - position
+            try:
+                pieces.append(format.unpack(view[at : at + block.stored]))
+            except SegmentCorrupt as error:
+                hint = "Restore the segment from a backup; the data in its other blocks can be read."
+                message = f"{segment.name}, at byte {block.position} of the file: {error.message}"
+                raise SegmentCorrupt(message, hint=hint, segment=segment.name, position=block.position) from None
+            offset += len(pieces[-1])
+        at = begin - blocks[0].offset
+        content = b"".join(pieces)[at : at + size]
+        if len(content) < size:
+            raise _no_blocks(segment, begin + size)
+        return content
 
     def _format(self, name: str) -> Format:
         format = self._formats.get(name)
         if format is None:
             format = self._formats[name] = find(name)(self._config)
         return format
+
+
+def _decode(data: list[Datum], format: Format) -> None:
+    """Turn the bytes of data into what they hold."""
+    try:
+        loaded = format.load([datum.data for datum in data])
+    except FrameCorrupt as error:
+        raise _located(error, data[error.context["position"]].location) from None
+    if loaded.reftimes is not None:
+        for datum, reftime in zip(data, loaded.reftimes, strict=True):
+            if datum._place[0] != reftime:
+                problem = f"it is a datum of {from_microseconds(reftime)}, the index says {datum.reftime}"
+                raise _located(FrameCorrupt(problem), datum.location)
+    for datum, content in zip(data, loaded.data, strict=True):
+        datum.data = content
+    if loaded.undeclared is not None:
+        for datum, undeclared in zip(data, loaded.undeclared, strict=True):
+            if undeclared:
+                datum.metadata = {**undeclared, **datum.metadata}
+
+
+def _no_blocks(segment: Segment, offset: int) -> IndexCorrupt:
+    message = f"the index is damaged: its blocks of {segment.name!r} are not those of the file near byte {offset}"
+    return IndexCorrupt(message, hint=RESTORE, segment=segment.name)
 
 
 def _located(error: FrameCorrupt, location: Location | None) -> FrameCorrupt:

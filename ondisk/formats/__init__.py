@@ -10,11 +10,15 @@ from importlib import import_module
 from pathlib import PurePath
 
 from ondisk.errors import ConfigError
-from ondisk.formats.base import Batch, Format
+from ondisk.formats.base import Batch, Block, Damage, End, Format, Laid, Patch
 
-__all__ = ["Batch", "Format", "find", "recognise"]
+__all__ = ["Batch", "Block", "Damage", "End", "Format", "Laid", "Patch", "find", "recognise"]
 
-_BUILT_IN = {"vm2": ("ondisk.formats.vm2", "Vm2"), "jsonl": ("ondisk.formats.jsonl", "JsonLines")}
+_BUILT_IN = {
+    "seg": ("ondisk.formats.diskqueue.seg", "Seg"),
+    "vm2": ("ondisk.formats.vm2", "Vm2"),
+    "jsonl": ("ondisk.formats.jsonl", "JsonLines"),
+}
 _GROUP = "ondisk.formats"
 
 

@@ -1,4 +1,8 @@
-"""What a data format is: how bytes become data and metadata, and the other way round. It opens no file."""
+"""What a data format is: how bytes become data and metadata, and the other way round. It opens no file.
+
+A format may put a header before its data, and may store them compressed, in blocks. Then a datum has two places:
+`offset` counts the segment's decompressed bytes, header included, and `position` the bytes of its file.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum
+from ondisk.errors import FrameCorrupt, SegmentCorrupt
 
 BATCH_BYTES = 64 * 1024 * 1024
 """A batch ends at this many bytes, whatever its number of data."""
@@ -20,21 +25,124 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+class Segmented(Protocol):
+    """A segment's file, as far as a format needs it."""
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, size: int, /) -> bytes:
+        """Read up to `size` bytes; fewer only at the end of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a segment ends, and what going on there needs.
+
+    Attributes:
+        size: bytes of its file.
+        length: its decompressed bytes, header included: the offset of what comes next; `size` where nothing is
+            compressed.
+        count: data that were ever laid into it, where the format counts them.
+        compressed: it is stored in blocks.
+    """
+
+    size: int = 0
+    length: int = 0
+    count: int = 0
+    compressed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of a compressed segment.
+
+    Attributes:
+        offset: of its first decompressed byte.
+        position: of its first byte in the file.
+        stored: bytes it takes there.
+    """
+
+    offset: int
+    position: int
+    stored: int
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Bytes at the begin of a segment that change as it grows."""
+
+    position: int
+    content: bytes
+    before: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """Data as they are to be written at the end of a segment.
+
+    Attributes:
+        content: the bytes.
+        end: where the segment ends then.
+        blocks: those in `content`, where it is compressed.
+        patch: what else is to be written.
+    """
+
+    content: bytes
+    end: End
+    blocks: Sequence[Block] = ()
+    patch: Patch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What several data hold; entry i belongs to one datum.
+
+    Attributes:
+        data: as `Datum.data`.
+        undeclared: metadata that are not in the index; None where no datum has any.
+        reftimes: microseconds since 1970; None where the format does not read them again.
+    """
+
+    data: Sequence[Any]
+    undeclared: Sequence[Mapping[str, Any]] | None = None
+    reftimes: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of an input file that are no data.
+
+    Attributes:
+        offset: of the first of them, in the file's decompressed bytes.
+        size: how many were left out; decompressed, as far as they can be.
+        reason: what is wrong there.
+    """
+
+    offset: int
+    size: int
+    reason: str
+
+
 @dataclass(slots=True)
 class Batch:
     """Data in columns: entry i of the first three lists belongs to one datum.
 
     Attributes:
         reftimes: microseconds since 1970.
-        metadata: canonical values by declared field; data with equal metadata may share one mapping.
+        metadata: canonical values by declared field, None where one is missing; other keys may stand beside them. Data
+            with equal metadata may share one mapping.
         payloads: the datum's bytes as they stand in a segment, without padding.
         refused: (position, reason), ascending; positions count all data of the batch, the refused ones too.
+        damage: what of the input was no data.
+        notes: what else is to be said of the input, though nothing was lost.
     """
 
     reftimes: list[int] = field(default_factory=list)
     metadata: list[Mapping[str, Any]] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.payloads) + len(self.refused)
@@ -46,6 +154,8 @@ class Batch:
         self.metadata += other.metadata
         self.payloads += other.payloads
         self.refused += [(size + position, reason) for position, reason in other.refused]
+        self.damage += other.damage
+        self.notes += other.notes
 
     def positions(self) -> Sequence[int]:
         """Give the position of each datum that was not refused."""
@@ -61,11 +171,15 @@ class Format(ABC):
     Attributes:
         name: as in `dataset.toml`; also the extension of its segments.
         padding: bytes behind each datum that are not part of it.
+        block_size: decompressed bytes of a block at most.
+        preamble: bytes before the first datum of a stream that is to be read as a file of this format.
         raw: the data are the datum's bytes as they stand; `decode` need not be called.
     """
 
     name: ClassVar[str]
     padding: ClassVar[bytes] = b""
+    preamble: ClassVar[bytes] = b""
+    block_size: ClassVar[int] = 0
     raw: ClassVar[bool] = False
 
     def __init__(self, config: DatasetConfig) -> None:
@@ -109,10 +223,55 @@ class Format(ABC):
     def undeclared(self) -> bool:
         """Whether data can carry metadata that are not declared fields, and so not in the index."""
 
-    def join(self, payloads: Sequence[bytes]) -> bytes:
-        """Lay payloads one after the other, as they stand in a segment."""
-        return self.padding.join(payloads) + self.padding if payloads else b""
+    def load(self, payloads: Sequence[bytes]) -> Loaded:
+        """Turn the bytes of several data, a megabyte or one large datum, into what they hold.
 
-    def separator(self, last: bytes) -> bytes:
-        """Give what must stand before a new datum where an unknown file ends with the byte `last`."""
-        return b"" if last == self.padding[-1:] else self.padding
+        Raises:
+            FrameCorrupt: the bytes of one are not of this format; its context names the `position`.
+        """
+        data, undeclared = [], []
+        for position, payload in enumerate(payloads):
+            try:
+                if self.undeclared:
+                    undeclared.append(self.describe(payload)[1])
+                data.append(self.decode(payload))
+            except FrameCorrupt as error:
+                error.context["position"] = position
+                raise
+        return Loaded(data, undeclared or None)
+
+    def begin(self) -> Laid:
+        """Give what a new segment begins with."""
+        return Laid(b"", End())
+
+    def resume(self, file: Segmented, end: End) -> Laid:
+        """Find where to append in a file that nobody vouches for behind `end`; its data there stay.
+
+        Args:
+            end: what is known of it; `End()` where nothing is.
+
+        Returns:
+            What must stand before a new datum, where the segment ends behind that, and the blocks behind `end`. What of
+            the file lies behind the place for this content is a torn datum, which may be cut off.
+
+        Raises:
+            SegmentCorrupt: whole data stand behind damage.
+            StateError: nothing can be appended to a file of this kind.
+        """
+        size = max(file.size(), end.size)
+        is_ended = size == 0 or file.read(size - len(self.padding), len(self.padding)) == self.padding
+        content = b"" if is_ended else self.padding
+        return Laid(content, End(size + len(content), size + len(content)))
+
+    def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
+        """Lay data one after the other at the end of a segment, each followed by `padding`."""
+        content = self.padding.join(payloads) + self.padding if payloads else b""
+        return Laid(content, End(end.size + len(content), end.length + len(content), end.count))
+
+    def unpack(self, stored: memoryview) -> bytes:
+        """Decompress one block, as it stands in the file.
+
+        Raises:
+            SegmentCorrupt: it is damaged.
+        """
+        raise SegmentCorrupt(f"segments of {self.name} have no blocks")

@@ -10,12 +10,26 @@ from collections.abc import Mapping
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
 
-REVISION = "0001"
+REVISION = "0002"
 """The Alembic revision of the schema."""
 
 _TABLES = {
     "dataset": ("id", "uuid", "seq", "generation", "config", "committed_at"),
-    "segment": ("id", "name", "format", "size", "begin", "end", "mtime", "checked_at", "checked"),
+    "segment": (
+        "id",
+        "name",
+        "format",
+        "size",
+        "begin",
+        "end",
+        "mtime",
+        "checked_at",
+        "checked",
+        "length",
+        "count",
+        "compressed",
+    ),
+    "block": ("segment", "offset", "position", "stored"),
     "value": ("id", "value"),
     "deletion": ("seq", "datum"),
     "datum": ("seq", "reftime", "segment", "offset", "size"),
@@ -29,6 +43,7 @@ class Columns:
         kinds: field → its declared type; its column of `datum` is `f_NAME`.
         row: what a query selects of `datum`: reftime, segment, offset, size, the declared fields.
         unique_names: the fields of the UNIQUE index, reftime first where it is listed; empty without one.
+        has_key: the SQL that compares the UNIQUE index's fields but reftime, `key_names`, with canonical values.
         of_table: table → the names of its columns.
     """
 
@@ -38,4 +53,11 @@ class Columns:
         names = ("reftime", "segment", "offset", "size", *declared)
         self.row = ", ".join(f"datum.{name}" for name in names)
         self.unique_names = sorted(config.unique, key=lambda name: name != "reftime")
+        self.key_names = [name for name in self.unique_names if name != "reftime"]
+        self.has_key = "".join(map(self._equals, self.key_names))
         self.of_table = {**_TABLES, "datum": (*_TABLES["datum"], *declared)}
+
+    def _equals(self, name: str) -> str:
+        if self.kinds[name].interned:
+            return f" AND datum.f_{name} = ifnull((SELECT id FROM value WHERE value = ?), 0)"
+        return f" AND ifnull(datum.f_{name}, x'') = ifnull(?, x'')"  # by this expression the index knows it

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ondisk.datum import Value, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
+from ondisk.formats import Block, End
 from ondisk.index.columns import Columns
 from ondisk.index.connection import RESTORE
 from ondisk.index.where import condition, resolve
@@ -28,6 +29,7 @@ ROWS = 200
 """Rows at a time: with more, the garbage collector walks all that are alive again and again (15 % of a query)."""
 
 _CACHED = 50_000
+_AT = "datum.segment = ? AND datum.offset = ? AND datum.size = ?"
 _TRUNCATED: dict[SortInterval, int | str] = {
     "minute": 60_000_000,
     "hour": 3_600_000_000,
@@ -39,12 +41,28 @@ _TRUNCATED: dict[SortInterval, int | str] = {
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment as the index knows it; its id is its generation, so `name` never changes for one id."""
+    """A segment as the index knows it; its id is its generation, so nothing but `end` ever changes for one id."""
 
     id: int
     name: str
     format: str
-    size: int
+    end: End
+
+    COLUMNS: ClassVar[str] = "id, name, format, size, length, count, compressed"
+
+    @classmethod
+    def of(cls, row: Row) -> Segment:
+        """Make it of the columns `COLUMNS`.
+
+        Raises:
+            IndexCorrupt: it cannot be.
+        """
+        id_, name, format, size, length, count, compressed = row
+        if min(size, length, count) < 0 or not (compressed or length == size):
+            raise IndexCorrupt(
+                f"the index is damaged: {name!r} cannot end as it says there", hint=RESTORE, segment=name
+            )
+        return cls(id_, name, format, End(size, length, count, bool(compressed)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +120,24 @@ class Snapshot:
             with contextlib.suppress(sqlite3.ProgrammingError):  # its connection was closed, and with it the cursor
                 cursor.close()
 
-    def row_at(self, segment: Segment, offset: int, size: int, reftime: int | None) -> Row | None:
-        """Find the datum that stands at a place; a known reftime makes it a look-up instead of a search."""
-        sql = f"SELECT {self._columns.row} FROM datum"
-        if reftime is None:
-            sql += ' JOIN segment ON segment.id = datum.segment AND reftime >= "begin" AND reftime < "end"'
-        sql += " WHERE datum.segment = ? AND datum.offset = ? AND datum.size = ?"
-        values = [segment.id, offset, size]
-        if reftime is not None:
-            sql += " AND datum.reftime = ?"
-            values.append(reftime)
+    def row_at(
+        self, segment: Segment, offset: int, size: int, described: tuple[int, Mapping[str, Any]] | None = None
+    ) -> Row | None:
+        """Find the datum that stands at a place.
+
+        Args:
+            described: its reftime and canonical metadata, where they are known: with them it is a look-up.
+        """
+        select, place = f"SELECT {self._columns.row} FROM datum", (segment.id, offset, size)
+        if described is None:
+            span = 'JOIN segment ON segment.id = datum.segment AND reftime >= "begin" AND reftime < "end"'
+            return self._row(f"{select} {span} WHERE {_AT}", place)
+        reftime, metadata = described
+        key = [metadata.get(name) for name in self._columns.key_names]
+        row = self._row(f"{select} WHERE {_AT} AND datum.reftime = ?{self._columns.has_key}", (*place, reftime, *key))
+        return row or self._row(f"{select} WHERE {_AT} AND datum.reftime = ?", (*place, reftime))
+
+    def _row(self, sql: str, values: tuple[Any, ...]) -> Row | None:
         row: Row | None = self._connection.execute(sql, values).fetchone()
         return row
 
@@ -125,9 +151,33 @@ class Snapshot:
         return known or self._segment("id", id)
 
     def segment_named(self, name: str) -> Segment | None:
-        """Look up a segment by its name, with the size it has now; None where the index knows none."""
-        row = self._connection.execute("SELECT id, size FROM segment WHERE name = ?", (name,)).fetchone()
-        return None if row is None else replace(self.segment(row[0]), size=row[1])
+        """Look up a segment by its name, with the end it has now; None where the index knows none."""
+        sql = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
+        row = self._connection.execute(sql, (name,)).fetchone()
+        if row is None:
+            return None
+        self.segment(row[0])  # checks it, once
+        return Segment.of(row)
+
+    def blocks(self, segment: int, begin: int, end: int) -> list[Block]:
+        """Give the blocks of a compressed segment that hold the decompressed bytes from `begin` to `end`, in order.
+
+        Raises:
+            IndexCorrupt: they do not.
+        """
+        sql = (
+            "SELECT offset, position, stored FROM block WHERE segment = ?1 AND offset < ?3"
+            " AND offset >= (SELECT max(offset) FROM block WHERE segment = ?1 AND offset <= ?2) ORDER BY offset"
+        )
+        found = [Block(*row) for row in self._connection.execute(sql, (segment, begin, end))]
+        behind = None
+        for block in found:
+            if block.position < 0 or block.stored < 0 or behind not in (None, block.position):
+                raise self._corrupt(f"the blocks of segment {segment} near byte {block.position} are not in a row")
+            behind = block.position + block.stored
+        if not found:
+            raise self._corrupt(f"it knows no block of segment {segment} with byte {begin}")
+        return found
 
     def segments(self) -> int:
         """Count the segments."""
@@ -179,11 +229,10 @@ class Snapshot:
         return int(count)
 
     def _segment(self, column: str, value: int | str) -> Segment:
-        sql = f"SELECT id, name, format, size FROM segment WHERE {column} = ?"
-        row = self._connection.execute(sql, (value,)).fetchone()
+        row = self._connection.execute(f"SELECT {Segment.COLUMNS} FROM segment WHERE {column} = ?", (value,)).fetchone()
         if row is None:
             raise self._corrupt(f"it has data of a segment {value!r} that it does not know")
-        segment = Segment(*row)
+        segment = Segment.of(row)
         stem, dot, extension = segment.name.rpartition(".")
         if not dot or extension != segment.format or not any(step.interval(stem) for step in Step):
             raise self._corrupt(f"{segment.name!r} is no name of a segment")

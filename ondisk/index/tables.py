@@ -1,7 +1,10 @@
-"""The tables of `index.sqlite`, revision 1.
+"""The tables of `index.sqlite`, revision 2.
 
     dataset    one row: the dataset's UUID, its counters, the configuration the index was built for
-    segment    one row a segment; its id is its generation, so a row of `datum` names the very bytes it points into
+    segment    one row a segment; its id is its generation, so a row of `datum` names the very bytes it points into;
+               `size` is its file's, `length` that of its decompressed bytes
+    block      one row a block of a compressed segment: the offset of its first decompressed byte, its position in the
+               file, the bytes it takes there
     datum      one row a datum: place, size, reftime, and a column `f_NAME` for each declared field
     value      texts and bytes, each once; `datum` holds their ids, 0 where the field is missing
     deletion   one row a deleted or replaced datum; takes its `seq` from the counter that data take theirs from
@@ -86,7 +89,10 @@ class Tables:
                _column("config", TEXT), _column("committed_at"))  # fmt: skip
         _table("segment", metadata, _key("id"), Column("name", TEXT, nullable=False, unique=True),
                _column("format", TEXT), _column("size"), _column("begin"), _column("end"), _column("mtime"),
-               Column("checked_at", Integer), Column("checked", TEXT))  # fmt: skip
+               Column("checked_at", Integer), Column("checked", TEXT), _added("length"), _added("count"),
+               _added("compressed"))  # fmt: skip
+        _table("block", metadata, _key("segment"), _key("offset"), _column("position"), _column("stored"),
+               sqlite_with_rowid=False)  # fmt: skip
         _table("value", metadata, _key("id"), Column("value", Any_, nullable=False, unique=True))
         _table("deletion", metadata, _key("seq"), _column("datum"))
         declared = [field_column(name, kind) for name, kind in self._kinds.items()]
@@ -179,8 +185,8 @@ def _indices(tables: Tables, columns: Columns, config: DatasetConfig) -> Iterato
             yield Index(f"datum_by_{name}", tables.fields[name], reftime)
 
 
-def _table(name: str, metadata: MetaData, *columns: Column[Any]) -> Table:
-    return Table(name, metadata, *columns, sqlite_strict=True)
+def _table(name: str, metadata: MetaData, *columns: Column[Any], **options: Any) -> Table:
+    return Table(name, metadata, *columns, sqlite_strict=True, **options)
 
 
 def _key(name: str) -> Column[int]:
@@ -189,6 +195,11 @@ def _key(name: str) -> Column[int]:
 
 def _column(name: str, kind: Any = Integer) -> Column[Any]:
     return Column(name, kind, nullable=False)
+
+
+def _added(name: str) -> Column[int]:
+    """Make a column that a later revision added to rows that were there."""
+    return Column(name, Integer, nullable=False, server_default=text("0"))
 
 
 def _time_as_text(column: str) -> str:

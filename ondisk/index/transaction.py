@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
+from ondisk.formats import Block
 from ondisk.index.connection import INDEX, RESTORE, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.snapshot import Segment
@@ -105,9 +106,9 @@ class Transaction:
         found = {}
         with sqlite_errors(self._index.directory):
             for name in names:
-                sql = "SELECT id, name, format, size FROM segment WHERE name = ?"
+                sql = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
                 for row in self._connection.execute(sql, (name,)):
-                    found[name] = Segment(*row)
+                    found[name] = Segment.of(row)
         return found
 
     def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
@@ -182,17 +183,29 @@ class Transaction:
             if self._connection.execute(sql, values).fetchone() is not None:
                 return False
             self._connection.execute("DELETE FROM segment WHERE id = ?", (segment.id,))
+            self._connection.execute("DELETE FROM block WHERE segment = ?", (segment.id,))
         return True
 
     def save_segment(self, segment: Segment, interval: Interval, mtime: int) -> None:
-        """Write a segment's row: a new one, or a known one's size and mtime (nanoseconds)."""
-        insert = 'INSERT INTO segment (id, name, format, size, "begin", "end", mtime) VALUES (?, ?, ?, ?, ?, ?, ?)'
-        row = (segment.id, segment.name, segment.format, segment.size, interval.begin, interval.end, mtime)
+        """Write a segment's row: a new one, or a known one's end and mtime (nanoseconds)."""
+        end = segment.end
+        now = (end.size, end.length, end.count, mtime)
         with sqlite_errors(self._index.directory):
-            update = "UPDATE segment SET size = ?, mtime = ? WHERE id = ? AND name = ?"
-            known = self._connection.execute(update, (segment.size, mtime, segment.id, segment.name))
+            update = "UPDATE segment SET size = ?, length = ?, count = ?, mtime = ? WHERE id = ? AND name = ?"
+            known = self._connection.execute(update, (*now, segment.id, segment.name))
             if known.rowcount == 0:
-                self._connection.execute(insert, row)
+                insert = (
+                    'INSERT INTO segment (size, length, count, mtime, id, name, format, "begin", "end", compressed)'
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                )
+                row = (segment.id, segment.name, segment.format, interval.begin, interval.end, end.compressed)
+                self._connection.execute(insert, (*now, *row))
+
+    def save_blocks(self, segment: Segment, blocks: Iterable[Block]) -> None:
+        """Remember where the new blocks of a compressed segment stand."""
+        rows = ((segment.id, block.offset, block.position, block.stored) for block in blocks)
+        with sqlite_errors(self._index.directory):
+            self._connection.executemany("INSERT INTO block VALUES (?, ?, ?, ?)", rows)
 
     def delete(self, tree: Expression) -> int:
         """Delete what matches; returns how many data."""
@@ -209,7 +222,7 @@ class Transaction:
             connection.executemany("INSERT OR IGNORE INTO place VALUES (?, ?)", known)
             sql = (
                 'SELECT seq FROM segment JOIN datum ON reftime >= "begin" AND reftime < "end" AND segment = segment.id'
-                " JOIN place ON start = offset AND length = datum.size WHERE segment.name = ?"
+                " JOIN place ON place.start = offset AND place.length = datum.size WHERE segment.name = ?"
             )
             deleted = self._delete(sql, (segment,))
             connection.execute("DROP TABLE place")

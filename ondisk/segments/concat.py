@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
+from ondisk.formats import Patch
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
 _OPEN_TO_READ = 256  # files; fewer where a process may have few, see ConcatReader
@@ -30,6 +31,7 @@ class _Written:
 
     file: WritableFile | None
     size_before: int | None  # None: the batch created the file
+    patch: Patch | None
     known: bool
     mtime: int = 0
 
@@ -49,25 +51,23 @@ class ConcatWriter:
         """Tell whether a segment is on disk, whatever stands there."""
         return self._directory.stat(name) is not None
 
-    def end_of_unknown(self, name: str) -> tuple[int, bytes]:
-        """Find where to append to a file that the index does not know, or not well enough to cut it.
-
-        Returns:
-            Its size, and its last byte; 0 and nothing where there is no file.
-        """
+    def look(self, name: str) -> ReadableFile | None:
+        """Open a segment to look where it ends; None where there is no file."""
         try:
-            file = self._directory.open_to_read(name)
+            return self._directory.open_to_read(name)
         except FileNotFoundError:
-            return 0, b""
-        size = file.size()
-        return size, file.read(size - 1, 1) if size else b""
+            return None
 
-    def append(self, name: str, offset: int, content: bytes, *, cut: bool, known: bool = False) -> None:
-        """Write a batch's bytes of one segment at `offset`, where its known bytes end.
+    def append(
+        self, name: str, position: int, content: bytes, patch: Patch | None = None, *, known: bool = False
+    ) -> None:
+        """Write a batch's bytes of one segment at `position`; what lies behind it is cut off.
 
         Args:
+            position: where the bytes end that are to stay; behind it there is at most the tail of a batch that was
+                never acknowledged.
+            patch: what else is to be written, at the segment's begin.
             known: the index knows the segment, so its directory entry is durable.
-            cut: cut off what lies behind `offset`, the tail of a batch that was never acknowledged.
 
         Raises:
             SegmentMissing: the index knows bytes of it, and it is not on disk.
@@ -75,13 +75,15 @@ class ConcatWriter:
         """
         if len(self._unsynced) >= _OPEN_TO_WRITE:
             self.sync()
-        file, size = self._open(name, offset)
-        written = self._written[name] = _Written(file, size, known)
+        file, size = self._open(name, position)
+        written = self._written[name] = _Written(file, size, patch, known)
         self._unsynced.append(name)
-        if size is not None and size > offset and cut:
-            file.truncate(offset)
-            written.size_before = offset
-        file.write(offset, content)
+        if size is not None and size > position:
+            file.truncate(position)
+            written.size_before = position
+        file.write(position, content)
+        if patch is not None:
+            file.write(patch.position, patch.content)
         written.mtime = file.stat().st_mtime_ns
 
     def sync(self) -> None:
@@ -119,6 +121,9 @@ class ConcatWriter:
                     file = written.file or self._directory.open_to_write(name)
                     written.file = file
                     file.truncate(written.size_before)
+                    patch = written.patch
+                    if patch is not None and patch.position + len(patch.before) <= written.size_before:
+                        file.write(patch.position, patch.before)
         self.close()
 
     def close(self) -> None:
@@ -127,20 +132,20 @@ class ConcatWriter:
                 written.file.close()
                 written.file = None
 
-    def _open(self, name: str, offset: int) -> tuple[WritableFile, int | None]:
-        """Open a segment to append at `offset`; give its size, None for a new one."""
+    def _open(self, name: str, position: int) -> tuple[WritableFile, int | None]:
+        """Open a segment to append at `position`; give its size, None for a new one."""
         try:
             file = self._directory.open_to_write(name)
         except FileNotFoundError:
-            if offset == 0:
+            if position == 0:
                 return self._directory.create_file(name), None
             path = self._directory.path / name
             hint = "Put the file back, from a backup, or delete its data."
             raise SegmentMissing(f"{path} is in the index and not on disk", hint=hint, segment=name) from None
         size = file.stat().st_size
-        if size < offset:
+        if size < position:
             file.close()
-            raise _too_short(self._directory, name, size, offset)
+            raise _too_short(self._directory, name, size, position)
         return file, size
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from math import isnan
 from typing import Any, Literal, TypeAlias
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import Datum, Value, canonical, from_microseconds, microseconds, restored
+from ondisk.datum import Datum, FieldType, Value, canonical, from_microseconds, microseconds, restored
+from ondisk.errors import InvalidInput
+from ondisk.json_shapes import format_time
 from ondisk.matcher import Expression, Fields, matches, parse, parse_sort
 
 Status: TypeAlias = Literal["imported", "duplicate", "replaced", "refused"]
@@ -24,8 +27,8 @@ class Row:
     Attributes:
         reftime: microseconds since 1970.
         fields: the declared fields it has, as stored.
-        metadata: all its metadata, declared or not.
-        data: as `Datum.data`.
+        metadata: all its metadata, declared or not, as they come back.
+        data: as `Datum.data`, as it comes back.
     """
 
     reftime: int
@@ -62,7 +65,7 @@ class Model:
         self.rows: list[Row] = []
 
     def append(self, data: Iterable[Datum]) -> list[Status]:
-        """Append data of vm2 or jsonl; tells what became of each."""
+        """Append data of vm2, jsonl or seg; tells what became of each."""
         return [self._append(datum) for datum in data]
 
     def query(
@@ -108,8 +111,7 @@ class Model:
             return "refused"
         declared = self.config.fields
         fields = {name: canonical(metadata[name], kind) for name, kind in declared.items() if name in metadata}
-        data = {} if datum.data is None else datum.data
-        new = Row(microseconds(datum.reftime), fields, metadata, data)
+        new = Row(microseconds(datum.reftime), fields, metadata, self._data(datum))
         old = self._duplicate_of(new)
         if old is None:
             self.rows.append(new)
@@ -121,14 +123,25 @@ class Model:
         return "replaced"
 
     def _metadata(self, datum: Datum) -> dict[str, Value] | None:
-        """Give all metadata of a datum; None where its format cannot carry them."""
+        """Give all metadata of a datum; None where its format cannot carry them, or its data."""
         if self.config.format == "vm2":
             _, station, variable, *_ = datum.data.split(b",")
             said: dict[str, Value] = {"area": f"VM2,{int(station)}", "product": f"VM2,{int(variable)}"}
             return said if datum.metadata.items() <= said.items() else None
+        if self.config.format == "seg":
+            try:
+                return _metadata_of_seg(datum, self.config)
+            except InvalidInput:
+                return None
         if not datum.metadata.keys() <= self.config.fields.keys():
             return None
         return dict(datum.metadata)
+
+    def _data(self, datum: Datum) -> Any:
+        """Give the data as they come back."""
+        if datum.data is None:
+            return {}
+        return _as_in_seg(datum.data, self.config.max_depth) if self.config.format == "seg" else datum.data
 
     def _duplicate_of(self, new: Row) -> Row | None:
         unique = self.config.unique
@@ -158,7 +171,7 @@ class Model:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Compare values of JSON as `==` does, but types must be equal, and NaN equals itself."""
+    """Compare values of JSON or CBOR as `==` does, but types must be equal, and NaN equals itself."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -168,6 +181,59 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isnan(one):
         return isnan(other)
     return bool(one == other)
+
+
+def _metadata_of_seg(datum: Datum, config: DatasetConfig) -> dict[str, Any]:
+    """Give metadata as they come back from seg.
+
+    Raises:
+        InvalidInput: the datum has no form there.
+    """
+    if not -(2**63) <= 1000 * microseconds(datum.reftime) < 2**63:
+        raise InvalidInput("its nanoseconds do not fit into 64 bits")
+    if datum.data is not None and not isinstance(datum.data, bytes | Mapping):
+        raise InvalidInput("its data are neither a mapping nor bytes")
+    _as_in_seg(datum.data, config.max_depth)
+    said: dict[str, Any] = {
+        key: format_time(int(canonical(value, FieldType.TIMESTAMP))) if isinstance(value, datetime) else value
+        for key, value in datum.metadata.items()
+    }
+    metadata: dict[str, Any] = _as_in_seg(said, config.max_depth)
+    for name, kind in config.fields.items():
+        if metadata.pop(name, None) is not None:
+            metadata[name] = restored(canonical(datum.metadata[name], kind), kind)
+    return metadata
+
+
+def _as_in_seg(value: Any, depth: int) -> Any:
+    """Give a value as it comes back from seg: what Beats can read, nested no deeper than `depth`.
+
+    Raises:
+        InvalidInput: it has no form there.
+    """
+    if isinstance(value, Mapping | list | tuple):
+        if depth == 0:
+            raise InvalidInput("nested too deep")
+        if not isinstance(value, Mapping):
+            return [_as_in_seg(item, depth - 1) for item in value]
+        if any(type(key) is not str or not key for key in value):
+            raise InvalidInput("a key is no text, or empty")
+        return {_as_in_seg(key, 0): _as_in_seg(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, str) and not _is_of_bytes(value):
+        raise InvalidInput("no text")
+    if type(value) is int and not -(2**63) <= value < 2**64:
+        raise InvalidInput("more than 64 bits")
+    if value is not None and type(value) not in (str, int, float, bool, bytes):
+        raise InvalidInput("of no known type")
+    return value
+
+
+def _is_of_bytes(text: str) -> bool:
+    """Tell whether a text is what decoding some bytes gives, those that are no UTF-8 escaped."""
+    try:
+        return text.encode(errors="surrogateescape").decode(errors="surrogateescape") == text
+    except UnicodeEncodeError:
+        return False
 
 
 def _order_of(field: str) -> Callable[[Row], tuple[bool, Any]]:

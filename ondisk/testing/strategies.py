@@ -6,8 +6,10 @@ conditions meet data.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -68,6 +70,8 @@ _WHOLE: dict[FieldType, SearchStrategy[Any]] = {
 _OPERATORS = st.sampled_from(["=", "<", "<=", ">", ">="])
 _NAMES = ["station", "level", "product", "valid", "made", "key"]
 _SECONDS_OF_DAY = 86_400
+_OF_SEG = datetime(1677, 9, 21, 0, 12, 43, 145225), datetime(2262, 4, 11, 23, 47, 16, 854775)
+"""The first and the last time whose nanoseconds fit into 64 bits."""
 
 
 def values(kind: FieldType) -> SearchStrategy[Value]:
@@ -75,12 +79,19 @@ def values(kind: FieldType) -> SearchStrategy[Value]:
     return st.sampled_from(_COMMON[kind]) | _WHOLE[kind]
 
 
-def reftimes(whole_seconds: bool = False) -> SearchStrategy[datetime]:
-    """Reftimes: most of them few and near the edges of segments, some anywhere in the years 1 to 9999."""
+def reftimes(
+    whole_seconds: bool = False, first: datetime = datetime.min, last: datetime = datetime.max
+) -> SearchStrategy[datetime]:
+    """Reftimes: most of them few and near the edges of segments, some anywhere in the years 1 to 9999.
+
+    Args:
+        whole_seconds: without a fraction.
+        first, last: the bounds of those that are anywhere, naive.
+    """
     fine = timedelta(seconds=1) if whole_seconds else timedelta(microseconds=1)
     offsets = st.sampled_from([timedelta(0), fine, timedelta(hours=12), timedelta(days=1) - fine, timedelta(days=1)])
     near = st.builds(lambda day, offset: (day + offset).replace(tzinfo=UTC), st.sampled_from(_DAYS), offsets)
-    anywhere = st.datetimes(timezones=st.just(UTC))
+    anywhere = st.datetimes(first, last, timezones=st.just(UTC))
     return near | near | (anywhere.map(lambda time: time.replace(microsecond=0)) if whole_seconds else anywhere)
 
 
@@ -90,9 +101,9 @@ def configs(
     """Configurations of a format: any fields, `unique`, `index` and way to replace.
 
     Args:
-        format: `vm2` has the fields area and product, each declared or not; `jsonl` fields of any type.
+        format: `vm2` has the fields area and product, each declared or not; `jsonl` and `seg` fields of any type.
         steps: the steps to choose from.
-        kinds: the types of fields to choose from, for jsonl.
+        kinds: the types of fields to choose from, for jsonl and seg.
     """
     if format == "vm2":
         fields = st.sets(st.sampled_from(["area", "product"])).map(
@@ -108,15 +119,15 @@ def _configs(format: str, steps: list[Step], fields: dict[str, FieldType]) -> Se
     versions = [name for name, kind in fields.items() if kind in ordered]
     ways = st.sampled_from([("no", None), ("yes", None), *(("newer", name) for name in versions)])
     names = st.lists(st.sampled_from(["reftime", *fields]), unique=True).map(tuple)
+    compressions = st.sampled_from(["lz4", "none"]) if format == "seg" else st.just("lz4")
 
     def build(
-        step: Step, unique: tuple[str, ...], index: tuple[str, ...], way: tuple[Any, str | None]
+        step: Step, unique: tuple[str, ...], index: tuple[str, ...], way: tuple[Any, str | None], compression: Any
     ) -> DatasetConfig:
-        return DatasetConfig(
-            format, step, unique=unique, index=index, replace=way[0], version_field=way[1], fields=fields
-        )
+        return DatasetConfig(format, step, unique=unique, index=index, replace=way[0], version_field=way[1],
+                             compression=compression, fields=fields)  # fmt: skip
 
-    return st.builds(build, st.sampled_from(steps), names, names, ways)
+    return st.builds(build, st.sampled_from(steps), names, names, ways, compressions)
 
 
 def metadata(fields: Mapping[str, FieldType]) -> SearchStrategy[dict[str, Value]]:
@@ -125,9 +136,11 @@ def metadata(fields: Mapping[str, FieldType]) -> SearchStrategy[dict[str, Value]
 
 
 def data(config: DatasetConfig) -> SearchStrategy[Datum]:
-    """Data that a dataset of this configuration stores without refusing any; for vm2 and jsonl."""
+    """Data that a dataset of this configuration stores without refusing any; for vm2, jsonl and seg."""
     if config.format == "vm2":
         return vm2_data()
+    if config.format == "seg":
+        return seg_data(config)
     contents = st.dictionaries(
         st.sampled_from(["wind", "note", "$bytes", "\u00e9"]), json_values(allow_nan=False), max_size=2
     )
@@ -152,6 +165,89 @@ def _vm2_datum(
     digits = f"{reftime.year:04}{reftime:%m%d%H%M}" + (f"{reftime:%S}" if reftime.second or given else "")
     line = f"{digits},{station},{variable},{value1},{value2},,{flags}".encode()
     return Datum(reftime, {"area": f"VM2,{station}", "product": f"VM2,{variable}"} if given else {}, line)
+
+
+def refused_data(config: DatasetConfig) -> SearchStrategy[Datum]:
+    """Data that the format cannot carry; for vm2, jsonl and seg."""
+    if config.format != "seg":
+        return data(config).map(lambda datum: Datum(datum.reftime, {**datum.metadata, "undeclared": 1}, datum.data))
+    return seg_data(config).flatmap(lambda datum: _refused_by_seg(datum, config))
+
+
+def seg_data(config: DatasetConfig) -> SearchStrategy[Datum]:
+    """Data of seg: any CBOR that Beats can read as data and as undeclared metadata; some are larger than a block."""
+    others = st.sampled_from(["flow", "note", "reftime", "data", "\u00e9"]).filter(lambda key: key not in config.fields)
+    deep = st.just(_nested(config.max_depth - 1))
+    undeclared = st.dictionaries(others, seg_values() | values(FieldType.TIMESTAMP) | deep, max_size=2)
+    missing = st.dictionaries(st.sampled_from([*config.fields, "nothing"]), st.none(), max_size=1)
+    said = st.builds(lambda *some: dict(ChainMap(*some)), missing, undeclared, metadata(config.fields))
+    content = st.dictionaries(_seg_keys() | st.sampled_from(["data", "wind"]), seg_values(), max_size=2)
+    small = content | st.none() | st.binary(max_size=20) | st.just({"deep": _nested(config.max_depth - 1)})
+    large = st.builds(_large, st.integers(50_000, 200_000), st.booleans(), st.booleans())
+    contents = st.sampled_from([small] * 9 + [large]).flatmap(lambda chosen: chosen)
+    return st.builds(Datum, reftimes(False, *_OF_SEG), st.just({}) | said, contents)
+
+
+def seg_values() -> SearchStrategy[Any]:
+    """Values that come back from a segment of the disk queue as they were, but that a tuple is a list then."""
+    leaves = st.one_of(
+        st.none(),
+        st.booleans(),
+        st.sampled_from([-129, -32769, INTEGER_MIN, 2**64 - 1]) | st.integers(INTEGER_MIN, 2**64 - 1),
+        st.floats(),
+        _seg_texts(),
+        st.binary(max_size=10),
+    )
+    return st.recursive(
+        leaves,
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.lists(inner, max_size=2).map(tuple)
+            | st.dictionaries(_seg_keys(), inner, max_size=3)
+        ),
+        max_leaves=8,
+    )
+
+
+def _seg_texts() -> SearchStrategy[str]:
+    return st.text(max_size=10) | st.binary(max_size=10).map(lambda raw: raw.decode(errors="surrogateescape"))
+
+
+def _seg_keys() -> SearchStrategy[str]:
+    return _seg_texts().filter(bool)
+
+
+def _large(size: int, plain: bool, as_bytes: bool) -> Any:
+    """Make data of many bytes, that compress well or not at all."""
+    content = b"large " * (size // 6) if plain else Random(size).randbytes(size)
+    return content if as_bytes else {"content": content, "size": size}
+
+
+def _nested(depth: int) -> Any:
+    """Make lists in lists, and mappings in these; so deep that `depth` levels are needed."""
+    value: Any = 1
+    for level in range(depth):
+        value = [value] if level % 2 else {"in": value}
+    return value
+
+
+def _refused_by_seg(datum: Datum, config: DatasetConfig) -> SearchStrategy[Datum]:
+    """Spoil a datum: by its reftime, or something in its metadata or its data."""
+    first, last = (bound.replace(tzinfo=UTC) for bound in _OF_SEG)
+    fine = timedelta(microseconds=1)
+    times = st.sampled_from([first - fine, last + fine, datetime.min.replace(tzinfo=UTC)])
+    keys: list[Any] = ["", "\ud800", 1, None, b"a"]
+    inner: list[Any] = [2**64, INTEGER_MIN - 1, "\ud800", "\udcc3\udca9", {"": 1}, {1: 1}, {"\ud800": 1}, {1}, object(),
+                        [datetime(2026, 11, 20, tzinfo=UTC)], bytearray(b"a"), _nested(config.max_depth)]  # fmt: skip
+    whole: list[Any] = ["text", 1, 1.5, True, [], [{}], bytearray(b"a"), *({key: 1} for key in keys)]
+    spoiled = [*((key, 1) for key in keys), *(("undeclared", value) for value in inner)]
+    pairs = st.sampled_from([*spoiled, *((name, []) for name in config.fields)])
+    contents = st.sampled_from([*whole, *({"value": value} for value in inner)])
+    return st.one_of(
+        times.map(lambda time: Datum(time, datum.metadata, datum.data)),
+        pairs.map(lambda pair: Datum(datum.reftime, dict([*datum.metadata.items(), pair]), datum.data)),
+        contents.map(lambda content: Datum(datum.reftime, datum.metadata, content)),
+    )
 
 
 def json_values(allow_nan: bool = True) -> SearchStrategy[Any]:

@@ -12,14 +12,14 @@ import pytest
 import ondisk
 from ondisk.cli import main
 
-from .conftest import COMMAND, LINES
+from .conftest import COMMAND, LINES, ROOT
 
 BAD = b"garbage\n" + LINES.replace(b",5,", b",9,") + b"rubbish\n"
 TOTALS = ("imported", "duplicates", "replaced", "refused", "segments", "bytes")
 
 
-def totals(*counts: int) -> dict[str, int]:
-    return dict(zip(TOTALS, counts, strict=True))
+def totals(*counts: int) -> dict[str, object]:
+    return {**dict(zip(TOTALS, counts, strict=True)), "damage": [], "notes": []}
 
 
 def test_files_are_stored_and_counted_together(run, vm2):
@@ -188,3 +188,34 @@ def test_main_may_be_called_from_another_thread(vm2):
     thread.start()
     thread.join()
     assert codes == [0]
+
+
+def test_damage_of_a_file_is_told_with_place_and_bytes_and_the_rest_is_stored(run, vm2):
+    cut = (ROOT / "sample_datasets/beats-queue/2.seg").read_bytes()[:1500]
+    Path("cut.seg").write_bytes(cut)
+    done = run("append", vm2, "cut.seg", "--json")
+    (printed,) = done.lines
+    assert (done.code, printed["imported"], printed["refused"]) == (8, 7, 0)
+    (damage,) = printed["damage"]
+    assert (damage["offset"], damage["size"]) == (2640, 231)
+    assert damage["reason"] in done.err
+    assert "ondisk: damaged: cut.seg: at byte 2640: " in done.err
+    assert "; 231 bytes left out" in done.err
+
+
+def test_a_frame_count_that_is_too_high_is_a_note_and_no_fault(run, vm2):
+    source = bytearray((ROOT / "sample_datasets/beats-queue/1.seg").read_bytes())
+    source[4] = 5
+    Path("high.seg").write_bytes(source)
+    done = run("append", vm2, "high.seg", "--json")
+    assert (done.code, done.lines[0]["imported"], done.lines[0]["damage"]) == (0, 1, [])
+    assert done.lines[0]["notes"] == ["its header counts 5 frames, 1 are whole"]
+    assert "ondisk: note: high.seg: its header counts 5 frames, 1 are whole" in done.err
+
+
+@pytest.mark.parametrize("variant", ["v0", "v2-enc", "v2-pb"])
+def test_a_kind_of_segment_that_is_not_read_yet_is_named(run, vm2, variant):
+    done = run("append", vm2, ROOT / f"tests/golden/diskqueue/{variant}/1.seg")
+    assert done.code == 2
+    assert "not supported yet" in done.err
+    assert list(Path("weather").glob("2*")) == []

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +23,10 @@ FILES = {
     "monday.vm2": "202611160600,5,227,1.2\n202611160600,7,227,1.4\n202611160700,5,227,1.3\n",
     "tuesday.vm2": "202611160700,5,227,1.3\n202611170600,5,227,2.1\n202611170600,7,227,low\n",
 }
+CUT = (ROOT / "sample_datasets/beats-queue/2.seg").read_bytes()[:1500]
 COMMAND_LINES = {
     "query": ["query", "weather", "--json"],
-    "append": ["append", "weather", "obs.vm2", "--json"],
+    "append": ["append", "weather", "obs.vm2", "cut.seg", "--json"],
     "summary": ["summary", "weather", "--json"],
     "delete": ["delete", "weather", "", "--json"],
     "delete --yes": ["delete", "weather", "", "--yes", "--json"],
@@ -63,6 +65,7 @@ def steps() -> Iterator[tuple[str, str]]:
 def test_the_examples_print_what_the_page_says(folder, environment):
     for name, lines in FILES.items():
         (folder / name).write_text(lines.replace("\n", ",,,000000000\n"), encoding="utf-8")
+    (folder / "cut.seg").write_bytes(CUT)
     # One shell for the whole page, so that `echo $?` tells the code of the command before.
     script = [f'ondisk() {{ {sys.executable} -m ondisk "$@"; }}']
     for command, _ in steps():
@@ -89,6 +92,8 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix + key, each
         if key == "location":
             yield from keys(each, "location.")
+        if key == "damage":
+            yield from keys(each[0], "damage[].")
         if prefix == "" and key == "fields" and isinstance(next(iter(each.values())), list):
             for counts in each.values():
                 yield from keys(counts[0], "fields.*[].")
@@ -102,6 +107,7 @@ def is_of_type(value: Any, kind: str) -> bool:
 
 @pytest.mark.parametrize("title", COMMAND_LINES)
 def test_the_shapes_are_what_the_command_prints(run, weather, title):
+    Path("cut.seg").write_bytes(CUT)
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section(SHAPES, title), re.MULTILINE)
     promised = {field: kind.partition(" or ")[0] for field, kind in rows}
     printed = dict(keys(run(*COMMAND_LINES[title]).lines[0]))

@@ -48,7 +48,7 @@ def test_a_configuration_can_come_from_a_file_or_standard_input(run, name):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        ("--step daily", 2, "--format and --step"),
+        ("--format vm2", 2, "init takes --step"),
         ("--config weather.toml --step daily", 2, "--config says everything"),
         ("--config nowhere.toml", 10, "nowhere.toml: no such file"),
         ("--config weather.toml", 3, "weather.toml, line 2: stepp"),

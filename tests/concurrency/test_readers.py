@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from crash.workload import CONFIG, content, datum, line
+from crash.recovery import check_whole
+from crash.workload import CONFIG, CONFIGS, content, datum, line, line_of
 
 import ondisk
 
@@ -20,9 +21,14 @@ from .conftest import Start
 LINES = sorted(line(day, 0, station, 1) for day in range(2) for station in range(5))
 
 
-def test_readers_beside_a_writer_see_whole_batches_right_bytes_and_no_error(tmp_path: Path, start: Start) -> None:
+@pytest.mark.parametrize("name", CONFIGS)
+def test_readers_beside_a_writer_see_whole_batches_right_bytes_and_no_error(
+    name: str, tmp_path: Path, start: Start
+) -> None:
     path, rounds = tmp_path / "dataset", 40
-    ondisk.create(path, CONFIG).close()
+    config = CONFIGS[name]
+    format = config["format"]
+    ondisk.create(path, config).close()
     writer = start(workers.write_and_delete, path, rounds)
     writer.hear()
     writer.go()
@@ -30,34 +36,38 @@ def test_readers_beside_a_writer_see_whole_batches_right_bytes_and_no_error(tmp_
     with ondisk.open(path, read_only=True) as dataset:
         while not writer.talk.poll():
             data = list(dataset.query())
-            batches = Counter(map(workers.value, data))
+            batches = Counter(workers.value(each, format) for each in data)
             assert set(batches.values()) <= {workers.BATCH}  # whole, or not there
             if batches:
                 assert min(batches) >= last  # time runs forward
                 last, seen = min(batches), seen + 1
                 assert sorted(batches) == list(range(min(batches), max(batches) + 1))
             for each in data[::37]:
-                number, station = workers.value(each), int(each.data.split(b",")[1])
-                assert each.data == line(station % workers.BATCH % 2, number % 24, station, number)
+                written = line_of(each, format)
+                number, station = workers.value(each, format), int(written.split(b",")[1])
+                assert written == line(station % workers.BATCH % 2, number % 24, station, number)
             assert dataset.summary().count % workers.BATCH == 0
         assert writer.hear() == rounds
-        assert len({workers.value(each) for each in dataset.query()}) == 5
+        assert len({workers.value(each, format) for each in dataset.query()}) == 5
     assert seen > 0
+    check_whole(path)
 
 
-def test_a_query_sees_what_was_there_when_it_began(tmp_path: Path) -> None:
-    path = tmp_path / "dataset"
-    with ondisk.create(path, CONFIG) as dataset, ondisk.open(path) as other:
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_query_sees_what_was_there_when_it_began(name: str, tmp_path: Path) -> None:
+    path, config = tmp_path / "dataset", CONFIGS[name]
+    format = config["format"]
+    with ondisk.create(path, config) as dataset, ondisk.open(path) as other:
         for number in range(60):
-            dataset.append(workers.batch(number))
+            dataset.append(workers.batch(number, format))
         query = dataset.query()
         first = next(query)
         assert other.delete("") == 60 * workers.BATCH
-        other.append([datum(line(0, 0, 7777, 7777))])
-        dataset.append([datum(line(1, 0, 7778, 7777))])
-        rest = Counter(map(workers.value, [first, *query]))
+        other.append([datum(line(0, 0, 7777, 7777), format)])
+        dataset.append([datum(line(1, 0, 7778, 7777), format)])
+        rest = Counter(workers.value(each, format) for each in (first, *query))
         assert rest == dict.fromkeys(range(60), workers.BATCH)
-        assert sorted(map(workers.value, dataset.query())) == [7777, 7777]
+        assert [workers.value(each, format) for each in dataset.query()] == [7777, 7777]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from crash.workload import CONFIG, content, datum, line
+from crash.workload import CONFIG, content, datum, line, line_of
 
 import ondisk
 from ondisk.datum import Datum
@@ -16,9 +16,9 @@ BATCH = 50
 NOBODY = 65534
 
 
-def batch(number: int) -> list[Datum]:
+def batch(number: int, format: str = "vm2") -> list[Datum]:
     """Make a batch of `BATCH` data over two days; its number is the value of each datum, and its place among them."""
-    return [datum(line(at % 2, number % 24, number // 24 * BATCH + at, number)) for at in range(BATCH)]
+    return [datum(line(at % 2, number % 24, number // 24 * BATCH + at, number), format) for at in range(BATCH)]
 
 
 def append_overlapping(path: Path, talk: Connection, writer: int, keys: int, batch_size: int) -> None:
@@ -27,7 +27,8 @@ def append_overlapping(path: Path, talk: Connection, writer: int, keys: int, bat
         order = [(key * (2 * writer + 1)) % keys for key in range(keys)]
         talk.send("ready")
         talk.recv()
-        result = dataset.append((datum(line(0, key % 24, key // 24, writer)) for key in order), batch_size=batch_size)
+        lines = (line(0, key % 24, key // 24, writer) for key in order)
+        result = dataset.append((datum(each, dataset.config.format) for each in lines), batch_size=batch_size)
         talk.send((result.imported, result.duplicates, result.replaced, result.refused))
 
 
@@ -55,22 +56,22 @@ def write_and_delete(path: Path, talk: Connection, rounds: int) -> None:
         talk.send("ready")
         talk.recv()
         for number in range(rounds):
-            dataset.append(batch(number))
+            dataset.append(batch(number, dataset.config.format))
             if number >= 5:
-                old = [each.location for each in dataset.query() if value(each) == number - 5]
+                old = [each.location for each in dataset.query() if value(each, dataset.config.format) == number - 5]
                 dataset.delete([each for each in old if each is not None])
         talk.send(rounds)
 
 
-def value(datum: Datum) -> int:
+def value(datum: Datum, format: str = "vm2") -> int:
     """Give the number of the batch that a datum is of."""
-    return int(datum.data.split(b",")[3])
+    return int(line_of(datum, format).split(b",")[3])
 
 
 def stay_open(path: Path, talk: Connection, lines: list[bytes]) -> None:
     """Append, and keep the dataset open until told to go on."""
     with ondisk.open(path) as dataset:
-        dataset.append(map(datum, lines))
+        dataset.append(datum(each, dataset.config.format) for each in lines)
         talk.send("appended")
         talk.recv()
 

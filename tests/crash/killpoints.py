@@ -30,6 +30,9 @@ CHANGING = ("openat", "write", "pwrite64", "fsync", "fdatasync", "ftruncate", "m
             "rename", "renameat", "renameat2", "unlink", "unlinkat")  # fmt: skip
 """Every system call by which ondisk or SQLite changes what is on disk. (`openat` creates files; SQLite maps `-shm`.)"""
 
+CHANGING_SEG = tuple(call for call in CHANGING if call != "openat")
+"""The same for a segment of seg: killed at its first write, a process leaves what one killed behind `openat` leaves."""
+
 _HERE = Path(__file__).resolve()
 _ENOUGH = 5000
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import struct
+from datetime import UTC, datetime
 from pathlib import Path
+
+from formats.diskqueue import beats_reader
 
 import ondisk
 
-from .workload import CONFIG, Story, carry_out, check_index, content, datum, line
+from .workload import CONFIG, START, Line, Story, carry_out, check_index, content, copied_index, datum, line
 
 LATER = line(3650, 0, 1, 1)
 """A datum of a day that no workload touches."""
+
+_LATER_STATION = 99
+_COUNT = struct.Struct("<I")
+_COUNT_SPAN = slice(4, 8)
 
 
 def check(path: Path, acked: int, story: Story) -> None:
@@ -20,19 +28,46 @@ def check(path: Path, acked: int, story: Story) -> None:
     possible = story.possible(acked)
     with ondisk.open(path, read_only=True) as dataset:
         found = content(dataset)
+        format = dataset.config.format
     assert found in possible, f"{acked} steps were acknowledged, {len(found)} data are there"
     check_index(path)
+    check_committed(path)
     with ondisk.open(path) as dataset:
         assert content(dataset) == found
         for step in story.steps[acked:]:
             carry_out(dataset, step)
         assert content(dataset) == story.end
-        result = dataset.append([datum(LATER)])
-        assert result.imported == 1
+        more = [LATER, *_one_for_each_segment(path)]
+        result = dataset.append([datum(each, format) for each in more])
+        assert result.imported == len(more)
+    check_whole(path)
     with ondisk.open(path) as dataset:
-        assert content(dataset) == sorted([*story.end, LATER])
-        assert dataset.append([datum(LATER)]).imported == 0
+        assert content(dataset) == sorted([*story.end, *more])
+        assert dataset.append([datum(LATER, format)]).imported == 0
     check_index(path)
+
+
+def check_committed(path: Path) -> None:
+    """Beats must be able to read what the index knows of each segment of its disk queue.
+
+    The frame count may be ahead of it: it stands in the header before the commit that it belongs to.
+    """
+    for name, (size, count) in _committed(path).items():
+        segment = (path / name).read_bytes()
+        assert _COUNT.unpack(segment[_COUNT_SPAN]) >= (count,), name
+        counted = segment[: _COUNT_SPAN.start] + _COUNT.pack(count) + segment[_COUNT_SPAN.stop : size]
+        assert len(beats_reader.read(counted)) == count, name
+
+
+def check_whole(path: Path) -> None:
+    """Beats must be able to read each segment to its end, once something was appended to all: nothing else is there."""
+    committed = _committed(path)
+    assert committed.keys() == {str(each.relative_to(path)) for each in path.glob("[0-9]*/*.seg")}
+    for name, (size, count) in committed.items():
+        segment = (path / name).read_bytes()
+        assert len(segment) == size, name
+        assert _COUNT.unpack(segment[_COUNT_SPAN]) == (count,), name
+        assert len(beats_reader.read(segment)) == count, name
 
 
 def make(path: Path, story: Story, config: dict[str, object] = CONFIG) -> Path:
@@ -41,3 +76,21 @@ def make(path: Path, story: Story, config: dict[str, object] = CONFIG) -> Path:
         for step in story.before:
             carry_out(dataset, step)
     return path
+
+
+def _committed(path: Path) -> dict[str, tuple[int, int]]:
+    """Give the size and the frame count that the index knows of each segment of seg; nothing where it is lost."""
+    with copied_index(path) as connection:
+        if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,):
+            return {}
+        rows = connection.execute("SELECT name, size, count FROM segment WHERE format = 'seg'").fetchall()
+    return {name: (size, count) for name, size, count in rows}
+
+
+def _one_for_each_segment(path: Path) -> list[Line]:
+    """Give a datum for each segment of seg that is on disk."""
+    days = [
+        datetime.strptime(f"{each.parent.name}-{each.stem}", "%Y-%m-%d").replace(tzinfo=UTC)
+        for each in path.glob("[0-9]*/*.seg")
+    ]
+    return [line((day - START).days, 0, _LATER_STATION, 1) for day in sorted(days)]

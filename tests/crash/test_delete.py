@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from .conftest import POINTS
-from .killpoints import CHANGING, Bench, needs_strace
+from .killpoints import CHANGING, CHANGING_SEG, Bench, needs_strace
 from .recovery import check, make
-from .workload import Append, Delete, Story, random_lines
+from .workload import CONFIGS, Append, Delete, Story, random_lines
 
 pytestmark = needs_strace
 Record = Callable[[str, object], None]
@@ -18,24 +18,37 @@ Record = Callable[[str, object], None]
 _LINES = random_lines(1, 60)
 STORY = Story([Append(_LINES)], [Delete(1), Append(_LINES[:30]), Delete(1), Delete(2)])
 
+_FEW = random_lines(1, 14, days=1)
+OF_SEG = Story([Append(_FEW)], [Delete(1), Append(_FEW[:10])])
 
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path / "runs", make(tmp_path / "template", STORY), STORY.steps)
+
+def story_of(format: str) -> Story:
+    return STORY if format == "vm2" else OF_SEG
 
 
-def test_the_story_deletes_something() -> None:
+def bench(tmp_path: Path, format: str) -> Bench:
+    story = story_of(format)
+    return Bench(tmp_path / "runs", make(tmp_path / "template", story, CONFIGS[format]), story.steps)
+
+
+def test_the_stories_delete_something() -> None:
     sizes = [len(STORY.possible(acked)[0]) for acked in range(5)]
     assert sizes[0] > sizes[1] < sizes[2] > sizes[3] > sizes[4] > 0
+    sizes = [len(OF_SEG.possible(acked)[0]) for acked in range(3)]
+    assert sizes[0] > sizes[1] < sizes[2]
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("call", CHANGING)
+@pytest.mark.parametrize(
+    ("format", "call"),
+    [(format, call) for format in CONFIGS for call in (CHANGING if format == "vm2" else CHANGING_SEG)],
+)
 def test_killed_anywhere_a_delete_is_made_whole_or_not_at_all(
-    call: str, tmp_path: Path, record_property: Record
+    format: str, call: str, tmp_path: Path, record_property: Record
 ) -> None:
     points = 0
-    for run in bench(tmp_path).killed_at(call):
-        check(run.path, run.acked, STORY)
+    for run in bench(tmp_path, format).killed_at(call):
+        check(run.path, run.acked, story_of(format))
         points += run.killed
     record_property(POINTS, points)
 
@@ -45,7 +58,7 @@ def test_killed_at_a_few_points_a_delete_is_made_whole_or_not_at_all(
     call: str, every: int, tmp_path: Path, record_property: Record
 ) -> None:
     points = 0
-    for run in bench(tmp_path).killed_at(call, every):
+    for run in bench(tmp_path, "vm2").killed_at(call, every):
         check(run.path, run.acked, STORY)
         points += run.killed
     assert points >= 2
@@ -53,12 +66,15 @@ def test_killed_at_a_few_points_a_delete_is_made_whole_or_not_at_all(
 
 
 @pytest.mark.crash
-def test_a_full_disk_met_by_a_delete_is_told_and_writing_goes_on(tmp_path: Path, record_property: Record) -> None:
-    points = 0
-    for run in bench(tmp_path).failed_at("pwrite64", "ENOSPC"):
+@pytest.mark.parametrize("format", CONFIGS)
+def test_a_full_disk_met_by_a_delete_is_told_and_writing_goes_on(
+    format: str, tmp_path: Path, record_property: Record
+) -> None:
+    points, story = 0, story_of(format)
+    for run in bench(tmp_path, format).failed_at("pwrite64", "ENOSPC"):
         refused = {place: ack["code"] for place, ack in enumerate(run.acks) if ack is not None}
         assert list(refused.values()) in ([], [51])
-        done = [step for place, step in enumerate(STORY.steps) if place not in refused]
-        check(run.path, len(done), Story(STORY.before, done))
+        done = [step for place, step in enumerate(story.steps) if place not in refused]
+        check(run.path, len(done), Story(story.before, done))
         points += 1
     record_property(POINTS, points)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 import ondisk
 from ondisk.errors import DiskFull
 
-from .workload import CONFIG, check_index, content, datum, line
+from .recovery import check_whole
+from .workload import CONFIGS, SEG, check_index, content, datum, line
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")]
 
@@ -36,7 +38,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def batch(number: int) -> list[bytes]:
-    return [line(number % 40, hour, number, number, "x" * 300) for hour in range(24)]
+    """Make lines of one day that are too long, and too different, to be compressed much."""
+    chance = random.Random(number)
+    return [line(number % 40, hour, number, number, chance.randbytes(150).hex()) for hour in range(24)]
+
+
+def append(dataset: ondisk.Dataset, lines: list[bytes]) -> int:
+    return dataset.append(datum(each, dataset.config.format) for each in lines).imported
 
 
 def fill(dataset: ondisk.Dataset, first: int) -> list[bytes]:
@@ -44,7 +52,7 @@ def fill(dataset: ondisk.Dataset, first: int) -> list[bytes]:
     acked: list[bytes] = []
     for number in range(first, first + 10_000):
         try:
-            dataset.append(map(datum, batch(number)))
+            append(dataset, batch(number))
         except DiskFull as error:
             full = error
             break
@@ -54,15 +62,16 @@ def fill(dataset: ondisk.Dataset, first: int) -> list[bytes]:
     return acked
 
 
-def test_on_a_full_disk_nothing_is_lost_deleting_works_and_writing_goes_on(small_disk: Path) -> None:
+@pytest.mark.parametrize("format", CONFIGS)
+def test_on_a_full_disk_nothing_is_lost_deleting_works_and_writing_goes_on(format: str, small_disk: Path) -> None:
     filler, path = small_disk / "filler", small_disk / "dataset"
     filler.write_bytes(bytes(_FILLER))
-    with ondisk.create(path, CONFIG) as dataset:
+    with ondisk.create(path, CONFIGS[format]) as dataset:
         acked = fill(dataset, 0)
         assert len(acked) > 500
         for number in (9000, 9001):  # it stays full, and says so again
             with pytest.raises(DiskFull):
-                dataset.append(map(datum, batch(number) * 30))
+                append(dataset, batch(number) * 30)
         assert content(dataset) == sorted(acked)
         with ondisk.open(path, read_only=True) as reader:
             assert content(reader) == sorted(acked)
@@ -71,13 +80,15 @@ def test_on_a_full_disk_nothing_is_lost_deleting_works_and_writing_goes_on(small
         assert len(more) > 200
         assert content(dataset) == sorted(acked + more)
     check_index(path)
+    check_whole(path)  # what did not fit was taken back
 
 
 @pytest.mark.parametrize("reopened", [False, True], ids=["by the process that filled it", "by another one"])
-def test_deleting_works_on_a_full_disk(reopened: bool, small_disk: Path) -> None:
+@pytest.mark.parametrize("format", ["vm2", SEG[0]])
+def test_deleting_works_on_a_full_disk(format: str, reopened: bool, small_disk: Path) -> None:
     filler, path = small_disk / "filler", small_disk / "dataset"
     filler.write_bytes(bytes(_FILLER))
-    with ondisk.create(path, CONFIG) as dataset:
+    with ondisk.create(path, CONFIGS[format]) as dataset:
         acked = fill(dataset, 0)
         with filler.open("ab", buffering=0) as file:  # the last byte, too
             while True:
@@ -95,5 +106,6 @@ def test_deleting_works_on_a_full_disk(reopened: bool, small_disk: Path) -> None
         gone = {*batch(3), *batch(4)}
         assert content(dataset) == sorted(each for each in acked if each not in gone)
         filler.unlink()
-        assert dataset.append(map(datum, batch(3))).imported == 24
+        assert append(dataset, batch(3)) == 24
     check_index(path)
+    check_whole(path)

@@ -23,7 +23,7 @@ from .killpoints import server
 from .powercut import Disk
 from .recovery import check
 from .test_append import Record
-from .workload import CONFIG, Append, Delete, Step, Story, random_lines
+from .workload import CONFIGS, SEG, Append, Delete, Step, Story, random_lines
 
 pytestmark = [
     pytest.mark.crash,
@@ -118,13 +118,15 @@ def check_disk(disk: Disk, acked: int) -> None:
         check(path / "dataset", acked, Story([], STEPS[: acked + 1]))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    ("format", "seed"), [("vm2", seed) for seed in range(12)] + [(format, seed) for format in SEG for seed in range(5)]
+)
 def test_what_was_acknowledged_survives_the_filesystem_going_away(
-    seed: int, tmp_path: Path, record_property: Record
+    format: str, seed: int, tmp_path: Path, record_property: Record
 ) -> None:
     disk = Disk.make(tmp_path / "disk")
     with disk.mounted() as path:
-        ondisk.create(path / "dataset", CONFIG).close()
+        ondisk.create(path / "dataset", CONFIGS[format]).close()
         with writing(path / "dataset", tmp_path) as writer:
             writer.wait_for(random.Random(seed).randrange(1, 150))
             disk.cut()
@@ -133,12 +135,13 @@ def test_what_was_acknowledged_survives_the_filesystem_going_away(
     record_property(POINTS, 1)
 
 
+@pytest.mark.parametrize(("format", "cuts"), [("vm2", 20), ("seg lz4", 10), ("seg plain", 10)])
 def test_what_was_acknowledged_survives_a_cut_at_many_moments_of_one_run(
-    tmp_path: Path, record_property: Record
+    format: str, cuts: int, tmp_path: Path, record_property: Record
 ) -> None:
-    disk, chance, cuts = Disk.make(tmp_path / "disk"), random.Random(1), 20
+    disk, chance = Disk.make(tmp_path / "disk"), random.Random(1)
     with disk.mounted() as path:
-        ondisk.create(path / "dataset", CONFIG).close()
+        ondisk.create(path / "dataset", CONFIGS[format]).close()
         with writing(path / "dataset", tmp_path) as writer:
             for number in range(cuts):
                 writer.wait_for(writer.acked + chance.randrange(1, 12))
@@ -152,7 +155,7 @@ def test_what_was_acknowledged_survives_a_cut_at_many_moments_of_one_run(
 def test_a_dataset_is_there_as_soon_as_create_has_returned(tmp_path: Path) -> None:
     disk = Disk.make(tmp_path / "disk")
     with disk.mounted() as path:
-        ondisk.create(path / "some" / "where" / "dataset", CONFIG).close()
+        ondisk.create(path / "some" / "where" / "dataset", CONFIGS["vm2"]).close()
         disk.cut()
     with disk.mounted() as path, ondisk.open(path / "some" / "where" / "dataset") as dataset:
         assert not dataset.needs_check
@@ -160,14 +163,20 @@ def test_a_dataset_is_there_as_soon_as_create_has_returned(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "faults",
-    [{"sync_segments": False}, {"sync_index": False}, {"sync_segments": False, "sync_index": False}],
-    ids=["segments", "index", "both"],
+    ("format", "faults"),
+    [
+        pytest.param("vm2", {"sync_segments": False}, id="segments"),
+        pytest.param("vm2", {"sync_index": False}, id="index"),
+        pytest.param("vm2", {"sync_segments": False, "sync_index": False}, id="both"),
+        *(pytest.param(format, {"sync_segments": False}, id=f"segments of {format}") for format in SEG),
+    ],
 )
-def test_without_syncs_a_cut_loses_data_and_these_tests_see_it(faults: dict[str, bool], tmp_path: Path) -> None:
+def test_without_syncs_a_cut_loses_data_and_these_tests_see_it(
+    format: str, faults: dict[str, bool], tmp_path: Path
+) -> None:
     disk = Disk.make(tmp_path / "disk")
     with disk.mounted() as path:
-        with ondisk.create(path / "dataset", CONFIG):
+        with ondisk.create(path / "dataset", CONFIGS[format]):
             os.sync()  # the dataset itself is there
         with writing(path / "dataset", tmp_path, **faults) as writer:
             writer.wait_for(30)

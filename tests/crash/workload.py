@@ -3,6 +3,9 @@
 A workload is a list of steps. The process that is about to crash carries them out and acknowledges each, in a file of
 its own, after the call returned. `Model` carries them out on a dict; what the dataset holds after the crash must be
 the model after the acknowledged steps, or after one more: a step is whole or absent.
+
+A datum is written down as a line of VM2, in whatever format it is stored: `datum` and `line_of` turn one into the
+other.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any
 import filelock  # noqa: F401  ondisk would import it, and the format, in the middle of a sweep
 
 import ondisk
+import ondisk.formats.diskqueue.seg
 import ondisk.formats.vm2
 from ondisk.dataset import Dataset
 from ondisk.datum import Datum
@@ -39,6 +43,12 @@ CONFIG: dict[str, Any] = {
     "fields": {"area": "text", "product": "text"},
 }
 REPLACING = {**CONFIG, "replace": "yes"}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "vm2": CONFIG,
+    "seg lz4": {**CONFIG, "format": "seg"},
+    "seg plain": {**CONFIG, "format": "seg", "compression": "none"},
+}
+SEG = ["seg lz4", "seg plain"]
 START = datetime(2026, 11, 20, tzinfo=UTC)
 _PR_SET_PTRACER, _PR_SET_PTRACER_ANY = 0x59616D61, -1
 
@@ -124,24 +134,40 @@ class Story:
 def carry_out(dataset: Dataset, step: Step) -> None:
     match step:
         case Append(lines, batch_size):
-            dataset.append((datum(each) for each in lines), batch_size=batch_size)
+            dataset.append((datum(each, dataset.config.format) for each in lines), batch_size=batch_size)
         case Delete(station):
             dataset.delete(f'area:"VM2,{station}"')
 
 
-def datum(line: Line) -> Datum:
+def datum(line: Line, format: str = "vm2") -> Datum:
+    """Make the datum that a line stands for; in seg data are a mapping or bytes, by turns."""
     time = datetime.strptime(line[:12].decode(), "%Y%m%d%H%M").replace(tzinfo=UTC)
-    return Datum(time, {}, line)
+    if format == "vm2":
+        return Datum(time, {}, line)
+    _, station, variable, value, _, note, _ = line.decode().split(",")
+    as_bytes = int(value) % 2
+    data = f"{value},{note}".encode() if as_bytes else {"value": int(value), "note": note}
+    return Datum(time, {"area": f"VM2,{station}", "product": f"VM2,{variable}"}, data)
+
+
+def line_of(found: Datum, format: str = "vm2") -> Line:
+    """Give the line that a datum stands for; its metadata must fit its data."""
+    if format == "vm2":
+        time, station, variable, _ = found.data.split(b",", 3)
+        assert found.reftime.strftime("%Y%m%d%H%M").encode() == time
+        assert found.metadata == {"area": f"VM2,{int(station)}", "product": f"VM2,{int(variable)}"}
+        written: Line = found.data
+        return written
+    station, variable = (found.metadata[name].removeprefix("VM2,") for name in ("area", "product"))
+    value, note = found.data.decode().split(",") if type(found.data) is bytes else found.data.values()
+    written = f"{found.reftime:%Y%m%d%H%M},{station},{variable},{value},,{note},000000000".encode()
+    assert found == datum(written, format)
+    return written
 
 
 def content(dataset: Dataset) -> Content:
-    """Give what a dataset holds; every datum's metadata and location must fit its bytes."""
-    lines = []
-    for each in dataset.query():
-        time, station, variable, _ = each.data.split(b",", 3)
-        assert each.reftime.strftime("%Y%m%d%H%M").encode() == time
-        assert each.metadata == {"area": f"VM2,{int(station)}", "product": f"VM2,{int(variable)}"}
-        lines.append(each.data)
+    """Give what a dataset holds, as lines."""
+    lines = [line_of(each, dataset.config.format) for each in dataset.query()]
     assert dataset.summary().count == len(lines)
     return sorted(lines)
 
@@ -156,18 +182,27 @@ def random_lines(seed: int, count: int, days: int = 3) -> tuple[Line, ...]:
 
 def check_index(path: Path) -> None:
     """Ask SQLite whether a copy of the index is sound; and no row may lead outside its segment's file."""
+    with copied_index(path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        rows = connection.execute(
+            "SELECT segment.name, segment.size, segment.length, compressed, max(offset + datum.size) FROM datum"
+            " LEFT JOIN segment ON segment.id = datum.segment GROUP BY datum.segment"
+        ).fetchall()
+    for name, committed, length, compressed, last in rows:
+        assert last <= length, name
+        assert compressed or length == committed, name
+        assert committed <= (path / name).stat().st_size, name
+
+
+@contextlib.contextmanager
+def copied_index(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a copy of a dataset's index: SQLite would tidy up the index itself."""
     with tempfile.TemporaryDirectory() as copy:
         for name in ("index.sqlite", "index.sqlite-wal"):
             if (path / name).exists():
                 shutil.copyfile(path / name, Path(copy, name))
         with contextlib.closing(sqlite3.connect(Path(copy, "index.sqlite"))) as connection:
-            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-            rows = connection.execute(
-                "SELECT segment.name, segment.size, max(offset + datum.size) FROM datum"
-                " LEFT JOIN segment ON segment.id = datum.segment GROUP BY datum.segment"
-            ).fetchall()
-    for name, committed, last in rows:
-        assert last <= committed <= (path / name).stat().st_size, name
+            yield connection
 
 
 def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:

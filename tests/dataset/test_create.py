@@ -55,6 +55,14 @@ def test_a_new_dataset_is_empty_and_complete(tmp_path):
         assert (dataset.path / CONFIG).read_text() == 'format = "jsonl"\nstep = "daily"\n'
 
 
+def test_without_a_format_a_dataset_is_of_ondisks_own_and_compressed(tmp_path):
+    with ondisk.create(tmp_path / "dataset", {"step": "daily"}) as dataset:
+        assert (dataset.path / CONFIG).read_text() == 'format = "seg"\nstep = "daily"\n'
+        dataset.append([Datum(T, {}, {"n": n, "text": "again and again " * 100}) for n in range(100)])
+        assert [datum.data["n"] for datum in dataset.query()] == list(range(100))
+        assert (dataset.path / "2026/11-20.seg").stat().st_size < 100_000
+
+
 def test_a_dataset_is_made_from_a_mapping_or_a_configuration(tmp_path):
     config = ondisk.DatasetConfig.from_mapping(VALUES)
     with ondisk.create(tmp_path / "one", VALUES) as one, ondisk.create(tmp_path / "two", config) as two:
@@ -98,6 +106,7 @@ def test_what_a_crash_of_create_leaves_does_not_stand_in_its_way(tmp_path, left)
     [
         {},
         {"format": "vm2"},
+        {"step": "daily", "compression": "gzip"},
         VALUES | {"colour": 1},
         VALUES | {"format": "grib"},
         VALUES | {"unique": ["area"]},
@@ -237,7 +246,13 @@ def test_a_configuration_file_that_cannot_be_read_is_named(create, content, prob
 
 @pytest.mark.parametrize(
     ("version", "kind"),
-    [("0000", NeedsMigration), ("0002", VersionTooNew), ("9999", VersionTooNew), ("x'; --", IndexCorrupt)],
+    [
+        ("0000", NeedsMigration),
+        ("0001", NeedsMigration),
+        ("0003", VersionTooNew),
+        ("9999", VersionTooNew),
+        ("x'; --", IndexCorrupt),
+    ],
 )
 @pytest.mark.parametrize("read_only", [False, True])
 def test_an_index_of_another_version_is_refused_and_left_alone(create, version, kind, read_only):

@@ -9,7 +9,9 @@ import pytest
 
 from ondisk import DatasetConfig, Datum
 from ondisk.datum import from_microseconds, microseconds
-from ondisk.errors import ConfigError, FrameCorrupt, LimitExceeded
+from ondisk.errors import ConfigError, FrameCorrupt, LimitExceeded, SegmentCorrupt
+from ondisk.formats import End, Laid
+from ondisk.formats.base import Loaded
 from ondisk.formats.vm2 import Vm2
 
 # Files of arkimet's tests with what arkimet says of them; beside the checkout, since they may not be copied into it.
@@ -191,12 +193,61 @@ def test_data_of_one_series_share_their_metadata():
     assert first is second
 
 
+class File:
+    """A segment's file, as a format sees it."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def size(self):
+        return len(self.content)
+
+    def read(self, position, size):
+        assert position >= 0
+        return self.content[position : position + size]
+
+
 def test_newlines_are_padding():
     format = format_of()
-    assert format.join([LINE, LINE]) == LINE + b"\n" + LINE + b"\n"
-    assert format.join([]) == b""
-    assert format.separator(b"\n") == b""
-    assert format.separator(b"0") == b"\n"
+    assert format.begin() == Laid(b"", End())
+    size = 2 * len(LINE) + 2
+    assert format.lay([LINE, LINE], End()) == Laid(LINE + b"\n" + LINE + b"\n", End(size, size))
+    assert format.lay([LINE], End(100, 100)) == Laid(LINE + b"\n", End(100 + size // 2, 100 + size // 2))
+    assert format.lay([], End(100, 100)) == Laid(b"", End(100, 100))
+
+
+@pytest.mark.parametrize("known", [0, 4, 9])
+@pytest.mark.parametrize(
+    ("content", "before"), [(b"a\n", b""), (LINE + b"\n", b""), (LINE, b"\n"), (b"\n" + LINE[:-1], b"\n")]
+)
+def test_behind_a_file_that_nobody_vouches_for_a_line_begins_anew_and_nothing_is_cut(content, before, known):
+    content = b"known\n\n\n\n"[:known] + content
+    end = len(content) + len(before)
+    assert format_of().resume(File(content), End(known, known)) == Laid(before, End(end, end))
+
+
+def test_behind_an_empty_file_a_line_begins_at_once():
+    assert format_of().resume(File(b""), End()) == Laid(b"", End())
+
+
+def test_behind_a_file_that_lost_known_bytes_the_known_end_stays_the_end():
+    """So that appending finds it too short, and does not put a line where the index knows another."""
+    laid = format_of().resume(File(b"0123"), End(10, 10))
+    assert laid.end.size - len(laid.content) == 10
+
+
+def test_lines_have_no_blocks():
+    with pytest.raises(SegmentCorrupt, match="segments of vm2 have no blocks"):
+        format_of().unpack(LINE)
+
+
+def test_lines_are_loaded_with_the_metadata_that_are_not_declared():
+    loaded = format_of().load([LINE])
+    assert loaded == Loaded([LINE], [{"area": "VM2,1", "product": "VM2,227"}])
+    assert format_of(fields={"area": "text", "product": "text"}).load([LINE]) == Loaded([LINE])
+    with pytest.raises(FrameCorrupt) as caught:
+        format_of().load([LINE, b"no line", LINE])
+    assert caught.value.context["position"] == 1
 
 
 def test_caches_are_dropped_before_they_grow_without_end(monkeypatch):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,11 @@ from alembic import command
 from sqlalchemy import create_engine
 from sqlalchemy.schema import CreateColumn
 
+import ondisk
 from ondisk.config import DatasetConfig
-from ondisk.datum import FieldType
-from ondisk.index import migrations, tables
+from ondisk.datum import Datum, FieldType
+from ondisk.errors import NeedsMigration
+from ondisk.index import INDEX, migrations, tables
 from ondisk.index.tables import DIALECT, Tables, field_column
 from ondisk.step import Step
 
@@ -75,13 +80,14 @@ def upgraded(config: DatasetConfig) -> sqlite3.Connection:
 def schema(connection: sqlite3.Connection) -> dict[str, Any]:
     """Describe what SQLite understood, not how it was written."""
     result: dict[str, Any] = {}
-    for name, kind, strict in connection.execute("SELECT name, type, strict FROM pragma_table_list ORDER BY name"):
+    tables = "SELECT name, type, strict, wr FROM pragma_table_list ORDER BY name"
+    for name, kind, strict, without_rowid in connection.execute(tables):
         columns = connection.execute("SELECT * FROM pragma_table_xinfo(?)", (name,)).fetchall()
         indices = {
             index: (unique, origin, partial, connection.execute(f"PRAGMA index_xinfo('{index}')").fetchall())
             for _, index, unique, origin, partial in connection.execute(f"PRAGMA index_list('{name}')")
         }
-        result[name] = kind, strict, columns, indices
+        result[name] = kind, strict, without_rowid, columns, indices
     # Expressions of indices, and the view, are known by their text only.
     texts = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type IN ('index', 'view') AND sql NOT NULL")
     return result | {f"{name} as text": re.sub(r"\s+", " ", text) for name, text in texts}
@@ -93,6 +99,7 @@ def test_an_upgraded_index_has_the_schema_of_a_created_one(config):
     assert {name for name, (_, strict, *_) in expected.items() if strict == 1} == {
         "dataset",
         "segment",
+        "block",
         "value",
         "deletion",
         "datum",
@@ -120,11 +127,12 @@ def test_alembic_finds_no_difference_between_revisions_and_tables():
         command.check(config)
 
 
-def test_an_upgrade_that_fails_leaves_the_index_as_it_was():
+@pytest.mark.parametrize("table", ["datum", "block"])  # the last that revision 1 makes, and revision 2
+def test_an_upgrade_that_fails_leaves_the_index_as_it_was(table):
     connection = connect()
-    connection.execute("CREATE TABLE datum (mine)")  # the last table that revision 1 makes
+    connection.execute(f"CREATE TABLE {table} (mine)")
     before = schema(connection)
-    with pytest.raises(Exception, match="table datum already exists"):
+    with pytest.raises(Exception, match=f"table {table} already exists"):
         migrations.upgrade(connection)
     assert schema(connection) == before
     assert not connection.in_transaction
@@ -159,3 +167,127 @@ def test_a_killed_upgrade_leaves_the_old_revision_or_the_new(tmp_path):
     old, new = schema(connect()), schema(upgraded_from_nothing())
     for n, code in enumerate(codes, 1):
         assert schema(connect(tmp_path / f"{n}.sqlite")) == (old if code else new)
+
+
+# A dataset that an ondisk of revision 1 made
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+EXPECTED = json.loads((GOLDEN / "revision-1" / "expected.json").read_text())
+BEATS = GOLDEN / "diskqueue" / "v2-lz4" / "2.seg"
+
+
+@pytest.fixture(params=["wal", "delete"])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Make the dataset, its index as SQLite keeps it on a local filesystem, or on one of a network."""
+    path = tmp_path / "dataset"
+    path.mkdir()
+    for name in ("dataset.toml", "2026"):
+        copy: Callable[..., object] = shutil.copytree if name == "2026" else shutil.copyfile
+        copy(GOLDEN / "revision-1" / name, path / name)
+    index = sqlite3.connect(path / INDEX)
+    index.execute(f"PRAGMA journal_mode={request.param}")
+    index.executescript((GOLDEN / "revision-1" / "index.sql").read_text())
+    index.close()
+    return path
+
+
+def upgrade(path: Path) -> None:
+    index = sqlite3.connect(path / INDEX, isolation_level=None)
+    migrations.upgrade(index)
+    index.close()
+
+
+def found(dataset: ondisk.Dataset, match: str | None = None) -> list[dict[str, Any]]:
+    """Give what a query finds, as `expected.json` has it."""
+    return [
+        {
+            "reftime": datum.reftime.isoformat(),
+            "metadata": datum.metadata,
+            "data": datum.data.decode(),
+            "location": [datum.location.segment, datum.location.offset, datum.location.size],
+        }
+        for datum in dataset.query(match)
+    ]
+
+
+def test_an_index_of_revision_1_is_left_alone_until_it_is_upgraded(old):
+    before = (old / INDEX).read_bytes()
+    for read_only in (True, False):
+        with pytest.raises(NeedsMigration, match="has revision 0001, this ondisk needs 0002"):
+            ondisk.open(old, read_only)
+    assert (old / INDEX).read_bytes() == before
+
+
+def test_an_upgraded_index_of_revision_1_has_the_schema_of_a_created_one(old):
+    upgrade(old)
+    config = DatasetConfig.from_toml((old / "dataset.toml").read_text())
+    assert schema(connect(old / INDEX)) == schema(created(config))
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_after_an_upgrade_from_revision_1_all_data_are_as_they_were(old, read_only):
+    files = {name: (old / name).read_bytes() for name in ("2026/11-20.vm2", "2026/11-21.vm2")}
+    upgrade(old)
+    with ondisk.open(old, read_only) as dataset:
+        assert not dataset.needs_check
+        assert found(dataset) == EXPECTED
+        some = [each for each in EXPECTED if each["metadata"]["area"] == "VM2,101"]
+        assert found(dataset, 'area:"VM2,101"') == some != []
+        for each in EXPECTED:
+            datum = dataset.read(ondisk.Location(*each["location"]))
+            assert (datum.data.decode(), datum.metadata) == (each["data"], each["metadata"])
+            again = list(dataset.query(reftime=datum.reftime, **datum.metadata))
+            assert [one.data for one in again] == [datum.data], "found by its whole unique key"
+        summary = dataset.summary()
+        assert (summary.count, summary.size) == (7, sum(len(each["data"]) for each in EXPECTED))
+        assert summary.fields["area"] == [("VM2,101", 3), ("VM2,102", 2), ("VM2,103", 1), ("VM2,104", 1)]
+    assert {name: (old / name).read_bytes() for name in files} == files
+
+
+def test_an_upgrade_keeps_every_row_and_says_of_each_segment_how_far_it_goes(old):
+    before = connect(":memory:")
+    before.executescript((GOLDEN / "revision-1" / "index.sql").read_text())
+    upgrade(old)
+    after = connect(old / INDEX)
+    for table in ("dataset", "datum", "value", "deletion", "data"):
+        sql = f"SELECT * FROM {table} ORDER BY 1, 2, 3" if table in ("dataset", "data") else f"SELECT * FROM {table}"
+        assert after.execute(sql).fetchall() == before.execute(sql).fetchall() != []
+    ends = [(*row, row[3], 0, 0) for row in before.execute("SELECT * FROM segment ORDER BY id")]
+    assert after.execute("SELECT * FROM segment ORDER BY id").fetchall() == ends
+    assert after.execute("SELECT * FROM block").fetchall() == []
+
+
+def test_after_an_upgrade_from_revision_1_data_come_and_go(old):
+    upgrade(old)
+    size = (old / "2026/11-21.vm2").stat().st_size
+    known, new = b"202611210100,103,1,8.75,,,000000000", b"202611210200,103,1,8.25,,,000000000"
+    noon = datetime(2026, 11, 21, tzinfo=UTC)
+    with ondisk.open(old) as dataset:
+        result = dataset.append([Datum(noon.replace(hour=1), {}, known), Datum(noon.replace(hour=2), {}, new)])
+        assert (result.imported, result.replaced) == (1, 1)
+        data = [(datum.data, datum.location.offset) for datum in dataset.query('area:"VM2,103"')]
+        assert data == [(known, size), (new, size + len(known) + 1)], "behind what was there"
+        assert dataset.delete("reftime:=2026-11-21") == 3
+    with ondisk.open(old) as dataset:
+        assert found(dataset) == [each for each in EXPECTED if each["location"][0] == "2026/11-20.vm2"]
+    numbers = connect(old / INDEX).execute("SELECT seq FROM datum UNION ALL SELECT seq FROM deletion").fetchall()
+    assert len(set(numbers)) == len(numbers), "seq goes on where revision 1 left it"
+    assert max(numbers) == connect(old / INDEX).execute("SELECT seq FROM dataset").fetchone()
+
+
+def test_after_an_upgrade_from_revision_1_compressed_segments_stand_beside_the_old(old):
+    upgrade(old)
+    with ondisk.open(old) as dataset:
+        assert dataset.append_file(BEATS).imported == 20
+    with ondisk.open(old, read_only=True) as dataset:
+        events = json.loads((BEATS.parent / "expected.json").read_text())["files"][BEATS.name]["events"]
+        events.sort(key=lambda event: event["timestamp_ns"])
+        beats = [datum for datum in dataset.query() if datum.location.segment.endswith(".seg")]
+        assert [datum.data["message"] for datum in beats] == [event["fields"]["message"] for event in events]
+        assert {datum.location.segment[:4] for datum in beats} == {"1969", "1970", "2020", "2262"}
+        assert found(dataset, "reftime:=2026") == EXPECTED
+    index = connect(old / INDEX)
+    for id_, name, length, compressed in index.execute("SELECT id, name, length, compressed FROM segment"):
+        blocks = [offset for (offset,) in index.execute("SELECT offset FROM block WHERE segment = ?", (id_,))]
+        assert bool(blocks) == bool(compressed) == name.endswith(".seg")
+        assert all(12 <= offset < length for offset in blocks)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime
 
 import pytest
 
 from ondisk import Datum
 from ondisk.errors import IndexCorrupt
+from ondisk.formats import Block, End
+from ondisk.index import Transaction
 from ondisk.index.snapshot import ROWS, Segment, Totals
 from ondisk.matcher import Everything, Fields, parse_sort
 
@@ -49,7 +52,7 @@ def test_a_snapshot_is_one_state_whatever_is_written_beside_it(dataset, index):
         assert stations(before) == [1]
         assert before.totals(Everything()).count == 1
         assert list(before.counts(Everything(), "product")) == [("rain", 1)]
-        assert before.segment_named("2026/11-20.jsonl").size < (dataset.path / "2026/11-20.jsonl").stat().st_size
+        assert before.segment_named("2026/11-20.jsonl").end.size < (dataset.path / "2026/11-20.jsonl").stat().st_size
     with index.snapshot() as after:
         assert stations(after) == [2]
 
@@ -60,9 +63,9 @@ def test_a_segment_grows_from_snapshot_to_snapshot(dataset, index):
         fill(dataset, (hour, 1, "rain"))
         with index.snapshot() as snapshot:
             segment = snapshot.segment_named("2026/11-20.jsonl")
-            assert segment == Segment(1, "2026/11-20.jsonl", "jsonl", segment.size)
+            assert segment == Segment(1, "2026/11-20.jsonl", "jsonl", End(segment.end.size, segment.end.size))
             assert snapshot.segment(1).name == segment.name
-            sizes.append(segment.size)
+            sizes.append(segment.end.size)
     assert sizes == sorted(set(sizes))
     assert sizes[-1] == (dataset.path / "2026/11-20.jsonl").stat().st_size
 
@@ -127,10 +130,14 @@ def test_a_row_is_found_at_its_place_and_only_there(dataset, index):
         ((row,),) = snapshot.rows(Everything())
         segment = snapshot.segment(row[1])
         reftime, _, offset, size, *_ = row
-        assert snapshot.row_at(segment, offset, size, reftime) == row
-        assert snapshot.row_at(segment, offset, size, None) == row
-        for place in ((offset + 1, size, reftime), (offset, size + 1, None), (offset, size, reftime + 1)):
+        metadata = snapshot.metadata(row[4:])
+        assert snapshot.row_at(segment, offset, size) == row
+        for known in (metadata, {}, {**metadata, "station": 9}):  # what is known of it is no condition
+            assert snapshot.row_at(segment, offset, size, (reftime, known)) == row
+        for place in ((offset + 1, size), (offset, size + 1)):
             assert snapshot.row_at(segment, *place) is None
+            assert snapshot.row_at(segment, *place, (reftime, metadata)) is None
+        assert snapshot.row_at(segment, offset, size, (reftime + 1, metadata)) is None
 
 
 def test_the_dataset_is_described_by_its_counters(dataset, index):
@@ -166,3 +173,107 @@ def test_what_ondisk_never_writes_is_a_damaged_index(create, sql):
     damage(dataset._current().index, sql)
     with pytest.raises(IndexCorrupt):
         list(dataset.query())
+
+
+# Blocks of compressed segments
+
+PACKED = Segment(7, "2026/11-20.seg", "seg", End(250, 500, 9, compressed=True))
+BLOCKS = [Block(12, 19, 41), Block(100, 60, 70), Block(250, 130, 60), Block(400, 190, 60)]
+OTHERS = [Block(12, 19, 10), Block(90, 29, 10), Block(110, 39, 10)]
+
+
+@pytest.fixture
+def packed(index):
+    """Make a segment of four blocks beside others."""
+    with Transaction(index) as transaction:
+        transaction.save_blocks(PACKED, BLOCKS)
+        for id_ in (6, 8):
+            transaction.save_blocks(Segment(id_, "", "seg", End()), OTHERS)
+        transaction.commit()
+    return index
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "places"),
+    [
+        (12, 100, [0]),
+        (12, 13, [0]),
+        (99, 100, [0]),
+        (99, 101, [0, 1]),
+        (100, 101, [1]),
+        (150, 250, [1]),
+        (150, 251, [1, 2]),
+        (399, 400, [2]),
+        (400, 500, [3]),
+        (499, 500, [3]),
+        (90, 410, [0, 1, 2, 3]),
+        (12, 500, [0, 1, 2, 3]),
+    ],
+)
+def test_the_blocks_of_a_span_are_those_that_hold_a_byte_of_it(packed, begin, end, places):
+    with packed.snapshot() as snapshot:
+        assert snapshot.blocks(PACKED.id, begin, end) == [BLOCKS[place] for place in places]
+
+
+def test_a_frame_larger_than_a_block_is_in_all_the_blocks_that_it_fills(create):
+    dataset = create(format="seg")
+    large = random.Random(5).randbytes(200_000)
+    dataset.append([Datum(T, {}, b"small"), Datum(T, {}, large), Datum(T, {}, b"small again")])
+    small, datum, again = dataset.query()
+    assert (small.data, datum.data, again.data) == (b"small", large, b"small again")
+    with dataset._current().index.snapshot() as snapshot:
+        end = snapshot.segment_named("2026/11-20.seg").end
+        found = [
+            snapshot.blocks(1, each.location.offset, each.location.offset + each.location.size)
+            for each in (small, datum, again)
+        ]
+        everything = snapshot.blocks(1, 12, end.length)
+    assert list(map(len, found)) == [1, 4, 1]
+    assert [block for blocks in found for block in blocks] == everything
+    assert found[1][0].offset == datum.location.offset
+    assert everything[-1].position + everything[-1].stored == end.size
+
+
+def test_blocks_of_every_append_are_found_and_those_of_one_that_came_to_nothing_are_not(create):
+    dataset = create(format="seg", unique=["reftime"])
+    for hour in range(5):
+        dataset.append([Datum(T.replace(hour=hour), {}, {"hour": hour})])
+        dataset.append([Datum(T.replace(hour=hour), {}, {"hour": "a duplicate"})])
+    with dataset._current().index.snapshot() as snapshot:
+        length = snapshot.segment_named("2026/11-20.seg").end.length
+        offsets = [block.offset for block in snapshot.blocks(1, 12, length)]
+    assert offsets == [datum.location.offset for datum in dataset.query()]
+    assert len(offsets) == 5
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM block",
+        "DELETE FROM block WHERE offset = 12",
+        "DELETE FROM block WHERE offset = 100",
+        "UPDATE block SET segment = 9 WHERE segment = 7",
+        "UPDATE block SET position = -1 WHERE offset = 12",
+        "UPDATE block SET stored = -1 WHERE offset = 250",
+        "UPDATE block SET stored = -1 WHERE offset = 12",
+        "UPDATE block SET stored = stored + 1 WHERE offset = 100",
+        "UPDATE block SET position = position + 1 WHERE offset = 100",
+        "UPDATE block SET position = 9223372036854775807 WHERE offset = 100",
+        "UPDATE block SET stored = 9223372036854775807 WHERE offset = 100",
+        "UPDATE block SET offset = -offset WHERE offset = 100",
+        "UPDATE block SET offset = 450 WHERE offset = 100",
+    ],
+)
+def test_blocks_that_are_not_in_a_row_are_a_damaged_index(packed, sql):
+    damage(packed, sql)
+    with packed.snapshot() as snapshot, pytest.raises(IndexCorrupt) as caught:
+        snapshot.blocks(PACKED.id, 50, 500)
+    assert "segment 7" in caught.value.message
+    assert "Restore it from a backup" in caught.value.hint
+
+
+def test_before_the_first_block_and_in_a_segment_without_blocks_there_is_none(packed):
+    with packed.snapshot() as snapshot:
+        for segment, begin, end in ((PACKED.id, 0, 12), (PACKED.id, 0, 500), (99, 12, 100)):
+            with pytest.raises(IndexCorrupt, match=f"no block of segment {segment} with byte {begin}"):
+                snapshot.blocks(segment, begin, end)

@@ -71,7 +71,7 @@ def test_people_can_look_at_any_number_of_texts(made):
     texts = {f"text_{number}": "text" for number in range(100)}
     connection = made(fields=texts)
     connection.execute("INSERT INTO value VALUES (1, 'here')")
-    connection.execute("INSERT INTO segment VALUES (1, '2026/11-20.jsonl', 'jsonl', 0, 0, 1, 0, NULL, NULL)")
+    connection.execute("INSERT INTO segment VALUES (1, '2026/11-20.jsonl', 'jsonl', 0, 0, 1, 0, NULL, NULL, 0, 0, 0)")
     connection.execute("INSERT INTO datum (seq, reftime, segment, offset, size, f_text_99) VALUES (1, 0, 1, 0, 1, 1)")
     assert connection.execute("SELECT text_98, text_99 FROM data").fetchall() == [(None, "here")]
 
@@ -83,7 +83,22 @@ def test_every_table_is_strict(made):
         for row in connection.execute("PRAGMA table_list")
         if row[2] == "table" and not row[1].startswith("sqlite_")
     }
-    assert strict == {"dataset": 1, "segment": 1, "datum": 1, "value": 1, "deletion": 1, "alembic_version": 0}
+    assert strict.pop("alembic_version") == 0
+    assert strict == dict.fromkeys(["dataset", "segment", "block", "datum", "value", "deletion"], 1)
+
+
+def test_blocks_are_found_by_their_segment_and_offset(made):
+    connection = made()
+    (without_rowid,) = connection.execute("SELECT wr FROM pragma_table_list WHERE name = 'block'").fetchone()
+    assert without_rowid, "the key is the table: a block is found in one look"
+    insert = "INSERT INTO block (segment, offset, position, stored) VALUES (?, ?, 19, 5)"
+    connection.executemany(insert, [(1, 12), (1, 100), (2, 12)])
+    with pytest.raises(sqlite3.IntegrityError):
+        connection.execute(insert, (1, 100))
+    (plan,) = connection.execute(
+        "EXPLAIN QUERY PLAN SELECT * FROM block WHERE segment = 1 AND offset <= 50 ORDER BY offset"
+    ).fetchall()
+    assert plan[3] == "SEARCH block USING PRIMARY KEY (segment=? AND offset<?)"
 
 
 def test_declared_fields_are_typed_columns_and_texts_are_ids(made):
@@ -160,7 +175,7 @@ def test_a_duplicate_is_found_by_the_unique_index(made):
 
 def test_the_view_shows_people_names_and_times(made):
     connection = made()
-    connection.execute("INSERT INTO segment VALUES (1, '1969/12-31.jsonl', 'jsonl', 5, 0, 1, 0, NULL, NULL)")
+    connection.execute("INSERT INTO segment VALUES (1, '1969/12-31.jsonl', 'jsonl', 5, 0, 1, 0, NULL, NULL, 5, 0, 0)")
     connection.execute("INSERT INTO value VALUES (1, 'rain')")
     connection.execute("INSERT INTO datum VALUES (1, -1, 1, 0, 5, 7, 1.5, 1, 1, -1000000, 0)")
     connection.row_factory = sqlite3.Row

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from ondisk import DatasetConfig, Datum
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, StorageError
 from ondisk.filesystem import Directory
+from ondisk.formats import Block, End
 from ondisk.index import INDEX, Index, Segment, Transaction
 from ondisk.matcher import Everything, Fields
 from ondisk.step import DAY, Interval
@@ -16,7 +18,8 @@ FIELDS = {"station": "integer", "product": "text"}
 CONFIG = DatasetConfig.from_mapping(
     {"format": "jsonl", "step": "daily", "fields": FIELDS, "unique": ["reftime", "station"]}
 )
-SEGMENT, DAY_ONE = Segment(1, "1970/01-01.jsonl", "jsonl", 100), Interval(0, DAY)
+SEGMENT, DAY_ONE = Segment(1, "1970/01-01.jsonl", "jsonl", End(100, 100)), Interval(0, DAY)
+PACKED = Segment(2, "1970/01-01.seg", "seg", End(100, 900, 3, compressed=True))
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 
 
@@ -41,6 +44,10 @@ def stored(index):
 
 def deletions(index):
     return index.writer().execute("SELECT seq, datum FROM deletion ORDER BY seq").fetchall()
+
+
+def blocks(index):
+    return index.writer().execute("SELECT segment, offset, position, stored FROM block ORDER BY 1, 2").fetchall()
 
 
 def counters(index):
@@ -198,18 +205,76 @@ def test_offsets_move(index):
 
 def test_a_segment_is_saved_once_and_grows(index):
     insert(index, row(1))
+    grown = replace(SEGMENT, end=End(200, 200, 4))
     with Transaction(index) as transaction:
-        transaction.save_segment(Segment(1, SEGMENT.name, "jsonl", 200), DAY_ONE, 6)
-        assert transaction.segments([SEGMENT.name, "other"]) == {SEGMENT.name: Segment(1, SEGMENT.name, "jsonl", 200)}
+        transaction.save_segment(grown, DAY_ONE, 6)
+        assert transaction.segments([SEGMENT.name, "other"]) == {SEGMENT.name: grown}
         transaction.commit()
-    sql = 'SELECT id, name, format, size, "begin", "end", mtime FROM segment'
-    assert index.writer().execute(sql).fetchall() == [(1, SEGMENT.name, "jsonl", 200, 0, DAY, 6)]
+    sql = 'SELECT id, name, format, size, "begin", "end", mtime, length, count, compressed FROM segment'
+    assert index.writer().execute(sql).fetchall() == [(1, SEGMENT.name, "jsonl", 200, 0, DAY, 6, 200, 4, 0)]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_whether_a_segment_is_compressed_comes_back_and_never_changes(index, compressed):
+    packed = replace(PACKED, end=End(900, 900, 3, compressed))
+    with Transaction(index) as transaction:
+        transaction.save_segment(packed, DAY_ONE, 5)
+        assert transaction.segments([packed.name]) == {packed.name: packed}
+        transaction.save_segment(replace(packed, end=End(999, 999, 4, not compressed)), DAY_ONE, 6)
+        assert transaction.segments([packed.name]) == {packed.name: replace(packed, end=End(999, 999, 4, compressed))}
+
+
+def test_blocks_are_saved_for_their_segment_and_those_that_come_later_beside_them(index):
+    first, second, third = Block(12, 19, 30), Block(100, 49, 20), Block(200, 69, 40)
+    with Transaction(index) as transaction:
+        transaction.save_blocks(PACKED, [first])
+        transaction.save_blocks(replace(PACKED, id=3), [Block(12, 19, 99)])
+        transaction.commit()
+    with Transaction(index) as transaction:
+        transaction.save_blocks(PACKED, [second, third])
+        transaction.save_blocks(PACKED, [])
+        transaction.commit()
+    expected = [(2, 12, 19, 30), (2, 100, 49, 20), (2, 200, 69, 40), (3, 12, 19, 99)]
+    assert blocks(index) == expected
+    with Transaction(index) as transaction:
+        transaction.save_blocks(PACKED, [Block(300, 109, 5)])
+    assert blocks(index) == expected, "without commit"
+
+
+def test_a_block_is_not_laid_over_one_that_stands_there(index):
+    with Transaction(index) as transaction:
+        transaction.save_blocks(PACKED, [Block(12, 19, 30)])
+        with pytest.raises(StorageError):
+            transaction.save_blocks(PACKED, [Block(12, 49, 30)])
+
+
+def test_a_segment_without_data_is_forgotten_with_its_blocks(index):
+    other = replace(PACKED, id=3, name="1970/01-01.other")
+    with Transaction(index) as transaction:
+        for segment in (PACKED, other):
+            transaction.save_segment(segment, DAY_ONE, 5)
+            transaction.save_blocks(segment, [Block(12, 19, 30), Block(100, 49, 20)])
+        assert transaction.forget(PACKED, DAY_ONE)
+        assert transaction.segments([PACKED.name, other.name]) == {other.name: other}
+        transaction.commit()
+    assert blocks(index) == [(3, 12, 19, 30), (3, 100, 49, 20)]
+
+
+def test_a_segment_with_data_is_not_forgotten_and_keeps_its_blocks(index):
+    with Transaction(index) as transaction:
+        transaction.save_segment(PACKED, DAY_ONE, 5)
+        transaction.save_blocks(PACKED, [Block(12, 19, 30)])
+        transaction.insert([(*transaction.take_seqs(1), 0, PACKED.id, 12, 10, 1, 0)])
+        assert not transaction.forget(PACKED, DAY_ONE)
+        assert transaction.segments([PACKED.name]) == {PACKED.name: PACKED}
+        transaction.commit()
+    assert blocks(index) == [(2, 12, 19, 30)]
 
 
 def test_two_generations_of_one_name_cannot_stand_beside_each_other(index):
     insert(index, row(1))
     with Transaction(index) as transaction, pytest.raises(StorageError):
-        transaction.save_segment(Segment(2, SEGMENT.name, "jsonl", 200), DAY_ONE, 6)
+        transaction.save_segment(replace(SEGMENT, id=2), DAY_ONE, 6)
 
 
 def test_deleting_takes_a_number_for_each_datum(index):
@@ -336,6 +401,8 @@ def test_a_transaction_that_cannot_begin_leaves_none_open(index, monkeypatch):
 
 def test_a_counter_that_lags_behind_gives_no_number_out_twice(index):
     with Transaction(index) as transaction:
-        index.writer().execute("INSERT INTO segment VALUES (7, '2026/01-01.jsonl', 'jsonl', 0, 0, 1, 0, NULL, NULL)")
+        index.writer().execute(
+            "INSERT INTO segment VALUES (7, '2026/01-01.jsonl', 'jsonl', 0, 0, 1, 0, NULL, NULL, 0, 0, 0)"
+        )
         with pytest.raises(IndexCorrupt, match="generations"):
             transaction.take_generation()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ondisk import DatasetConfig, Datum, json_shapes
 from ondisk.datum import canonical, from_microseconds, microseconds
 from ondisk.errors import FrameCorrupt, InvalidInput
+from ondisk.formats import End
 from ondisk.formats.jsonl import JsonLines
 from ondisk.testing import same, strategies
 
@@ -57,7 +58,7 @@ def test_what_is_encoded_decodes_to_the_same(reftime, metadata, content):
 @given(strategies.reftimes(), strategies.metadata(CONFIG.fields), contents)
 def test_what_is_encoded_is_a_file_that_reads_back_byte_for_byte(reftime, metadata, content):
     batch = FORMAT.encode([Datum(reftime, metadata, content)] * 2)
-    (again,) = FORMAT.parse(io.BytesIO(FORMAT.join(batch.payloads)), 100)
+    (again,) = FORMAT.parse(io.BytesIO(FORMAT.lay(batch.payloads, End()).content), 100)
     assert again == batch
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ondisk import DatasetConfig, Datum
 from ondisk.datum import from_microseconds, microseconds
 from ondisk.errors import FrameCorrupt
+from ondisk.formats import End
 from ondisk.formats.vm2 import Vm2
 from ondisk.testing import strategies
 
@@ -47,7 +48,7 @@ def test_the_bytes_of_a_line_are_its_data_and_say_reftime_and_metadata(data):
 def test_a_file_reads_as_its_lines_whatever_the_batches(data, batch_size):
     format = Vm2(CONFIG)
     whole = format.encode(data)
-    batches = list(format.parse(io.BytesIO(format.join(whole.payloads)), batch_size))
+    batches = list(format.parse(io.BytesIO(format.lay(whole.payloads, End()).content), batch_size))
     assert all(len(batch) <= batch_size for batch in batches)
     joined = batches[0]
     for batch in batches[1:]:

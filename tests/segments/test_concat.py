@@ -7,9 +7,11 @@ import pytest
 
 from ondisk.errors import DiskFull, DurabilityLost, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
+from ondisk.formats import Patch
 from ondisk.segments import ConcatReader, ConcatWriter
 
 NAME = "2026/11-20.vm2"
+PATCH = Patch(2, b"02", b"01")
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def path(tmp_path):
 
 
 def test_a_new_segment_is_made_with_its_directory(writer, tmp_path):
-    writer.append(NAME, 0, b"one\n", cut=True)
+    writer.append(NAME, 0, b"one\n")
     writer.sync()
     assert (tmp_path / NAME).read_bytes() == b"one\n"
     assert writer.mtime(NAME) == (tmp_path / NAME).stat().st_mtime_ns
@@ -40,32 +42,63 @@ def test_a_new_segment_is_made_with_its_directory(writer, tmp_path):
 
 def test_bytes_go_to_the_end_of_what_is_known(writer, path):
     path.write_bytes(b"one\n")
-    writer.append(NAME, 4, b"two\n", cut=True)
+    writer.append(NAME, 4, b"two\n")
     assert path.read_bytes() == b"one\ntwo\n"
 
 
-@pytest.mark.parametrize(("cut", "content"), [(True, b"one\nx\n"), (False, b"one\nx\nil")])
-def test_a_tail_is_cut_off_only_when_asked(writer, path, cut, content):
+@pytest.mark.parametrize("content", [b"", b"x\n", b"longer than the tail\n"])
+def test_what_lies_behind_the_position_is_cut_off_and_what_lies_before_it_stays(writer, path, content):
     path.write_bytes(b"one\ntail")
-    writer.append(NAME, 4, b"x\n", cut=cut)
-    assert path.read_bytes() == content
+    writer.append(NAME, 4, content)
+    assert path.read_bytes() == b"one\n" + content
+
+
+def test_a_tail_is_cut_off_before_anything_is_written(writer, path, monkeypatch):
+    """Else a crash between the two would leave the tail's end behind new bytes."""
+    path.write_bytes(b"one\n" + b"tail" * 10)
+    whole, sizes = os.pwrite, []
+    monkeypatch.setattr(os, "pwrite", lambda *call: (sizes.append(path.stat().st_size), whole(*call))[1])
+    writer.append(NAME, 4, b"two\n")
+    assert sizes == [4]
+
+
+def test_a_patch_is_written_after_the_content(writer, path, monkeypatch):
+    """It tells of the content: a crash between the two leaves what was true before."""
+    path.write_bytes(b"0001one\n")
+    whole, written = os.pwrite, []
+
+    def spy(file, content, position):
+        written.append((bytes(content), position))
+        return whole(file, content, position)
+
+    monkeypatch.setattr(os, "pwrite", spy)
+    writer.append(NAME, 8, b"two\n", PATCH)
+    assert written == [(b"two\n", 8), (b"02", 2)]
+    assert path.read_bytes() == b"0002one\ntwo\n"
+
+
+def test_a_new_segment_is_patched_too(writer, tmp_path):
+    writer.append(NAME, 0, b"0000one\n", PATCH)
+    writer.sync()
+    assert (tmp_path / NAME).read_bytes() == b"0002one\n"
+    assert writer.mtime(NAME) == (tmp_path / NAME).stat().st_mtime_ns
 
 
 def test_a_segment_that_is_missing_or_too_short_is_an_error_that_changes_nothing(writer, path):
     with pytest.raises(SegmentMissing, match="in the index and not on disk"):
-        writer.append(NAME, 4, b"two\n", cut=True)
+        writer.append(NAME, 4, b"two\n")
     assert not path.exists()
     path.write_bytes(b"one")
     with pytest.raises(SegmentCorrupt, match="ends at byte 3, the index knows data up to byte 4") as caught:
-        writer.append(NAME, 4, b"two\n", cut=True)
+        writer.append(NAME, 4, b"two\n")
     assert path.read_bytes() == b"one"
     assert caught.value.context == {"segment": NAME, "size": 3, "wanted": 4}
 
 
 def test_undo_takes_back_new_segments_and_new_bytes(writer, path):
     path.write_bytes(b"one\n")
-    writer.append(NAME, 4, b"two\n", cut=True)
-    writer.append("2027/01-01.vm2", 0, b"new\n", cut=True)
+    writer.append(NAME, 4, b"two\n")
+    writer.append("2027/01-01.vm2", 0, b"new\n")
     writer.sync()
     writer.undo()
     assert path.read_bytes() == b"one\n"
@@ -74,32 +107,69 @@ def test_undo_takes_back_new_segments_and_new_bytes(writer, path):
 
 def test_undo_after_a_tail_was_cut_leaves_the_known_bytes(writer, path):
     path.write_bytes(b"one\ntail")
-    writer.append(NAME, 4, b"two\n", cut=True)
+    writer.append(NAME, 4, b"two\n")
     writer.undo()
     assert path.read_bytes() == b"one\n"
 
 
 def test_undo_behind_unknown_bytes_leaves_these(writer, path):
     path.write_bytes(b"unknown\n")
-    writer.append(NAME, 8, b"two\n", cut=False)
+    writer.append(NAME, 8, b"two\n")
+    assert path.read_bytes() == b"unknown\ntwo\n"
     writer.undo()
     assert path.read_bytes() == b"unknown\n"
 
 
-@pytest.mark.parametrize(
-    ("content", "end"), [(None, (0, b"")), (b"", (0, b"")), (b"a\n", (2, b"\n")), (b"ab", (2, b"b"))]
-)
-def test_the_end_of_an_unknown_file_is_its_size_and_last_byte(writer, path, content, end):
-    if content is not None:
+@pytest.mark.parametrize("synced", [False, True])
+def test_undo_restores_what_was_patched(writer, path, synced):
+    path.write_bytes(b"0001one\ntail")
+    writer.append(NAME, 8, b"two\n", PATCH)
+    writer.append("2027/01-01.vm2", 0, b"0000new\n", PATCH)
+    if synced:
+        writer.sync()
+    writer.undo()
+    assert path.read_bytes() == b"0001one\n"
+    assert not (path.parents[1] / "2027/01-01.vm2").exists()
+
+
+@pytest.mark.parametrize("fails", [0, 1], ids=["content", "patch"])
+def test_undo_restores_what_was_patched_where_a_write_failed(writer, path, monkeypatch, fails):
+    path.write_bytes(b"0001one\n")
+    whole, calls = os.pwrite, []
+
+    def full(file, content, position):
+        calls.append(position)
+        if len(calls) == fails + 1:
+            whole(file, bytes(content[:1]), position)
+            raise OSError(errno.ENOSPC, "full")
+        return whole(file, content, position)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(DiskFull):
+            writer.append(NAME, 8, b"two\n", PATCH)
+    writer.undo()
+    assert path.read_bytes() == b"0001one\n"
+
+
+def test_an_unknown_file_is_looked_at_without_changing_it(writer, path, open_files):
+    assert writer.look(NAME) is None
+    before = open_files()
+    for content in (b"", b"a\n", b"ab"):
         path.write_bytes(content)
-    assert writer.end_of_unknown(NAME) == end
+        file = writer.look(NAME)
+        assert (file.size(), file.read(0, 100)) == (len(content), content)
+        assert file.path == str(path)
+        del file
+        assert path.read_bytes() == content
+    assert open_files() == before
 
 
 def test_thousands_of_segments_are_written_with_a_hundred_open(writer, tmp_path, open_files):
     before = open_files()
     most = 0
     for number in range(500):
-        writer.append(f"2026/{number}.vm2", 0, b"x", cut=True)
+        writer.append(f"2026/{number}.vm2", 0, b"x")
         most = max(most, open_files() - before)
     writer.sync()
     assert 0 < most <= 130
@@ -111,12 +181,12 @@ def test_every_file_and_the_directories_of_those_the_index_does_not_know_are_syn
     path.write_bytes(b"one\n")
     synced = []
     monkeypatch.setattr("ondisk.filesystem._sync", lambda _, path: synced.append(path))
-    writer.append(NAME, 4, b"two\n", cut=True, known=True)
+    writer.append(NAME, 4, b"two\n", known=True)
     writer.sync()
     assert synced == [str(path)]
     synced.clear()
-    writer.append("2026/11-21.vm2", 0, b"x\n", cut=True)
-    writer.append("2026/11-22.vm2", 0, b"x\n", cut=True)
+    writer.append("2026/11-21.vm2", 0, b"x\n")
+    writer.append("2026/11-22.vm2", 0, b"x\n")
     writer.sync()
     top = path.parents[1]
     assert sorted(synced) == sorted(str(top / name) for name in ("", "2026", "2026/11-21.vm2", "2026/11-22.vm2"))
@@ -138,13 +208,13 @@ def test_a_write_that_fails_can_be_taken_back(writer, path, monkeypatch, call, c
     with monkeypatch.context() as patched:
         patched.setattr(os, call, fail(code))
         with pytest.raises(error):
-            writer.append(NAME, 4, b"two\n", cut=True)
+            writer.append(NAME, 4, b"two\n")
     writer.undo()
     assert path.read_bytes() == b"one\n"
 
 
 def test_a_sync_that_fails_loses_durability(writer, path, monkeypatch):
-    writer.append(NAME, 0, b"one\n", cut=True)
+    writer.append(NAME, 0, b"one\n")
     monkeypatch.setattr(os, "fsync", fail(errno.EIO))
     with pytest.raises(DurabilityLost, match="fsync failed"):
         writer.sync()
@@ -153,7 +223,7 @@ def test_a_sync_that_fails_loses_durability(writer, path, monkeypatch):
 def test_short_writes_are_gone_on_with(writer, tmp_path, monkeypatch):
     whole = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, content, offset: whole(file, bytes(content[:3]), offset))
-    writer.append(NAME, 0, b"0123456789", cut=True)
+    writer.append(NAME, 0, b"0123456789")
     assert (tmp_path / NAME).read_bytes() == b"0123456789"
 
 

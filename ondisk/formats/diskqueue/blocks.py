@@ -16,16 +16,19 @@ Source: LZ4 frame format 1.6.4 and block format; github.com/pierrec/lz4 4.1.15 a
 
 from __future__ import annotations
 
+import contextlib
+import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import lz4.block  # type: ignore[import-untyped]
 import lz4.frame  # type: ignore[import-untyped]
 
 from ondisk.errors import SegmentCorrupt
+from ondisk.formats.base import Readable
 
 BLOCK_SIZE = 64 * 1024
 """Bytes in a block, decompressed, that ondisk writes at most."""
@@ -37,6 +40,7 @@ END_MARK = bytes(4)
 
 _U32 = struct.Struct("<I")
 _STORED = 1 << 31
+_SIZE = re.compile(rb"(?=..[\x00\x01][\x00\x80])", re.DOTALL)  # of a block of up to 64 KiB
 _MAGIC = 0x184D2204
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _EMPTY = bytes.fromhex("00000000 055dcc02")  # an end mark and the checksum of nothing, without any header
@@ -100,7 +104,7 @@ def pack(frames: Sequence[bytes], offset: int) -> list[Block]:
     return blocks
 
 
-def unpack(stored: bytes, *, max_size: int = BLOCK_SIZE) -> bytes:
+def unpack(stored: bytes | memoryview, *, max_size: int = BLOCK_SIZE) -> bytes:
     """Decompress one independent block, as it was read at its place in the file.
 
     Args:
@@ -120,6 +124,23 @@ def unpack(stored: bytes, *, max_size: int = BLOCK_SIZE) -> bytes:
         raise SegmentCorrupt(f"no block: {error}", reason=str(error)) from None
 
 
+def find_whole(tail: bytes) -> Iterator[bytes]:
+    """Find what may be whole blocks in a run of bytes that begins with none; gives their data, decompressed.
+
+    The first may be whole, too, but for its size.
+
+    Cost: linear; hardly any place but the begin of a block looks like one.
+    """
+    with contextlib.suppress(lz4.block.LZ4BlockError):
+        yield _decompress(tail[_U32.size :], 0, BLOCK_SIZE)
+    for found in _SIZE.finditer(tail):
+        at = found.start()
+        size = _U32.unpack_from(tail, at)[0] & ~_STORED
+        if 0 < size <= BLOCK_SIZE and at + _U32.size + size <= len(tail):
+            with contextlib.suppress(SegmentCorrupt):
+                yield unpack(tail[at : at + _U32.size + size])
+
+
 def _compress(data: bytes) -> bytes:
     compressed: bytes = lz4.block.compress(data, store_size=False)
     if len(compressed) < len(data):
@@ -127,9 +148,9 @@ def _compress(data: bytes) -> bytes:
     return _U32.pack(len(data) | _STORED) + data
 
 
-def _decompress(content: bytes, word: int, limit: int, window: bytes = b"") -> bytes:
+def _decompress(content: bytes | memoryview, word: int, limit: int, window: bytes = b"") -> bytes:
     if word & _STORED:
-        return content
+        return bytes(content)
     data: bytes = lz4.block.decompress(content, uncompressed_size=limit, dict=window)
     return data
 
@@ -148,17 +169,23 @@ class BlockReader:
     Attributes:
         position: file offset behind what was read whole.
         offset: logical offset behind it.
+        behind: bytes that were read behind `position`, of a block or header that is not whole.
         continuable: blocks can be appended at `position`: the LZ4 frame is of the kind that ondisk writes, not sealed.
 
     Memory: one block, compressed and not, and 64 KiB where blocks are linked. Sizes are checked before they are used.
     """
 
-    def __init__(self, stream: BinaryIO, position: int, offset: int) -> None:
+    def __init__(self, stream: Readable, position: int, offset: int) -> None:
         self._stream = stream
         self._begin = position
         self.position = position
         self.offset = offset
         self.continuable = False
+        self._read_to = position
+
+    @property
+    def behind(self) -> int:
+        return self._read_to - self.position
 
     def __iter__(self) -> Iterator[ReadBlock]:
         while begin := self._read(_U32.size):
@@ -254,6 +281,7 @@ class BlockReader:
         while left and (piece := self._stream.read(left)):
             pieces.append(piece)
             left -= len(piece)
+        self._read_to += size - left
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _damaged(self, reason: str, *, torn: bool = False) -> SegmentCorrupt:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from zlib import crc32
 
 from ondisk.errors import FrameCorrupt, InvalidInput
@@ -61,6 +62,13 @@ class Scan:
     payloads: list[bytes] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     damage: Damage | None = None
+    _data: bytes = b""
+    _base: int = 0
+
+    def frames(self, begin: int, end: int) -> list[bytes]:
+        """Give whole frames, as they stand in the bytes."""
+        bounds = [offset - self._base for offset in (*self.offsets, self.end)[begin : end + 1]]
+        return [self._data[start:stop] for start, stop in pairwise(bounds)]
 
 
 def encode(payloads: Sequence[bytes]) -> list[bytes]:
@@ -93,6 +101,34 @@ def decode(frame: bytes) -> bytes:
     raise FrameCorrupt(f"a frame of {len(frame)} bytes fails its checks: {reason}", hint=hint, reason=reason)
 
 
+def decode_many(frames: Sequence[bytes]) -> list[bytes]:
+    """Take the payloads out of whole frames, as `decode` does.
+
+    Raises:
+        FrameCorrupt: one of them fails its checks; its context names the `position`.
+
+    Cost: half of what `scan` takes, which has to find where they begin.
+    """
+    checked = [each[:-_FOOTER_SIZE] for each in frames]
+    sizes = list(map(len, frames))
+    heads = struct.pack(f"<{len(frames)}I", *sizes)
+    footers = struct.pack(f"<{2 * len(frames)}I", *chain.from_iterable(zip(map(crc32, checked), sizes, strict=True)))
+    if (
+        min(sizes, default=OVERHEAD + 1) > OVERHEAD
+        and b"".join([each[:4] for each in frames]) == heads
+        and b"".join([each[-_FOOTER_SIZE:] for each in frames]) == footers
+    ):
+        return [each[4:] for each in checked]
+    payloads = []
+    for position, each in enumerate(frames):
+        try:
+            payloads.append(decode(each))
+        except FrameCorrupt as error:
+            error.context["position"] = position
+            raise
+    return payloads
+
+
 def scan(data: bytes, start: int = 0, *, max_size: int, base: int = 0) -> Scan:
     """Read frames from `data[start:]` until its end, or damage.
 
@@ -122,7 +158,20 @@ def scan(data: bytes, start: int = 0, *, max_size: int, base: int = 0) -> Scan:
         at = end
     fault = _fault(data, at, max_size) if at < limit else None
     damage = Damage(base + at, fault[0], limit - at, fault[1]) if fault else None
-    return Scan(base + at, payloads, offsets, damage)
+    return Scan(base + at, payloads, offsets, damage, data, base)
+
+
+def length(data: bytes) -> int:
+    """Give the length that the frame at the begin of `data` says it has; 0 where too little is there."""
+    return int(_LENGTH.unpack_from(data)[0]) if len(data) >= _LENGTH.size else 0
+
+
+def has_two_lengths(data: bytes, max_size: int) -> bool:
+    """Tell whether the frame at the begin of `data` has the same length at both ends, so that it can be passed over."""
+    size = length(data)
+    if not OVERHEAD < size <= min(len(data), max_size):
+        return False
+    return int(_LENGTH.unpack_from(data, size - _LENGTH.size)[0]) == size
 
 
 def find_whole(data: bytes, start: int, *, max_size: int) -> int | None:
@@ -158,7 +207,7 @@ def walk_back(data: bytes, start: int, *, max_size: int) -> int:
     begin = len(data)
     while begin - start > OVERHEAD:
         (length,) = _LENGTH.unpack_from(data, begin - _LENGTH.size)
-        if length > begin - start or not _is_whole(data, begin - length, max_size):
+        if not OVERHEAD < length <= begin - start or not _is_whole(data, begin - length, max_size):
             break
         begin -= length
     return begin

@@ -20,13 +20,13 @@ import os
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import accumulate, chain
 from math import isfinite
 from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn
 
 import cbor2
 
@@ -68,6 +68,7 @@ _KINDS = bytes(
     for byte in range(256)
 )  # fmt: skip
 _INTEGER_TRAPS = re.compile(rb"N[TL]"), re.compile(rb"LB")
+_WIDTHS = frozenset({8, 16, 32, 64})
 _FLOAT_TRAP = re.compile(rb"\xf9[\x7c\x7e\xfc]\x00")
 
 # Many payloads are one array to cbor2, with this number, which no file can foresee, between them.
@@ -114,10 +115,24 @@ class Event(NamedTuple):
         return self.fields
 
 
-_Columns: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[Any], Sequence[Any]]  # of Event's attributes
+class Columns(NamedTuple):
+    """Events in columns: entry i of each belongs to one event; see `Event`."""
 
-_row = itemgetter(*Event._fields)
-_event = partial(tuple.__new__, Event)
+    timestamps: Sequence[int]
+    flags: Sequence[int]
+    metas: Sequence[Mapping[str, Any]]
+    fields: Sequence[Mapping[str, Any]]
+
+    def data(self) -> Sequence[Any]:
+        """Give what `Event.data` is of each."""
+        return [event.data for event in self.events()] if any(self.flags) else self.fields
+
+    def events(self) -> list[Event]:
+        return list(map(_event, zip(*self, strict=True)))
+
+
+_event: Callable[[tuple[Any, ...]], Event] = partial(tuple.__new__, Event)
+_get_timestamp, _get_flags, _get_meta, _get_fields = map(itemgetter, Event._fields)
 
 
 def encode(
@@ -141,7 +156,7 @@ def encode(
     for begin in range(0, len(data), _CHUNK):
         end = begin + _CHUNK
         flags, fields = _to_fields(data[begin:end], begin)
-        columns = timestamps[begin:end], flags, metas[begin:end], fields
+        columns = Columns(timestamps[begin:end], flags, metas[begin:end], fields)
         payloads += _dump(columns, begin, max_depth) or _dump_with_care(columns, begin, max_depth)
     return payloads
 
@@ -156,11 +171,21 @@ def decode(payloads: Sequence[bytes], *, max_depth: int = MAX_DEPTH) -> list[Eve
     Cost: 2 µs for a small event, 20 µs for one that needs care. Memory: the events; up to 70 bytes for each byte of a
         hostile payload, so give it about a megabyte at a time.
     """
-    events: list[Event] = []
+    return decode_columns(payloads, max_depth=max_depth).events()
+
+
+def decode_columns(payloads: Sequence[bytes], *, max_depth: int = MAX_DEPTH) -> Columns:
+    """Read payloads as `decode` does, without an object for each."""
+    if len(payloads) == 1:
+        return _columns([_load_one(payloads[0], max_depth, 0)])
+    whole = Columns([], [], [], [])
     for begin in range(0, len(payloads), _CHUNK):
         chunk = payloads[begin : begin + _CHUNK]
-        events += _load(chunk, max_depth) or _load_one_by_one(chunk, begin, max_depth)
-    return events
+        for column, part in zip(
+            whole, _load(chunk, max_depth) or _load_one_by_one(chunk, begin, max_depth), strict=True
+        ):
+            column.extend(part)  # type: ignore[attr-defined]  # the lists made above
+    return whole
 
 
 def _to_fields(data: Sequence[Any], begin: int) -> tuple[Sequence[int], Sequence[Any]]:
@@ -176,7 +201,7 @@ def _to_fields(data: Sequence[Any], begin: int) -> tuple[Sequence[int], Sequence
     return flags, fields
 
 
-def _dump(columns: _Columns, begin: int, max_depth: int) -> list[bytes] | None:
+def _dump(columns: Columns, begin: int, max_depth: int) -> list[bytes] | None:
     """Write events with cbor2, and again with `cbor` where that is not what Beats would read; None: not plain."""
     timestamps, _, metas, fields = columns
     if not _are_plain(timestamps, metas, fields, max_depth):
@@ -193,18 +218,20 @@ def _dump(columns: _Columns, begin: int, max_depth: int) -> list[bytes] | None:
     if max(map(len, payloads)) > _CHECKED_SIZE:
         return None
     for index in _suspects(payloads):
-        payloads[index] = _dump_one(values[2 * index + 1], begin + index, max_depth)
+        event = values[2 * index + 1]
+        if _holds_trap([event["timestamp"], event["meta"], event["fields"]]):
+            payloads[index] = _dump_one(event, begin + index, max_depth)
     return payloads
 
 
-def _dump_with_care(columns: _Columns, begin: int, max_depth: int) -> list[bytes]:
+def _dump_with_care(columns: Columns, begin: int, max_depth: int) -> list[bytes]:
     """Write events whose metadata may hold timestamps, and events that are not plain at all."""
-    timestamps, flags, metas, fields = columns
-    for position, timestamp in enumerate(timestamps, begin):
+    for position, timestamp in enumerate(columns.timestamps, begin):
         if not (type(timestamp) is int and _TIMESTAMP_MIN <= timestamp <= _TIMESTAMP_MAX):
             reason = "the timestamp is no number of nanoseconds in 64 bits (years 1677 to 2262)"
             raise InvalidInput(reason, position=position)
-    columns = timestamps, flags, [_with_texts(meta, position) for position, meta in enumerate(metas, begin)], fields
+    metas = [_with_texts(meta, position) for position, meta in enumerate(columns.metas, begin)]
+    columns = columns._replace(metas=metas)
     return _dump(columns, begin, max_depth) or [
         _dump_one(Event(*row)._asdict(), position, max_depth)
         for position, row in enumerate(zip(*columns, strict=True), begin)
@@ -234,8 +261,8 @@ def _dump_one(event: dict[str, Any], position: int, max_depth: int) -> bytes:
 def _suspects(payloads: list[bytes]) -> set[int]:
     """Find the payloads that may hold a number which cbor2 does not write as Beats reads it.
 
-    Such a number is some bytes in a row, which may as well be part of another value: then writing it again costs time
-    and changes nothing. The timestamp, the commonest of these, is passed over: Beats reads all its values.
+    Such a number is some bytes in a row, which may as well be part of another value: `_holds_trap` tells. The
+    timestamp, the commonest of these, is passed over: Beats reads all its values.
     """
     joined = b"".join(payloads)
     kinds = joined.translate(_KINDS)
@@ -250,7 +277,26 @@ def _suspects(payloads: list[bytes]) -> set[int]:
     return suspects
 
 
-def _load(payloads: Sequence[bytes], max_depth: int) -> list[Event] | None:
+def _holds_trap(values: list[Any]) -> bool:
+    """Tell whether plain values hold a number which cbor2 does not write as Beats reads it."""
+    waiting = values
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if kind is dict:
+            waiting.extend(value.values())
+        elif kind is list:
+            waiting.extend(value)
+        elif kind is int:
+            # Of a negative integer, the argument -1 - value has the top bit of its 8, 16, 32 or 64 set.
+            if (value < 0 and (~value).bit_length() in _WIDTHS) or value.bit_length() > 64:
+                return True
+        elif kind is float and not isfinite(value):
+            return True
+    return False
+
+
+def _load(payloads: Sequence[bytes], max_depth: int) -> Columns | None:
     """Read payloads with cbor2; None where one of them is not plain, or worse."""
     if max(map(len, payloads)) > _CHECKED_SIZE:
         return None
@@ -264,29 +310,39 @@ def _load(payloads: Sequence[bytes], max_depth: int) -> list[Event] | None:
     if values[1::2].count(_MARK_VALUE) != len(payloads) or not _DICTS(map(type, contents)):
         return None
     try:
-        events = list(map(_event, map(_row, contents)))
+        columns = Columns(
+            list(map(_get_timestamp, contents)),
+            list(map(_get_flags, contents)),
+            list(map(_get_meta, contents)),
+            list(map(_get_fields, contents)),
+        )
     except KeyError:
         return None
-    timestamps, flags, metas, fields = zip(*events, strict=True)
+    timestamps, flags, metas, fields = columns
     are_flags = _INTEGERS(map(type, flags)) and _FLAGS(flags)
-    return events if are_flags and _are_plain(timestamps, metas, fields, max_depth) else None
+    return columns if are_flags and _are_plain(timestamps, metas, fields, max_depth) else None
 
 
-def _load_one_by_one(payloads: Sequence[bytes], begin: int, max_depth: int) -> list[Event]:
-    events = []
-    for position, payload in enumerate(payloads, begin):
-        try:
-            events.append(_load_one(payload, max_depth))
-        except (FrameCorrupt, InvalidInput) as error:
-            error.context["position"] = position
-            raise
-    return events
+def _load_one_by_one(payloads: Sequence[bytes], begin: int, max_depth: int) -> Columns:
+    return _columns([_load_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)])
 
 
-def _load_one(payload: bytes, max_depth: int) -> Event:
+def _columns(events: list[Event]) -> Columns:
+    return Columns(*zip(*events, strict=True))
+
+
+def _load_one(payload: bytes, max_depth: int, position: int) -> Event:
     plain = _load([payload], max_depth)
     if plain is not None:
-        return plain[0]
+        return _event(next(zip(*plain, strict=True)))
+    try:
+        return _load_with_care(payload, max_depth)
+    except (FrameCorrupt, InvalidInput) as error:
+        error.context["position"] = position
+        raise
+
+
+def _load_with_care(payload: bytes, max_depth: int) -> Event:
     content = cbor.decode(payload, max_depth=max_depth + 1, max_items=MAX_ITEMS)
     if type(content) is not dict:
         raise _no_event("it is no map")
@@ -344,6 +400,8 @@ def _hold_plain_values(maps: list[dict[Any, Any]], max_depth: int) -> bool:
         nested = [value for value in _values(maps, lists) if type(value) is dict or type(value) is list]
         maps = [value for value in nested if type(value) is dict]
         lists = [value for value in nested if type(value) is list]
+        if len(nested) > MAX_ITEMS:  # what is the same list many times over grows with every level
+            return False
     return False
 
 

@@ -1,0 +1,69 @@
+"""Timing two programs in turns, the most memory that one holds, and a line a measurement."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class Report:
+    """Prints a line a measurement, and remembers whether a goal was missed."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.missed = 0
+
+    def line(self, name: str, value: float, goal: float, unit: str, detail: str = "") -> None:
+        met = value <= goal
+        self.missed += not met
+        if self.as_json:
+            print(
+                json.dumps({"name": name, "value": round(value, 4), "goal": goal, "unit": unit, "met": met}), flush=True
+            )
+        else:
+            mark = "ok    " if met else "MISSED"
+            print(f"{mark} {name:<34} {value:8.3f} {unit:<8} goal {goal:<6} {detail}", flush=True)
+
+    def skipped(self, name: str, reason: str) -> None:
+        if self.as_json:
+            print(json.dumps({"name": name, "skipped": reason}), flush=True)
+        else:
+            print(f"skip   {name:<34} {reason}", flush=True)
+
+    def ratio(self, name: str, floor: float, ours: float, goal: float, each: int = 1) -> None:
+        detail = f"floor {floor / each * 1e6:,.2f} µs, ondisk {ours / each * 1e6:,.2f} µs"
+        self.line(name, ours / floor, goal, "× floor", detail)
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """Time one call, with the garbage of earlier ones out of the way."""
+    gc.collect()
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def best(rounds: int, *works: Callable[[], Any]) -> list[float]:
+    """Time each work, taking turns; give the fastest of each."""
+    times = [[seconds(work) for work in works] for _ in range(rounds)]
+    return [min(each) for each in zip(*times, strict=True)]
+
+
+def silent(command: list[str]) -> None:
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def peak_memory(command: list[str]) -> float:
+    """Run a command; give the most memory it held, in MB of 10⁶ bytes."""
+    measure = (
+        "import resource, subprocess, sys;"
+        "subprocess.run(sys.argv[1:], check=True);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    found = subprocess.run([sys.executable, "-c", measure, *command], check=True, capture_output=True, text=True)
+    return int(found.stdout) * 1024 / 1e6

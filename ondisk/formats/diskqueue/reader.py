@@ -1,0 +1,155 @@
+"""Reading a segment from its begin to its end, or to damage: its frames, some at a time.
+
+Memory: a few hundred kilobytes, and one frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ondisk.errors import SegmentCorrupt
+from ondisk.formats.base import Block, Readable
+from ondisk.formats.diskqueue import blocks, frame
+from ondisk.formats.diskqueue.header import Header
+
+_CHUNK = 128 * 1024  # bytes; with more, the garbage collector walks all that are alive again and again
+
+
+class FrameReader:
+    """Reads the frames that a stream holds behind the header of its segment.
+
+    Args:
+        stream: where to read on.
+        header: the segment's.
+        max_size: frames longer than this are damage.
+        position: where the stream stands in the file; where it is compressed, an LZ4 frame begins there.
+        offset: logical offset of the first frame.
+        found: gets the blocks that were read; None where nobody wants them.
+
+    Attributes:
+        offset: logical offset behind the last whole frame that was read.
+        count: whole frames that were read.
+        damage: what ended an iteration; None at the end of the stream.
+        continuable: what is written at `position` goes on with the segment.
+    """
+
+    def __init__(
+        self,
+        stream: Readable,
+        header: Header,
+        *,
+        max_size: int,
+        position: int,
+        offset: int,
+        found: list[Block] | None = None,
+    ) -> None:
+        self._stream = stream
+        self._max_size = max_size
+        self._blocks = blocks.BlockReader(stream, position, offset) if header.compressed else None
+        self._pieces = self._of_blocks(self._blocks) if self._blocks is not None else self._of_stream()
+        self._found = found
+        self._shift = position - offset
+        self._starts: dict[int, int] = {}  # offset → position of the blocks that hold what is not yet read
+        self._held = b""
+        self._corrupt: SegmentCorrupt | None = None
+        self.offset = offset
+        self.count = 0
+        self.damage: frame.Damage | None = None
+
+    def __iter__(self) -> Iterator[frame.Scan]:
+        """Read frames until the end, or damage; after `skip`, iterate again."""
+        self.damage = None
+        wanted = 0  # what was held when a frame was skipped may be whole frames
+        while True:
+            ended = not self._fill(wanted)
+            scanned = frame.scan(self._held, max_size=self._max_size, base=self.offset)
+            self._held = self._held[scanned.end - self.offset :]
+            self.offset = scanned.end
+            self.count += len(scanned.payloads)
+            self._starts = {offset: position for offset, position in self._starts.items() if offset >= self.offset}
+            if scanned.payloads:
+                yield scanned
+            damage = scanned.damage
+            if ended or (damage is not None and not damage.torn):
+                in_frame = damage is not None and not damage.torn
+                self.damage = damage if in_frame else self._of_block() or damage
+                return
+            wanted = max(_CHUNK, frame.length(self._held))
+
+    def skip(self) -> int:
+        """Go on behind a frame whose lengths are right and whose content is damaged.
+
+        Returns:
+            How many bytes were skipped; 0 where it cannot be told where the next frame begins.
+        """
+        size = frame.length(self._held)
+        if self.damage is None or self.damage.torn or not frame.has_two_lengths(self._held, self._max_size):
+            return 0
+        self._held = self._held[size:]
+        self.offset += size
+        return size
+
+    def position(self) -> int | None:
+        """Give the position in the file of what follows the last whole frame; None where it is inside of a block."""
+        if self._blocks is None:
+            return self.offset + self._shift
+        return self._blocks.position if self._blocks.offset == self.offset else self._starts.get(self.offset)
+
+    @property
+    def continuable(self) -> bool:
+        return self._blocks is None or self._blocks.continuable
+
+    @property
+    def is_plain(self) -> bool:
+        return self._blocks is None
+
+    def left(self) -> int:
+        """Read on to the end of the file, and count the bytes behind the last whole frame."""
+        size = len(self._held) + sum(map(len, self._pieces))
+        if self._blocks is not None:
+            size += self._blocks.behind
+        while piece := self._stream.read(_CHUNK):  # behind a block that is damaged
+            size += len(piece)
+        return size
+
+    def rest(self, limit: int) -> bytes | None:
+        """Read what there is behind the last whole frame; None where it is more than `limit` bytes."""
+        while len(self._held) <= limit:
+            if not self._fill(2 * len(self._held) + _CHUNK):
+                return self._held
+        return None
+
+    def _fill(self, wanted: int) -> bool:
+        """Hold at least `wanted` bytes; tell whether there may be more."""
+        pieces, size = [self._held], len(self._held)
+        more = True
+        while more and size < wanted:
+            piece = next(self._pieces, b"")
+            more = bool(piece)
+            pieces.append(piece)
+            size += len(piece)
+        self._held = b"".join(pieces)
+        return more
+
+    def _of_stream(self) -> Iterator[bytes]:
+        while piece := self._stream.read(_CHUNK):
+            yield piece
+
+    def _of_blocks(self, reader: blocks.BlockReader) -> Iterator[bytes]:
+        try:
+            for block in reader:
+                self._starts[block.offset] = block.position
+                if self._found is not None:
+                    self._found.append(Block(block.offset, block.position, block.stored_size))
+                if block.data:
+                    yield block.data
+        except SegmentCorrupt as error:
+            self._corrupt = error
+
+    def _of_block(self) -> frame.Damage | None:
+        """Tell of damage that is not in a frame but in a block."""
+        if self._corrupt is None:
+            return None
+        context = self._corrupt.context
+        reason = f"at byte {context['offset']} of the compressed file, {context['reason']}"
+        return frame.Damage(self.offset, reason, len(self._held), context["torn"])

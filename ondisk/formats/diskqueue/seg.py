@@ -1,0 +1,378 @@
+"""The native format: segments of the Beats disk queue, version 2, one event a datum.
+
+    header | frame | frame | …                                  plain
+    header | begin of the LZ4 frame | block | block | …         compressed; in the blocks: frame | frame | …
+
+A datum is one frame, whole; its offset counts decompressed bytes, the header's 12 included. Reftime is the event's
+timestamp, metadata its `meta`, data its `fields`; see `payload` for what they can hold. The header's frame count is
+kept up with every append. `docs/format.md` draws it byte by byte.
+
+Files from outside may be of version 1, or have other kinds of LZ4; their frames are stored as they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import accumulate
+from math import isnan
+from typing import Any, ClassVar
+
+from ondisk.config import MAX_DEPTH, DatasetConfig
+from ondisk.datum import INTEGER_MAX, INTEGER_MIN, NO_METADATA, Datum, FieldType, canonical, microseconds
+from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
+from ondisk.formats.base import BATCH_BYTES, Batch, Block, Damage, End, Format, Laid, Loaded, Patch, Readable, Segmented
+from ondisk.formats.diskqueue import blocks, frame, header, payload
+from ondisk.formats.diskqueue.frame import Scan
+from ondisk.formats.diskqueue.payload import Columns
+from ondisk.formats.diskqueue.reader import FrameReader
+from ondisk.json_shapes import parse_time
+
+_ENCODED = 128  # data that are encoded at a time where one of more is refused
+_MICROSECOND = 1000  # nanoseconds
+_MAX_COUNT = 2**32 - 1
+_BEGINNINGS = (header.Header(options=header.LZ4).pack() + blocks.FRAME_HEADER, header.Header().pack())
+_MAGIC = 4  # bytes that an LZ4 frame begins with
+_BEGINNING = max(map(len, _BEGINNINGS)) + 1
+_TYPES = {
+    FieldType.INTEGER: int,
+    FieldType.REAL: float,
+    FieldType.TEXT: str,
+    FieldType.BOOLEAN: bool,
+    FieldType.BYTES: bytes,
+}
+
+
+class Seg(Format):
+    """The seg format; see the module's docstring."""
+
+    name: ClassVar[str] = "seg"
+    block_size: ClassVar[int] = blocks.BLOCK_SIZE
+    preamble: ClassVar[bytes] = header.Header().pack()
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__(config)
+        self._last: tuple[bytes | None, Columns] = None, Columns([], [], [], [])
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        try:
+            found = header.Header.parse(head)
+        except (InvalidInput, SegmentCorrupt):
+            return False
+        return found.version == header.VERSION or len(head) > found.size
+
+    @property
+    def undeclared(self) -> bool:
+        return True
+
+    def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
+        """Read a segment, its frames as they came; of a damaged one at least what stands before the damage."""
+        head = _read(stream, header.SIZE)
+        if not head:
+            return
+        try:
+            found = header.Header.parse(head)
+        except SegmentCorrupt as error:
+            yield Batch(damage=[Damage(0, len(head), error.context["reason"])])
+            return
+        rest = _Chained(head[found.size :], stream)
+        frames = FrameReader(rest, found, max_size=self.config.max_datum_size, position=found.size, offset=found.size)
+        batch, weight = Batch(), 0
+        while True:
+            for scanned in frames:
+                at = 0
+                while at < len(scanned.payloads):
+                    end = at + batch_size - len(batch)
+                    weight += self._add(batch, scanned, at, end)
+                    at = end
+                    if len(batch) >= batch_size or weight >= BATCH_BYTES:
+                        yield batch
+                        batch, weight = Batch(), 0
+            if frames.damage is None:
+                break
+            offset, reason = frames.damage.offset, frames.damage.reason
+            skipped = frames.skip()
+            batch.damage.append(Damage(offset, skipped or frames.left(), reason))
+            if not skipped:
+                break
+        if found.frame_count > frames.count:
+            batch.notes.append(f"its header counts {found.frame_count} frames, {frames.count} are whole")
+        if len(batch) or batch.damage or batch.notes:
+            yield batch
+
+    def encode(self, data: Sequence[Datum]) -> Batch:
+        try:
+            return self._encode(data)
+        except InvalidInput:
+            pass
+        batch = Batch()
+        for begin in range(0, len(data), _ENCODED):
+            batch.extend(self._encode_with_care(data[begin : begin + _ENCODED]))
+        return batch
+
+    def decode(self, payload: bytes) -> Any:
+        return self.load([payload]).data[0]
+
+    def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
+        columns = self._columns([payload])
+        try:
+            return columns.timestamps[0] // _MICROSECOND, self._canonical_one(columns.metas[0], from_frame=True)
+        except InvalidInput as error:
+            raise FrameCorrupt(f"no event: {error.message}") from None
+
+    def load(self, payloads: Sequence[bytes]) -> Loaded:
+        columns = self._columns(payloads)
+        declared = self.config.fields.keys()
+        undeclared = None
+        if not set().union(*columns.metas) <= declared:
+            undeclared = [_without(meta, declared) for meta in columns.metas]
+        reftimes = [timestamp // _MICROSECOND for timestamp in columns.timestamps]
+        return Loaded(columns.data(), undeclared, reftimes)
+
+    def begin(self) -> Laid:
+        compressed = self.config.compression == "lz4"
+        content = header.Header(options=header.LZ4 * compressed).pack() + blocks.FRAME_HEADER * compressed
+        return Laid(content, End(len(content), header.SIZE, 0, compressed))
+
+    def resume(self, file: Segmented, end: End) -> Laid:
+        if not end.size and _is_begun(file.read(0, _BEGINNING), file.size()):
+            return self.begin()
+        if end.size:
+            found = header.Header(options=header.LZ4 * end.compressed)
+            before, position, offset = blocks.FRAME_HEADER * end.compressed, end.size, end.length
+        else:
+            found = _header_of(file)
+            before, position, offset = b"", found.size, found.size
+        kept: list[Block] = []
+        limit = BATCH_BYTES + self.config.max_datum_size  # no crash leaves more behind the last whole frame
+        frames = FrameReader(
+            _Chained(before, _FileStream(file, position)),
+            found,
+            max_size=limit,
+            position=position - len(before),
+            offset=offset,
+            found=kept,
+        )
+        for _ in frames:
+            pass
+        if frames.damage is not None and not _is_torn(frames, file, limit):
+            reason = f"damage at byte {frames.damage.offset}: {frames.damage.reason}; it is more than a torn end"
+            hint = "Restore the file from a backup, or move it out of the dataset."
+            raise SegmentCorrupt(reason, hint=hint, offset=frames.damage.offset)
+        behind = frames.position()
+        if not frames.continuable or behind is None:
+            hint = "Repack the segment, or append to another dataset until then."
+            raise StateError(
+                "nothing can be appended to its LZ4 frame: it is sealed, or not of ondisk's kind", hint=hint
+            )
+        kept = [block for block in kept if block.offset < frames.offset]
+        return Laid(b"", End(behind, frames.offset, end.count + frames.count, found.compressed), kept)
+
+    def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
+        laid: list[Block] = []
+        pieces = payloads
+        if end.compressed:
+            packed = blocks.pack(payloads, end.length)
+            pieces = [block.stored for block in packed]
+            positions = accumulate(map(len, pieces), initial=end.size)
+            laid = [Block(block.offset, at, len(block.stored)) for block, at in zip(packed, positions, strict=False)]
+        content = b"".join(pieces)
+        count = end.count + len(payloads)
+        behind = End(end.size + len(content), end.length + sum(map(len, payloads)), count, end.compressed)
+        patch = Patch(header.COUNT_OFFSET, _packed_count(count), _packed_count(end.count))
+        return Laid(content, behind, laid, patch)
+
+    def unpack(self, stored: memoryview) -> bytes:
+        return blocks.unpack(stored)
+
+    def _add(self, batch: Batch, scanned: Scan, begin: int, end: int) -> int:
+        """Add frames to a batch; gives how many bytes they have. An event that is none is refused by itself."""
+        frames, payloads = scanned.frames(begin, end), scanned.payloads[begin:end]
+        try:
+            batch.extend(self._batch(frames, payloads))
+        except (FrameCorrupt, InvalidInput):
+            for offset, each, content in zip(scanned.offsets[begin:end], frames, payloads, strict=True):
+                try:
+                    batch.extend(self._batch([each], [content]))
+                except (FrameCorrupt, InvalidInput) as error:
+                    batch.refused.append((len(batch), f"frame at byte {offset}: {error.message}"))
+        return sum(map(len, frames))
+
+    def _batch(self, frames: list[bytes], payloads: list[bytes]) -> Batch:
+        columns = payload.decode_columns(payloads, max_depth=self.config.max_depth)
+        metadata = self._canonical(columns.metas, from_frame=True)
+        return Batch([timestamp // _MICROSECOND for timestamp in columns.timestamps], metadata, frames)
+
+    def _encode(self, data: Sequence[Datum]) -> Batch:
+        reftimes = [microseconds(datum.reftime) for datum in data]
+        given = [datum.metadata for datum in data]
+        metadata = self._canonical(given, from_frame=False)
+        frames = frame.encode(
+            payload.encode(
+                [reftime * _MICROSECOND for reftime in reftimes],
+                given,
+                [datum.data for datum in data],
+                max_depth=self.config.max_depth,
+            )
+        )
+        longest = max(map(len, frames), default=0)
+        if longest > self.config.max_datum_size:
+            raise InvalidInput(f"{longest} bytes are more than max_datum_size, {self.config.max_datum_size}")
+        return Batch(reftimes, metadata, frames)
+
+    def _encode_with_care(self, data: Sequence[Datum]) -> Batch:
+        """Encode data together, or where one of them is refused, one by one."""
+        try:
+            return self._encode(data)
+        except InvalidInput as error:
+            if len(data) == 1:
+                return Batch(refused=[(0, error.message)])
+        batch = Batch()
+        for datum in data:
+            batch.extend(self._encode_with_care([datum]))
+        return batch
+
+    def _canonical(self, metas: Sequence[Mapping[str, Any]], *, from_frame: bool) -> list[Mapping[str, Any]]:
+        """Give canonical values of the declared fields; other keys may stand beside them.
+
+        Args:
+            from_frame: timestamps are text.
+        """
+        fields = self.config.fields
+        columns = [[meta.get(name) for meta in metas] for name in fields]
+        if not all(map(_are_canonical, columns, fields.values())):
+            return [self._canonical_one(meta, from_frame=from_frame) for meta in metas]
+        if FieldType.REAL in fields.values():  # 0.0 and -0.0 are equal, and not the same
+            return list(metas)
+        # Data of one series get one mapping: the index looks at each mapping once.
+        known: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+        return list(map(known.setdefault, zip(*columns, strict=True), metas)) if columns else [NO_METADATA] * len(metas)
+
+    def _canonical_one(self, meta: Mapping[str, Any], *, from_frame: bool) -> dict[str, Any]:
+        metadata: dict[str, Any] = {}
+        for name, kind in self.config.fields.items():
+            value = meta.get(name)
+            if value is None:
+                continue
+            try:
+                if from_frame and kind is FieldType.TIMESTAMP and type(value) is str:
+                    metadata[name] = parse_time(value)
+                else:
+                    metadata[name] = canonical(value, kind)
+            except InvalidInput as error:
+                raise InvalidInput(f"{name}: {error.message}") from None
+        return metadata
+
+    def _columns(self, frames: Sequence[bytes]) -> Columns:
+        """Check and decode whole frames of a segment."""
+        if len(frames) == 1:
+            last = self._last
+            if last[0] is frames[0]:  # who reads one datum describes it first
+                return last[1]
+        try:
+            columns = payload.decode_columns(frame.decode_many(frames), max_depth=MAX_DEPTH)
+        except (FrameCorrupt, InvalidInput) as error:
+            raise FrameCorrupt(error.message, hint=error.hint, position=error.context.get("position", 0)) from None
+        if len(frames) == 1:
+            self._last = frames[0], columns
+        return columns
+
+
+class _Chained:
+    """Some bytes, then a stream."""
+
+    def __init__(self, begin: bytes, stream: Readable) -> None:
+        self._begin = begin
+        self._stream = stream
+
+    def read(self, size: int, /) -> bytes:
+        if not self._begin:
+            return self._stream.read(size)
+        content, self._begin = self._begin[:size], self._begin[size:]
+        return content
+
+
+class _FileStream:
+    """A segment's file as a stream, from a position on."""
+
+    def __init__(self, file: Segmented, position: int) -> None:
+        self._file = file
+        self._position = position
+
+    def read(self, size: int, /) -> bytes:
+        content = self._file.read(self._position, size)
+        self._position += len(content)
+        return content
+
+
+def _read(stream: Readable, size: int) -> bytes:
+    """Read `size` bytes, fewer only at the end of the stream."""
+    content = b""
+    while len(content) < size and (more := stream.read(size - len(content))):
+        content += more
+    return content
+
+
+def _header_of(file: Segmented) -> header.Header:
+    """Read the header of a segment that is to be gone on with."""
+    head = file.read(0, header.SIZE + _MAGIC)
+    try:
+        found = header.Header.parse(head)
+    except InvalidInput as error:
+        raise StateError(error.message, hint=error.hint) from None
+    if not found.compressed and head[found.size :] == blocks.FRAME_HEADER[:_MAGIC]:
+        reason = "its header says that it is plain, and LZ4 follows"
+        raise SegmentCorrupt(reason, hint="Restore the file from a backup, or move it out of the dataset.")
+    return found
+
+
+def _is_torn(frames: FrameReader, file: Segmented, limit: int) -> bool:
+    """Tell whether damage is merely the end of an append that a crash interrupted, so that no data stand behind it."""
+    assert frames.damage is not None
+    rest = frames.rest(limit)
+    if rest is None or frame.find_whole(rest, 0, max_size=limit) is not None:
+        return False
+    if frames.is_plain:
+        return True
+    position = frames.position()
+    if position is None or not frames.damage.torn:
+        return False
+    if rest and frame.length(rest) <= blocks.BLOCK_SIZE:  # its block is whole
+        return False
+    tail = file.read(position, limit + 1)
+    return len(tail) <= limit and not any(frame.scan(data, max_size=limit).payloads for data in blocks.find_whole(tail))
+
+
+def _is_begun(head: bytes, size: int) -> bool:
+    """Tell whether a file holds no more than a beginning, so that a segment can begin anew in its place."""
+    head = head[: header.COUNT_OFFSET] + bytes(len(head[header.COUNT_OFFSET : 8])) + head[8:]  # whatever it counts
+    return any(len(head) == size and beginning.startswith(head) for beginning in _BEGINNINGS)
+
+
+def _packed_count(count: int) -> bytes:
+    return header.COUNT.pack(min(count, _MAX_COUNT))
+
+
+def _without(meta: Mapping[str, Any], declared: Set[str]) -> dict[str, Any]:
+    return {key: value for key, value in meta.items() if key not in declared}
+
+
+def _are_canonical(values: list[Any], kind: FieldType) -> bool:
+    """Tell whether values of one field, or None, are as the index stores them."""
+    kinds = set(map(type, values))
+    if type(None) in kinds:
+        values = [value for value in values if value is not None]
+        kinds.discard(type(None))
+    if not kinds:
+        return True
+    if kinds != {_TYPES.get(kind)}:
+        return False
+    match kind:
+        case FieldType.INTEGER:
+            return bool(min(values) >= INTEGER_MIN and max(values) <= INTEGER_MAX)
+        case FieldType.REAL:
+            return not any(map(isnan, values))
+        case FieldType.TEXT:
+            return "".join(values).isascii()
+        case _:
+            return True
