@@ -337,7 +337,7 @@ def _is_torn(frames: FrameReader, file: Segmented, limit: int) -> bool:
     position = frames.position()
     if position is None or not frames.damage.torn:
         return False
-    if rest and frame.length(rest) <= blocks.BLOCK_SIZE:  # its block is whole
+    if len(rest) % blocks.BLOCK_SIZE:  # only a frame that fills whole blocks can lack the last of them
         return False
     tail = file.read(position, limit + 1)
     return len(tail) <= limit and not any(frame.scan(data, max_size=limit).payloads for data in blocks.find_whole(tail))
