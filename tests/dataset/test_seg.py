@@ -322,9 +322,9 @@ def test_reading_one_datum_decodes_its_own_blocks_only(make, monkeypatch):
     assert len(calls) == 1
     (found,) = dataset.query(station=99)
     assert found == large
-    assert len(calls) == 1 + 4
+    assert len(calls) == 1 + 8
     assert dataset.read(found.location) == large
-    assert len(calls) == 1 + 2 * 4
+    assert len(calls) == 1 + 2 * 8
 
 
 def test_damage_in_one_block_leaves_the_data_of_the_others(make):

@@ -12,6 +12,7 @@ Files from outside may be of version 1, or have other kinds of LZ4; their frames
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import accumulate
 from math import isnan
@@ -23,7 +24,7 @@ from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import BATCH_BYTES, Batch, Block, Damage, End, Format, Laid, Loaded, Patch, Readable, Segmented
 from ondisk.formats.diskqueue import blocks, frame, header, payload
 from ondisk.formats.diskqueue.frame import Scan
-from ondisk.formats.diskqueue.payload import Columns
+from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.diskqueue.reader import FrameReader
 from ondisk.json_shapes import parse_time
 
@@ -46,12 +47,12 @@ class Seg(Format):
     """The seg format; see the module's docstring."""
 
     name: ClassVar[str] = "seg"
-    block_size: ClassVar[int] = blocks.BLOCK_SIZE
+    block_size: ClassVar[int] = blocks.MAX_BLOCK_SIZE
     preamble: ClassVar[bytes] = header.Header().pack()
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
-        self._last: tuple[bytes | None, Columns] = None, Columns([], [], [], [])
+        self._last: tuple[bytes | None, Event | None] = None, None
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
@@ -114,15 +115,20 @@ class Seg(Format):
         return self.load([payload]).data[0]
 
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
-        columns = self._columns([payload])
+        event = self._event(payload)
         try:
-            return columns.timestamps[0] // _MICROSECOND, self._canonical_one(columns.metas[0], from_frame=True)
+            return event.timestamp // _MICROSECOND, self._canonical_one(event.meta, from_frame=True)
         except InvalidInput as error:
             raise FrameCorrupt(f"no event: {error.message}") from None
 
     def load(self, payloads: Sequence[bytes]) -> Loaded:
-        columns = self._columns(payloads)
         declared = self.config.fields.keys()
+        if len(payloads) == 1:
+            event = self._event(payloads[0])
+            alone = None if event.meta.keys() <= declared else [_without(event.meta, declared)]
+            return Loaded([event.data], alone, [event.timestamp // _MICROSECOND])
+        with _stored():
+            columns = payload.decode_columns(frame.decode_many(payloads), max_depth=MAX_DEPTH)
         undeclared = None
         if not set().union(*columns.metas) <= declared:
             undeclared = [_without(meta, declared) for meta in columns.metas]
@@ -263,19 +269,23 @@ class Seg(Format):
                 raise InvalidInput(f"{name}: {error.message}") from None
         return metadata
 
-    def _columns(self, frames: Sequence[bytes]) -> Columns:
-        """Check and decode whole frames of a segment."""
-        if len(frames) == 1:
-            last = self._last
-            if last[0] is frames[0]:  # who reads one datum describes it first
-                return last[1]
-        try:
-            columns = payload.decode_columns(frame.decode_many(frames), max_depth=MAX_DEPTH)
-        except (FrameCorrupt, InvalidInput) as error:
-            raise FrameCorrupt(error.message, hint=error.hint, position=error.context.get("position", 0)) from None
-        if len(frames) == 1:
-            self._last = frames[0], columns
-        return columns
+    def _event(self, stored: bytes) -> Event:
+        """Check and decode one frame of a segment; who reads one datum describes it, then loads it."""
+        last, event = self._last
+        if last is not stored or event is None:
+            with _stored():
+                event = payload.decode_one(frame.decode(stored), max_depth=MAX_DEPTH)
+            self._last = stored, event
+        return event
+
+
+@contextlib.contextmanager
+def _stored() -> Iterator[None]:
+    """Turn whatever is wrong with what is stored into FrameCorrupt."""
+    try:
+        yield
+    except (FrameCorrupt, InvalidInput) as error:
+        raise FrameCorrupt(error.message, hint=error.hint, position=error.context.get("position", 0)) from None
 
 
 class _Chained:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ondisk.errors import SegmentCorrupt
 from ondisk.formats.diskqueue import blocks
-from ondisk.formats.diskqueue.blocks import BLOCK_SIZE, END_MARK, FRAME_HEADER, BlockReader
+from ondisk.formats.diskqueue.blocks import BLOCK_SIZE, END_MARK, FRAME_HEADER, MAX_BLOCK_SIZE, BlockReader
 
 from . import beats_reader
 
@@ -49,7 +49,7 @@ frames = st.lists(sizes.map(lambda size: bytes((size % 251,)) * size), max_size=
 
 def test_the_frame_header_is_what_the_library_makes_of_it():
     info = lz4.frame.get_frame_info(FRAME_HEADER)
-    assert (info["block_size"], info["block_linked"], info["content_checksum"]) == (BLOCK_SIZE, False, False)
+    assert (info["block_size"], info["block_linked"], info["content_checksum"]) == (MAX_BLOCK_SIZE, False, False)
 
 
 @given(st.lists(frames, max_size=3))
@@ -162,8 +162,8 @@ def test_a_cut_anywhere_gives_every_whole_block_and_is_torn(sealed):
         (b"\x04\x22\x4d\x18\x60\x40\x83", "headerChecksum_invalid"),
         (b"\x04\x22\x4d\x18\x20\x40\x00", "headerVersion_wrong"),
         (b"\x04\x22\x4d\x18\x61\x40" + bytes(5), "dictionary"),
-        (FRAME_HEADER + struct.pack("<I", BLOCK_SIZE + 1) + bytes(100), "65537, is more than the 65536"),
-        (FRAME_HEADER + struct.pack("<I", BLOCK_SIZE + 1 | 1 << 31) + bytes(100), "65537, is more than"),
+        (FRAME_HEADER + struct.pack("<I", MAX_BLOCK_SIZE + 1) + bytes(100), "65537, is more than the 65536"),
+        (FRAME_HEADER + struct.pack("<I", MAX_BLOCK_SIZE + 1 | 1 << 31) + bytes(100), "65537, is more than"),
         (FRAME_HEADER + struct.pack("<I", 5) + b"\xff" * 5, "cannot be decompressed"),
         (FRAME_HEADER + END_MARK + b"more", "no LZ4 frame begins with 6d 6f 72 65"),
         (bytes.fromhex("00000000055dcc03"), "no LZ4 frame begins"),
@@ -176,7 +176,7 @@ def test_damage_says_what_is_wrong(data, reason):
 
 
 def test_a_block_that_grows_beyond_the_maximum_is_damage():
-    bomb = lz4.block.compress(bytes(BLOCK_SIZE + 1), store_size=False)
+    bomb = lz4.block.compress(bytes(MAX_BLOCK_SIZE + 1), store_size=False)
     _, data, damage = read(FRAME_HEADER + struct.pack("<I", len(bomb)) + bomb)
     assert (data, "cannot be decompressed" in damage["reason"]) == (b"", True)
 
