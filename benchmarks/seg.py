@@ -20,8 +20,10 @@ from measure import Report, best, peak_memory
 from seg_floor import SegFloor
 
 import ondisk
-from ondisk.config import DatasetConfig
-from ondisk.formats import find
+from ondisk.formats.diskqueue import payload
+from ondisk.formats.diskqueue.frame import MAX_SIZE
+from ondisk.formats.diskqueue.header import SIZE, Header
+from ondisk.formats.diskqueue.reader import FrameReader
 
 BATCH = 100_000
 SMALL_BATCH = 1_000
@@ -121,11 +123,12 @@ class SegBench:
         drop(dataset)
 
     def scan(self, source: Path) -> None:
-        format = find("seg")(DatasetConfig.from_mapping(events.CONFIG))
-
         def scan() -> None:
             with source.open("rb") as stream:
-                assert sum(map(len, format.parse(stream, BATCH))) == self.count
+                head = Header.parse(stream.read(SIZE))
+                frames = FrameReader(stream, head, max_size=MAX_SIZE, position=SIZE, offset=SIZE)
+                count = sum(len(payload.decode_columns(scanned.payloads).timestamps) for scanned in frames)
+                assert count == self.count
 
         times = best(self.rounds, lambda: deque(seg_floor.scan(source), maxlen=0), scan)
         self.report.ratio("seg: scan of frames", *times, 1.3, self.count)

@@ -128,16 +128,15 @@ class SegFloor:
         return b"".join(pieces)
 
 
-def scan(path: Path) -> Iterator[tuple[int, Any, bytes]]:
-    """Give (reftime, metadata, frame) of a plain segment."""
+def scan(path: Path) -> Iterator[Any]:
+    """Give the events of a plain segment."""
     loads, unpack, unpack_footer = cbor2.loads, LENGTH.unpack_from, FOOTER.unpack_from
     content = path.read_bytes()
     at = HEADER.size
     while at < len(content):
         (size,) = unpack(content, at)
-        frame = content[at : at + size]
-        if unpack_footer(frame, size - FOOTER.size) != (crc32(frame[: -FOOTER.size]), size):
+        checked = content[at : at + size - FOOTER.size]
+        if unpack_footer(content, at + size - FOOTER.size) != (crc32(checked), size):
             raise ValueError(f"frame at {at}")
-        event = loads(frame[LENGTH.size : -FOOTER.size])
-        yield event["timestamp"] // 1000, event["meta"], frame
+        yield loads(checked[LENGTH.size :])
         at += size

@@ -21,6 +21,7 @@ from ondisk.errors import (
     AlreadyExists,
     DurabilityLost,
     InvalidInput,
+    LockError,
     OndiskError,
     ReadOnly,
     StateError,
@@ -34,6 +35,8 @@ from ondisk.matcher.tree import And
 
 Match: TypeAlias = str | Expression | None
 _T = TypeVar("_T")
+_CHECKPOINT = 10_000
+"""Data that an append may leave in the index's log between two checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,13 +373,19 @@ class Dataset:
 
     def _append(self, stream: Iterable[Batch], format: Format, *, outcomes: bool) -> AppendResult:
         result = AppendResult(outcomes=[] if outcomes else None)
+        waiting: int | None = None  # data that are durable in the index's log and not yet in its main file
         try:
             for batch in stream:
-                with self._transaction("append") as transaction:
+                # Of many small batches not each needs a checkpoint of its own, which takes as long as the batch.
+                lazy = waiting is not None and waiting + len(batch) <= _CHECKPOINT
+                waiting = waiting + len(batch) if lazy and waiting is not None else 0
+                with self._transaction("append", lazy=lazy) as transaction:
                     trusted = not self._sentinel_stands()
                     stored = store(batch, format, self.config, self._directory, transaction, trusted=trusted)
                 result.add(batch, stored)
                 self._check_not_failed()  # this batch is durable, and counted; the disk is not to be trusted further
+            if waiting:
+                self._checkpoint()
         except OndiskError as error:
             error.context["result"] = result
             raise
@@ -387,7 +396,7 @@ class Dataset:
         return result
 
     @contextlib.contextmanager
-    def _transaction(self, verb: str) -> Iterator[Transaction]:
+    def _transaction(self, verb: str, *, lazy: bool = False) -> Iterator[Transaction]:
         """Hold the writers' lock and a transaction of the current index, for the length of the block."""
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
@@ -398,13 +407,22 @@ class Dataset:
             try:
                 with self._lock.hold(verb):
                     index = self._current_to_write()
-                    with Transaction(index) as transaction:
+                    with Transaction(index, lazy=lazy) as transaction:
                         yield transaction
                     if transaction.checkpoint_error is not None:
                         self._failed = transaction.checkpoint_error
             except DurabilityLost as error:
                 self._failed = error
                 raise
+
+    def _checkpoint(self) -> None:
+        """Move what was committed into the index's main file; as after any commit, only a failed sync is an error."""
+        with self._threads, contextlib.suppress(LockError), self._lock.hold("append"):  # who holds it will do it
+            try:
+                self._current_to_write().checkpoint()
+            except OndiskError as error:
+                self._failed = error
+        self._check_not_failed()
 
     def _current(self) -> _Opened:
         """Give the index at its place; it is opened anew where another file has come there."""

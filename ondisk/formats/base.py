@@ -129,8 +129,7 @@ class Batch:
 
     Attributes:
         reftimes: microseconds since 1970.
-        metadata: canonical values by declared field, None where one is missing; other keys may stand beside them. Data
-            with equal metadata may share one mapping.
+        metadata: canonical values by declared field; data with equal metadata may share one mapping.
         payloads: the datum's bytes as they stand in a segment, without padding.
         refused: (position, reason), ascending; positions count all data of the batch, the refused ones too.
         damage: what of the input was no data.

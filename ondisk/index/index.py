@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from ondisk.index.tables import Tables
 
 _POOLED = 8
+_LARGE_WAL = 64 * 1024 * 1024  # bytes
+_PATIENCE = 2_000  # milliseconds
 _LOOK_UPS = 256
 _STAGED = ".index.sqlite.new"
 _BUILT_FOR = ("step", "unique", "index", "fields")
@@ -251,6 +253,32 @@ class Index:
             self._writer = connect_to_write(self.directory)
             add_functions(self._writer)
         return self._writer
+
+    def checkpoint(self) -> bool:
+        """Move what is committed from the write-ahead log into the main file, as far as readers let us.
+
+        Returns:
+            Whether nobody reads an older snapshot any more.
+
+        Locks: under the writers' lock.
+        """
+        connection = self.writer()
+        with sqlite_errors(self.directory), self.directory.exclusive_if_free() as free:
+            if not free:  # somebody reads the main file alone, see connect_to_read
+                return False
+            wal = self.directory.stat(f"{INDEX}-wal")
+            patience = _PATIENCE if wal is not None and wal.st_size > _LARGE_WAL else 0
+            try:
+                connection.execute(f"PRAGMA busy_timeout={patience}")
+                (busy, *_) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+            except sqlite3.OperationalError as error:
+                # On a full disk the main file cannot grow: the next commit tries again.
+                if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
+                    return False
+                raise
+            finally:
+                connection.execute("PRAGMA busy_timeout=10000")
+        return bool(busy == 0)
 
     def close(self, *, queries: bool = True) -> None:
         """Close all connections, a reading one last: then SQLite leaves `-wal` and `-shm` in place.

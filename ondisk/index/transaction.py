@@ -19,12 +19,13 @@ from ondisk.matcher import Expression
 from ondisk.step import Interval
 
 _CACHED_IDS = 200_000
-_LARGE_WAL = 64 * 1024 * 1024  # bytes
-_PATIENCE = 2_000  # milliseconds
 
 
 class Transaction:
     """A change of the index: BEGIN IMMEDIATE … COMMIT; rolled back unless `commit` went through.
+
+    Args:
+        lazy: leave what is committed in the write-ahead log; the caller checkpoints later.
 
     Attributes:
         checkpoint_error: what kept the commit from being moved into the main file; the commit itself is durable.
@@ -33,8 +34,9 @@ class Transaction:
     Durability: a commit is synced (`synchronous=FULL`); the checkpoint behind it only moves it into the main file.
     """
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, *, lazy: bool = False) -> None:
         self._index = index
+        self._lazy = lazy
         self._seq = self._generation = 0
         self._connection = index.writer()
         self._interned = False
@@ -255,32 +257,14 @@ class Transaction:
             if isinstance(error, StorageError) and self.sealed and not isinstance(error, DurabilityLost):
                 raise DurabilityLost(error.message, hint=error.hint, **error.context) from error
             raise
+        if self._lazy:
+            return False
         try:
-            with sqlite_errors(directory):
-                return self._checkpoint()
+            return self._index.checkpoint()
         except OndiskError as error:
             # What was committed is durable in the WAL, and so acknowledged; but nothing more may be written.
             self.checkpoint_error = error
             return False
-
-    def _checkpoint(self) -> bool:
-        directory = self._index.directory
-        with directory.exclusive_if_free() as free:
-            if not free:  # somebody reads the main file alone, see connect_to_read
-                return False
-            wal = directory.stat(f"{INDEX}-wal")
-            patience = _PATIENCE if wal is not None and wal.st_size > _LARGE_WAL else 0
-            try:
-                self._connection.execute(f"PRAGMA busy_timeout={patience}")
-                (busy, *_) = self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-            except sqlite3.OperationalError as error:
-                # On a full disk the main file cannot grow: the next commit tries again.
-                if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
-                    return False
-                raise
-            finally:
-                self._connection.execute("PRAGMA busy_timeout=10000")
-        return bool(busy == 0)
 
     def _delete(self, select: str, values: Sequence[Any]) -> int:
         connection = self._connection

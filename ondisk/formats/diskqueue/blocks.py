@@ -31,7 +31,7 @@ from ondisk.errors import SegmentCorrupt
 from ondisk.formats.base import Readable
 
 BLOCK_SIZE = 32 * 1024
-"""Decompressed bytes that ondisk puts into a block at most: half of the time for one datum at random, 1 % more bytes."""
+"""Decompressed bytes that ondisk puts into a block: with half, 1 % more space, and half the time to read one datum."""
 
 MAX_BLOCK_SIZE = 64 * 1024
 """Decompressed bytes that a block can have in the LZ4 frame that ondisk writes."""

@@ -1,6 +1,6 @@
 """Reading a segment from its begin to its end, or to damage: its frames, some at a time.
 
-Memory: a few hundred kilobytes, and one frame.
+Memory: some tens of kilobytes, and one frame.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ondisk.formats.base import Block, Readable
 from ondisk.formats.diskqueue import blocks, frame
 from ondisk.formats.diskqueue.header import Header
 
-_CHUNK = 128 * 1024  # bytes; with more, the garbage collector walks all that are alive again and again
+_CHUNK = 32 * 1024  # bytes; with more, the garbage collector walks all that are alive again and again
 
 
 class FrameReader:

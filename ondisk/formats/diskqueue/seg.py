@@ -30,6 +30,7 @@ from ondisk.json_shapes import parse_time
 
 _ENCODED = 128  # data that are encoded at a time where one of more is refused
 _MICROSECOND = 1000  # nanoseconds
+_CACHED = 50_000
 _MAX_COUNT = 2**32 - 1
 _BEGINNINGS = (header.Header(options=header.LZ4).pack() + blocks.FRAME_HEADER, header.Header().pack())
 _MAGIC = 4  # bytes that an LZ4 frame begins with
@@ -52,6 +53,7 @@ class Seg(Format):
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
+        self._shared = _Metadata(config.fields)
         self._last: tuple[bytes | None, Event | None] = None, None
 
     @classmethod
@@ -239,20 +241,19 @@ class Seg(Format):
         return batch
 
     def _canonical(self, metas: Sequence[Mapping[str, Any]], *, from_frame: bool) -> list[Mapping[str, Any]]:
-        """Give canonical values of the declared fields; other keys may stand beside them.
+        """Give canonical values of the declared fields.
 
         Args:
             from_frame: timestamps are text.
         """
-        fields = self.config.fields
-        columns = [[meta.get(name) for meta in metas] for name in fields]
-        if not all(map(_are_canonical, columns, fields.values())):
+        columns = [[meta.get(name) for meta in metas] for name in self._shared.kinds]
+        if not columns:
+            return [NO_METADATA] * len(metas)
+        if not all(map(_are_canonical, columns, self._shared.kinds.values())):
             return [self._canonical_one(meta, from_frame=from_frame) for meta in metas]
-        if FieldType.REAL in fields.values():  # 0.0 and -0.0 are equal, and not the same
-            return list(metas)
-        # Data of one series get one mapping: the index looks at each mapping once.
-        known: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-        return list(map(known.setdefault, zip(*columns, strict=True), metas)) if columns else [NO_METADATA] * len(metas)
+        if len(self._shared) > _CACHED:
+            self._shared.clear()
+        return list(map(self._shared.__getitem__, zip(*columns, strict=True)))
 
     def _canonical_one(self, meta: Mapping[str, Any], *, from_frame: bool) -> dict[str, Any]:
         metadata: dict[str, Any] = {}
@@ -277,6 +278,20 @@ class Seg(Format):
                 event = payload.decode_one(frame.decode(stored), max_depth=MAX_DEPTH)
             self._last = stored, event
         return event
+
+
+class _Metadata(dict[tuple[Any, ...], Mapping[str, Any]]):
+    """Canonical values of the declared fields, in order → metadata: one mapping for all data of a series."""
+
+    def __init__(self, kinds: Mapping[str, FieldType]) -> None:
+        super().__init__()
+        self.kinds = kinds
+
+    def __missing__(self, key: tuple[Any, ...]) -> Mapping[str, Any]:
+        metadata = {name: value for name, value in zip(self.kinds, key, strict=True) if value is not None}
+        if not any(value == 0 and type(value) is float for value in key):  # 0.0 and -0.0 are equal, and not the same
+            self[key] = metadata
+        return metadata
 
 
 @contextlib.contextmanager
