@@ -19,7 +19,7 @@ Value: TypeAlias = int | float | str | bool | datetime | bytes
 """What a metadata field can hold; which of them is declared in `dataset.toml`."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -131,7 +131,7 @@ def _to_utc(time: datetime) -> datetime:
 
 def microseconds(time: datetime) -> int:
     """Count the microseconds from 1970-01-01T00:00:00Z to an aware time; exact, negative before."""
-    return (time - EPOCH) // _MICROSECOND
+    return (time - EPOCH) // MICROSECOND
 
 
 def from_microseconds(count: int) -> datetime:
@@ -216,7 +216,7 @@ def _timestamp(value: Any) -> int:
     if not isinstance(value, datetime):
         raise _wrong(value, FieldType.TIMESTAMP)
     if value.tzinfo is UTC:
-        return (value - EPOCH) // _MICROSECOND
+        return (value - EPOCH) // MICROSECOND
     if value.utcoffset() is None:
         raise InvalidInput(f"timestamp {value!r} has no time zone")
     return microseconds(_to_utc(value))

@@ -119,7 +119,7 @@ class Reader:
         for base, content, rows in self._spans(snapshot, run):
             data = _made(snapshot, rows, content, base)
             if format.undeclared or not format.raw:
-                _decode(data, format)
+                _decode(data, rows, format)
             yield data
 
     def _one(self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes) -> Datum:
@@ -127,7 +127,7 @@ class Reader:
         format = self._format(segment.format)
         datum = Datum.stored(from_microseconds(row[0]), metadata, payload, segment.name, row)
         if format.undeclared or not format.raw:
-            _decode([datum], format)
+            _decode([datum], [row], format)
         return datum
 
     def _spans(self, snapshot: Snapshot, run: list[Row]) -> Iterator[tuple[int, bytes, list[Row]]]:
@@ -185,17 +185,16 @@ class Reader:
         return format
 
 
-def _decode(data: list[Datum], format: Format) -> None:
+def _decode(data: list[Datum], rows: list[Row], format: Format) -> None:
     """Turn the bytes of data into what they hold."""
     try:
         loaded = format.load([datum.data for datum in data])
     except FrameCorrupt as error:
         raise _located(error, data[error.context["position"]].location) from None
-    if loaded.reftimes is not None:
-        for datum, reftime in zip(data, loaded.reftimes, strict=True):
-            if datum._place[0] != reftime:
-                problem = f"it is a datum of {from_microseconds(reftime)}, the index says {datum.reftime}"
-                raise _located(FrameCorrupt(problem), datum.location)
+    if loaded.reftimes is not None and loaded.reftimes != [row[0] for row in rows]:
+        datum, reftime = next(pair for pair in zip(data, loaded.reftimes, strict=True) if pair[0]._place[0] != pair[1])
+        problem = f"it is a datum of {from_microseconds(reftime)}, the index says {datum.reftime}"
+        raise _located(FrameCorrupt(problem), datum.location)
     for datum, content in zip(data, loaded.data, strict=True):
         datum.data = content
     if loaded.undeclared is not None:

@@ -44,7 +44,7 @@ MAX_DEPTH = 64
 MAX_ITEMS = 4 * 1024 * 1024
 """Values and keys in a payload. An empty map takes one byte there and 70 in memory, so the size alone is no limit."""
 
-_CHUNK = 128  # payloads that go through cbor2 together, and one by one where one of them is not plain
+_CHUNK = 256  # payloads that go through cbor2 together, and one by one where one of them is not plain
 _CHECKED_SIZE = MAX_ITEMS // 4  # cbor2 counts nothing, so larger payloads go through `cbor`
 _TIMESTAMP_MIN, _TIMESTAMP_MAX = -(2**63), 2**63 - 1
 _TIMESTAMP_SPAN = range(12, 20)  # where its 8 bytes stand, behind `a4 69 "timestamp" 1b`

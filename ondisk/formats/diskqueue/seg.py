@@ -19,7 +19,7 @@ from math import isnan
 from typing import Any, ClassVar
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
-from ondisk.datum import INTEGER_MAX, INTEGER_MIN, NO_METADATA, Datum, FieldType, canonical, microseconds
+from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType, canonical
 from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import BATCH_BYTES, Batch, Block, Damage, End, Format, Laid, Loaded, Patch, Readable, Segmented
 from ondisk.formats.diskqueue import blocks, frame, header, payload
@@ -29,7 +29,7 @@ from ondisk.formats.diskqueue.reader import FrameReader
 from ondisk.json_shapes import parse_time
 
 _ENCODED = 128  # data that are encoded at a time where one of more is refused
-_MICROSECOND = 1000  # nanoseconds
+_NANOSECONDS = 1000  # in a microsecond
 _CACHED = 50_000
 _MAX_COUNT = 2**32 - 1
 _BEGINNINGS = (header.Header(options=header.LZ4).pack() + blocks.FRAME_HEADER, header.Header().pack())
@@ -119,7 +119,7 @@ class Seg(Format):
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
         event = self._event(payload)
         try:
-            return event.timestamp // _MICROSECOND, self._canonical_one(event.meta, from_frame=True)
+            return event.timestamp // _NANOSECONDS, self._canonical_one(event.meta, from_frame=True)
         except InvalidInput as error:
             raise FrameCorrupt(f"no event: {error.message}") from None
 
@@ -128,13 +128,13 @@ class Seg(Format):
         if len(payloads) == 1:
             event = self._event(payloads[0])
             alone = None if event.meta.keys() <= declared else [_without(event.meta, declared)]
-            return Loaded([event.data], alone, [event.timestamp // _MICROSECOND])
+            return Loaded([event.data], alone, [event.timestamp // _NANOSECONDS])
         with _stored():
             columns = payload.decode_columns(frame.decode_many(payloads), max_depth=MAX_DEPTH)
         undeclared = None
         if not set().union(*columns.metas) <= declared:
             undeclared = [_without(meta, declared) for meta in columns.metas]
-        reftimes = [timestamp // _MICROSECOND for timestamp in columns.timestamps]
+        reftimes = [timestamp // _NANOSECONDS for timestamp in columns.timestamps]
         return Loaded(columns.data(), undeclared, reftimes)
 
     def begin(self) -> Laid:
@@ -209,15 +209,15 @@ class Seg(Format):
     def _batch(self, frames: list[bytes], payloads: list[bytes]) -> Batch:
         columns = payload.decode_columns(payloads, max_depth=self.config.max_depth)
         metadata = self._canonical(columns.metas, from_frame=True)
-        return Batch([timestamp // _MICROSECOND for timestamp in columns.timestamps], metadata, frames)
+        return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, frames)
 
     def _encode(self, data: Sequence[Datum]) -> Batch:
-        reftimes = [microseconds(datum.reftime) for datum in data]
+        reftimes = [(datum.reftime - EPOCH) // MICROSECOND for datum in data]
         given = [datum.metadata for datum in data]
         metadata = self._canonical(given, from_frame=False)
         frames = frame.encode(
             payload.encode(
-                [reftime * _MICROSECOND for reftime in reftimes],
+                [reftime * _NANOSECONDS for reftime in reftimes],
                 given,
                 [datum.data for datum in data],
                 max_depth=self.config.max_depth,
