@@ -72,7 +72,7 @@ def _write(value: Any, depth: int) -> Iterator[bytes]:
     if kind is str:
         yield _text(value)
     elif kind is int:
-        yield _integer(value)
+        yield integer(value)
     elif kind is float:
         yield _DOUBLE.pack(0xFB, value)
     elif value is None:
@@ -103,7 +103,7 @@ def _head(major: int, argument: int) -> bytes:
     return layout.pack(major << 5 | info, argument)
 
 
-def _integer(value: int) -> bytes:
+def integer(value: int) -> bytes:
     if not -(2**63) <= value < 2**64:
         raise InvalidInput(f"the integer {_excerpt(value)} does not fit into 64 bits")
     if value >= 0:

@@ -47,7 +47,6 @@ MAX_ITEMS = 4 * 1024 * 1024
 _CHUNK = 256  # payloads that go through cbor2 together, and one by one where one of them is not plain
 _CHECKED_SIZE = MAX_ITEMS // 4  # cbor2 counts nothing, so larger payloads go through `cbor`
 _TIMESTAMP_MIN, _TIMESTAMP_MAX = -(2**63), 2**63 - 1
-_TIMESTAMP_SPAN = range(12, 20)  # where its 8 bytes stand, behind `a4 69 "timestamp" 1b`
 
 _FLAGS = frozenset(range(0x100)).issuperset
 _INTEGERS = frozenset({int}).issuperset
@@ -70,6 +69,10 @@ _KINDS = bytes(
 _INTEGER_TRAPS = re.compile(rb"N[TL]"), re.compile(rb"LB")
 _WIDTHS = frozenset({8, 16, 32, 64})
 _FLOAT_TRAP = re.compile(rb"\xf9[\x7c\x7e\xfc]\x00")
+
+_FIRST_KEY, _BEFORE_FIELDS = b"\xa4\x69timestamp", b"\x66fields"
+_BEGIN = struct.Struct(">11sBQ")
+_BEFORE_META = [b"\x65flags" + cbor.integer(flag_bits) + b"\x64meta" for flag_bits in range(0x100)]
 
 # Many payloads are one array to cbor2, with this number, which no file can foresee, between them.
 _ARRAY = struct.Struct(">BI")
@@ -203,24 +206,27 @@ def _to_fields(data: Sequence[Any], begin: int) -> tuple[Sequence[int], Sequence
 
 def _dump(columns: Columns, begin: int, max_depth: int) -> list[bytes] | None:
     """Write events with cbor2, and again with `cbor` where that is not what Beats would read; None: not plain."""
-    timestamps, _, metas, fields = columns
+    timestamps, flags, metas, fields = columns
     if not _are_plain(timestamps, metas, fields, max_depth):
         return None
-    values: list[Any] = [_MARK_VALUE] * (2 * len(fields))
-    values[1::2] = [
-        {"timestamp": timestamp, "flags": flag_bits, "meta": meta, "fields": content}
-        for timestamp, flag_bits, meta, content in zip(*columns, strict=True)
-    ]
+    # The maps alone go through cbor2: what stands around them is the same in every event, but for two numbers.
+    values: list[Any] = [_MARK_VALUE] * (4 * len(fields))
+    values[1::4] = metas
+    values[3::4] = fields
     try:
-        payloads = cbor2.dumps(values).split(_MARK)[1:]
+        written = cbor2.dumps(values).split(_MARK)
     except Exception:  # text that is no Unicode, most likely; `cbor` decides, and says what is wrong
         return None
+    payloads = [
+        b"".join((_timestamp(timestamp), _BEFORE_META[flag_bits], meta, _BEFORE_FIELDS, content))
+        for timestamp, flag_bits, meta, content in zip(timestamps, flags, written[1::2], written[2::2], strict=True)
+    ]
     if max(map(len, payloads)) > _CHECKED_SIZE:
         return None
-    for index in _suspects(payloads):
-        event = values[2 * index + 1]
-        if _holds_trap([event["timestamp"], event["meta"], event["fields"]]):
-            payloads[index] = _dump_one(event, begin + index, max_depth)
+    for index in {part // 2 for part in _suspects(written[1:])}:
+        if _holds_trap([metas[index], fields[index]]):
+            event = Event(timestamps[index], flags[index], metas[index], fields[index])
+            payloads[index] = _dump_one(event._asdict(), begin + index, max_depth)
     return payloads
 
 
@@ -258,23 +264,22 @@ def _dump_one(event: dict[str, Any], position: int, max_depth: int) -> bytes:
         raise
 
 
-def _suspects(payloads: list[bytes]) -> set[int]:
-    """Find the payloads that may hold a number which cbor2 does not write as Beats reads it.
+def _timestamp(timestamp: int) -> bytes:
+    """Write the begin of a payload, up to the timestamp."""
+    return _BEGIN.pack(_FIRST_KEY, 0x1B, timestamp) if timestamp >> 32 > 0 else _FIRST_KEY + cbor.integer(timestamp)
 
-    Such a number is some bytes in a row, which may as well be part of another value: `_holds_trap` tells. The
-    timestamp, the commonest of these, is passed over: Beats reads all its values.
+
+def _suspects(maps: list[bytes]) -> set[int]:
+    """Find the maps that may hold a number which cbor2 does not write as Beats reads it.
+
+    Such a number is some bytes in a row, which may as well be part of another value: `_holds_trap` tells.
     """
-    joined = b"".join(payloads)
+    joined = b"".join(maps)
     kinds = joined.translate(_KINDS)
     found = chain(*(trap.finditer(kinds) for trap in _INTEGER_TRAPS), _FLOAT_TRAP.finditer(joined))
     hits = [hit.start() for hit in found]
-    ends = list(accumulate(map(len, payloads))) if hits else []
-    suspects = set()
-    for hit in hits:
-        index = bisect_right(ends, hit)
-        if hit - ends[index] + len(payloads[index]) not in _TIMESTAMP_SPAN:
-            suspects.add(index)
-    return suspects
+    ends = list(accumulate(map(len, maps))) if hits else []
+    return {bisect_right(ends, hit) for hit in hits}
 
 
 def _holds_trap(values: list[Any]) -> bool:
