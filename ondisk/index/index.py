@@ -376,7 +376,10 @@ def _check_revision(connection: sqlite3.Connection, directory: Directory) -> Non
     if found > REVISION:
         hint = "Use that newer version; nothing was changed."
         raise VersionTooNew(f"{path} has revision {found}, this ondisk knows up to {REVISION}", hint=hint)
-    hint = "Move the index forward with Alembic, after a backup."
+    hint = (
+        "While nobody uses the dataset: copy its folder, then run in it: python -c \"import sqlite3, ondisk.index.migrations"
+        " as m; m.upgrade(sqlite3.connect('index.sqlite', isolation_level=None))\""
+    )
     raise NeedsMigration(f"{path} has revision {found}, this ondisk needs {REVISION}", hint=hint)
 
 
