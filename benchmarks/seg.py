@@ -20,7 +20,7 @@ from measure import Report, best, peak_memory
 from seg_floor import SegFloor
 
 import ondisk
-from ondisk.formats.diskqueue import payload
+from ondisk.formats.diskqueue import blocks, payload
 from ondisk.formats.diskqueue.frame import MAX_SIZE
 from ondisk.formats.diskqueue.header import SIZE, Header
 from ondisk.formats.diskqueue.reader import FrameReader
@@ -28,7 +28,7 @@ from ondisk.formats.diskqueue.reader import FrameReader
 BATCH = 100_000
 SMALL_BATCH = 1_000
 READS = 2_000
-BLOCK = 64 * 1024
+BLOCK = blocks.BLOCK_SIZE
 SMALL_IN_BLOCK = 10
 SMALL = 200
 POOL = 4 * 1024 * 1024

@@ -423,11 +423,15 @@ class WritersLock:
         self._lock: BaseFileLock | None = None
 
     @contextlib.contextmanager
-    def hold(self, verb: str) -> Iterator[None]:
+    def hold(self, verb: str, timeout: float | None = None) -> Iterator[None]:
         """Hold the lock for the length of the block.
 
+        Args:
+            verb: what it is held for, which others are told.
+            timeout: seconds to wait for it; `lock_timeout` unless told otherwise.
+
         Raises:
-            LockError: others held it for longer than `lock_timeout`; names the holder.
+            LockError: others held it for longer than that; names the holder.
             ReadOnly: this user may not write here.
             UnsupportedFilesystem: the filesystem has no locks.
         """
@@ -446,7 +450,7 @@ class WritersLock:
             )
         self._verb = verb
         try:
-            self._lock.acquire()
+            self._lock.acquire(timeout=timeout)
         except filelock.Timeout:
             raise self._timed_out() from None
         except NotImplementedError as error:

@@ -47,9 +47,10 @@ run "ondisk query demo/events 'pipeline: p' --json"
 
 say "11. A crash, or a bad disk: what is whole is taken, what is left out is told."
 run "head -c 1500 sample_datasets/beats-queue/2.seg > demo/cut.seg"
+run "ondisk init demo/salvaged --config sample_datasets/beats.toml"
 # Damaged input ends with exit code 8.
-run "ondisk append demo/events demo/cut.seg" || [ $? -eq 8 ]
-run "ondisk summary demo/events"
+run "ondisk append demo/salvaged demo/cut.seg" || [ $? -eq 8 ]
+run "ondisk summary demo/salvaged"
 
 cat <<'END'
 

@@ -15,10 +15,11 @@ from ondisk.cli.opened import opened
 from ondisk.cli.output import Output, complain
 from ondisk.cli.progress import progress
 from ondisk.cli.streams import Input
-from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, OndiskError
+from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, InvalidInput, OndiskError
 
 if TYPE_CHECKING:
     from ondisk import AppendResult
+    from ondisk.formats import Damage
 
 _NAMED = 100  # refusals of all files
 _FIRST = 3  # of a file of which nothing could be stored: these tell why
@@ -41,12 +42,18 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         total.extend(result)
         refusals.add(name, result)
 
+    def append(name: str) -> AppendResult:
+        with Input(name, advance) as file:
+            try:
+                return dataset.append_file(file, arguments.format)  # type: ignore[arg-type]  # a RawIOBase is one
+            except InvalidInput as error:
+                raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
+
     with opened(arguments.dataset) as dataset:
         try:
             with progress(arguments.files) as advance:
                 for name in arguments.files:
-                    with Input(name, advance) as file:
-                        add(name, dataset.append_file(file, arguments.format))  # type: ignore[arg-type]  # a RawIOBase is one
+                    add(name, append(name))
         except OndiskError as error:
             if "result" in error.context:
                 add(name, error.context["result"])
@@ -65,21 +72,24 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 class _Refusals:
-    """Why data were refused or left out, and what else is to be said of files: what is printed of it."""
+    """Why data were refused or left out, and what else is to be said of files: what is printed of it.
+
+    Attributes:
+        damage: file and place, the first 100 of all files.
+        notes: file and note.
+    """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self._damage: list[str] = []
-        self._notes: list[str] = []
+        self.damage: list[tuple[str, Damage]] = []
+        self.notes: list[tuple[str, str]] = []
         self._named = 0
         self._others = 0
 
     def add(self, name: str, result: AppendResult) -> None:
         """Add what there is to say of a file."""
-        self._damage += [
-            f"{name}: at byte {each.offset}: {each.reason}; {each.size} bytes left out" for each in result.damage
-        ]
-        self._notes += [f"{name}: {note}" for note in result.notes]
+        self.damage += [(name, each) for each in result.damage[: _NAMED - len(self.damage)]]
+        self.notes += [(name, note) for note in result.notes]
         nothing_stored = result.refused == result.count
         reasons = result.refusals[: min(_FIRST if nothing_stored else _NAMED, _NAMED - self._named)]
         self.lines += [f"{name}: {reason}" for _, reason in reasons]
@@ -95,12 +105,12 @@ class _Refusals:
             complain("refused", line)
         if self._others:
             complain("refused", f"and {self._others} more")
-        for line in self._damage:
-            complain("damaged", line)
-        for line in self._notes:
-            complain("note", line)
+        for name, damage in self.damage:
+            complain("damaged", f"{name}: at byte {damage.offset}: {damage.reason}; {damage.size} bytes left out")
+        for name, note in self.notes:
+            complain("note", f"{name}: {note}")
 
 
 def _report(total: AppendResult, refusals: _Refusals, output: Output) -> None:
-    output.appended(total)
+    output.appended(total, refusals.damage, refusals.notes)
     refusals.print()

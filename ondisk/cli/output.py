@@ -21,6 +21,7 @@ from ondisk.datum import Datum, microseconds
 
 if TYPE_CHECKING:
     from ondisk import AppendResult, Summary
+    from ondisk.formats import Damage
 
 _PAGE = 1000  # data in a table: more are printed as several, since a table is made in memory
 _LONGEST = 80  # characters of a datum's data, in text
@@ -51,8 +52,10 @@ class Output(ABC):
         """Print that a dataset was made."""
 
     @abstractmethod
-    def appended(self, result: AppendResult) -> None:
-        """Print what an append did."""
+    def appended(
+        self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
+    ) -> None:
+        """Print what an append did; damage and notes with the files they are of."""
 
     @abstractmethod
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
@@ -96,10 +99,15 @@ class JsonOutput(Output):
     def created(self, info: Mapping[str, Any]) -> None:
         self.info(info)
 
-    def appended(self, result: AppendResult) -> None:
+    def appended(
+        self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
+    ) -> None:
         keys = ("imported", "duplicates", "replaced", "refused", "segments", "bytes")
-        damage = [{"offset": each.offset, "size": each.size, "reason": each.reason} for each in result.damage]
-        _print_json({key: getattr(result, key) for key in keys} | {"damage": damage, "notes": result.notes})
+        places = [
+            {"file": name, "offset": each.offset, "size": each.size, "reason": each.reason} for name, each in damage
+        ]
+        said = [{"file": name, "note": note} for name, note in notes]
+        _print_json({key: getattr(result, key) for key in keys} | {"damage": places, "notes": said})
 
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
         def line(datum: Datum) -> bytes:
@@ -141,7 +149,9 @@ class TextOutput(Output):
     def created(self, info: Mapping[str, Any]) -> None:
         _print(f"made the dataset {_printable(info['path'])}")
 
-    def appended(self, result: AppendResult) -> None:
+    def appended(
+        self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
+    ) -> None:
         counts = f"{result.imported} imported, {_many(result.duplicates, 'duplicate')}, "
         counts += f"{result.replaced} replaced, " * bool(result.replaced) + f"{result.refused} refused"
         _print(f"{counts}; {_many(result.bytes, 'byte')} in {_many(result.segments, 'segment')}")

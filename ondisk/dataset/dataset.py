@@ -21,7 +21,6 @@ from ondisk.errors import (
     AlreadyExists,
     DurabilityLost,
     InvalidInput,
-    LockError,
     OndiskError,
     ReadOnly,
     StateError,
@@ -35,8 +34,8 @@ from ondisk.matcher.tree import And
 
 Match: TypeAlias = str | Expression | None
 _T = TypeVar("_T")
-_CHECKPOINT = 10_000
-"""Data that an append may leave in the index's log between two checkpoints."""
+# What an append of small batches may leave in the index's log between two checkpoints.
+_LAZY_COMMITS, _LAZY_DATA = 10, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,12 +372,13 @@ class Dataset:
 
     def _append(self, stream: Iterable[Batch], format: Format, *, outcomes: bool) -> AppendResult:
         result = AppendResult(outcomes=[] if outcomes else None)
-        waiting: int | None = None  # data that are durable in the index's log and not yet in its main file
+        waiting = 0  # commits, and data, that are durable in the index's log and not yet in its main file
+        commits = _LAZY_COMMITS  # the first batch does not wait: most appends have no second one
         try:
             for batch in stream:
                 # Of many small batches not each needs a checkpoint of its own, which takes as long as the batch.
-                lazy = waiting is not None and waiting + len(batch) <= _CHECKPOINT
-                waiting = waiting + len(batch) if lazy and waiting is not None else 0
+                lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
+                commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
                 with self._transaction("append", lazy=lazy) as transaction:
                     trusted = not self._sentinel_stands()
                     stored = store(batch, format, self.config, self._directory, transaction, trusted=trusted)
@@ -416,10 +416,17 @@ class Dataset:
                 raise
 
     def _checkpoint(self) -> None:
-        """Move what was committed into the index's main file; as after any commit, only a failed sync is an error."""
-        with self._threads, contextlib.suppress(LockError), self._lock.hold("append"):  # who holds it will do it
+        """Move what was committed into the index's main file; what cannot be done at once is left to a later commit."""
+        with self._threads, contextlib.ExitStack() as stack:
+            opened = self._opened
             try:
-                self._current_to_write().checkpoint()
+                if opened is None or not opened.index.is_current():
+                    return
+                stack.enter_context(self._lock.hold("append", timeout=0))
+            except OndiskError:
+                return
+            try:
+                opened.index.checkpoint()
             except OndiskError as error:
                 self._failed = error
         self._check_not_failed()

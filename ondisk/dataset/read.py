@@ -114,13 +114,21 @@ class Reader:
         raise DatumNotFound(f"no datum stands at {location}", hint=hint, location=location)
 
     def _with_data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[list[Datum]]:
-        """Read rows of one segment."""
+        """Read rows of one segment; what stands before damage is given, then the error."""
         format = self._format(snapshot.segment(run[0][1]).format)
-        for base, content, rows in self._spans(snapshot, run):
-            data = _made(snapshot, rows, content, base)
-            if format.undeclared or not format.raw:
-                _decode(data, rows, format)
-            yield data
+        try:
+            for base, content, rows in self._spans(snapshot, run):
+                data = _made(snapshot, rows, content, base)
+                if format.undeclared or not format.raw:
+                    _decode(data, rows, format)
+                yield data
+                run = run[len(rows) :]
+        except (FrameCorrupt, SegmentCorrupt):
+            if len(run) == 1:
+                raise
+            half = len(run) // 2
+            yield from self._with_data(snapshot, run[:half])
+            yield from self._with_data(snapshot, run[half:])
 
     def _one(self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes) -> Datum:
         """Make the datum of one row and its bytes."""

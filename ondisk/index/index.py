@@ -377,8 +377,8 @@ def _check_revision(connection: sqlite3.Connection, directory: Directory) -> Non
         hint = "Use that newer version; nothing was changed."
         raise VersionTooNew(f"{path} has revision {found}, this ondisk knows up to {REVISION}", hint=hint)
     hint = (
-        "While nobody uses the dataset: copy its folder, then run in it: python -c \"import sqlite3, ondisk.index.migrations"
-        " as m; m.upgrade(sqlite3.connect('index.sqlite', isolation_level=None))\""
+        "docs/dataset.md tells under 'An index of an older version' how to move it forward: copy the folder, then call"
+        " ondisk.index.migrations.upgrade."
     )
     raise NeedsMigration(f"{path} has revision {found}, this ondisk needs {REVISION}", hint=hint)
 

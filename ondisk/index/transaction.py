@@ -25,7 +25,7 @@ class Transaction:
     """A change of the index: BEGIN IMMEDIATE … COMMIT; rolled back unless `commit` went through.
 
     Args:
-        lazy: leave what is committed in the write-ahead log; the caller checkpoints later.
+        lazy: leave what is committed in the write-ahead log, until the caller checkpoints or a later commit does.
 
     Attributes:
         checkpoint_error: what kept the commit from being moved into the main file; the commit itself is durable.

@@ -197,7 +197,7 @@ def test_damage_of_a_file_is_told_with_place_and_bytes_and_the_rest_is_stored(ru
     (printed,) = done.lines
     assert (done.code, printed["imported"], printed["refused"]) == (8, 7, 0)
     (damage,) = printed["damage"]
-    assert (damage["offset"], damage["size"]) == (2640, 231)
+    assert (damage["file"], damage["offset"], damage["size"]) == ("cut.seg", 2640, 231)
     assert damage["reason"] in done.err
     assert "ondisk: damaged: cut.seg: at byte 2640: " in done.err
     assert "; 231 bytes left out" in done.err
@@ -209,7 +209,7 @@ def test_a_frame_count_that_is_too_high_is_a_note_and_no_fault(run, vm2):
     Path("high.seg").write_bytes(source)
     done = run("append", vm2, "high.seg", "--json")
     assert (done.code, done.lines[0]["imported"], done.lines[0]["damage"]) == (0, 1, [])
-    assert done.lines[0]["notes"] == ["its header counts 5 frames, 1 are whole"]
+    assert done.lines[0]["notes"] == [{"file": "high.seg", "note": "its header counts 5 frames, 1 are whole"}]
     assert "ondisk: note: high.seg: its header counts 5 frames, 1 are whole" in done.err
 
 
@@ -217,5 +217,5 @@ def test_a_frame_count_that_is_too_high_is_a_note_and_no_fault(run, vm2):
 def test_a_kind_of_segment_that_is_not_read_yet_is_named(run, vm2, variant):
     done = run("append", vm2, ROOT / f"tests/golden/diskqueue/{variant}/1.seg")
     assert done.code == 2
-    assert "not supported yet" in done.err
+    assert "1.seg: not supported yet" in done.err
     assert list(Path("weather").glob("2*")) == []

@@ -168,7 +168,8 @@ def test_of_a_damaged_plain_file_all_but_the_damaged_frame_comes_in(make, varian
 def test_damage_in_lz4_tells_how_many_bytes_were_left_out(make, name):
     result = make().append_file(GOLDEN / "v2-lz4" / name)
     assert result.imported >= {"6.seg": 15, "7.seg": 15, "11.seg": 1, "13.seg": 0}[name]
-    (damage,) = result.damage
+    damage, *behind = result.damage
+    assert len(behind) == (name == "11.seg")  # one block is passed over, and Beats' frames go on in the next
     frames = frames_of(golden("v2-lz4", "2.seg"))
     assert damage.offset == 12 + sum(map(len, frames[: result.imported]))
     assert damage.reason
@@ -642,3 +643,24 @@ def test_data_that_a_restored_index_does_not_know_stay_and_disturb_nobody(make, 
         assert restored.append([datum(2)]).imported == 1
         assert len(b"".join(restored.payloads())) == 12 + sum(each.location.size for each in restored.query())
     assert len(beats_reader.read((path / SEGMENT).read_bytes())) == 4
+
+
+def test_a_block_that_cannot_be_decompressed_is_passed_over_and_hides_no_other(make):
+    dataset = make()
+    for n in range(5):
+        dataset.append([Datum(T + timedelta(seconds=n), {}, {"n": n, "text": "abc" * 100})])
+    content = bytearray(segment(dataset))
+    with closing(sqlite3.connect(dataset.path / INDEX)) as connection:
+        places = connection.execute("SELECT position, stored FROM block ORDER BY offset").fetchall()
+    position, stored = places[2]
+    content[position + 4 : position + stored] = b"\xff" * (stored - 4)
+    (dataset.path / SEGMENT).write_bytes(content)
+    got = []
+    with pytest.raises(SegmentCorrupt):
+        got.extend(each.data["n"] for each in dataset.query())
+    assert got == [0, 1]
+    copied = make("copy")
+    result = copied.append_file(dataset.path / SEGMENT)
+    assert numbers(copied) == [0, 1, 3, 4]
+    assert [each.size for each in result.damage] == [stored]
+    assert result.notes == ["its header counts 5 frames, 4 are whole"]

@@ -228,7 +228,7 @@ def test_a_frame_larger_than_a_block_is_in_all_the_blocks_that_it_fills(create):
             for each in (small, datum, again)
         ]
         everything = snapshot.blocks(1, 12, end.length)
-    assert list(map(len, found)) == [1, 4, 1]
+    assert list(map(len, found)) == [1, 7, 1]
     assert [block for blocks in found for block in blocks] == everything
     assert found[1][0].offset == datum.location.offset
     assert everything[-1].position + everything[-1].stored == end.size

@@ -31,7 +31,7 @@ from ondisk.errors import SegmentCorrupt
 from ondisk.formats.base import Readable
 
 BLOCK_SIZE = 32 * 1024
-"""Decompressed bytes that ondisk puts into a block: with half, 1 % more space, and half the time to read one datum."""
+"""Decompressed bytes that ondisk puts into a block at most: beside 64 KiB 1 % more space, half the time for a datum."""
 
 MAX_BLOCK_SIZE = 64 * 1024
 """Decompressed bytes that a block can have in the LZ4 frame that ondisk writes."""
@@ -74,12 +74,14 @@ class ReadBlock(NamedTuple):
         stored_size: bytes that it takes in the file, its size (and checksum) included.
         offset: logical offset of its first byte.
         data: its bytes, decompressed.
+        problem: why it could not be decompressed; None where it could.
     """
 
     position: int
     stored_size: int
     offset: int
     data: bytes
+    problem: str | None = None
 
 
 def pack(frames: Sequence[bytes], offset: int) -> list[Block]:
@@ -168,27 +170,37 @@ class BlockReader:
         stream: where to read on; only ever read forwards.
         position: where the stream stands in the file.
         offset: logical offset of the first block.
+        passing: give a block that cannot be decompressed, with its `problem`, and go on, where those behind do not
+            depend on it; what it held does not count in the offsets behind it.
 
     Attributes:
         position: file offset behind what was read whole.
         offset: logical offset behind it.
         behind: bytes that were read behind `position`, of a block or header that is not whole.
-        continuable: blocks can be appended at `position`: the LZ4 frame is of the kind that ondisk writes, not sealed.
+        own: the LZ4 frame is of the kind that ondisk writes.
+        sealed_at: where the first end mark stands, in the file; None before it was met.
 
     Memory: one block, compressed and not, and 64 KiB where blocks are linked. Sizes are checked before they are used.
     """
 
-    def __init__(self, stream: Readable, position: int, offset: int) -> None:
+    def __init__(self, stream: Readable, position: int, offset: int, *, passing: bool = False) -> None:
         self._stream = stream
         self._begin = position
         self.position = position
         self.offset = offset
-        self.continuable = False
+        self.own = False
+        self.sealed_at: int | None = None
         self._read_to = position
+        self._passing = passing
 
     @property
     def behind(self) -> int:
         return self._read_to - self.position
+
+    @property
+    def continuable(self) -> bool:
+        """Whether blocks can be appended at `position`."""
+        return self.own and self.sealed_at is None
 
     def __iter__(self) -> Iterator[ReadBlock]:
         while begin := self._read(_U32.size):
@@ -206,7 +218,7 @@ class BlockReader:
         first = self.position == self._begin
         header = magic + self._descriptor(magic)
         info = self._info(header)
-        self.continuable = first and header == FRAME_HEADER
+        self.own = first and header == FRAME_HEADER
         self.position += len(header)
         window = b""
         while size := self._read(_U32.size):
@@ -240,18 +252,22 @@ class BlockReader:
             raise self._damaged(f"a block's size, {size}, is more than the {limit} that the LZ4 frame allows")
         checksum = 4 if info["block_checksum"] else 0
         content = self._read_all(size + checksum, _U32.size, f"a block of {size} bytes")
+        data, problem = b"", None
         try:
             data = _decompress(content[:size], word, limit, window)
         except lz4.block.LZ4BlockError as error:
-            raise self._damaged(f"a block cannot be decompressed: {error}") from None
-        block = ReadBlock(self.position, _U32.size + len(content), self.offset, data)
+            problem = "a block cannot be decompressed"
+            if info["block_linked"] or not self._passing:
+                raise self._damaged(problem) from error
+        block = ReadBlock(self.position, _U32.size + len(content), self.offset, data, problem)
         self.position += block.stored_size
         self.offset += len(data)
         return block
 
     def _end(self, size: int) -> None:
+        if self.sealed_at is None:
+            self.sealed_at = self.position
         self.position += size
-        self.continuable = False
 
     def _skip(self, begin: bytes) -> None:
         left = self._number(self._read_all(_U32.size, len(begin), "a skippable frame"), "a skippable frame")

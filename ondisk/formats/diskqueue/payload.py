@@ -234,7 +234,7 @@ def _dump_with_care(columns: Columns, begin: int, max_depth: int) -> list[bytes]
     """Write events whose metadata may hold timestamps, and events that are not plain at all."""
     for position, timestamp in enumerate(columns.timestamps, begin):
         if not (type(timestamp) is int and _TIMESTAMP_MIN <= timestamp <= _TIMESTAMP_MAX):
-            reason = "the timestamp is no number of nanoseconds in 64 bits (years 1677 to 2262)"
+            reason = "the timestamp is no number of nanoseconds in 64 bits (1677-09-21 to 2262-04-11)"
             raise InvalidInput(reason, position=position)
     metas = [_with_texts(meta, position) for position, meta in enumerate(columns.metas, begin)]
     columns = columns._replace(metas=metas)

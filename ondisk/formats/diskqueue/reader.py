@@ -45,13 +45,15 @@ class FrameReader:
     ) -> None:
         self._stream = stream
         self._max_size = max_size
-        self._blocks = blocks.BlockReader(stream, position, offset) if header.compressed else None
-        self._pieces = self._of_blocks(self._blocks) if self._blocks is not None else self._of_stream()
+        self._blocks = blocks.BlockReader(stream, position, offset, passing=True) if header.compressed else None
+        self._iterator = iter(self._blocks or ())
+        self._pieces = self._of_stream() if self._blocks is None else self._of_blocks()
         self._found = found
         self._shift = position - offset
         self._starts: dict[int, int] = {}  # offset → position of the blocks that hold what is not yet read
         self._held = b""
-        self._corrupt: SegmentCorrupt | None = None
+        self._corrupt: tuple[int, str, bool] | None = None  # position, reason, torn: of what is no whole block
+        self._passed = 0  # bytes of a block that was no whole one, and behind which reading can go on
         self.offset = offset
         self.count = 0
         self.damage: frame.Damage | None = None
@@ -77,11 +79,17 @@ class FrameReader:
             wanted = max(_CHUNK, frame.length(self._held))
 
     def skip(self) -> int:
-        """Go on behind a frame whose lengths are right and whose content is damaged.
+        """Go on behind a frame whose lengths are right and whose content is damaged, or behind a damaged block.
 
         Returns:
             How many bytes were skipped; 0 where it cannot be told where the next frame begins.
         """
+        if self._passed:
+            passed, self._passed, self._corrupt = self._passed + len(self._held), 0, None
+            self._pieces = self._of_blocks()
+            self.offset += len(self._held)
+            self._held = b""
+            return passed
         size = frame.length(self._held)
         if self.damage is None or self.damage.torn or not frame.has_two_lengths(self._held, self._max_size):
             return 0
@@ -98,6 +106,11 @@ class FrameReader:
     @property
     def continuable(self) -> bool:
         return self._blocks is None or self._blocks.continuable
+
+    @property
+    def sealed_at(self) -> int | None:
+        """Where the end mark of a segment stands that ondisk may go on with; None without one."""
+        return self._blocks.sealed_at if self._blocks is not None and self._blocks.own else None
 
     @property
     def is_plain(self) -> bool:
@@ -135,21 +148,25 @@ class FrameReader:
         while piece := self._stream.read(_CHUNK):
             yield piece
 
-    def _of_blocks(self, reader: blocks.BlockReader) -> Iterator[bytes]:
+    def _of_blocks(self) -> Iterator[bytes]:
         try:
-            for block in reader:
+            for block in self._iterator:
+                if block.problem is not None:
+                    self._corrupt = block.position, block.problem, False
+                    self._passed = block.stored_size
+                    return
                 self._starts[block.offset] = block.position
                 if self._found is not None:
                     self._found.append(Block(block.offset, block.position, block.stored_size))
                 if block.data:
                     yield block.data
         except SegmentCorrupt as error:
-            self._corrupt = error
+            self._corrupt = error.context["offset"], error.context["reason"], error.context["torn"]
 
     def _of_block(self) -> frame.Damage | None:
         """Tell of damage that is not in a frame but in a block."""
         if self._corrupt is None:
             return None
-        context = self._corrupt.context
-        reason = f"at byte {context['offset']} of the compressed file, {context['reason']}"
-        return frame.Damage(self.offset, reason, len(self._held), context["torn"])
+        position, reason, torn = self._corrupt
+        reason = f"at byte {position} of the compressed file, {reason}"
+        return frame.Damage(self.offset, reason, len(self._held), torn)

@@ -30,9 +30,13 @@ from ondisk.json_shapes import parse_time
 
 _ENCODED = 128  # data that are encoded at a time where one of more is refused
 _NANOSECONDS = 1000  # in a microsecond
-_CACHED = 50_000
+_CACHED, _LONG = 50_000, 256  # combinations of metadata; bytes of a text that is not worth to be kept
+_NOTHING = None, None
+_PASSED = 1000  # damaged places that are passed over in one file
 _MAX_COUNT = 2**32 - 1
 _BEGINNINGS = (header.Header(options=header.LZ4).pack() + blocks.FRAME_HEADER, header.Header().pack())
+_MOVE = "Restore the file from a backup, or move it out of the dataset."
+_PIECE = 1024 * 1024
 _MAGIC = 4  # bytes that an LZ4 frame begins with
 _BEGINNING = max(map(len, _BEGINNINGS)) + 1
 _TYPES = {
@@ -54,7 +58,7 @@ class Seg(Format):
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
         self._shared = _Metadata(config.fields)
-        self._last: tuple[bytes | None, Event | None] = None, None
+        self._described: tuple[bytes | None, Event | None] = _NOTHING
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
@@ -80,7 +84,7 @@ class Seg(Format):
             return
         rest = _Chained(head[found.size :], stream)
         frames = FrameReader(rest, found, max_size=self.config.max_datum_size, position=found.size, offset=found.size)
-        batch, weight = Batch(), 0
+        batch, weight, passed = Batch(), 0, 0
         while True:
             for scanned in frames:
                 at = 0
@@ -94,7 +98,8 @@ class Seg(Format):
             if frames.damage is None:
                 break
             offset, reason = frames.damage.offset, frames.damage.reason
-            skipped = frames.skip()
+            skipped = frames.skip() if passed < _PASSED else 0
+            passed += 1
             batch.damage.append(Damage(offset, skipped or frames.left(), reason))
             if not skipped:
                 break
@@ -118,6 +123,7 @@ class Seg(Format):
 
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
         event = self._event(payload)
+        self._described = payload, event
         try:
             return event.timestamp // _NANOSECONDS, self._canonical_one(event.meta, from_frame=True)
         except InvalidInput as error:
@@ -126,7 +132,11 @@ class Seg(Format):
     def load(self, payloads: Sequence[bytes]) -> Loaded:
         declared = self.config.fields.keys()
         if len(payloads) == 1:
-            event = self._event(payloads[0])
+            # Who reads one datum describes it first. One tuple, set whole, so threads may share it; taken, so that
+            # nobody else gets the same mapping.
+            (described, event), self._described = self._described, _NOTHING
+            if described is not payloads[0] or event is None:
+                event = self._event(payloads[0])
             alone = None if event.meta.keys() <= declared else [_without(event.meta, declared)]
             return Loaded([event.data], alone, [event.timestamp // _NANOSECONDS])
         with _stored():
@@ -143,7 +153,7 @@ class Seg(Format):
         return Laid(content, End(len(content), header.SIZE, 0, compressed))
 
     def resume(self, file: Segmented, end: End) -> Laid:
-        if not end.size and _is_begun(file.read(0, _BEGINNING), file.size()):
+        if not end.size and (_is_begun(file.read(0, _BEGINNING), file.size()) or _is_zeros(file, 0)):
             return self.begin()
         if end.size:
             found = header.Header(options=header.LZ4 * end.compressed)
@@ -163,16 +173,19 @@ class Seg(Format):
         )
         for _ in frames:
             pass
-        if frames.damage is not None and not _is_torn(frames, file, limit):
+        sealed = frames.sealed_at
+        if sealed is not None and file.size() != sealed + len(blocks.END_MARK) and _is_zeros(file, sealed):
+            # No seal, but what a power cut can leave of blocks that were not yet written.
+            behind: int | None = sealed if frames.rest(limit) == b"" else None
+        elif frames.damage is not None and not _is_torn(frames, file, limit):
             reason = f"damage at byte {frames.damage.offset}: {frames.damage.reason}; it is more than a torn end"
-            hint = "Restore the file from a backup, or move it out of the dataset."
+            hint = "Restore the file from a backup." if end.size else _MOVE
             raise SegmentCorrupt(reason, hint=hint, offset=frames.damage.offset)
-        behind = frames.position()
-        if not frames.continuable or behind is None:
-            hint = "Repack the segment, or append to another dataset until then."
-            raise StateError(
-                "nothing can be appended to its LZ4 frame: it is sealed, or not of ondisk's kind", hint=hint
-            )
+        else:
+            behind = frames.position() if frames.continuable else None
+        if behind is None:
+            reason = "its LZ4 frame cannot be continued, as it is sealed or not ondisk's own, until a repack"
+            raise StateError(reason, hint="Append to another dataset; repack comes with a later version.")
         kept = [block for block in kept if block.offset < frames.offset]
         return Laid(b"", End(behind, frames.offset, end.count + frames.count, found.compressed), kept)
 
@@ -271,13 +284,9 @@ class Seg(Format):
         return metadata
 
     def _event(self, stored: bytes) -> Event:
-        """Check and decode one frame of a segment; who reads one datum describes it, then loads it."""
-        last, event = self._last
-        if last is not stored or event is None:
-            with _stored():
-                event = payload.decode_one(frame.decode(stored), max_depth=MAX_DEPTH)
-            self._last = stored, event
-        return event
+        """Check and decode one frame of a segment."""
+        with _stored():
+            return payload.decode_one(frame.decode(stored), max_depth=MAX_DEPTH)
 
 
 class _Metadata(dict[tuple[Any, ...], Mapping[str, Any]]):
@@ -289,9 +298,15 @@ class _Metadata(dict[tuple[Any, ...], Mapping[str, Any]]):
 
     def __missing__(self, key: tuple[Any, ...]) -> Mapping[str, Any]:
         metadata = {name: value for name, value in zip(self.kinds, key, strict=True) if value is not None}
-        if not any(value == 0 and type(value) is float for value in key):  # 0.0 and -0.0 are equal, and not the same
+        if all(map(_is_worth_keeping, key)):
             self[key] = metadata
         return metadata
+
+
+def _is_worth_keeping(value: Any) -> bool:
+    if isinstance(value, str | bytes):
+        return len(value) < _LONG
+    return type(value) is not float or value != 0  # 0.0 and -0.0 are equal, and not the same
 
 
 @contextlib.contextmanager
@@ -347,8 +362,21 @@ def _header_of(file: Segmented) -> header.Header:
         raise StateError(error.message, hint=error.hint) from None
     if not found.compressed and head[found.size :] == blocks.FRAME_HEADER[:_MAGIC]:
         reason = "its header says that it is plain, and LZ4 follows"
-        raise SegmentCorrupt(reason, hint="Restore the file from a backup, or move it out of the dataset.")
+        raise SegmentCorrupt(reason, hint=_MOVE)
     return found
+
+
+def _is_zeros(file: Segmented, position: int) -> bool:
+    """Tell whether there is nothing but zeros from a position on, which a power cut can leave of what was written."""
+    size = file.size()
+    if size < header.SIZE:
+        return False
+    while position < size:
+        piece = file.read(position, _PIECE)
+        if piece.strip(b"\0"):
+            return False
+        position += len(piece)
+    return True
 
 
 def _is_torn(frames: FrameReader, file: Segmented, limit: int) -> bool:

@@ -741,7 +741,21 @@ def test_versions_that_are_not_read_are_not_gone_on_with():
         struct.pack("<III", 2, 1, 4),
     ):
         with pytest.raises(StateError, match="not supported yet"):
-            SEG.resume(Stored(head + bytes(50)), End())
+            SEG.resume(Stored(head + b"x" * 50), End())
+
+
+@pytest.mark.parametrize("zeros", [1, 3, 5, 8, 12, 4096])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_zeros_that_a_power_cut_left_behind_the_data_are_cut_off(compression, zeros):
+    format, file, _, ends = built(compression)
+    laid = format.resume(Stored(file.content + bytes(zeros)), End())
+    assert (laid.content, laid.end) == (b"", ends[-1])
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_file_of_zeros_begins_anew(compression):
+    format, *_ = built(compression)
+    assert format.resume(Stored(bytes(4096)), End()) == format.begin()
 
 
 def test_a_segment_of_version_1_is_gone_on_with():
