@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ondisk
+from ondisk.index.columns import REVISION
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
@@ -74,7 +75,7 @@ def test_the_installed_migrations_are_found_and_run(home):
     location, revision = python(home, code).split()
     assert Path(location).is_relative_to(home)
     assert Path(location).parts[-2:] == ("ondisk", "migrations")
-    assert revision == "0001"
+    assert revision == REVISION
 
 
 def test_the_installed_command_tells_its_version(home):
