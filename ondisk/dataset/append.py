@@ -165,9 +165,9 @@ def store(
     Args:
         trusted: no sentinel stands, so the tail behind a segment's committed size may be cut off.
 
-    Durability: rows inserted (uncommitted) → bytes at the ends of segments → each segment synced, directories of
-        new ones too → commit. Killed before the commit: tails that nobody reads, cut off by the next append.
-        On an error before the commit the bytes are taken back.
+    Durability: rows inserted (uncommitted) → bytes at the ends of segments, then a header's count → each segment
+        synced, directories of new ones too → commit. Killed before the commit: tails that nobody reads, cut off by the
+        next append. On an error before the commit the bytes are taken back.
 
     Cost: a fixed number of system calls a touched segment, one commit; nothing is done per datum on disk.
     """

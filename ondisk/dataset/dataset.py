@@ -259,7 +259,8 @@ class Dataset:
 
         Raises:
             MatchError: `match` or `sort` cannot be understood, or names an unknown field.
-            SegmentMissing, SegmentCorrupt: while iterating; data are not on disk as the index says.
+            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: while iterating; data are not on disk as the
+                index says. What stands before them was given.
         """
         opened = self._current()
         if equal and match is None and sort is None and limit is None and with_data:
@@ -287,7 +288,8 @@ class Dataset:
             header that a file of them needs.
 
         Raises:
-            MatchError, SegmentMissing, SegmentCorrupt: as `query`.
+            MatchError, SegmentMissing, SegmentCorrupt, IndexCorrupt: as `query`; but what a datum's bytes hold is not
+                checked.
         """
         opened = self._current()
         tree = _tree(match, equal, opened.index)
@@ -300,6 +302,7 @@ class Dataset:
 
         Raises:
             DatumNotFound: none stands there any more.
+            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: it is not on disk as the index says.
         """
         opened = self._current()
         with opened.index.snapshot() as snapshot:

@@ -69,7 +69,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Bytes at the begin of a segment that change as it grows."""
+    """Bytes at the begin of a segment that change as it grows.
+
+    Attributes:
+        position: where they stand in the file.
+        content: what they become.
+        before: what they are without the new data, to take an append back; they are hints, so a true value will do.
+    """
 
     position: int
     content: bytes
@@ -256,6 +262,8 @@ class Format(ABC):
         Raises:
             SegmentCorrupt: whole data stand behind damage.
             StateError: nothing can be appended to a file of this kind.
+
+        Cost: a format that must look at its data reads the file behind `end`.
         """
         size = max(file.size(), end.size)
         is_ended = size == 0 or file.read(size - len(self.padding), len(self.padding)) == self.padding
@@ -263,7 +271,10 @@ class Format(ABC):
         return Laid(content, End(size + len(content), size + len(content)))
 
     def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
-        """Lay data one after the other at the end of a segment, each followed by `padding`."""
+        """Lay data one after the other at the end of a segment, each followed by `padding`.
+
+        Their order stays, and the offset of the first is `end.length`: the index was told so already.
+        """
         content = self.padding.join(payloads) + self.padding if payloads else b""
         return Laid(content, End(end.size + len(content), end.length + len(content), end.count))
 

@@ -63,6 +63,9 @@ class ConcatWriter:
     ) -> None:
         """Write a batch's bytes of one segment at `position`; what lies behind it is cut off.
 
+        Durability: nothing, until `sync`. A crash in between leaves a tail behind the committed size, and a patch that
+            may speak of data which are not there.
+
         Args:
             position: where the bytes end that are to stay; behind it there is at most the tail of a batch that was
                 never acknowledged.
@@ -112,7 +115,10 @@ class ConcatWriter:
         return self._written[name].mtime
 
     def undo(self) -> None:
-        """Take back what was written, as far as the disk lets us: what stays is a tail that nobody reads."""
+        """Take back what was written, as far as the disk lets us: what stays is a tail that nobody reads.
+
+        Not synced: after a crash it may stand there again, as if it had not been taken back.
+        """
         for name, written in self._written.items():
             with contextlib.suppress(OSError, OndiskError):
                 if written.size_before is None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import resource
+import sqlite3
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -749,3 +752,48 @@ def test_what_was_stored_under_larger_limits_is_still_read(create):
     toml.write_text('format = "jsonl"\nstep = "daily"\nmax_depth = 5\n')
     with ondisk.open(toml.parent, read_only=True) as dataset:
         assert next(dataset.query()).data == deep
+
+
+def test_many_small_batches_leave_little_in_the_log_and_none_at_the_end(create):
+    dataset = create()
+    most = 0
+
+    def given():
+        nonlocal most
+        for n in range(300):
+            yield at(6, n)
+            most = max(most, (dataset.path / f"{INDEX}-wal").stat().st_size)
+
+    assert dataset.append(given(), batch_size=1).imported == 300
+    assert most < 2 * 1024 * 1024
+    alone = sqlite3.connect(f"file:{dataset.path / INDEX}?mode=ro&immutable=1", uri=True)  # without the log
+    with contextlib.closing(alone):
+        assert alone.execute("SELECT count(*) FROM datum").fetchone() == (300,)
+
+
+def test_the_end_of_an_append_of_small_batches_waits_for_nobody(create):
+    dataset = create(lock_timeout=30)
+
+    def given():
+        for n in range(5):
+            yield at(6, n)
+        stack.enter_context(other._lock.hold("test"))
+
+    with ondisk.open(dataset.path) as other, contextlib.ExitStack() as stack:
+        begin = time.monotonic()
+        assert dataset.append(given(), batch_size=1).imported == 5
+        assert time.monotonic() - begin < 15
+    assert dataset.append([at(7)]).imported == 1
+
+
+def test_a_dataset_that_is_closed_behind_the_last_batch_has_taken_all(create):
+    dataset = create()
+
+    def given():
+        for n in range(5):
+            yield at(6, n)
+        dataset.close()
+
+    assert dataset.append(given(), batch_size=1).imported == 5
+    with ondisk.open(dataset.path) as again:
+        assert numbers(again) == list(range(5))

@@ -153,6 +153,10 @@ class Seg(Format):
         return Laid(content, End(len(content), header.SIZE, 0, compressed))
 
     def resume(self, file: Segmented, end: End) -> Laid:
+        """Find the last whole frame: behind `end`, or in a file that the index does not know from its begin on.
+
+        Cost: reads and decompresses all of that; keeps a few numbers for each block.
+        """
         if not end.size and (_is_begun(file.read(0, _BEGINNING), file.size()) or _is_zeros(file, 0)):
             return self.begin()
         if end.size:
