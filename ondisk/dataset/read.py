@@ -167,7 +167,8 @@ class Reader:
         if begin + size > blocks[-1].offset + format.block_size:  # before memory is taken for it
             raise _no_blocks(segment, begin + size)
         position = blocks[0].position
-        stored = self._files.read(segment.id, lambda _: segment.name, position, sum(block.stored for block in blocks))
+        last = blocks[-1]
+        stored = self._files.read(segment.id, lambda _: segment.name, position, last.position + last.stored - position)
         view, pieces, offset = memoryview(stored), [], blocks[0].offset
         for block in blocks:
             if block.offset != offset:
@@ -181,7 +182,7 @@ class Reader:
                 raise SegmentCorrupt(message, hint=hint, segment=segment.name, position=block.position) from None
             offset += len(pieces[-1])
         at = begin - blocks[0].offset
-        content = b"".join(pieces)[at : at + size]
+        content = (pieces[0] if len(pieces) == 1 else b"".join(pieces))[at : at + size]
         if len(content) < size:
             raise _no_blocks(segment, begin + size)
         return content

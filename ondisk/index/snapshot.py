@@ -65,6 +65,9 @@ class Segment:
         return cls(id_, name, format, End(size, length, count, bool(compressed)))
 
 
+_SEGMENT_NAMED = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Counts of data, their bytes, and their first and last reftime (microseconds; None without data)."""
@@ -152,8 +155,7 @@ class Snapshot:
 
     def segment_named(self, name: str) -> Segment | None:
         """Look up a segment by its name, with the end it has now; None where the index knows none."""
-        sql = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
-        row = self._connection.execute(sql, (name,)).fetchone()
+        row = self._connection.execute(_SEGMENT_NAMED, (name,)).fetchone()
         if row is None:
             return None
         self.segment(row[0])  # checks it, once
