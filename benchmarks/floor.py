@@ -31,16 +31,22 @@ _BY_KEY = """
 """
 
 
+def open_index(path: Path, schema: str) -> sqlite3.Connection:
+    """Make a folder with an index that is as durable as ondisk's."""
+    path.mkdir()
+    db = sqlite3.connect(path / "index.sqlite", isolation_level=None)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=FULL")
+    db.executescript(schema)
+    return db
+
+
 class Floor:
     """A dataset with nothing but speed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.mkdir()
-        self.db = sqlite3.connect(path / "index.sqlite", isolation_level=None)
-        self.db.execute("PRAGMA journal_mode=WAL")
-        self.db.execute("PRAGMA synchronous=FULL")
-        self.db.executescript(_SCHEMA)
+        self.db = open_index(path, _SCHEMA)
         self.times: dict[bytes, tuple[int, str]] = {}
         self.ids: dict[tuple[bytes, bytes], tuple[int, int]] = {}
         self.values: dict[str, int] = {}

@@ -7,7 +7,6 @@ its own, so nothing can be read without decompressing the whole segment.
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -18,6 +17,7 @@ from zlib import crc32
 import cbor2
 import lz4.frame
 from events import EPOCH, FOOTER, HEADER, LENGTH, MICROSECOND, OVERHEAD
+from floor import open_index
 
 import ondisk
 
@@ -36,11 +36,7 @@ class SegFloor:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.mkdir()
-        self.db = sqlite3.connect(path / "index.sqlite", isolation_level=None)
-        self.db.execute("PRAGMA journal_mode=WAL")
-        self.db.execute("PRAGMA synchronous=FULL")
-        self.db.executescript(_SCHEMA)
+        self.db = open_index(path, _SCHEMA)
         self.values: dict[str, int] = {}
         self.segments: dict[str, list[int]] = {}
         self.next = 1

@@ -494,7 +494,7 @@ class Dataset:
     def _check_not_failed(self) -> None:
         if self._failed is not None:
             raise DurabilityLost(
-                f"{self.path}: nothing more is written after a failed sync: {self._failed.message}",
+                f"{self.path}: nothing more is written after an error of the disk: {self._failed.message}",
                 hint="Look at the disk (dmesg), then open the dataset again.",
             )
 

@@ -25,7 +25,7 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class Segmented(Protocol):
+class SegmentFile(Protocol):
     """A segment's file, as far as a format needs it."""
 
     def size(self) -> int: ...
@@ -248,7 +248,7 @@ class Format(ABC):
         """Give what a new segment begins with."""
         return Laid(b"", End())
 
-    def resume(self, file: Segmented, end: End) -> Laid:
+    def resume(self, file: SegmentFile, end: End) -> Laid:
         """Find where to append in a file that nobody vouches for behind `end`; its data there stay.
 
         Args:

@@ -13,5 +13,6 @@ stateful      a state machine that drives a real dataset and the model side by s
 
 from ondisk.testing.model import Model, same
 from ondisk.testing.stateful import DatasetMachine, machine_for
+from ondisk.testing.strategies import EVERY_TYPE
 
-__all__ = ["DatasetMachine", "Model", "machine_for", "same"]
+__all__ = ["EVERY_TYPE", "DatasetMachine", "Model", "machine_for", "same"]

@@ -68,7 +68,16 @@ _WHOLE: dict[FieldType, SearchStrategy[Any]] = {
     FieldType.BYTES: st.binary(max_size=20),
 }
 _OPERATORS = st.sampled_from(["=", "<", "<=", ">", ">="])
-_NAMES = ["station", "level", "product", "valid", "made", "key"]
+EVERY_TYPE = {
+    "station": "integer",
+    "level": "real",
+    "product": "text",
+    "valid": "boolean",
+    "made": "timestamp",
+    "key": "bytes",
+}
+"""Names of fields, one for each type that a field can be declared with."""
+
 _SECONDS_OF_DAY = 86_400
 _OF_SEG = datetime(1677, 9, 21, 0, 12, 43, 145225), datetime(2262, 4, 11, 23, 47, 16, 854775)
 """The first and the last time whose nanoseconds fit into 64 bits."""
@@ -110,7 +119,7 @@ def configs(
             lambda names: dict.fromkeys(sorted(names), FieldType.TEXT)
         )
     else:
-        fields = st.dictionaries(st.sampled_from(_NAMES), st.sampled_from(list(kinds)))
+        fields = st.dictionaries(st.sampled_from(list(EVERY_TYPE)), st.sampled_from(list(kinds)))
     return fields.flatmap(lambda declared: _configs(format, list(steps), declared))
 
 

@@ -29,17 +29,10 @@ from ondisk.errors import (
     StorageError,
 )
 from ondisk.index import INDEX, Transaction
+from ondisk.testing import EVERY_TYPE
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 SEGMENT = "2026/11-20.jsonl"
-FIELDS = {
-    "station": "integer",
-    "level": "real",
-    "product": "text",
-    "valid": "boolean",
-    "made": "timestamp",
-    "key": "bytes",
-}
 
 
 def names(path):
@@ -90,7 +83,7 @@ def test_data_are_stored_one_after_the_other_in_the_segment_of_their_time(create
 
 
 def test_every_datum_is_acked_with_what_became_of_it(create):
-    dataset = create(fields=FIELDS, unique=["station"])
+    dataset = create(fields=EVERY_TYPE, unique=["station"])
     given = [
         *data(1, station=1),
         *data(2, station=2),
@@ -117,7 +110,7 @@ def test_nothing_is_appended_from_nothing(create):
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 100])
 def test_the_result_is_that_of_all_batches(create, batch_size):
-    dataset = create(fields=FIELDS, unique=["station"])
+    dataset = create(fields=EVERY_TYPE, unique=["station"])
     given = [Datum(T, {"station": n % 5 if n != 4 else "x"}, {"n": n}) for n in range(20)]
     result = dataset.append(iter(given), outcomes=True, batch_size=batch_size)
     assert statuses(result) == ["imported"] * 4 + ["refused"] + ["duplicate"] * 4 + ["imported"] + ["duplicate"] * 10
@@ -165,8 +158,8 @@ def test_without_unique_nothing_is_a_duplicate(create):
 
 def test_reftime_counts_only_where_it_is_listed(create):
     with_reftime, without = (
-        create("a", fields=FIELDS, unique=["reftime", "station"]),
-        create("b", fields=FIELDS, unique=["station"]),
+        create("a", fields=EVERY_TYPE, unique=["reftime", "station"]),
+        create("b", fields=EVERY_TYPE, unique=["station"]),
     )
     given = [at(6, 1, station=1), at(7, 2, station=1)]
     assert counts(with_reftime.append(given)) == (2, 0, 0, 0)
@@ -238,7 +231,7 @@ PAIRS = [
 @pytest.mark.parametrize(("field", "one", "other", "equal"), PAIRS)
 @pytest.mark.parametrize("apart", [False, True], ids=["one batch", "two batches"])
 def test_two_data_are_duplicates_where_their_values_are_equal(create, field, one, other, equal, apart):
-    dataset = create(fields=FIELDS, unique=["reftime", field])
+    dataset = create(fields=EVERY_TYPE, unique=["reftime", field])
     result = dataset.append([Datum(T, one), Datum(T, other)], batch_size=1 if apart else 2)
     assert counts(result) == ((1, 1, 0, 0) if equal else (2, 0, 0, 0))
 
@@ -255,7 +248,7 @@ def test_two_data_are_duplicates_where_their_values_are_equal(create, field, one
     ],
 )
 def test_one_and_true_and_the_text_one_are_different_things(create, field, takes, refuses):
-    dataset = create(fields=FIELDS, unique=[field])
+    dataset = create(fields=EVERY_TYPE, unique=[field])
     result = dataset.append([Datum(T, {field: value}) for value in refuses + takes], outcomes=True)
     assert statuses(result)[: len(refuses)] == ["refused"] * len(refuses)
     assert [datum.metadata for datum in dataset.query()] == [{field: takes[0]}]
@@ -263,7 +256,7 @@ def test_one_and_true_and_the_text_one_are_different_things(create, field, takes
 
 
 def test_the_whole_range_of_times_is_stored_to_the_microsecond(create):
-    dataset = create(step="yearly", fields=FIELDS, unique=["reftime"])
+    dataset = create(step="yearly", fields=EVERY_TYPE, unique=["reftime"])
     times = [
         datetime.min,
         datetime(1900, 2, 28),
@@ -304,14 +297,14 @@ def test_replaced_bytes_stay_as_a_hole(create):
 
 
 def test_a_replacement_stands_behind_what_was_appended_before_it(create):
-    dataset = create(fields=FIELDS, unique=["station"], replace="yes")
+    dataset = create(fields=EVERY_TYPE, unique=["station"], replace="yes")
     dataset.append([*data(1, station=1), *data(2, station=2)])
     dataset.append(data(3, station=1))
     assert numbers(dataset) == [2, 3]
 
 
 def test_a_replacement_of_another_time_moves_to_the_segment_of_its_time(create):
-    dataset = create(fields=FIELDS, unique=["station"], replace="yes")
+    dataset = create(fields=EVERY_TYPE, unique=["station"], replace="yes")
     dataset.append(data(1, station=1))
     dataset.append([Datum(T + timedelta(days=1), {"station": 1}, {"n": 2})])
     (datum,) = dataset.query()
@@ -332,7 +325,7 @@ def test_a_replacement_of_another_time_moves_to_the_segment_of_its_time(create):
 )
 @pytest.mark.parametrize("batch_size", [1, 10])
 def test_newer_replaces_what_is_not_newer(create, versions, kept, outcomes, batch_size):
-    dataset = create(fields=FIELDS, unique=["product"], replace="newer", version_field="station")
+    dataset = create(fields=EVERY_TYPE, unique=["product"], replace="newer", version_field="station")
     given = [
         Datum(T, {"product": "a"} | ({} if version is None else {"station": version}), {"n": n})
         for n, version in enumerate(versions)
@@ -343,7 +336,7 @@ def test_newer_replaces_what_is_not_newer(create, versions, kept, outcomes, batc
 
 @pytest.mark.parametrize(("field", "old", "new"), [("level", 1.5, 1.75), ("made", T, T + timedelta(microseconds=1))])
 def test_versions_may_be_reals_and_times(create, field, old, new):
-    dataset = create(fields=FIELDS, unique=["reftime"], replace="newer", version_field=field)
+    dataset = create(fields=EVERY_TYPE, unique=["reftime"], replace="newer", version_field=field)
     dataset.append([Datum(T, {field: new}, {"n": 1})])
     assert dataset.append([Datum(T, {field: old}, {"n": 2})]).duplicates == 1
     assert dataset.append([Datum(T, {field: new}, {"n": 3})]).replaced == 1
@@ -383,7 +376,7 @@ def test_data_may_come_from_the_dataset_itself(create):
 
 
 def test_a_full_disk_takes_the_whole_batch_back(create, monkeypatch):
-    dataset = create(unique=["reftime"], fields=FIELDS)
+    dataset = create(unique=["reftime"], fields=EVERY_TYPE)
     dataset.append(data(1))
     before = segment(dataset)
     write = ondisk.filesystem.WritableFile.write
@@ -419,7 +412,7 @@ def test_after_a_failed_sync_nothing_more_is_written_until_the_dataset_is_opened
         with pytest.raises(DurabilityLost):
             dataset.append(data(2))
     for change in (lambda: dataset.append(data(3)), lambda: dataset.delete("")):
-        with pytest.raises(DurabilityLost, match="nothing more is written after a failed sync"):
+        with pytest.raises(DurabilityLost, match="nothing more is written after an error of the disk"):
             change()
     assert numbers(dataset) == [1]
     with ondisk.open(dataset.path) as again:

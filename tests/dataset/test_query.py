@@ -12,17 +12,9 @@ from ondisk import Datum
 from ondisk.dataset import read
 from ondisk.errors import IndexCorrupt, InvalidInput, MatchError, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import ReadableFile
-from ondisk.testing import Model
+from ondisk.testing import EVERY_TYPE, Model
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
-FIELDS = {
-    "station": "integer",
-    "level": "real",
-    "product": "text",
-    "valid": "boolean",
-    "made": "timestamp",
-    "key": "bytes",
-}
 
 
 def numbers(answer):
@@ -49,7 +41,7 @@ def random_data(count, seed=1):
 @pytest.fixture
 def filled(create):
     """A dataset of all types of fields, and the model of it."""
-    dataset = create(fields=FIELDS, step="weekly", index=["station", "product"])
+    dataset = create(fields=EVERY_TYPE, step="weekly", index=["station", "product"])
     model = Model(dataset.config)
     data = list(random_data(1500))
     dataset.append(data)
@@ -99,7 +91,7 @@ def test_sorting_a_part_is_sorting_what_matches(filled):
 
 
 def test_missing_sorts_first_and_last_when_descending(create):
-    dataset = create(fields=FIELDS)
+    dataset = create(fields=EVERY_TYPE)
     given = [{"n": 0}, {"n": 1, "station": -5}, {"n": 2, "station": 5}]
     dataset.append(
         Datum(T, {key: value for key, value in each.items() if key != "n"}, {"n": each["n"]}) for each in given
@@ -109,7 +101,7 @@ def test_missing_sorts_first_and_last_when_descending(create):
 
 
 def test_before_1970_months_and_minutes_are_cut_downwards(create):
-    dataset = create(step="monthly", fields=FIELDS)
+    dataset = create(step="monthly", fields=EVERY_TYPE)
     times = [
         "1969-12-31T23:59:59.999999",
         "1969-12-31T23:59:00",
@@ -153,7 +145,7 @@ def test_text_and_python_conditions_and_equality_select_the_same(filled):
 
 
 def test_equality_asks_for_a_whole_key_in_any_order_of_its_fields(create):
-    dataset = create(fields=FIELDS, unique=["reftime", "station", "product"])
+    dataset = create(fields=EVERY_TYPE, unique=["reftime", "station", "product"])
     given = [
         Datum(T + timedelta(hours=hour), {"station": station, "product": product}, {"n": n})
         for n, (hour, station, product) in enumerate([(h, s, p) for h in range(3) for s in (1, 2) for p in ("a", "b")])
@@ -209,7 +201,7 @@ def test_data_that_lack_a_field_are_asked_for_by_is_null(filled):
     ],
 )
 def test_a_question_that_cannot_be_answered_is_refused_before_anything_is_read(create, ask):
-    dataset = create(fields=FIELDS)
+    dataset = create(fields=EVERY_TYPE)
     dataset.append([Datum(T)])
     with pytest.raises(MatchError) as caught:
         ask(dataset)
@@ -254,7 +246,7 @@ def test_times_are_matched_to_the_microsecond_before_1970_too(create):
 
 
 def test_without_data_segments_are_left_alone(create):
-    dataset = create(fields=FIELDS)
+    dataset = create(fields=EVERY_TYPE)
     dataset.append([Datum(T, {"station": 5}, {"n": 1})])
     whole = next(dataset.query())
     (dataset.path / "2026/11-20.jsonl").unlink()
@@ -286,7 +278,7 @@ def test_locations_name_the_very_bytes(filled):
 
 def test_metadata_of_one_datum_are_not_those_of_another(create):
     """Data of equal metadata share one mapping: nobody may change it."""
-    dataset = create(fields=FIELDS)
+    dataset = create(fields=EVERY_TYPE)
     dataset.append([Datum(T, {"station": 5}), Datum(T, {"station": 5})])
     first, second = dataset.query()
     with pytest.raises(TypeError):
@@ -296,7 +288,7 @@ def test_metadata_of_one_datum_are_not_those_of_another(create):
 
 def test_what_is_written_out_can_be_appended_again(filled, create):
     dataset, _ = filled
-    other = create("other", fields=FIELDS, step="weekly")
+    other = create("other", fields=EVERY_TYPE, step="weekly")
     other.append_file(io.BytesIO(b"".join(dataset.payloads("station:2", sort="-reftime"))))
     assert list(other.query(sort="-reftime")) == list(dataset.query("station:2", sort="-reftime"))
 
@@ -305,7 +297,7 @@ def test_what_is_written_out_can_be_appended_again(filled, create):
 
 
 def test_a_running_query_sees_what_was_there_when_it_began(create):
-    dataset = create(fields=FIELDS, unique=["reftime"], replace="yes")
+    dataset = create(fields=EVERY_TYPE, unique=["reftime"], replace="yes")
     dataset.append(Datum(T + timedelta(hours=n), {"station": n % 2}, {"n": n}) for n in range(1000))
     running = dataset.query()
     seen = [next(running)]
@@ -356,7 +348,7 @@ class Reads:
 
 
 def test_neighbouring_data_are_read_together_also_across_small_holes(create, monkeypatch):
-    dataset = create(fields=FIELDS)
+    dataset = create(fields=EVERY_TYPE)
     dataset.append(Datum(T + timedelta(seconds=n), {"station": n % 3}, {"n": n}) for n in range(1000))
     dataset.delete("station:1")
     reads = Reads(monkeypatch)
@@ -376,7 +368,7 @@ def test_far_neighbours_are_read_apart(create, monkeypatch):
 
 
 def test_a_sort_order_that_jumps_over_the_segment_reads_no_more_than_a_few_times_what_it_gives(create, monkeypatch):
-    dataset = create(fields=FIELDS)
+    dataset = create(fields=EVERY_TYPE)
     dataset.append(
         Datum(T + timedelta(milliseconds=n), {"station": n * 7919 % 5000}, {"n": n, "filling": "x" * 500})
         for n in range(5000)
@@ -391,7 +383,7 @@ def test_a_sort_order_that_jumps_over_the_segment_reads_no_more_than_a_few_times
 
 def test_data_larger_than_a_span_are_read_whole(create, monkeypatch):
     monkeypatch.setattr(read, "_SPAN", 1000)
-    dataset = create(fields=FIELDS)
+    dataset = create(fields=EVERY_TYPE)
     dataset.append(Datum(T + timedelta(seconds=n), {}, {"n": n, "filling": "x" * n * 100}) for n in range(30))
     reads = Reads(monkeypatch)
     found = list(dataset.query())
@@ -452,7 +444,7 @@ def test_a_link_in_the_place_of_a_segment_is_not_followed(create, tmp_path):
     ],
 )
 def test_a_damaged_index_is_told_and_gives_no_wrong_bytes(create, sql):
-    dataset = create(fields=FIELDS)
+    dataset = create(fields=EVERY_TYPE)
     dataset.append([Datum(T, {"product": "a"}, {"n": n}) for n in range(3)])
     dataset._current().index.writer().execute(sql)
     with pytest.raises((IndexCorrupt, StorageError, SegmentCorrupt)):

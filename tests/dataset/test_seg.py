@@ -29,20 +29,12 @@ from ondisk.errors import DatumNotFound, DiskFull, InvalidInput, SegmentCorrupt,
 from ondisk.formats.diskqueue import blocks
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.index import INDEX, Transaction
-from ondisk.testing import same, strategies
+from ondisk.testing import EVERY_TYPE, same, strategies
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 NS = 1_795_154_400_000_000_000
 SEGMENT = "2026/11-20.seg"
-FIELDS = {
-    "station": "integer",
-    "level": "real",
-    "product": "text",
-    "valid": "boolean",
-    "made": "timestamp",
-    "key": "bytes",
-}
-KINDS = {name: FieldType(kind) for name, kind in FIELDS.items()}
+KINDS = {name: FieldType(kind) for name, kind in EVERY_TYPE.items()}
 COMPRESSIONS = ["lz4", "none"]
 HEADER = {"none": 12, "lz4": 19}
 UNTOUCHED = ["v0", "v2-enc", "v2-pb", "v2draft-enc", "v3draft-lz4stream"]
@@ -194,7 +186,7 @@ def test_variants_that_are_not_read_yet_are_refused_by_name_and_left(make, varia
 
 
 contents = st.none() | st.binary(max_size=60) | segments.mappings
-undeclared = st.dictionaries(segments.keys.filter(lambda key: key not in FIELDS), segments.values, max_size=2)
+undeclared = st.dictionaries(segments.keys.filter(lambda key: key not in EVERY_TYPE), segments.values, max_size=2)
 metadatas = st.builds(lambda one, other: {**one, **other}, undeclared, strategies.metadata(KINDS))
 days = st.builds(lambda day, part: T + timedelta(days=day, microseconds=part), st.integers(0, 1), st.integers(0, 10**9))
 data = st.builds(Datum, days, metadatas, contents)
@@ -206,7 +198,7 @@ data = st.builds(Datum, days, metadatas, contents)
 def test_what_ondisk_writes_beats_accepts_and_both_read_what_was_given(appends, compression):
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "dataset"
-        dataset = ondisk.create(path, config(fields=FIELDS, compression=compression))
+        dataset = ondisk.create(path, config(fields=EVERY_TYPE, compression=compression))
         given_data = []
         for more, reopened in appends:
             if reopened:

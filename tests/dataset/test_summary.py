@@ -6,21 +6,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ondisk import Datum, Summary
+from ondisk.testing import EVERY_TYPE
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
-FIELDS = {
-    "station": "integer",
-    "level": "real",
-    "product": "text",
-    "valid": "boolean",
-    "made": "timestamp",
-    "key": "bytes",
-}
 
 
 @pytest.fixture
 def dataset(create):
-    dataset = create(fields=FIELDS)
+    dataset = create(fields=EVERY_TYPE)
     dataset.append(
         [
             Datum(T, {"station": 2, "level": 1.5, "product": "b", "valid": True, "made": T, "key": b"\xff"}),

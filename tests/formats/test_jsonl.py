@@ -10,22 +10,14 @@ from ondisk import DatasetConfig, Datum
 from ondisk.datum import microseconds
 from ondisk.errors import FrameCorrupt, LimitExceeded
 from ondisk.formats.jsonl import JsonLines
-from ondisk.testing import same
+from ondisk.testing import EVERY_TYPE, same
 
-FIELDS = {
-    "station": "integer",
-    "level": "real",
-    "product": "text",
-    "valid": "boolean",
-    "made": "timestamp",
-    "key": "bytes",
-}
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 REFTIME = b'{"reftime":"2026-11-20T06:00:00Z"'
 
 
 def format_of(**values):
-    return JsonLines(DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": FIELDS} | values))
+    return JsonLines(DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": EVERY_TYPE} | values))
 
 
 def encoded(datum, **values):

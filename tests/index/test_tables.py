@@ -7,19 +7,11 @@ import pytest
 from ondisk import DatasetConfig
 from ondisk.index.columns import REVISION, Columns
 from ondisk.index.tables import Tables
-
-FIELDS = {
-    "station": "integer",
-    "level": "real",
-    "product": "text",
-    "valid": "boolean",
-    "made": "timestamp",
-    "key": "bytes",
-}
+from ondisk.testing import EVERY_TYPE
 
 
 def config_of(**values):
-    return DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": FIELDS} | values)
+    return DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": EVERY_TYPE} | values)
 
 
 def tables_of(**values):
@@ -145,8 +137,8 @@ def test_unique_is_an_index_reftime_first_and_each_index_ends_with_reftime(made,
 
 
 def test_missing_values_are_equal_under_unique(made):
-    connection = made(unique=list(FIELDS))
-    insert = tables_of(unique=list(FIELDS)).insert
+    connection = made(unique=list(EVERY_TYPE))
+    insert = tables_of(unique=list(EVERY_TYPE)).insert
     nothing = (None, None, 0, None, None, 0)
     connection.execute(insert, (1, 0, 1, 0, 1, *nothing))
     connection.execute(insert, (2, 5, 1, 0, 1, *nothing))
@@ -207,6 +199,6 @@ def test_a_field_may_have_the_name_of_a_column_or_of_a_word_of_sql(made, name):
 
 
 def test_five_hundred_fields_make_an_index(made):
-    fields = {f"field_{number}": kind for number, kind in enumerate(list(FIELDS.values()) * 84) if number < 500}
+    fields = {f"field_{number}": kind for number, kind in enumerate(list(EVERY_TYPE.values()) * 84) if number < 500}
     connection = made(fields=fields, unique=list(fields)[:50])
     assert len(columns(connection, "datum")) == 505

@@ -14,20 +14,12 @@ from ondisk.datum import canonical, from_microseconds, microseconds
 from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats import End
 from ondisk.formats.jsonl import JsonLines
-from ondisk.testing import same, strategies
+from ondisk.testing import EVERY_TYPE, same, strategies
 
-FIELDS = {
-    "station": "integer",
-    "level": "real",
-    "product": "text",
-    "valid": "boolean",
-    "made": "timestamp",
-    "key": "bytes",
-}
-CONFIG = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": FIELDS, "max_depth": 20})
+CONFIG = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": EVERY_TYPE, "max_depth": 20})
 FORMAT = JsonLines(CONFIG)
 contents = st.dictionaries(
-    st.text(max_size=5).filter(lambda key: key not in {*FIELDS, "reftime"}), strategies.json_values()
+    st.text(max_size=5).filter(lambda key: key not in {*EVERY_TYPE, "reftime"}), strategies.json_values()
 )
 
 nested = st.recursive(st.none(), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.just("k"), inner))

@@ -16,17 +16,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from ondisk import DatasetConfig, Step
 from ondisk.datum import FieldType
 from ondisk.json_shapes import format_time
-from ondisk.testing import DatasetMachine, machine_for, same
+from ondisk.testing import EVERY_TYPE, DatasetMachine, machine_for, same
 from ondisk.testing.model import Row
 
-TYPES = {
-    "station": "integer",
-    "level": "real",
-    "product": "text",
-    "valid": "boolean",
-    "made": "timestamp",
-    "key": "bytes",
-}
 # Each step and format meets another way of being unique and of replacing.
 CONFIGS: list[dict[str, Any]] = [
     {"format": "vm2", "step": "daily", "unique": ["reftime", "area", "product"], "index": ["area", "product"],
@@ -37,20 +29,20 @@ CONFIGS: list[dict[str, Any]] = [
     {"format": "vm2", "step": "yearly", "unique": ["product", "reftime"], "index": ["reftime"],
      "fields": {"area": "text", "product": "text"}},
     {"format": "jsonl", "step": "daily", "unique": ["product", "key"], "replace": "newer", "version_field": "made",
-     "index": ["station", "product"], "fields": TYPES},
-    {"format": "jsonl", "step": "weekly", "fields": TYPES},
+     "index": ["station", "product"], "fields": EVERY_TYPE},
+    {"format": "jsonl", "step": "weekly", "fields": EVERY_TYPE},
     {"format": "jsonl", "step": "biweekly", "unique": ["level", "valid"], "replace": "yes", "index": ["level"],
-     "fields": TYPES},
+     "fields": EVERY_TYPE},
     {"format": "jsonl", "step": "monthly", "unique": ["reftime", "station"], "replace": "newer",
      "version_field": "level", "fields": {"station": "integer", "level": "real"}},
     {"format": "jsonl", "step": "yearly", "unique": ["made", "station"], "index": ["made", "valid", "key"],
-     "fields": TYPES},
-    {"format": "seg", "step": "daily", "unique": ["reftime", "product"], "index": ["product"], "fields": TYPES},
+     "fields": EVERY_TYPE},
+    {"format": "seg", "step": "daily", "unique": ["reftime", "product"], "index": ["product"], "fields": EVERY_TYPE},
     {"format": "seg", "step": "weekly", "compression": "none", "unique": ["station", "key"], "replace": "yes",
-     "fields": TYPES},
+     "fields": EVERY_TYPE},
     {"format": "seg", "step": "biweekly"},
     {"format": "seg", "step": "monthly", "unique": ["valid", "level"], "replace": "newer", "version_field": "station",
-     "index": ["reftime", "valid"], "fields": TYPES},
+     "index": ["reftime", "valid"], "fields": EVERY_TYPE},
     {"format": "seg", "step": "yearly", "compression": "none", "unique": ["made"], "replace": "newer",
      "version_field": "level", "fields": {"made": "timestamp", "level": "real"}},
 ]  # fmt: skip

@@ -52,7 +52,7 @@ _WINDOW = 64 * 1024  # how far back a linked block refers
 _SKIP = 1024 * 1024
 
 
-class Block(NamedTuple):
+class Packed(NamedTuple):
     """A block to be written.
 
     Attributes:
@@ -84,7 +84,7 @@ class ReadBlock(NamedTuple):
     problem: str | None = None
 
 
-def pack(frames: Sequence[bytes], offset: int) -> list[Block]:
+def pack(frames: Sequence[bytes], offset: int) -> list[Packed]:
     """Lay frames of the disk queue into new blocks; the next flush begins a block of its own.
 
     Args:
@@ -93,7 +93,7 @@ def pack(frames: Sequence[bytes], offset: int) -> list[Block]:
 
     Cost: work per block, not per frame.
     """
-    blocks: list[Block] = []
+    blocks: list[Packed] = []
     ends = list(accumulate(map(len, frames), initial=0))
     first = 0
     while first < len(frames):
@@ -104,7 +104,7 @@ def pack(frames: Sequence[bytes], offset: int) -> list[Block]:
         data = b"".join(frames[first:behind])
         for at in range(0, len(data), BLOCK_SIZE):
             piece = data[at : at + BLOCK_SIZE]
-            blocks.append(Block(offset + begin + at, len(piece), _compress(piece)))
+            blocks.append(Packed(offset + begin + at, len(piece), _compress(piece)))
         first = behind
     return blocks
 

@@ -31,19 +31,17 @@ _FIRST_KEY = b"\x69timestamp"  # CBOR; Beats and ondisk write this key first, be
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class Fault:
     """Where and why frames could not be read on.
 
     Attributes:
         offset: logical offset of the first byte that is in no whole frame.
         reason: what is wrong there, one line.
-        left: bytes from there to the end.
         torn: the bytes just end inside a frame, as a crash or a read in pieces leaves them.
     """
 
     offset: int
     reason: str
-    left: int
     torn: bool
 
 
@@ -61,7 +59,7 @@ class Scan:
     end: int
     payloads: list[bytes] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
-    damage: Damage | None = None
+    damage: Fault | None = None
     _data: bytes = b""
     _base: int = 0
 
@@ -124,12 +122,11 @@ def decode_many(frames: Sequence[bytes]) -> list[bytes]:
     return payloads
 
 
-def scan(data: bytes, start: int = 0, *, max_size: int, base: int = 0) -> Scan:
-    """Read frames from `data[start:]` until its end, or damage.
+def scan(data: bytes, *, max_size: int, base: int = 0) -> Scan:
+    """Read frames from `data` until its end, or damage.
 
     Args:
         data: frames, decompressed; the last one may be cut off.
-        start: index of the first frame in `data`.
         max_size: frames longer than this are damage; checked before the frame is touched.
         base: logical offset of `data[0]`, for the offsets in the result.
 
@@ -138,7 +135,7 @@ def scan(data: bytes, start: int = 0, *, max_size: int, base: int = 0) -> Scan:
     payloads: list[bytes] = []
     offsets: list[int] = []
     unpack, unpack_footer = _LENGTH.unpack_from, _FOOTER.unpack_from
-    at, limit = start, len(data)
+    at, limit = 0, len(data)
     while at + OVERHEAD < limit:
         (length,) = unpack(data, at)
         end = at + length
@@ -152,7 +149,7 @@ def scan(data: bytes, start: int = 0, *, max_size: int, base: int = 0) -> Scan:
         offsets.append(base + at)
         at = end
     fault = _fault(data, at, max_size) if at < limit else None
-    damage = Damage(base + at, fault[0], limit - at, fault[1]) if fault else None
+    damage = Fault(base + at, fault[0], fault[1]) if fault else None
     return Scan(base + at, payloads, offsets, damage, data, base)
 
 
@@ -169,8 +166,8 @@ def has_two_lengths(data: bytes, max_size: int) -> bool:
     return int(_LENGTH.unpack_from(data, size - _LENGTH.size)[0]) == size
 
 
-def find_whole(data: bytes, start: int, *, max_size: int) -> int | None:
-    """Find a whole frame behind damage: None tells that `data[start:]` is only a torn tail, which may be cut off.
+def find_whole(data: bytes, *, max_size: int) -> int | None:
+    """Find a whole frame behind damage: None tells that `data` is only a torn tail, which may be cut off.
 
     The way back from the end, by the trailing lengths, finds the frames behind damage; where the end is torn as well,
     the key that begins every event is searched for. A frame that merely stands in the data of a torn one is found too:
@@ -181,28 +178,28 @@ def find_whole(data: bytes, start: int, *, max_size: int) -> int | None:
 
     Cost: linear, but for a tail that was crafted to hold the beginnings of many frames.
     """
-    begin = walk_back(data, start, max_size=max_size)
+    begin = walk_back(data, max_size=max_size)
     if begin < len(data):
         return begin
-    at = data.find(_FIRST_KEY, start)
+    at = data.find(_FIRST_KEY)
     while at >= 0:
         frame = at - 1 - _LENGTH.size
-        if frame >= start and _is_whole(data, frame, max_size):
+        if frame >= 0 and _is_whole(data, frame, max_size):
             return frame
         at = data.find(_FIRST_KEY, at + 1)
     return None
 
 
-def walk_back(data: bytes, start: int, *, max_size: int) -> int:
-    """Walk back from the end of `data` by the trailing lengths, not beyond `start`.
+def walk_back(data: bytes, *, max_size: int) -> int:
+    """Walk back from the end of `data` by the trailing lengths.
 
     Returns:
         The index of the first of the whole frames that `data` ends with; `len(data)` where it ends with none.
     """
     begin = len(data)
-    while begin - start > OVERHEAD:
+    while begin > OVERHEAD:
         (length,) = _LENGTH.unpack_from(data, begin - _LENGTH.size)
-        if not OVERHEAD < length <= begin - start or not _is_whole(data, begin - length, max_size):
+        if not OVERHEAD < length <= begin or not _is_whole(data, begin - length, max_size):
             break
         begin -= length
     return begin

@@ -56,7 +56,7 @@ class FrameReader:
         self._passed = 0  # bytes of a block that was no whole one, and behind which reading can go on
         self.offset = offset
         self.count = 0
-        self.damage: frame.Damage | None = None
+        self.damage: frame.Fault | None = None
 
     def __iter__(self) -> Iterator[frame.Scan]:
         """Read frames until the end, or damage; after `skip`, iterate again."""
@@ -118,7 +118,7 @@ class FrameReader:
 
     def left(self) -> int:
         """Read on to the end of the file, and count the bytes behind the last whole frame."""
-        size = len(self._held) + sum(map(len, self._pieces))
+        size = len(self._held) + sum(map(len, self._pieces)) + self._passed
         if self._blocks is not None:
             size += self._blocks.behind
         while piece := self._stream.read(_CHUNK):  # behind a block that is damaged
@@ -163,10 +163,10 @@ class FrameReader:
         except SegmentCorrupt as error:
             self._corrupt = error.context["offset"], error.context["reason"], error.context["torn"]
 
-    def _of_block(self) -> frame.Damage | None:
+    def _of_block(self) -> frame.Fault | None:
         """Tell of damage that is not in a frame but in a block."""
         if self._corrupt is None:
             return None
         position, reason, torn = self._corrupt
         reason = f"at byte {position} of the compressed file, {reason}"
-        return frame.Damage(self.offset, reason, len(self._held), torn)
+        return frame.Fault(self.offset, reason, torn)

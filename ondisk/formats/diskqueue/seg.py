@@ -21,7 +21,19 @@ from typing import Any, ClassVar
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType, canonical
 from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
-from ondisk.formats.base import BATCH_BYTES, Batch, Block, Damage, End, Format, Laid, Loaded, Patch, Readable, Segmented
+from ondisk.formats.base import (
+    BATCH_BYTES,
+    Batch,
+    Block,
+    Damage,
+    End,
+    Format,
+    Laid,
+    Loaded,
+    Patch,
+    Readable,
+    SegmentFile,
+)
 from ondisk.formats.diskqueue import blocks, frame, header, payload
 from ondisk.formats.diskqueue.frame import Scan
 from ondisk.formats.diskqueue.payload import Event
@@ -152,7 +164,7 @@ class Seg(Format):
         content = header.Header(options=header.LZ4 * compressed).pack() + blocks.FRAME_HEADER * compressed
         return Laid(content, End(len(content), header.SIZE, 0, compressed))
 
-    def resume(self, file: Segmented, end: End) -> Laid:
+    def resume(self, file: SegmentFile, end: End) -> Laid:
         """Find the last whole frame: behind `end`, or in a file that the index does not know from its begin on.
 
         Cost: reads and decompresses all of that; keeps a few numbers for each block.
@@ -339,7 +351,7 @@ class _Chained:
 class _FileStream:
     """A segment's file as a stream, from a position on."""
 
-    def __init__(self, file: Segmented, position: int) -> None:
+    def __init__(self, file: SegmentFile, position: int) -> None:
         self._file = file
         self._position = position
 
@@ -357,7 +369,7 @@ def _read(stream: Readable, size: int) -> bytes:
     return content
 
 
-def _header_of(file: Segmented) -> header.Header:
+def _header_of(file: SegmentFile) -> header.Header:
     """Read the header of a segment that is to be gone on with."""
     head = file.read(0, header.SIZE + _MAGIC)
     try:
@@ -370,7 +382,7 @@ def _header_of(file: Segmented) -> header.Header:
     return found
 
 
-def _is_zeros(file: Segmented, position: int) -> bool:
+def _is_zeros(file: SegmentFile, position: int) -> bool:
     """Tell whether there is nothing but zeros from a position on, which a power cut can leave of what was written."""
     size = file.size()
     if size < header.SIZE:
@@ -383,11 +395,11 @@ def _is_zeros(file: Segmented, position: int) -> bool:
     return True
 
 
-def _is_torn(frames: FrameReader, file: Segmented, limit: int) -> bool:
+def _is_torn(frames: FrameReader, file: SegmentFile, limit: int) -> bool:
     """Tell whether damage is merely the end of an append that a crash interrupted, so that no data stand behind it."""
     assert frames.damage is not None
     rest = frames.rest(limit)
-    if rest is None or frame.find_whole(rest, 0, max_size=limit) is not None:
+    if rest is None or frame.find_whole(rest, max_size=limit) is not None:
         return False
     if frames.is_plain:
         return True

@@ -21,28 +21,20 @@ from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats import End
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.diskqueue.seg import Seg
-from ondisk.testing import same, strategies
+from ondisk.testing import EVERY_TYPE, same, strategies
 
 from . import beats_reader, segments
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 NS = 1_795_154_400_000_000_000
-FIELDS = {
-    "station": "integer",
-    "level": "real",
-    "product": "text",
-    "valid": "boolean",
-    "made": "timestamp",
-    "key": "bytes",
-}
-KINDS = {name: FieldType(kind) for name, kind in FIELDS.items()}
+KINDS = {name: FieldType(kind) for name, kind in EVERY_TYPE.items()}
 COMPRESSIONS = ["none", "lz4"]
 HEADERS = {"none": bytes.fromhex("02000000 00000000 00000000"),
            "lz4": bytes.fromhex("02000000 00000000 02000000 04224d18 60 40 82")}  # fmt: skip
 
 
 def make(**values):
-    return Seg(DatasetConfig.from_mapping({"format": "seg", "step": "daily", "fields": FIELDS} | values))
+    return Seg(DatasetConfig.from_mapping({"format": "seg", "step": "daily", "fields": EVERY_TYPE} | values))
 
 
 SEG = make()
@@ -56,7 +48,7 @@ def load(frames, format=SEG):
 
 FIRST, LAST = -9_223_372_036_854_775, 9_223_372_036_854_775  # microseconds whose nanoseconds fit into 64 bits
 reftimes = st.sampled_from([FIRST, LAST, -1, 0, 1]) | st.integers(FIRST, LAST)
-undeclared = st.dictionaries(segments.keys.filter(lambda key: key not in FIELDS), segments.values, max_size=3)
+undeclared = st.dictionaries(segments.keys.filter(lambda key: key not in EVERY_TYPE), segments.values, max_size=3)
 contents = st.none() | st.binary(max_size=60) | segments.mappings
 metadatas = st.builds(lambda one, other: {**one, **other}, undeclared, strategies.metadata(KINDS))
 data = st.builds(Datum, reftimes.map(from_microseconds), metadatas, contents)
@@ -157,12 +149,12 @@ def test_data_come_back_as_they_were_given(given_data):
     for datum, metadata, payload, (others, content) in zip(
         given_data, batch.metadata, batch.payloads, loaded, strict=True
     ):
-        stored = {name: canonical(value, KINDS[name]) for name, value in datum.metadata.items() if name in FIELDS}
-        assert {name: metadata[name] for name in FIELDS if metadata.get(name) is not None} == stored
+        stored = {name: canonical(value, KINDS[name]) for name, value in datum.metadata.items() if name in EVERY_TYPE}
+        assert {name: metadata[name] for name in EVERY_TYPE if metadata.get(name) is not None} == stored
         reftime, described = SEG.describe(payload)
         assert from_microseconds(reftime) == datum.reftime
         assert described == stored
-        assert same(dict(others), {key: value for key, value in datum.metadata.items() if key not in FIELDS})
+        assert same(dict(others), {key: value for key, value in datum.metadata.items() if key not in EVERY_TYPE})
         assert same(content, {} if datum.data is None else datum.data)
         assert same(SEG.decode(payload), content)
 
