@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ondisk.errors import InvalidInput, NotFound, StorageError
+from ondisk.formats.base import Chained
 
 
 @contextlib.contextmanager
@@ -40,7 +41,7 @@ def _check_stream(stream: object) -> None:
         raise InvalidInput(f"append_file takes a path or a stream of bytes, not {stream!r}", hint='Open it with "rb".')
 
 
-class Peeked:
+class Peeked(Chained):
     """A stream whose first bytes were looked at, and are read again.
 
     Attributes:
@@ -48,12 +49,5 @@ class Peeked:
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        self.head = self._unread = stream.read(4096)
-        self._stream = stream
-
-    def read(self, size: int, /) -> bytes:
-        """Read up to `size` bytes; fewer than that is not the end, none is."""
-        if not self._unread:
-            return self._stream.read(size)
-        content, self._unread = self._unread[:size], self._unread[size:]
-        return content
+        self.head = stream.read(4096)
+        super().__init__(self.head, stream)

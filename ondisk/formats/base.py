@@ -25,6 +25,21 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+class Chained:
+    """Some bytes, then a stream."""
+
+    def __init__(self, begin: bytes, stream: Readable) -> None:
+        self._begin = begin
+        self._stream = stream
+
+    def read(self, size: int, /) -> bytes:
+        """Read up to `size` bytes; fewer than that is not the end, none is."""
+        if not self._begin:
+            return self._stream.read(size)
+        content, self._begin = self._begin[:size], self._begin[size:]
+        return content
+
+
 class SegmentFile(Protocol):
     """A segment's file, as far as a format needs it."""
 

@@ -25,6 +25,7 @@ from ondisk.formats.base import (
     BATCH_BYTES,
     Batch,
     Block,
+    Chained,
     Damage,
     End,
     Format,
@@ -94,7 +95,7 @@ class Seg(Format):
         except SegmentCorrupt as error:
             yield Batch(damage=[Damage(0, len(head), error.context["reason"])])
             return
-        rest = _Chained(head[found.size :], stream)
+        rest = Chained(head[found.size :], stream)
         frames = FrameReader(rest, found, max_size=self.config.max_datum_size, position=found.size, offset=found.size)
         batch, weight, passed = Batch(), 0, 0
         while True:
@@ -180,7 +181,7 @@ class Seg(Format):
         kept: list[Block] = []
         limit = BATCH_BYTES + self.config.max_datum_size  # no crash leaves more behind the last whole frame
         frames = FrameReader(
-            _Chained(before, _FileStream(file, position)),
+            Chained(before, _FileStream(file, position)),
             found,
             max_size=limit,
             position=position - len(before),
@@ -332,20 +333,6 @@ def _stored() -> Iterator[None]:
         yield
     except (FrameCorrupt, InvalidInput) as error:
         raise FrameCorrupt(error.message, hint=error.hint, position=error.context.get("position", 0)) from None
-
-
-class _Chained:
-    """Some bytes, then a stream."""
-
-    def __init__(self, begin: bytes, stream: Readable) -> None:
-        self._begin = begin
-        self._stream = stream
-
-    def read(self, size: int, /) -> bytes:
-        if not self._begin:
-            return self._stream.read(size)
-        content, self._begin = self._begin[:size], self._begin[size:]
-        return content
 
 
 class _FileStream:
