@@ -1,4 +1,4 @@
-"""The house's two rules about code: imports go down only, and only `filesystem.py` touches the disk."""
+"""The house's two rules about code: imports go down only, and only `filesystem/` touches the disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PATH = {
     *("symlink_to", "hardlink_to"),
 }
 _MODULES = {"fcntl", "filelock", "mmap", "shutil", "tempfile"}
-# What has methods of these names, and stands on filesystem.py itself.
+# What has methods of these names, and stands on filesystem itself.
 _OURS = {"Dataset", "Directory", "Index", "directory", "_directory", "ondisk"}
 
 OUTSIDE = {
@@ -48,7 +48,7 @@ OUTSIDE = {
     ("index/connection.py", "sqlite3.connect"),
     ("index/index.py", "sqlite3.connect"),
 }
-"""What may touch the disk besides filesystem.py."""
+"""What may touch the disk besides filesystem."""
 
 
 TREES = {

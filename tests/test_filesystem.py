@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from ondisk import filesystem
 from ondisk.errors import (
     DiskFull,
     DurabilityLost,
@@ -43,7 +42,7 @@ def directory(tmp_path):
 def synced(monkeypatch):
     """The paths that are synced, in order; nothing is synced for real."""
     paths = []
-    monkeypatch.setattr(filesystem, "_sync", lambda _, path: paths.append(path))
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, path: paths.append(path))
     return paths
 
 

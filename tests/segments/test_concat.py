@@ -180,7 +180,7 @@ def test_thousands_of_segments_are_written_with_a_hundred_open(writer, tmp_path,
 def test_every_file_and_the_directories_of_those_the_index_does_not_know_are_synced_once(writer, path, monkeypatch):
     path.write_bytes(b"one\n")
     synced = []
-    monkeypatch.setattr("ondisk.filesystem._sync", lambda _, path: synced.append(path))
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, path: synced.append(path))
     writer.append(NAME, 4, b"two\n", known=True)
     writer.sync()
     assert synced == [str(path)]

@@ -1,0 +1,127 @@
+"""Files of a dataset, open for reading or for writing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from types import TracebackType
+from typing import Self
+
+from ondisk.errors import DurabilityLost
+from ondisk.filesystem.translate import errors_of, raise_as_ours
+
+_PIECE = 1024 * 1024
+_NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+
+
+class ReadableFile:
+    """A file open for reading; closed with its last reference, so that no thread reads a closed one."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self.path = path
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Read up to `size` bytes; fewer only at the end of the file."""
+        try:
+            content = os.pread(self._descriptor, size, offset)
+            while len(content) < size:
+                more = os.pread(self._descriptor, size - len(content), offset + len(content))
+                if not more:
+                    break
+                content += more
+        except OSError as error:
+            raise_as_ours(error, self.path, writing=False)
+        return content
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+class WritableFile:
+    """A file open for writing; a context manager that closes it."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self.path = path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it; closing it again does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with errors_of(self.path):
+                os.close(descriptor)
+
+    def write(self, offset: int, content: bytes) -> None:
+        with errors_of(self.path):
+            written = os.pwrite(self._descriptor, content, offset)
+            while written < len(content):
+                written += os.pwrite(self._descriptor, memoryview(content)[written:], offset + written)
+
+    def copy(self, source: ReadableFile, begin: int, size: int, offset: int) -> None:
+        """Copy bytes of another file to `offset`, inside the kernel where the filesystems allow it.
+
+        Raises:
+            EOFError: the other file ends before these bytes do.
+        """
+        while size:
+            count = self._copy_some(source, begin, size, offset)
+            if not count:
+                raise EOFError(f"{source.path} ends at byte {begin}")
+            begin, size, offset = begin + count, size - count, offset + count
+
+    def _copy_some(self, source: ReadableFile, begin: int, size: int, offset: int) -> int:
+        with errors_of(self.path):
+            try:
+                return os.copy_file_range(source.fileno(), self._descriptor, size, begin, offset)
+            except OSError as error:
+                if error.errno not in _NO_COPY:
+                    raise
+        content = source.read(begin, min(size, _PIECE))
+        self.write(offset, content)
+        return len(content)
+
+    def truncate(self, size: int) -> None:
+        with errors_of(self.path):
+            os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        """Make the file's bytes and size durable.
+
+        Raises:
+            DurabilityLost: the sync failed; it must not be tried again.
+        """
+        sync(self._descriptor, self.path)
+
+    def stat(self) -> os.stat_result:
+        return os.fstat(self._descriptor)
+
+
+def sync(descriptor: int, path: str) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # The kernel may have dropped the unwritten pages and marked them clean: a second fsync would lie.
+        raise DurabilityLost(
+            f"{path}: fsync failed: {error.strerror}; nothing of this batch was acknowledged",
+            hint="Look at the disk (dmesg), then open the dataset again and append the batch again.",
+            path=path,
+        ) from error

@@ -1,0 +1,123 @@
+"""Locks of a dataset: the writers' lock, and the shared lock of its directory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ondisk.errors import InvalidInput, LockError, UnsupportedFilesystem
+from ondisk.filesystem.translate import raise_as_ours
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+    from ondisk.filesystem.directory import Directory
+
+LOCK = ".lock"
+_LOCK_RECORD = 256  # bytes; of one size, so that writing it needs no new block on a full disk
+
+
+class SharedLock:
+    """A shared lock of a directory; held until it is closed."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
+
+
+class WritersLock:
+    """The writers' lock of a dataset: `.lock`, held by flock, never removed.
+
+    The file holds one record of the holder (JSON, padded with blanks): pid, host, verb, start. It is stale while
+    nobody holds the lock; a killed holder's lock is free at once, since the kernel drops it.
+    """
+
+    def __init__(self, directory: Directory, timeout: float) -> None:
+        self._directory = directory
+        self._timeout = timeout
+        self._verb = ""
+        self._lock: BaseFileLock | None = None
+
+    @contextlib.contextmanager
+    def hold(self, verb: str, timeout: float | None = None) -> Iterator[None]:
+        """Hold the lock for the length of the block.
+
+        Args:
+            verb: what it is held for, which others are told.
+            timeout: seconds to wait for it; `lock_timeout` unless told otherwise.
+
+        Raises:
+            LockError: others held it for longer than that; names the holder.
+            ReadOnly: this user may not write here.
+            UnsupportedFilesystem: the filesystem has no locks.
+        """
+        import filelock
+
+        if self._lock is None:
+            path = self._directory.path / LOCK
+            self._lock = filelock.FileLock(
+                path,
+                timeout=self._timeout,
+                mode=0o660,
+                poll_interval=0.005,
+                preserve_lock_file=True,
+                fallback_to_soft=False,
+                on_acquired=self._sign,
+            )
+        self._verb = verb
+        try:
+            self._lock.acquire(timeout=timeout)
+        except filelock.Timeout:
+            raise self._timed_out() from None
+        except NotImplementedError as error:
+            raise _no_locks(self._directory.path) from error
+        except OSError as error:
+            if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+                raise _no_locks(self._directory.path) from error
+            raise_as_ours(error, str(self._directory.path / LOCK))
+        try:
+            yield
+        finally:
+            # Released explicitly: a forked child holds a copy of the descriptor, and with it the lock.
+            self._lock.release()
+
+    def _sign(self, descriptor: int) -> None:
+        holder = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "verb": self._verb,
+            "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        record = json.dumps(holder).encode()[: _LOCK_RECORD - 1].ljust(_LOCK_RECORD - 1) + b"\n"
+        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, only nameless
+            os.pwrite(descriptor, record, 0)
+
+    def _timed_out(self) -> LockError:
+        who = "another process"
+        holder: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, InvalidInput):
+            holder = json.loads(self._directory.read(LOCK, _LOCK_RECORD))
+            who = f"process {holder['pid']} on {holder['host']} ({holder['verb']}, since {holder['since']})"
+        return LockError(
+            f"{self._directory.path}: waited {self._timeout:g} s for the writers' lock, held by {who}",
+            hint="Try again when it is done, or raise lock_timeout in dataset.toml.",
+            holder=holder,
+        )
+
+
+def _no_locks(path: Path) -> UnsupportedFilesystem:
+    hint = "Keep the dataset on a filesystem with flock."
+    return UnsupportedFilesystem(f"{path}: this filesystem has no locks", hint=hint, path=str(path))
