@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
+from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, store
-from ondisk.dataset.layout import CONFIG, SENTINEL, SENTINEL_TEXT, check_free, last_generation, no_dataset, read_config
-from ondisk.dataset.read import Reader, Summary, check_limit
+from ondisk.dataset.layout import CONFIG, check_free, no_dataset, read_config
+from ondisk.dataset.read import Summary, check_limit
 from ondisk.dataset.source import Peeked, open_source
 from ondisk.datum import INTEGER_MAX, Datum, Location, from_microseconds
 from ondisk.errors import (
     AlreadyExists,
-    DurabilityLost,
     InvalidInput,
     OndiskError,
-    ReadOnly,
-    StateError,
     StorageError,
 )
 from ondisk.filesystem import Directory, WritersLock
@@ -36,14 +32,6 @@ Match: TypeAlias = str | Expression | None
 _T = TypeVar("_T")
 # What an append of small batches may leave in the index's log between two checkpoints.
 _LAZY_COMMITS, _LAZY_DATA = 10, 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """An index, and what reads by it; both are dropped together when another index takes its place."""
-
-    index: Index
-    reader: Reader
 
 
 class Dataset:
@@ -63,18 +51,11 @@ class Dataset:
         read_only: whether it was opened for reading.
     """
 
-    def __init__(self, directory: Directory, config: DatasetConfig, *, read_only: bool) -> None:
-        self.path = directory.path
-        self.config = config
-        self.read_only = read_only
-        self._directory = directory
-        self._lock = WritersLock(directory, config.lock_timeout)
-        self._threads = threading.RLock()
-        self._opened: _Opened | None = None
-        self._failed: OndiskError | None = None
-        self._process = os.getpid()
-        self._closed = False
-        self._formats: dict[str, Format] = {}
+    def __init__(self, access: Access) -> None:
+        self.path = access.path
+        self.config = access.config
+        self.read_only = access.read_only
+        self._access = access
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], config: DatasetConfig | Mapping[str, Any]) -> Dataset:
@@ -108,7 +89,7 @@ class Dataset:
                 with contextlib.closing(Index.open(directory, config)) as index, Transaction(index) as transaction:
                     transaction.commit()  # makes -wal and -shm, which readers without the right to write need
                 directory.write_new(CONFIG, config.to_toml().encode())
-            return cls(directory, config, read_only=False)
+            return cls(Access(directory, config, read_only=False))
         except BaseException:
             directory.close()
             raise
@@ -139,21 +120,18 @@ class Dataset:
             undo.callback(directory.close)
             config = read_config(directory)
             find(config.format)(config)
-            dataset = cls(directory, config, read_only=read_only)
-            undo.callback(dataset.close)
+            access = Access(directory, config, read_only=read_only)
+            undo.callback(access.close)
             if read_only:
-                dataset._current()
+                access.current()
             else:
-                dataset._open_to_write()
+                access.open_to_write()
             undo.pop_all()
-        return dataset
+        return cls(access)
 
     def close(self) -> None:
         """Close files and connections; a query that runs ends with an error."""
-        with self._threads:
-            self._closed = True
-            self._drop(queries=True)
-            self._directory.close()
+        self._access.close()
 
     def __enter__(self) -> Self:
         return self
@@ -172,12 +150,12 @@ class Dataset:
     @property
     def fields(self) -> Fields:
         """The declared fields, to write conditions with: `(f.station == 5) & (f.reftime >= t)`."""
-        return Fields(self._current().index.config.fields)
+        return Fields(self._access.current().index.config.fields)
 
     @property
     def needs_check(self) -> bool:
         """Whether the index may not know all data: it was lost, or the sentinel stands."""
-        return self._current().index.missing or self._sentinel_stands()
+        return self._access.current().index.missing or self._access.sentinel_stands()
 
     def append(self, data: Iterable[Datum], outcomes: bool = False, *, batch_size: int = BATCH_SIZE) -> AppendResult:
         """Store data in the default format.
@@ -199,7 +177,7 @@ class Dataset:
         Durability: when it returns, everything it counts as imported or replaced survives power loss.
         Locks: the writers' lock, for each batch anew; not while `data` is consumed.
         """
-        format = self._format(self.config.format)
+        format = self._access.format(self.config.format)
         given = _iterated(data, "append takes an iterable of Datum objects")
         return self._append(batches(given, format, _checked(batch_size)), format, outcomes=outcomes)
 
@@ -228,11 +206,13 @@ class Dataset:
         size = _checked(batch_size)
         with open_source(source) as stream:
             if format is not None:
-                chosen = self._format(format)
+                chosen = self._access.format(format)
                 return self._append(chosen.parse(stream, size), chosen, outcomes=outcomes)
             name = getattr(stream, "name", None)
             peeked = Peeked(stream)
-            chosen = self._format(recognise(name if isinstance(name, str) else None, peeked.head, self.config.format))
+            chosen = self._access.format(
+                recognise(name if isinstance(name, str) else None, peeked.head, self.config.format)
+            )
             return self._append(chosen.parse(peeked, size), chosen, outcomes=outcomes)
 
     def query(
@@ -262,7 +242,7 @@ class Dataset:
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: while iterating; data are not on disk as the
                 index says. What stands before them was given.
         """
-        opened = self._current()
+        opened = self._access.current()
         if equal and match is None and sort is None and limit is None and with_data:
             key = opened.index.whole_key(equal)
             if key is not None:
@@ -291,7 +271,7 @@ class Dataset:
             MatchError, SegmentMissing, SegmentCorrupt, IndexCorrupt: as `query`; but what a datum's bytes hold is not
                 checked.
         """
-        opened = self._current()
+        opened = self._access.current()
         tree = _tree(match, equal, opened.index)
         order = None if sort is None else parse_sort(sort, opened.index.config.fields)
         check_limit(limit)
@@ -304,7 +284,7 @@ class Dataset:
             DatumNotFound: none stands there any more.
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: it is not on disk as the index says.
         """
-        opened = self._current()
+        opened = self._access.current()
         with opened.index.snapshot() as snapshot:
             return opened.reader.read(snapshot, location)
 
@@ -313,7 +293,7 @@ class Dataset:
 
         Cost: from the index alone; memory grows with the number of distinct values.
         """
-        index = self._current().index
+        index = self._access.current().index
         tree = _tree(match, {}, index)
         with index.snapshot() as snapshot:
             totals = snapshot.totals(tree)
@@ -331,30 +311,30 @@ class Dataset:
         Locks: the writers' lock.
         """
         if isinstance(what, str | Expression):
-            with self._transaction("delete") as transaction:
-                deleted = transaction.delete(_tree(what, {}, self._current().index))
+            with self._access.transaction("delete") as transaction:
+                deleted = transaction.delete(_tree(what, {}, self._access.current().index))
                 if deleted:
                     transaction.commit()
-            self._check_not_failed()
+            self._access.check_not_failed()
             return deleted
         places = _by_segment(what)
-        with self._transaction("delete") as transaction:
+        with self._access.transaction("delete") as transaction:
             deleted = sum(transaction.delete_at(segment, each) for segment, each in places.items())
             if deleted:
                 transaction.commit()
-        self._check_not_failed()
+        self._access.check_not_failed()
         return deleted
 
     def info(self) -> dict[str, Any]:
         """Tell what the dataset is: path, uuid, format, step, unique, index, fields, segments, count, size …"""
-        opened = self._current()
+        opened = self._access.current()
         with opened.index.snapshot() as snapshot:
             known = snapshot.dataset()
             totals = snapshot.totals(Everything())
             begin, end = _span(totals)
             segments = snapshot.segments()
         config = opened.index.config
-        index = self._directory.stat(INDEX)
+        index = self._access.directory.stat(INDEX)
         return {
             "path": str(self.path),
             "uuid": known["uuid"],
@@ -374,6 +354,7 @@ class Dataset:
         }
 
     def _append(self, stream: Iterable[Batch], format: Format, *, outcomes: bool) -> AppendResult:
+        access = self._access
         result = AppendResult(outcomes=[] if outcomes else None)
         waiting = 0  # commits, and data, that are durable in the index's log and not yet in its main file
         commits = _LAZY_COMMITS  # the first batch does not wait: most appends have no second one
@@ -382,13 +363,13 @@ class Dataset:
                 # Of many small batches not each needs a checkpoint of its own, which takes as long as the batch.
                 lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
-                with self._transaction("append", lazy=lazy) as transaction:
-                    trusted = not self._sentinel_stands()
-                    stored = store(batch, format, self.config, self._directory, transaction, trusted=trusted)
+                with access.transaction("append", lazy=lazy) as transaction:
+                    trusted = not access.sentinel_stands()
+                    stored = store(batch, format, self.config, access.directory, transaction, trusted=trusted)
                 result.add(batch, stored)
-                self._check_not_failed()  # this batch is durable, and counted; the disk is not to be trusted further
+                access.check_not_failed()  # this batch is durable, and counted; the disk is not to be trusted further
             if waiting:
-                self._checkpoint()
+                access.checkpoint()
         except OndiskError as error:
             error.context["result"] = result
             raise
@@ -398,125 +379,13 @@ class Dataset:
             raise
         return result
 
-    @contextlib.contextmanager
-    def _transaction(self, verb: str, *, lazy: bool = False) -> Iterator[Transaction]:
-        """Hold the writers' lock and a transaction of the current index, for the length of the block."""
-        if self.read_only:
-            raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
-        self._check_open()
-        self._check_process()
-        with self._threads:
-            self._check_not_failed()
-            try:
-                with self._lock.hold(verb):
-                    index = self._current_to_write()
-                    with Transaction(index, lazy=lazy) as transaction:
-                        yield transaction
-                    if transaction.checkpoint_error is not None:
-                        self._failed = transaction.checkpoint_error
-            except DurabilityLost as error:
-                self._failed = error
-                raise
-
-    def _checkpoint(self) -> None:
-        """Move what was committed into the index's main file; what cannot be done at once is left to a later commit."""
-        with self._threads, contextlib.ExitStack() as stack:
-            opened = self._opened
-            try:
-                if opened is None or not opened.index.is_current():
-                    return
-                stack.enter_context(self._lock.hold("append", timeout=0))
-            except OndiskError:
-                return
-            try:
-                opened.index.checkpoint()
-            except OndiskError as error:
-                self._failed = error
-        self._check_not_failed()
-
-    def _current(self) -> _Opened:
-        """Give the index at its place; it is opened anew where another file has come there."""
-        opened = self._opened
-        if opened is not None and opened.index.is_current():
-            return opened
-        self._check_open()
-        with self._threads:
-            if self._opened is None or not self._opened.index.is_current():
-                self._drop(queries=False)
-                index = Index.open(self._directory, self.config)
-                self._opened = _Opened(index, Reader(self._directory, index.config))
-            return self._opened
-
-    def _current_to_write(self) -> Index:
-        """Give the index to write to; a lost one is made anew. Under the writers' lock."""
-        index = self._current().index
-        if index.missing:
-            self._replace_lost_index()
-            index = self._current().index
-        elif not index.is_built_for(self.config):
-            with index.snapshot() as snapshot:
-                touched = snapshot.dataset()["seq"] > 0
-            if touched:
-                raise index.built_for_another(self.config)
-            Index.create(self._directory, self.config, last_generation(self._directory))
-            index = self._current().index
-        return index
-
-    def _open_to_write(self) -> None:
-        if not self._directory.is_writable():
-            hint = "Open it read_only, or as a user who may write there."
-            raise ReadOnly(f"{self.path} may not be written by this user", hint=hint)
-        index = self._current().index
-        if index.missing or not index.is_built_for(self.config):
-            with self._lock.hold("open"):
-                self._current_to_write()
-
-    def _replace_lost_index(self) -> None:
-        """Make an empty index in the place of a lost one, the sentinel first."""
-        if not self._sentinel_stands():
-            self._directory.write_new(SENTINEL, SENTINEL_TEXT)
-        Index.create(self._directory, self.config, last_generation(self._directory))
-
-    def _drop(self, *, queries: bool) -> None:
-        if self._opened is not None:
-            self._opened.index.close(queries=queries)
-            self._opened.reader.close()
-            self._opened = None
-
-    def _sentinel_stands(self) -> bool:
-        return self._directory.inode(SENTINEL) is not None
-
-    def _format(self, name: str) -> Format:
-        if name not in self._formats:
-            self._formats[name] = find(name)(self.config)
-        return self._formats[name]
-
-    def _check_not_failed(self) -> None:
-        if self._failed is not None:
-            raise DurabilityLost(
-                f"{self.path}: nothing more is written after an error of the disk: {self._failed.message}",
-                hint="Look at the disk (dmesg), then open the dataset again.",
-            )
-
-    def _check_process(self) -> None:
-        """Refuse a forked child, before it waits for locks that its parent's threads held."""
-        if os.getpid() != self._process:
-            raise StateError(
-                f"{self.path} was opened by process {self._process}, this is its child {os.getpid()}",
-                hint="Open the dataset in the process that uses it.",
-            )
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise InvalidInput(f"{self.path} was closed", hint="Open the dataset again.")
-
 
 def _span(totals: Totals) -> tuple[datetime | None, datetime | None]:
     begin, end = (None if time is None else from_microseconds(time) for time in (totals.begin, totals.end))
     return begin, end
 
 
-def _found(opened: _Opened, key: Key, equal: Mapping[str, Any]) -> Iterator[Datum]:
+def _found(opened: Opened, key: Key, equal: Mapping[str, Any]) -> Iterator[Datum]:
     """Give the at most one datum that a whole unique key names."""
     found = opened.reader.look_up(opened.index, key)
     if found is None:
@@ -525,9 +394,7 @@ def _found(opened: _Opened, key: Key, equal: Mapping[str, Any]) -> Iterator[Datu
         yield from found
 
 
-def _stream(
-    opened: _Opened, tree: Expression, sort: Sort | None, limit: int | None, with_data: bool
-) -> Iterator[Datum]:
+def _stream(opened: Opened, tree: Expression, sort: Sort | None, limit: int | None, with_data: bool) -> Iterator[Datum]:
     with (
         opened.index.snapshot() as snapshot,
         # Closed before the snapshot: its cursor must not outlive the connection.
@@ -537,7 +404,7 @@ def _stream(
             yield from data
 
 
-def _stream_payloads(opened: _Opened, tree: Expression, sort: Sort | None, limit: int | None) -> Iterator[bytes]:
+def _stream_payloads(opened: Opened, tree: Expression, sort: Sort | None, limit: int | None) -> Iterator[bytes]:
     with opened.index.snapshot() as snapshot:
         yield from opened.reader.payloads(snapshot, tree, sort, limit)  # closes it, too, before the snapshot
 

@@ -45,7 +45,7 @@ def create(path: Path, talk: Connection) -> None:
 
 def hold_lock(path: Path, talk: Connection) -> None:
     """Hold the writers' lock until told to go on."""
-    with ondisk.open(path) as dataset, dataset._lock.hold("append"):
+    with ondisk.open(path) as dataset, dataset._access._lock.hold("append"):
         talk.send(os.getpid())
         talk.recv()
 

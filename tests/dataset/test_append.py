@@ -622,7 +622,7 @@ def test_a_new_index_counts_its_generations_above_those_on_disk(create):
     lose_index(dataset)
     dataset.append(data(2))
     assert numbers(dataset) == [2]
-    writer = dataset._current().index.writer()
+    writer = dataset._access.current().index.writer()
     assert writer.execute("SELECT id FROM segment").fetchall() == [(18,)]
 
 
@@ -726,8 +726,8 @@ def test_large_data_behind_small_ones_are_taken_a_few_at_a_time(create):
 
     with create(format="vm2", step="daily") as dataset:
         seen = []
-        encode = dataset._format("vm2").encode
-        dataset._format("vm2").encode = lambda piece: (
+        encode = dataset._access.format("vm2").encode
+        dataset._access.format("vm2").encode = lambda piece: (
             seen.append(sum(len(each.data) for each in piece)),
             encode(piece),
         )[1]
@@ -770,7 +770,7 @@ def test_the_end_of_an_append_of_small_batches_waits_for_nobody(create):
     def given():
         for n in range(5):
             yield at(6, n)
-        stack.enter_context(other._lock.hold("test"))
+        stack.enter_context(other._access._lock.hold("test"))
 
     with ondisk.open(dataset.path) as other, contextlib.ExitStack() as stack:
         begin = time.monotonic()

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ondisk import Datum, filesystem
-from ondisk.filesystem import Directory, ReadableFile, WritableFile
+from ondisk import Datum
+from ondisk.filesystem import Directory, ReadableFile, WritableFile, files
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 FIELDS = {"area": "text", "product": "text"}
@@ -33,7 +33,7 @@ def counted(monkeypatch):
 
         monkeypatch.setattr(owner, name, wrapper)
 
-    count(filesystem, "_sync", "sync")
+    count(files, "sync", "sync")
     count(Directory, "_open_file", "open")
     count(WritableFile, "write", "write")
     count(WritableFile, "truncate", "truncate")
@@ -43,7 +43,7 @@ def counted(monkeypatch):
 
 def trace(dataset, counts):
     """Count the statements of the writing connection."""
-    writer = dataset._current().index.writer()
+    writer = dataset._access.current().index.writer()
     writer.set_trace_callback(lambda sql: counts.update([sql.split(" ")[0]]))
     return writer
 
@@ -107,7 +107,7 @@ def test_the_number_of_statements_grows_with_segments_and_not_with_data(create):
     statements = []
     for count in (240, 2400):  # one day: of ten products, and of a hundred
         dataset = create(str(count), **VM2)
-        writer = dataset._current().index.writer()
+        writer = dataset._access.current().index.writer()
         seen = []
         dataset.append_file(io.BytesIO(b"202601010000,1,1,,,,\n"))
         writer.set_trace_callback(seen.append)

@@ -327,7 +327,7 @@ def test_a_query_that_is_not_finished_leaves_no_file_open(create):
     for _ in range(50):
         next(dataset.query())
         dataset.query()
-    assert len(dataset._opened.index._readers) <= 8
+    assert len(dataset._access._opened.index._readers) <= 8
 
 
 # Reading
@@ -446,7 +446,7 @@ def test_a_link_in_the_place_of_a_segment_is_not_followed(create, tmp_path):
 def test_a_damaged_index_is_told_and_gives_no_wrong_bytes(create, sql):
     dataset = create(fields=EVERY_TYPE)
     dataset.append([Datum(T, {"product": "a"}, {"n": n}) for n in range(3)])
-    dataset._current().index.writer().execute(sql)
+    dataset._access.current().index.writer().execute(sql)
     with pytest.raises((IndexCorrupt, StorageError, SegmentCorrupt)):
         list(dataset.query())
 

@@ -138,7 +138,7 @@ def test_a_network_filesystem_has_a_rollback_journal_instead_of_wal(tmp_path, mo
     with ondisk.create(tmp_path / "dataset", CONFIG) as dataset:
         dataset.append_file(lines(3))
         assert len(list(dataset.query())) == 3
-        writer = dataset._current().index.writer()
+        writer = dataset._access.current().index.writer()
         assert settings(writer, ["journal_mode", "synchronous"]) == {"journal_mode": "delete", "synchronous": 3}
         assert files(dataset.path) == {INDEX}
     with ondisk.open(dataset.path, read_only=True) as reader:

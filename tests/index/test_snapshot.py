@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from datetime import UTC, datetime
 
 import pytest
 
 from ondisk import Datum
-from ondisk.errors import IndexCorrupt
+from ondisk.errors import IndexCorrupt, StateError, StorageError
 from ondisk.formats import Block, End
 from ondisk.index import Transaction
 from ondisk.index.snapshot import ROWS, Segment, Totals
@@ -23,7 +24,7 @@ def dataset(create):
 
 @pytest.fixture
 def index(dataset):
-    return dataset._current().index
+    return dataset._access.current().index
 
 
 def fill(dataset, *rows):
@@ -170,7 +171,7 @@ def test_the_dataset_is_described_by_its_counters(dataset, index):
 def test_what_ondisk_never_writes_is_a_damaged_index(create, sql):
     dataset = create(fields=FIELDS)
     fill(dataset, (6, 1, "rain"))
-    damage(dataset._current().index, sql)
+    damage(dataset._access.current().index, sql)
     with pytest.raises(IndexCorrupt):
         list(dataset.query())
 
@@ -221,7 +222,7 @@ def test_a_frame_larger_than_a_block_is_in_all_the_blocks_that_it_fills(create):
     dataset.append([Datum(T, {}, b"small"), Datum(T, {}, large), Datum(T, {}, b"small again")])
     small, datum, again = dataset.query()
     assert (small.data, datum.data, again.data) == (b"small", large, b"small again")
-    with dataset._current().index.snapshot() as snapshot:
+    with dataset._access.current().index.snapshot() as snapshot:
         end = snapshot.segment_named("2026/11-20.seg").end
         found = [
             snapshot.blocks(1, each.location.offset, each.location.offset + each.location.size)
@@ -239,7 +240,7 @@ def test_blocks_of_every_append_are_found_and_those_of_one_that_came_to_nothing_
     for hour in range(5):
         dataset.append([Datum(T.replace(hour=hour), {}, {"hour": hour})])
         dataset.append([Datum(T.replace(hour=hour), {}, {"hour": "a duplicate"})])
-    with dataset._current().index.snapshot() as snapshot:
+    with dataset._access.current().index.snapshot() as snapshot:
         length = snapshot.segment_named("2026/11-20.seg").end.length
         offsets = [block.offset for block in snapshot.blocks(1, 12, length)]
     assert offsets == [datum.location.offset for datum in dataset.query()]
@@ -277,3 +278,44 @@ def test_before_the_first_block_and_in_a_segment_without_blocks_there_is_none(pa
         for segment, begin, end in ((PACKED.id, 0, 12), (PACKED.id, 0, 500), (99, 12, 100)):
             with pytest.raises(IndexCorrupt, match=f"no block of segment {segment} with byte {begin}"):
                 snapshot.blocks(segment, begin, end)
+
+
+def test_what_sqlite_raises_inside_a_snapshot_comes_out_as_an_error_of_ondisk_and_the_connection_is_kept(index):
+    with index.snapshot() as snapshot:
+        connection = snapshot._connection
+    for raised, expected in ((sqlite3.OperationalError("odd"), StorageError), (OverflowError("large"), IndexCorrupt)):
+        with pytest.raises(expected) as caught, index.snapshot():
+            raise raised
+        assert caught.value.__cause__ is raised
+        assert not connection.in_transaction
+        with index.snapshot() as snapshot:
+            assert snapshot._connection is connection
+
+
+def test_what_others_raise_inside_a_snapshot_stays_as_it_is(index):
+    with pytest.raises(KeyError), index.snapshot() as snapshot:
+        raise KeyError("mine")
+    assert not snapshot._connection.in_transaction
+
+
+def test_a_snapshot_that_cannot_begin_does_not_keep_its_connection(index):
+    with index.snapshot() as snapshot:
+        snapshot._connection.close()
+    with index.snapshot() as snapshot:
+        connection = snapshot._connection
+    connection.close()  # while it waits to be borrowed
+    with pytest.raises(StateError), index.snapshot():
+        pass
+    with index.snapshot() as snapshot:
+        assert snapshot._connection is not connection
+        assert snapshot.segments() == 0
+
+
+def test_a_segment_that_grows_ends_where_it_ends_now(dataset, index):
+    ends = []
+    for hour in range(3):
+        fill(dataset, (hour, 1, None))
+        with index.snapshot() as snapshot:
+            ends.append(snapshot.segment_named("2026/11-20.jsonl").end)
+            assert snapshot.segment_named("2026/11-20.jsonl").end == ends[-1]
+    assert ends[0].size < ends[1].size < ends[2].size

@@ -376,7 +376,7 @@ def test_data_of_one_dataset_count_up_over_its_whole_life(create):
         dataset.append([Datum(T), Datum(T.replace(hour=7))])
     dataset.delete("")
     dataset.append([Datum(T)])
-    writer = dataset._current().index.writer()
+    writer = dataset._access.current().index.writer()
     assert writer.execute("SELECT seq FROM datum").fetchall() == [(13,)]
     numbers = [seq for (seq,) in writer.execute("SELECT seq FROM deletion UNION ALL SELECT seq FROM datum")]
     assert len(numbers) == len(set(numbers)) == 7

@@ -1,0 +1,168 @@
+"""Access to a dataset: its directory, its lock and its index, as long as this process uses them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ondisk.config import DatasetConfig
+from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation
+from ondisk.dataset.read import Reader
+from ondisk.errors import DurabilityLost, InvalidInput, OndiskError, ReadOnly, StateError
+from ondisk.filesystem import Directory, WritersLock
+from ondisk.formats import Format, find
+from ondisk.index import Index, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An index, and what reads by it; both are dropped together when another index takes its place."""
+
+    index: Index
+    reader: Reader
+
+
+class Access:
+    """What `Dataset` and maintenance stand on. May be shared by threads, not by a fork.
+
+    Attributes:
+        path: the directory's path.
+        directory: where everything is.
+        config: what `dataset.toml` says.
+        read_only: nothing is ever written.
+    """
+
+    def __init__(self, directory: Directory, config: DatasetConfig, *, read_only: bool) -> None:
+        self.path = directory.path
+        self.directory = directory
+        self.config = config
+        self.read_only = read_only
+        self._lock = WritersLock(directory, config.lock_timeout)
+        self._threads = threading.RLock()
+        self._opened: Opened | None = None
+        self._failed: OndiskError | None = None
+        self._process = os.getpid()
+        self._closed = False
+        self._formats: dict[str, Format] = {}
+
+    def close(self) -> None:
+        """Close files and connections; a query that runs ends with an error."""
+        with self._threads:
+            self._closed = True
+            self._drop(queries=True)
+            self.directory.close()
+
+    @contextlib.contextmanager
+    def transaction(self, verb: str, *, lazy: bool = False) -> Iterator[Transaction]:
+        """Hold the writers' lock and a transaction of the current index, for the length of the block."""
+        if self.read_only:
+            raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
+        self._check_open()
+        self._check_process()
+        with self._threads:
+            self.check_not_failed()
+            try:
+                with self._lock.hold(verb):
+                    index = self._current_to_write()
+                    with Transaction(index, lazy=lazy) as transaction:
+                        yield transaction
+                    if transaction.checkpoint_error is not None:
+                        self._failed = transaction.checkpoint_error
+            except DurabilityLost as error:
+                self._failed = error
+                raise
+
+    def checkpoint(self) -> None:
+        """Move what was committed into the index's main file; what cannot be done at once is left to a later commit."""
+        with self._threads, contextlib.ExitStack() as stack:
+            opened = self._opened
+            try:
+                if opened is None or not opened.index.is_current():
+                    return
+                stack.enter_context(self._lock.hold("append", timeout=0))
+            except OndiskError:
+                return
+            try:
+                opened.index.checkpoint()
+            except OndiskError as error:
+                self._failed = error
+        self.check_not_failed()
+
+    def current(self) -> Opened:
+        """Give the index at its place; it is opened anew where another file has come there."""
+        opened = self._opened
+        if opened is not None and opened.index.is_current():
+            return opened
+        self._check_open()
+        with self._threads:
+            if self._opened is None or not self._opened.index.is_current():
+                self._drop(queries=False)
+                index = Index.open(self.directory, self.config)
+                self._opened = Opened(index, Reader(self.directory, index.config))
+            return self._opened
+
+    def _current_to_write(self) -> Index:
+        """Give the index to write to; a lost one is made anew. Under the writers' lock."""
+        index = self.current().index
+        if index.missing:
+            self._replace_lost_index()
+            index = self.current().index
+        elif not index.is_built_for(self.config):
+            with index.snapshot() as snapshot:
+                touched = snapshot.dataset()["seq"] > 0
+            if touched:
+                raise index.built_for_another(self.config)
+            Index.create(self.directory, self.config, last_generation(self.directory))
+            index = self.current().index
+        return index
+
+    def open_to_write(self) -> None:
+        if not self.directory.is_writable():
+            hint = "Open it read_only, or as a user who may write there."
+            raise ReadOnly(f"{self.path} may not be written by this user", hint=hint)
+        index = self.current().index
+        if index.missing or not index.is_built_for(self.config):
+            with self._lock.hold("open"):
+                self._current_to_write()
+
+    def _replace_lost_index(self) -> None:
+        """Make an empty index in the place of a lost one, the sentinel first."""
+        if not self.sentinel_stands():
+            self.directory.write_new(SENTINEL, SENTINEL_TEXT)
+        Index.create(self.directory, self.config, last_generation(self.directory))
+
+    def _drop(self, *, queries: bool) -> None:
+        if self._opened is not None:
+            self._opened.index.close(queries=queries)
+            self._opened.reader.close()
+            self._opened = None
+
+    def sentinel_stands(self) -> bool:
+        return self.directory.inode(SENTINEL) is not None
+
+    def format(self, name: str) -> Format:
+        if name not in self._formats:
+            self._formats[name] = find(name)(self.config)
+        return self._formats[name]
+
+    def check_not_failed(self) -> None:
+        if self._failed is not None:
+            raise DurabilityLost(
+                f"{self.path}: nothing more is written after an error of the disk: {self._failed.message}",
+                hint="Look at the disk (dmesg), then open the dataset again.",
+            )
+
+    def _check_process(self) -> None:
+        """Refuse a forked child, before it waits for locks that its parent's threads held."""
+        if os.getpid() != self._process:
+            raise StateError(
+                f"{self.path} was opened by process {self._process}, this is its child {os.getpid()}",
+                hint="Open the dataset in the process that uses it.",
+            )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidInput(f"{self.path} was closed", hint="Open the dataset again.")
