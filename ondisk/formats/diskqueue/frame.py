@@ -27,6 +27,7 @@ MAX_SIZE = 2**32 - 1
 _LENGTH = struct.Struct("<I")
 _FOOTER = struct.Struct("<II")
 _FOOTER_SIZE = 8
+_FOOTER_AND_LENGTH = struct.Struct("<III")
 _FIRST_KEY = b"\x69timestamp"  # CBOR; Beats and ondisk write this key first, behind one byte for the map
 
 
@@ -134,20 +135,19 @@ def scan(data: bytes, *, max_size: int, base: int = 0) -> Scan:
     """
     payloads: list[bytes] = []
     offsets: list[int] = []
-    unpack, unpack_footer = _LENGTH.unpack_from, _FOOTER.unpack_from
-    at, limit = 0, len(data)
-    while at + OVERHEAD < limit:
-        (length,) = unpack(data, at)
-        end = at + length
-        if length <= OVERHEAD or length > max_size or end > limit:
-            break
-        checksum, again = unpack_footer(data, end - _FOOTER_SIZE)
-        begin = data[at : end - _FOOTER_SIZE]
-        if again != length or crc32(begin) != checksum:
+    # A footer and the length behind it are unpacked in one go; only behind the last footer there may be none.
+    unpack, unpack_footer = _FOOTER_AND_LENGTH.unpack_from, _FOOTER.unpack_from
+    at, limit, size = 0, len(data), length(data)
+    last = limit - _LENGTH.size
+    while OVERHEAD < size <= max_size and (end := at + size) <= limit:
+        footer = end - _FOOTER_SIZE
+        begin = data[at:footer]
+        checksum, again, following = unpack(data, footer) if end <= last else (*unpack_footer(data, footer), 0)
+        if again != size or crc32(begin) != checksum:
             break
         payloads.append(begin[4:])
         offsets.append(base + at)
-        at = end
+        at, size = end, following
     fault = _fault(data, at, max_size) if at < limit else None
     damage = Fault(base + at, fault[0], fault[1]) if fault else None
     return Scan(base + at, payloads, offsets, damage, data, base)

@@ -182,6 +182,8 @@ def entries(*pairs, flags=b"\x00"):
         (entries((b"\x61\xff", b"\x42a\xff")), Event(5, 0, {}, {"\udcff": b"a\xff"})),
         (entries((b"\x61a", b"\x38\xff"), (b"\x61b", b"\x3b" + b"\xff" * 8)),
          Event(5, 0, {}, {"a": -256, "b": -(2**64)})),
+        (b"\xa4\x66fields\xa0\x65flags\x02\x64meta\xa1\x61a\x01\x69timestamp\x07", Event(7, 2, {"a": 1}, {})),
+        (b"\xa4\x69timestamp\x07\x65flags\x02\x64meta\xa0\x64more\x01", Event(7, 2, {}, {})),
         (entries((b"\x78\x01a", b"\x1b" + bytes(7) + b"\x01"), flags=b"\x18\x01"), Event(5, 1, {}, {"a": 1})),
     ],
 )  # fmt: skip
@@ -207,6 +209,11 @@ def test_what_beats_or_others_may_have_written_is_read(data, expected):
         (entries((b"\x61a", b"\x01"), (b"\x61a", b"\x02")), "'a' stands twice"),
         (entries((b"\x61a", b"\xa2\x61b\x01\x61b\x02")), "'b' stands twice"),
         (entries((b"\x61a", b"\xbf\x61b\x01\x61b\x02\xff")), "'b' stands twice"),
+        (b"\xa4\x69timestamp\x05\x69timestamp\x05\x64meta\xa0\x66fields\xa0", "'timestamp' stands twice"),
+        (b"\xa3" + entries()[1:], "bytes follow"),
+        (b"\xa5" + entries()[1:], "should follow"),
+        (b"\x88" + entries()[1:], "it is no map"),
+        (entries()[1:], "bytes follow"),
         (entries() + b"\x00", "1 bytes follow"),
         (entries() + entries(), "bytes follow"),
         (entries() + b"\xff", "bytes follow"),
@@ -234,6 +241,15 @@ def test_what_is_no_event_is_refused_with_its_position_and_reason(data, reason):
         payload.decode([entries()] * 130 + [data, entries()])
     assert caught.value.context["position"] == 130
     assert reason in caught.value.context["reason"]
+
+
+def test_pieces_of_an_event_are_no_events():
+    whole = entries((b"\x61a", b"\x01"))
+    for cut in range(1, len(whole)):
+        for pieces in ([whole[:cut], whole[cut:]], [whole[:cut], whole[:1] + whole[cut:]]):
+            with pytest.raises(FrameCorrupt) as caught:
+                payload.decode([whole, *pieces, whole])
+            assert caught.value.context["position"] == 1
 
 
 BODIES = [b"\x00", b"\x41\x01", b"\x61a", b"\x80", b"\xa0", b"\x82\x01\x02", b"\x742013-03-21T20:04:00Z", b"\xf6"]
