@@ -10,6 +10,8 @@ max_datum_size = 134217728      bytes
 max_depth = 64                  nesting allowed in data from outside
 lock_timeout = 60               seconds to wait for other writers
 compression = "lz4"             lz4 | none: how new segments of the format seg are stored
+archive_age = 365               days, after which repack moves a segment to the archive
+delete_age = 3650               days, after which repack deletes a segment, and data are refused
 [fields]                        declared metadata
 area = "text"                   integer | real | text | boolean | timestamp | bytes
 """
@@ -43,7 +45,8 @@ MAX_DEPTH = 500
 """The most that max_depth may be: parsers recurse once a level, and Python's own limit is near 1000."""
 
 _MAX_DOTS = 100  # in a line; tomllib takes memory with the square of a key's parts
-_NOT_BUILT = {"archive_age", "delete_age", "filter"}
+_NOT_BUILT = {"filter"}
+_MAX_AGE = 4_000_000  # days; more than the years that a time can have
 # The one value of these keys that is built, which is also their default.
 _ONLY = {"durability": "full", "segments": "concat"}
 
@@ -66,13 +69,15 @@ class DatasetConfig:
     max_depth: int = 64
     lock_timeout: float = 60.0
     compression: Compression = "lz4"
+    archive_age: int | None = None
+    delete_age: int | None = None
     fields: Mapping[str, FieldType] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         source = _Source("the configuration", None)
         for key, read in _READERS.items():
             value = getattr(self, key)
-            if key != "version_field" or value is not None:
+            if value is not None or DatasetConfig.__dataclass_fields__[key].default is not None:
                 object.__setattr__(self, key, read(key, value, source))
         _check(self, source)
         object.__setattr__(self, "fields", MappingProxyType(self.fields))
@@ -107,7 +112,7 @@ class DatasetConfig:
         default = DatasetConfig(self.format, self.step)
         lines = [f"format = {json.dumps(self.format)}", f"step = {json.dumps(self.step.value)}"]
         for key in ("unique", "index", "replace", "version_field", "max_datum_size", "max_depth", "lock_timeout",
-                    "compression"):  # fmt: skip
+                    "compression", "archive_age", "delete_age"):  # fmt: skip
             value = getattr(self, key)
             if value != getattr(default, key):
                 lines.append(f"{key} = {json.dumps(value)}")
@@ -234,6 +239,8 @@ _READERS: dict[str, Callable[[str, Any, _Source], Any]] = {
     "max_depth": _whole,
     "lock_timeout": _seconds,
     "compression": _text,
+    "archive_age": _whole,
+    "delete_age": _whole,
     "fields": _fields,
 }
 
@@ -264,6 +271,10 @@ def _check(config: DatasetConfig, source: _Source) -> None:
     for key in ("max_datum_size", "max_depth"):
         if getattr(config, key) < 1:
             raise source.error(key, "must be 1 or more", "Remove the line to have the default.")
+    for key in ("archive_age", "delete_age"):
+        age = getattr(config, key)
+        if age is not None and not 0 <= age <= _MAX_AGE:
+            raise source.error(key, "must be a number of days", "Remove the line to keep data for ever.")
     if config.max_depth > MAX_DEPTH:
         raise source.error("max_depth", f"must be {MAX_DEPTH} or less", "Remove the line to have the default, 64.")
     if not 0 <= config.lock_timeout < 2**31:  # also refuses NaN

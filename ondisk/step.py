@@ -14,6 +14,7 @@ A segment's name is its stem and the extension of its format: `2007/07-08.vm2`. 
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -100,6 +101,15 @@ _STEMS = {
     Step.MONTHLY: re.compile(r"([0-9]{4})/([0-9]{2})"),
     Step.YEARLY: re.compile(r"([0-9]{2})/([0-9]{4})"),
 }
+
+
+def days_ago(days: int, now: float | None = None) -> int:
+    """Give the begin of the day so many days before today, in UTC, as microseconds.
+
+    Args:
+        now: seconds since 1970; None for the present.
+    """
+    return (int(time.time() if now is None else now) * 1_000_000 // DAY - days) * DAY
 
 
 def _day(year: int, month: int, day: int) -> int:

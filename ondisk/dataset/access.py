@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation
 from ondisk.dataset.read import Reader
-from ondisk.errors import DurabilityLost, InvalidInput, OndiskError, ReadOnly, StateError
+from ondisk.errors import DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find
 from ondisk.index import Index, Transaction
+from ondisk.segments.generations import generations_of, left_behind, settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Access:
         self._process = os.getpid()
         self._closed = False
         self._formats: dict[str, Format] = {}
+        self._left: set[str] = set()
 
     def close(self) -> None:
         """Close files and connections; a query that runs ends with an error."""
@@ -71,9 +73,27 @@ class Access:
                         yield transaction
                     if transaction.checkpoint_error is not None:
                         self._failed = transaction.checkpoint_error
+                    elif self._left and transaction.unread:
+                        self._settle(dict.fromkeys(self._left, None), unread=True)
             except DurabilityLost as error:
                 self._failed = error
                 raise
+
+    @contextlib.contextmanager
+    def locked(self, verb: str, timeout: float | None = None) -> Iterator[None]:
+        """Hold the writers' lock without a transaction, for the length of the block."""
+        self._check_open()
+        self._check_process()
+        with self._threads, self._lock.hold(verb, timeout):
+            yield
+
+    def leave(self, name: str) -> None:
+        """Remember that other generations of a segment lie on disk, until a commit behind which nobody needs them."""
+        self._left.add(name)
+
+    def needs_check(self) -> bool:
+        """Tell whether the index may not know all data: it was lost, or the sentinel stands."""
+        return self.current().index.missing or self.sentinel_stands()
 
     def checkpoint(self) -> None:
         """Move what was committed into the index's main file; what cannot be done at once is left to a later commit."""
@@ -127,6 +147,31 @@ class Access:
         if index.missing or not index.is_built_for(self.config):
             with self._lock.hold("open"):
                 self._current_to_write()
+        self._settle_all()
+
+    def _settle_all(self) -> None:
+        """End what a crash interrupted; where another writer is at work, that may be its own."""
+        if not left_behind(self.directory):
+            return
+        with self._threads, contextlib.suppress(LockError), self._lock.hold("open", timeout=0):
+            self._settle(left_behind(self.directory), unread=self.current().index.checkpoint())
+
+    def _settle(self, left: Mapping[str, list[int] | None], *, unread: bool) -> None:
+        """End what a crash interrupted, and remove generations that nobody needs. Under the writers' lock."""
+        trusted = not self.sentinel_stands()
+        with self.current().index.snapshot() as snapshot:
+            known = {name: snapshot.segment_named(name) for name in left}
+        for name, segment in known.items():
+            here = left[name]
+            if here is None:
+                here = generations_of(self.directory, name)
+            needed = settle(
+                self.directory, name, here, None if segment is None else segment.id, unread=unread, trusted=trusted
+            )
+            if needed:
+                self._left.add(name)
+            else:
+                self._left.discard(name)
 
     def _replace_lost_index(self) -> None:
         """Make an empty index in the place of a lost one, the sentinel first."""

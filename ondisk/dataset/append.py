@@ -283,7 +283,7 @@ def _target(
     trusted: bool,
 ) -> _Target:
     """Find where a segment ends."""
-    if segment is not None and not writer.exists(name) and transaction.forget(segment, interval):
+    if segment is not None and not writer.exists(name, segment.id) and transaction.forget(segment, interval):
         segment = None  # its data were deleted, and then its file: it begins anew
     if segment is not None and trusted:
         return _Target(segment, interval, Laid(b"", segment.end), known=True)
@@ -301,6 +301,7 @@ def _target(
     known = segment is not None
     if segment is None:
         segment = Segment(transaction.take_generation(), name, format.name, laid.end)
+        writer.clear(name, segment.id)
     return _Target(segment, interval, laid, known=known)
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, BinaryIO, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access, Opened
@@ -27,6 +27,10 @@ from ondisk.formats import Batch, Format, find, recognise
 from ondisk.index import INDEX, Index, Key, Totals, Transaction
 from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort
 from ondisk.matcher.tree import And
+from ondisk.step import days_ago
+
+if TYPE_CHECKING:
+    from ondisk.maintenance.states import Report
 
 Match: TypeAlias = str | Expression | None
 _T = TypeVar("_T")
@@ -155,7 +159,7 @@ class Dataset:
     @property
     def needs_check(self) -> bool:
         """Whether the index may not know all data: it was lost, or the sentinel stands."""
-        return self._access.current().index.missing or self._access.sentinel_stands()
+        return self._access.needs_check()
 
     def append(self, data: Iterable[Datum], outcomes: bool = False, *, batch_size: int = BATCH_SIZE) -> AppendResult:
         """Store data in the default format.
@@ -325,6 +329,24 @@ class Dataset:
         self._access.check_not_failed()
         return deleted
 
+    def check(self, accurate: bool = False, *, max_duration: float | None = None) -> Report:
+        """Say in which states the segments are, and why; see `ondisk.maintenance.check`."""
+        from ondisk.maintenance.check import check
+
+        return check(self._access, accurate=accurate, max_duration=max_duration)
+
+    def fix(self) -> Report:
+        """Make the index agree with the disk; see `ondisk.maintenance.fix`."""
+        from ondisk.maintenance.fix import fix
+
+        return fix(self._access)
+
+    def repack(self) -> Report:
+        """Rewrite segments without holes, remove what is deleted or too old; see `ondisk.maintenance.repack`."""
+        from ondisk.maintenance.repack import repack
+
+        return repack(self._access)
+
     def info(self) -> dict[str, Any]:
         """Tell what the dataset is: path, uuid, format, step, unique, index, fields, segments, count, size …"""
         opened = self._access.current()
@@ -354,12 +376,14 @@ class Dataset:
         }
 
     def _append(self, stream: Iterable[Batch], format: Format, *, outcomes: bool) -> AppendResult:
-        access = self._access
+        access, age = self._access, self.config.delete_age
         result = AppendResult(outcomes=[] if outcomes else None)
         waiting = 0  # commits, and data, that are durable in the index's log and not yet in its main file
         commits = _LAZY_COMMITS  # the first batch does not wait: most appends have no second one
         try:
             for batch in stream:
+                if age is not None:
+                    batch.refuse_before(days_ago(age), f"it is older than delete_age, {age} days")
                 # Of many small batches not each needs a checkpoint of its own, which takes as long as the batch.
                 lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)

@@ -12,8 +12,8 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, Datum, Location, Value, from_microseconds
 from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, IntegrityError, InvalidInput, SegmentCorrupt
-from ondisk.filesystem import Directory
-from ondisk.formats import Format, find
+from ondisk.filesystem import Directory, ReadableFile
+from ondisk.formats import Block, Format, find
 from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot
 from ondisk.matcher import Expression, Sort
 from ondisk.segments import ConcatReader
@@ -77,6 +77,20 @@ class Reader:
                 for base, content, part in self._spans(snapshot, run):
                     for row in part:
                         yield content[row[2] - base : row[2] - base + row[3]] + padding
+
+    def contents(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[bytes]:
+        """Give the bytes of rows of one segment, without padding."""
+        for base, content, part in self._spans(snapshot, rows):
+            for row in part:
+                yield content[row[2] - base : row[2] - base + row[3]]
+
+    def file_of(self, segment: Segment) -> ReadableFile:
+        """Open the file that holds a segment.
+
+        Raises:
+            SegmentMissing: it is not on disk.
+        """
+        return self._files.file_of(segment.id, segment.name)
 
     def look_up(self, index: Index, key: Key) -> list[Datum] | None:
         """Read the at most one datum that a whole unique key names; None where only a query can tell."""
@@ -164,25 +178,24 @@ class Reader:
             return self._files.read(segment.id, lambda _: segment.name, begin, size)
         format = self._format(segment.format)
         blocks = snapshot.blocks(segment.id, begin, begin + size)
-        if begin + size > blocks[-1].offset + format.block_size:  # before memory is taken for it
+        first, last = blocks[0], blocks[-1]
+        if begin + size > last.offset + format.block_size:  # before memory is taken for it
             raise _no_blocks(segment, begin + size)
-        position = blocks[0].position
-        last = blocks[-1]
+        position = first.position
         stored = self._files.read(segment.id, lambda _: segment.name, position, last.position + last.stored - position)
-        view, pieces, offset = memoryview(stored), [], blocks[0].offset
-        for block in blocks:
-            if block.offset != offset:
-                raise _no_blocks(segment, block.offset)
-            at = block.position - position
-            try:
-                pieces.append(format.unpack(view[at : at + block.stored]))
-            except SegmentCorrupt as error:
-                hint = "Restore the segment from a backup; the data in its other blocks can be read."
-                message = f"{segment.name}, at byte {block.position} of the file: {error.message}"
-                raise SegmentCorrupt(message, hint=hint, segment=segment.name, position=block.position) from None
-            offset += len(pieces[-1])
-        at = begin - blocks[0].offset
-        content = (pieces[0] if len(pieces) == 1 else b"".join(pieces))[at : at + size]
+        view = memoryview(stored)
+        if first is last:
+            content = _unpacked(format, segment, first, view)
+        else:
+            pieces, offset = [], first.offset
+            for block in blocks:
+                if block.offset != offset:
+                    raise _no_blocks(segment, block.offset)
+                at = block.position - position
+                pieces.append(_unpacked(format, segment, block, view[at : at + block.stored]))
+                offset += len(pieces[-1])
+            content = b"".join(pieces)
+        content = content[begin - first.offset : begin - first.offset + size]
         if len(content) < size:
             raise _no_blocks(segment, begin + size)
         return content
@@ -210,6 +223,16 @@ def _decode(data: list[Datum], rows: list[Row], format: Format) -> None:
         for datum, undeclared in zip(data, loaded.undeclared, strict=True):
             if undeclared:
                 datum.metadata = {**undeclared, **datum.metadata}
+
+
+def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview) -> bytes:
+    """Decompress one block, or say where it stands that is none."""
+    try:
+        return format.unpack(stored)
+    except SegmentCorrupt as error:
+        hint = "Restore the segment from a backup; the data in its other blocks can be read."
+        message = f"{segment.name}, at byte {block.position} of the file: {error.message}"
+        raise SegmentCorrupt(message, hint=hint, segment=segment.name, position=block.position) from None
 
 
 def _no_blocks(segment: Segment, offset: int) -> IndexCorrupt:

@@ -10,9 +10,9 @@ from importlib import import_module
 from pathlib import PurePath
 
 from ondisk.errors import ConfigError
-from ondisk.formats.base import Batch, Block, Damage, End, Format, Laid, Patch
+from ondisk.formats.base import Batch, Block, Damage, End, Format, Found, Laid, Patch
 
-__all__ = ["Batch", "Block", "Damage", "End", "Format", "Laid", "Patch", "find", "recognise"]
+__all__ = ["Batch", "Block", "Damage", "End", "Format", "Found", "Laid", "Patch", "find", "is_known", "recognise"]
 
 _BUILT_IN = {
     "seg": ("ondisk.formats.diskqueue.seg", "Seg"),
@@ -51,12 +51,15 @@ def find(name: str) -> type[Format]:
 def recognise(file_name: str | None, head: bytes, default: str) -> str:
     """Name the format of a file from outside: by its extension, else by its first bytes, else the default."""
     extension = PurePath(file_name or "").suffix.removeprefix(".").lower()
-    if extension in _BUILT_IN or extension == default:
-        return extension
-    if extension and _from_entry_point(extension):
+    if extension == default or (extension and is_known(extension)):
         return extension
     candidates = dict.fromkeys([default, *_BUILT_IN])
     return next((name for name in candidates if find(name).recognises(head)), default)
+
+
+def is_known(name: str) -> bool:
+    """Tell whether there is a format of this name."""
+    return name in _BUILT_IN or _from_entry_point(name)
 
 
 def _from_entry_point(name: str) -> bool:

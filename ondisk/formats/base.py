@@ -176,12 +176,51 @@ class Batch:
         self.damage += other.damage
         self.notes += other.notes
 
+    def refuse_before(self, reftime: int, reason: str) -> None:
+        """Refuse data whose reftime lies before one."""
+        if not self.reftimes or min(self.reftimes) >= reftime:
+            return
+        positions = self.positions()
+        old = [place for place, each in enumerate(self.reftimes) if each < reftime]
+        self.refused = sorted([*self.refused, *((positions[place], reason) for place in old)])
+        kept = sorted(set(range(len(self.reftimes))).difference(old))
+        self.reftimes = [self.reftimes[place] for place in kept]
+        self.metadata = [self.metadata[place] for place in kept]
+        self.payloads = [self.payloads[place] for place in kept]
+
     def positions(self) -> Sequence[int]:
         """Give the position of each datum that was not refused."""
         if not self.refused:
             return range(len(self.payloads))
         left_out = {position for position, _ in self.refused}
         return [position for position in range(len(self)) if position not in left_out]
+
+
+@dataclass(slots=True)
+class Found:
+    """Data found in a segment's file, some of many; entry i of the first four lists belongs to one datum.
+
+    Attributes:
+        offsets: where each datum begins, ascending.
+        sizes: bytes of each, without padding.
+        reftimes: microseconds since 1970.
+        metadata: canonical values by declared field; data with equal metadata may share one mapping.
+        blocks: those that hold the data, where the segment is compressed.
+        damage: what stands between the data, or behind them, and is no datum.
+        end: where the segment ends, as far as it was read: behind the last whole datum. What of the file lies behind
+            it is what a crash left of an append, or damage.
+        foreign: the file cannot stay as it is, since data could not be read in place or appended to it; it must be
+            written anew, from what `parse` gives.
+    """
+
+    offsets: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    reftimes: list[int] = field(default_factory=list)
+    metadata: list[Mapping[str, Any]] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    end: End = field(default_factory=End)
+    foreign: bool = False
 
 
 class Format(ABC):
@@ -259,6 +298,19 @@ class Format(ABC):
                 raise
         return Loaded(data, undeclared or None)
 
+    @abstractmethod
+    def scan(self, file: SegmentFile) -> Iterator[Found]:
+        """Find the data of a segment's file, from its begin to its end; at least one `Found` is given.
+
+        Damage is passed over where that can be done, and told of.
+
+        Memory: some of the data at a time.
+        """
+
+    def is_empty(self, file: SegmentFile) -> bool:
+        """Tell whether a segment's file holds no more than what a new segment begins with."""
+        return file.size() == 0
+
     def begin(self) -> Laid:
         """Give what a new segment begins with."""
         return Laid(b"", End())
@@ -291,6 +343,10 @@ class Format(ABC):
         """
         content = self.padding.join(payloads) + self.padding if payloads else b""
         return Laid(content, End(end.size + len(content), end.length + len(content), end.count))
+
+    def seal(self, end: End) -> bytes:
+        """Give what is written behind the last datum of a segment that is complete; a later append cuts it off."""
+        return b""
 
     def unpack(self, stored: memoryview) -> bytes:
         """Decompress one block, as it stands in the file.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import ClassVar
 
 from ondisk.errors import LimitExceeded
-from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable
+from ondisk.formats.base import BATCH_BYTES, Batch, Damage, End, Format, Found, Readable, SegmentFile
 
+_SCANNED = 512 * 1024  # bytes of a segment that are looked at together
 _CHUNK = 2 * 1024 * 1024
 
 
@@ -28,6 +30,48 @@ class LineFormat(Format):
             number += len(lines)
             if len(batch):
                 yield batch
+
+    def scan(self, file: SegmentFile) -> Iterator[Found]:
+        limit = self.config.max_datum_size
+        position, held, skipping = 0, b"", 0
+        while chunk := file.read(position + len(held), _SCANNED):
+            content = held + chunk
+            behind = content.rfind(b"\n") + 1
+            if not behind and len(content) <= limit:
+                held = content
+                continue
+            if not behind:  # too long for a line, so it is none: its bytes are passed over as they come
+                skipping += len(content)
+                position, held = position + len(content), b""
+                continue
+            found = Found()
+            if skipping:
+                first = content.index(b"\n") + 1
+                found.damage.append(Damage(position - skipping, skipping + first, f"a line longer than {limit} bytes"))
+                position, content, behind, skipping = position + first, content[first:], behind - first, 0
+            if behind:
+                found.foreign = b"\r\n" in content[:behind]
+                self._find(content[: behind - 1].split(b"\n"), position, found)
+            position, held = position + behind, content[behind:]
+            found.end = End(position, position)
+            yield found
+        damage = [Damage(position - skipping, skipping, f"a line longer than {limit} bytes")] if skipping else []
+        yield Found(damage=damage, end=End(position, position))  # a line without an end is one of a crashed append
+
+    def _find(self, lines: list[bytes], position: int, found: Found) -> None:
+        """Add the data among whole lines, the first of which begins at a position."""
+        ends = accumulate(map(len, lines), lambda at, size: at + size + 1, initial=position)
+        places = [(at, line) for at, line in zip(ends, lines, strict=False) if line.strip()]
+        batch = self.parse_lines([line for _, line in places], 1)
+        for place, reason in batch.refused:
+            at, line = places[place]
+            found.damage.append(Damage(at, len(line), f"no datum: {reason.partition(': ')[2]}"))
+        if batch.refused:
+            places = [places[place] for place in batch.positions()]
+        found.offsets += [at for at, _ in places]
+        found.sizes += [len(line) for _, line in places]
+        found.reftimes += batch.reftimes
+        found.metadata += batch.metadata
 
 
 def read_lines(stream: Readable, batch_size: int, max_line: int) -> Iterator[list[bytes]]:

@@ -43,7 +43,9 @@ class Columns:
         kinds: field → its declared type; its column of `datum` is `f_NAME`.
         row: what a query selects of `datum`: reftime, segment, offset, size, the declared fields.
         unique_names: the fields of the UNIQUE index, reftime first where it is listed; empty without one.
-        has_key: the SQL that compares the UNIQUE index's fields but reftime, `key_names`, with canonical values.
+        at_place: the SQL that finds the row of a segment, offset and size.
+        at_place_and_reftime: the same, given the reftime too.
+        at_place_of_key: the same, given also canonical values of the UNIQUE index's fields but reftime, `key_names`.
         of_table: table → the names of its columns.
     """
 
@@ -54,7 +56,11 @@ class Columns:
         self.row = ", ".join(f"datum.{name}" for name in names)
         self.unique_names = sorted(config.unique, key=lambda name: name != "reftime")
         self.key_names = [name for name in self.unique_names if name != "reftime"]
-        self.has_key = "".join(map(self._equals, self.key_names))
+        select, at = f"SELECT {self.row} FROM datum", "datum.segment = ? AND datum.offset = ? AND datum.size = ?"
+        span = 'JOIN segment ON segment.id = datum.segment AND reftime >= "begin" AND reftime < "end"'
+        self.at_place = f"{select} {span} WHERE {at}"
+        self.at_place_and_reftime = f"{select} WHERE {at} AND datum.reftime = ?"
+        self.at_place_of_key = self.at_place_and_reftime + "".join(map(self._equals, self.key_names))
         self.of_table = {**_TABLES, "datum": (*_TABLES["datum"], *declared)}
 
     def _equals(self, name: str) -> str:

@@ -38,6 +38,9 @@ RESTORE = (
 )
 """What to do about a damaged index."""
 
+SQLITE_ERRORS = sqlite3.Error, OverflowError
+"""What asking SQLite raises; `translated` turns it into ondisk's errors."""
+
 _CANNOT_READ_WAL = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 
@@ -75,7 +78,7 @@ def connect_to_read(directory: Directory) -> Connection:
         return _connect_to_read(directory, "mode=ro")
     except sqlite3.Error as error:
         if _primary(error) not in _CANNOT_READ_WAL:
-            raise _translated(error, directory) from error
+            raise translated(error, directory) from error
     # -wal and -shm are gone (another tool removed them) and this user may not make them. While nobody
     # checkpoints, the file alone is a whole snapshot.
     lock = directory.shared()
@@ -102,11 +105,8 @@ def sqlite_errors(directory: Directory) -> Iterator[None]:
     """Turn SQLite's errors into ondisk's, and numbers of a damaged index that no time or counter can be."""
     try:
         yield
-    except sqlite3.Error as error:
-        raise _translated(error, directory) from error
-    except OverflowError as error:
-        path = str(directory.path / INDEX)
-        raise IndexCorrupt(f"{path}: a number in it is out of range: {error}", hint=RESTORE, path=path) from error
+    except SQLITE_ERRORS as error:
+        raise translated(error, directory) from error
 
 
 def _connect(directory: Directory, options: str) -> Connection:
@@ -160,8 +160,11 @@ def _primary(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
-def _translated(error: sqlite3.Error, directory: Directory) -> OndiskError:
+def translated(error: sqlite3.Error | OverflowError, directory: Directory) -> OndiskError:
+    """Give the error of ondisk that one of `SQLITE_ERRORS` is."""
     path = str(directory.path / INDEX)
+    if isinstance(error, OverflowError):
+        return IndexCorrupt(f"{path}: a number in it is out of range: {error}", hint=RESTORE, path=path)
     code = int(getattr(error, "sqlite_errorcode", 0))
     message = f"{path}: {error}"
     if isinstance(error, sqlite3.ProgrammingError):

@@ -108,7 +108,7 @@ class Index:
             connection.close()
             raise
         add_functions(connection)
-        index._give_back(connection)
+        index.give_back(connection)
         return index
 
     @classmethod
@@ -186,16 +186,9 @@ class Index:
         )
         return ConfigError(message, hint=hint, key=key) if key == "step" else NeedsMigration(message, hint=hint)
 
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        """Give one state of the index, for the length of the block; writers beside it do not disturb it."""
-        connection = self._borrow()
-        try:
-            with sqlite_errors(self.directory):
-                connection.execute("BEGIN")
-                yield Snapshot(self, connection)
-        finally:
-            self._give_back(connection)
+    def snapshot(self) -> Snapshot:
+        """Give one state of the index, for the length of a `with` block; writers beside it do not disturb it."""
+        return Snapshot(self)
 
     def whole_key(self, equal: Mapping[str, Any]) -> Key | None:
         """Make the look-up of a whole unique key.
@@ -219,13 +212,13 @@ class Index:
             Its row, segment and metadata; None where this cannot tell, since the datum's segment or metadata were met
             in no snapshot yet.
         """
-        connection = self._borrow()
+        connection = self.borrow()
         try:
             row: Row | None = connection.execute(*key).fetchone()
         except sqlite3.Error:
             return None  # a snapshot meets it again, and says what it is
         finally:
-            self._give_back(connection)
+            self.give_back(connection)
         if row is None:
             return []
         segment, metadata = self.segments.get(row[1]), self.metadata.get(row[4:])
@@ -301,7 +294,8 @@ class Index:
         while queries and self._borrowed:
             self._borrowed.pop().close()
 
-    def _borrow(self) -> Connection:
+    def borrow(self) -> Connection:
+        """Give a connection to read with, until it is given back."""
         try:
             connection = self._readers.pop()
         except IndexError:
@@ -310,7 +304,8 @@ class Index:
         self._borrowed.add(connection)
         return connection
 
-    def _give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: Connection) -> None:
+        """End the transaction of a connection that was borrowed, and keep it for the next who reads, or close it."""
         self._borrowed.discard(connection)
         try:
             if connection.in_transaction:

@@ -6,15 +6,16 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from functools import lru_cache
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from ondisk.datum import Value, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
 from ondisk.formats import Block, End
 from ondisk.index.columns import Columns
-from ondisk.index.connection import RESTORE
+from ondisk.index.connection import RESTORE, SQLITE_ERRORS, Connection, translated
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import And, Compare, Expression, Sort, SortInterval
 from ondisk.step import DAY, Step
@@ -29,7 +30,6 @@ ROWS = 200
 """Rows at a time: with more, the garbage collector walks all that are alive again and again (15 % of a query)."""
 
 _CACHED = 50_000
-_AT = "datum.segment = ? AND datum.offset = ? AND datum.size = ?"
 _TRUNCATED: dict[SortInterval, int | str] = {
     "minute": 60_000_000,
     "hour": 3_600_000_000,
@@ -51,8 +51,9 @@ class Segment:
     COLUMNS: ClassVar[str] = "id, name, format, size, length, count, compressed"
 
     @classmethod
+    @lru_cache
     def of(cls, row: Row) -> Segment:
-        """Make it of the columns `COLUMNS`.
+        """Make it of the columns `COLUMNS`; of equal ones once, as who reads datum by datum asks each time.
 
         Raises:
             IndexCorrupt: it cannot be.
@@ -66,6 +67,7 @@ class Segment:
 
 
 _SEGMENT_NAMED = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
+_BLOCKS_BEFORE = "SELECT offset, position, stored FROM block WHERE segment = ? AND offset < ? ORDER BY offset DESC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,29 +95,50 @@ def key_query(names: tuple[str, ...], columns: Columns) -> tuple[str, Sequence[s
 
 
 class Snapshot:
-    """One state of the index. Used by one thread, closed by its maker.
+    """One state of the index, for the length of a `with` block. Used by one thread.
 
     Attributes:
+        columns: those of the index.
+        connection: for the queries of maintenance, see `places`.
         known_metadata: what `metadata` gave before; ask it first where a call would cost too much.
     """
 
-    def __init__(self, index: Index, connection: sqlite3.Connection) -> None:
+    connection: Connection
+
+    def __init__(self, index: Index) -> None:
         self._index = index
-        self._columns = index.columns
-        self._connection = connection
+        self.columns = index.columns
         self.known_metadata = index.metadata
+
+    def __enter__(self) -> Self:
+        self.connection = self._index.borrow()
+        try:
+            self.connection.execute("BEGIN")
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, SQLITE_ERRORS):
+                raise translated(error, self._index.directory) from error
+        finally:
+            self._index.give_back(self.connection)
 
     def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
         """Give what matches, up to `ROWS` rows at a time, in the order of `sort`, then reftime, then appending."""
-        where = condition(resolve(tree, self._columns, self._connection), self._columns)
+        where = condition(resolve(tree, self.columns, self.connection), self.columns)
         keys = [*self._order(sort)] if sort else []
         if not sort or all(key.field != "reftime" for key in sort.keys):  # twice, it would keep SQLite from its index
             keys.append("datum.reftime")
         order = ", ".join([*keys, "datum.seq"])
-        sql = f"SELECT {self._columns.row} FROM datum WHERE {where.sql} ORDER BY {order}"
+        sql = f"SELECT {self.columns.row} FROM datum WHERE {where.sql} ORDER BY {order}"
         if limit is not None:
             sql += f" LIMIT {int(limit)}"
-        cursor = self._connection.execute(sql, where.values)
+        cursor = self.connection.execute(sql, where.values)
         try:
             while rows := cursor.fetchmany(ROWS):
                 yield rows
@@ -131,17 +154,15 @@ class Snapshot:
         Args:
             described: its reftime and canonical metadata, where they are known: with them it is a look-up.
         """
-        select, place = f"SELECT {self._columns.row} FROM datum", (segment.id, offset, size)
+        columns, place = self.columns, (segment.id, offset, size)
         if described is None:
-            span = 'JOIN segment ON segment.id = datum.segment AND reftime >= "begin" AND reftime < "end"'
-            return self._row(f"{select} {span} WHERE {_AT}", place)
+            return self._row(columns.at_place, place)
         reftime, metadata = described
-        key = [metadata.get(name) for name in self._columns.key_names]
-        row = self._row(f"{select} WHERE {_AT} AND datum.reftime = ?{self._columns.has_key}", (*place, reftime, *key))
-        return row or self._row(f"{select} WHERE {_AT} AND datum.reftime = ?", (*place, reftime))
+        row = self._row(columns.at_place_of_key, (*place, reftime, *map(metadata.get, columns.key_names)))
+        return row or self._row(columns.at_place_and_reftime, (*place, reftime))
 
     def _row(self, sql: str, values: tuple[Any, ...]) -> Row | None:
-        row: Row | None = self._connection.execute(sql, values).fetchone()
+        row: Row | None = self.connection.execute(sql, values).fetchone()
         return row
 
     def segment(self, id: int) -> Segment:
@@ -155,7 +176,7 @@ class Snapshot:
 
     def segment_named(self, name: str) -> Segment | None:
         """Look up a segment by its name, with the end it has now; None where the index knows none."""
-        row = self._connection.execute(_SEGMENT_NAMED, (name,)).fetchone()
+        row = self.connection.execute(_SEGMENT_NAMED, (name,)).fetchone()
         if row is None:
             return None
         self.segment(row[0])  # checks it, once
@@ -167,18 +188,20 @@ class Snapshot:
         Raises:
             IndexCorrupt: they do not.
         """
-        sql = (
-            "SELECT offset, position, stored FROM block WHERE segment = ?1 AND offset < ?3"
-            " AND offset >= (SELECT max(offset) FROM block WHERE segment = ?1 AND offset <= ?2) ORDER BY offset"
-        )
-        found = [Block(*row) for row in self._connection.execute(sql, (segment, begin, end))]
-        behind = None
+        found: list[Block] = []
+        for row in self.connection.execute(_BLOCKS_BEFORE, (segment, end)):
+            found.append(Block(*row))
+            if row[0] <= begin:
+                break
+        else:
+            raise self.corrupt(f"it knows no block of segment {segment} with byte {begin}")
+        found.reverse()
+        behind = 0
         for block in found:
-            if block.position < 0 or block.stored < 0 or behind not in (None, block.position):
-                raise self._corrupt(f"the blocks of segment {segment} near byte {block.position} are not in a row")
+            # Between them may stand what a fix found to be damaged.
+            if block.stored < 0 or block.position < behind:
+                raise self.corrupt(f"the blocks of segment {segment} near byte {block.position} are not in a row")
             behind = block.position + block.stored
-        if not found:
-            raise self._corrupt(f"it knows no block of segment {segment} with byte {begin}")
         return found
 
     def segments(self) -> int:
@@ -191,7 +214,7 @@ class Snapshot:
         if known is not None:
             return known
         metadata: dict[str, Any] = {}
-        for (name, kind), stored in zip(self._columns.kinds.items(), key, strict=True):
+        for (name, kind), stored in zip(self.columns.kinds.items(), key, strict=True):
             if kind.interned:
                 if stored:
                     metadata[name] = self._value(stored)
@@ -204,48 +227,48 @@ class Snapshot:
 
     def totals(self, tree: Expression) -> Totals:
         """Count what matches."""
-        where = condition(resolve(tree, self._columns, self._connection), self._columns)
+        where = condition(resolve(tree, self.columns, self.connection), self.columns)
         sql = f"SELECT count(*), ifnull(sum(size), 0), min(reftime), max(reftime) FROM datum WHERE {where.sql}"
-        return Totals(*self._connection.execute(sql, where.values).fetchone())
+        return Totals(*self.connection.execute(sql, where.values).fetchone())
 
     def counts(self, tree: Expression, field: str) -> Iterator[tuple[Value | None, int]]:
         """Count what matches by the values of a field, in their order; None, for missing, first."""
-        where = condition(resolve(tree, self._columns, self._connection), self._columns)
-        column, kind = f"f_{field}", self._columns.kinds[field]
+        where = condition(resolve(tree, self.columns, self.connection), self.columns)
+        column, kind = f"f_{field}", self.columns.kinds[field]
         sql = f"SELECT {column} AS key, count(*) AS n FROM datum WHERE {where.sql} GROUP BY {column}"
         if kind.interned:
             sql = f"SELECT value, n FROM ({sql}) LEFT JOIN value ON value.id = key ORDER BY value"
         else:
             sql += f" ORDER BY {column}"
-        for stored, count in self._connection.execute(sql, where.values):
+        for stored, count in self.connection.execute(sql, where.values):
             yield None if stored is None else restored(stored, kind), count
 
     def dataset(self) -> dict[str, Any]:
         """Give what the index says of the whole dataset: uuid, seq, generation, committed_at."""
         sql = "SELECT uuid, seq, generation, committed_at FROM dataset"
         names = ("uuid", "seq", "generation", "committed_at")
-        return dict(zip(names, self._connection.execute(sql).fetchone() or (None, 0, 0, None), strict=True))
+        return dict(zip(names, self.connection.execute(sql).fetchone() or (None, 0, 0, None), strict=True))
 
     def _count(self, sql: str) -> int:
-        (count,) = self._connection.execute(sql).fetchone()
+        (count,) = self.connection.execute(sql).fetchone()
         return int(count)
 
     def _segment(self, column: str, value: int | str) -> Segment:
-        row = self._connection.execute(f"SELECT {Segment.COLUMNS} FROM segment WHERE {column} = ?", (value,)).fetchone()
+        row = self.connection.execute(f"SELECT {Segment.COLUMNS} FROM segment WHERE {column} = ?", (value,)).fetchone()
         if row is None:
-            raise self._corrupt(f"it has data of a segment {value!r} that it does not know")
+            raise self.corrupt(f"it has data of a segment {value!r} that it does not know")
         segment = Segment.of(row)
         stem, dot, extension = segment.name.rpartition(".")
         if not dot or extension != segment.format or not any(step.interval(stem) for step in Step):
-            raise self._corrupt(f"{segment.name!r} is no name of a segment")
+            raise self.corrupt(f"{segment.name!r} is no name of a segment")
         components(segment.name)
         self._index.segments[segment.id] = segment
         return segment
 
     def _value(self, id: int) -> str | bytes:
-        row = self._connection.execute("SELECT value FROM value WHERE id = ?", (id,)).fetchone()
+        row = self.connection.execute("SELECT value FROM value WHERE id = ?", (id,)).fetchone()
         if row is None or not isinstance(row[0], str | bytes):
-            raise self._corrupt(f"the value {id} is missing")
+            raise self.corrupt(f"the value {id} is missing")
         return row[0]
 
     def _order(self, sort: Sort) -> Iterator[str]:
@@ -258,9 +281,9 @@ class Snapshot:
                 yield f"strftime('{unit}', {second}, 'unixepoch')"
         for key in sort.keys:
             column = "datum.reftime" if key.field == "reftime" else f"datum.f_{key.field}"
-            if key.field != "reftime" and self._columns.kinds[key.field].interned:
+            if key.field != "reftime" and self.columns.kinds[key.field].interned:
                 column = f"(SELECT value FROM value WHERE id = {column})"
             yield f"{column} DESC" if key.descending else column
 
-    def _corrupt(self, problem: str) -> IndexCorrupt:
+    def corrupt(self, problem: str) -> IndexCorrupt:
         return IndexCorrupt(f"{self._index.directory.path}: the index is damaged: {problem}", hint=RESTORE)

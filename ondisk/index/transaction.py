@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,6 +29,7 @@ class Transaction:
 
     Attributes:
         checkpoint_error: what kept the commit from being moved into the main file; the commit itself is durable.
+        unread: it was committed, and nobody reads an older snapshot any more.
         sealed: COMMIT was tried, so it may have reached the disk even if it failed: bytes it points to must stay.
 
     Durability: a commit is synced (`synchronous=FULL`); the checkpoint behind it only moves it into the main file.
@@ -42,6 +43,7 @@ class Transaction:
         self._interned = False
         self._committed = False
         self.sealed = False
+        self.unread = False
         self.checkpoint_error: OndiskError | None = None
 
     def __enter__(self) -> Self:
@@ -157,8 +159,7 @@ class Transaction:
             Whether it went in.
         """
         with sqlite_errors(self._index.directory):
-            key = {f"p{at}": value for at, value in enumerate(row)}
-            found = self._connection.execute(self._index.tables.find_duplicate, key).fetchone()
+            found = self.duplicate_of(row)
             if found is None:
                 raise self._corrupt("a duplicate cannot be found again")
             seq = found[0]
@@ -184,9 +185,78 @@ class Transaction:
             values = (interval.begin, interval.end, segment.id)
             if self._connection.execute(sql, values).fetchone() is not None:
                 return False
-            self._connection.execute("DELETE FROM segment WHERE id = ?", (segment.id,))
-            self._connection.execute("DELETE FROM block WHERE segment = ?", (segment.id,))
+            self._drop(segment)
         return True
+
+    def remove(self, segment: Segment) -> int:
+        """Remove a segment and all its data; returns how many data."""
+        with sqlite_errors(self._index.directory):
+            (outside,) = self._connection.execute(
+                "SELECT count(*) FROM datum, segment WHERE datum.segment = segment.id AND segment.id = ?"
+                ' AND NOT (reftime >= "begin" AND reftime < "end")',
+                (segment.id,),
+            ).fetchone()
+            span = "" if outside else ' AND reftime >= "begin" AND reftime < "end"'
+            sql = f"SELECT seq FROM datum JOIN segment ON segment.id = datum.segment{span} WHERE segment.id = ?"
+            removed = self._delete(sql, (segment.id,))
+            self._drop(segment)
+        return removed
+
+    def supersede(self, old: Segment) -> None:
+        """Take the row of a segment away, for that of its next generation; its data are told by `place`."""
+        with sqlite_errors(self._index.directory):
+            self._drop(old)
+
+    def place(self, places: Iterable[tuple[int, int, int]]) -> None:
+        """Set where data stand: (generation, offset, seq)."""
+        with sqlite_errors(self._index.directory):
+            self._connection.executemany("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
+
+    def forget_blocks(self, segment: Segment) -> None:
+        """Remove the blocks of a segment, before those that a scan found are saved."""
+        with sqlite_errors(self._index.directory):
+            self._connection.execute("DELETE FROM block WHERE segment = ?", (segment.id,))
+
+    def note_check(self, segment: Segment, damage: str | None) -> None:
+        """Remember that a segment's content was looked at just now, and what is wrong with it."""
+        with sqlite_errors(self._index.directory):
+            values = (time.time_ns() // 1000, damage, segment.id)
+            self._connection.execute("UPDATE segment SET checked_at = ?, checked = ? WHERE id = ?", values)
+
+    def duplicate_of(self, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Find the row of `datum` that a row duplicates."""
+        if not self._index.tables.find_duplicate:
+            return None
+        key = {f"p{at}": value for at, value in enumerate(row)}
+        with sqlite_errors(self._index.directory):
+            found: tuple[Any, ...] | None
+            found = self._connection.execute(self._index.tables.find_duplicate, key).fetchone()
+        return found
+
+    @contextlib.contextmanager
+    def known_offsets(self, segment: Segment) -> Iterator[Callable[[int, int], set[int]]]:
+        """Look up at which offsets, from one to before another, the index knew data of a segment when this began."""
+        connection = self._connection
+
+        def between(begin: int, end: int) -> set[int]:
+            rows = connection.execute("SELECT start FROM known WHERE start >= ? AND start < ?", (begin, end))
+            return {row[0] for row in rows}
+
+        with sqlite_errors(self._index.directory):
+            connection.execute("CREATE TEMP TABLE known (start INTEGER PRIMARY KEY)")
+            try:
+                sql = (
+                    "INSERT OR IGNORE INTO known SELECT offset FROM datum JOIN segment ON segment.id = datum.segment"
+                    ' AND reftime >= "begin" AND reftime < "end" WHERE segment.id = ?'
+                )
+                connection.execute(sql, (segment.id,))
+                yield between
+            finally:
+                connection.execute("DROP TABLE known")
+
+    def _drop(self, segment: Segment) -> None:
+        self._connection.execute("DELETE FROM segment WHERE id = ?", (segment.id,))
+        self._connection.execute("DELETE FROM block WHERE segment = ?", (segment.id,))
 
     def save_segment(self, segment: Segment, interval: Interval, mtime: int) -> None:
         """Write a segment's row: a new one, or a known one's end and mtime (nanoseconds)."""
@@ -260,11 +330,11 @@ class Transaction:
         if self._lazy:
             return False
         try:
-            return self._index.checkpoint()
+            self.unread = self._index.checkpoint()
         except OndiskError as error:
             # What was committed is durable in the WAL, and so acknowledged; but nothing more may be written.
             self.checkpoint_error = error
-            return False
+        return self.unread
 
     def _delete(self, select: str, values: Sequence[Any]) -> int:
         connection = self._connection

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.formats import Patch
+from ondisk.segments.generations import complete, discard, hidden
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
 _OPEN_TO_READ = 256  # files; fewer where a process may have few, see ConcatReader
@@ -47,9 +48,14 @@ class ConcatWriter:
         self._written: dict[str, _Written] = {}
         self._unsynced: list[str] = []
 
-    def exists(self, name: str) -> bool:
-        """Tell whether a segment is on disk, whatever stands there."""
+    def exists(self, name: str, generation: int) -> bool:
+        """Tell whether a segment is on disk, whatever stands there; a switch that a crash interrupted is ended."""
+        complete(self._directory, name, generation)
         return self._directory.stat(name) is not None
+
+    def clear(self, name: str, generation: int) -> None:
+        """Remove what a crash left in the place of a new generation."""
+        discard(self._directory, [hidden(name, generation)])
 
     def look(self, name: str) -> ReadableFile | None:
         """Open a segment to look where it ends; None where there is no file."""
@@ -175,7 +181,7 @@ class ConcatReader:
         """
         file = self._files.get(generation)
         if file is None:
-            file = self._open(generation, name_of(generation))
+            file = self.file_of(generation, name_of(generation))
         if size > _LARGE and file.size() < offset + size:  # before memory is taken for it
             raise _too_short(self._directory, name_of(generation), file.size(), offset + size)
         content = file.read(offset, size)
@@ -186,9 +192,13 @@ class ConcatReader:
     def close(self) -> None:
         self._files.clear()
 
-    def _open(self, generation: int, name: str) -> ReadableFile:
-        parent, slash, last = name.rpartition("/")
-        alias = f"{parent}{slash}.{last}.{generation}"
+    def file_of(self, generation: int, name: str) -> ReadableFile:
+        """Open the file that holds a generation of a segment.
+
+        Raises:
+            SegmentMissing: it is not on disk.
+        """
+        alias = hidden(name, generation)
         # A repack may rename the alias to the name between the two looks, and link a new one behind the second.
         file = self._open_if_there(alias)
         if file is None:

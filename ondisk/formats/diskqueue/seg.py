@@ -12,9 +12,9 @@ Files from outside may be of version 1, or have other kinds of LZ4; their frames
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence, Set
-from itertools import accumulate
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from math import isnan
 from typing import Any, ClassVar
 
@@ -29,6 +29,7 @@ from ondisk.formats.base import (
     Damage,
     End,
     Format,
+    Found,
     Laid,
     Loaded,
     Patch,
@@ -121,6 +122,54 @@ class Seg(Format):
         if len(batch) or batch.damage or batch.notes:
             yield batch
 
+    def scan(self, file: SegmentFile) -> Iterator[Found]:
+        """Find the frames of a segment; what is damaged is passed over where the way on can be told."""
+        try:
+            head = header.Header.parse(file.read(0, header.SIZE))
+        except SegmentCorrupt as error:
+            yield Found(damage=[Damage(0, file.size(), error.context["reason"])])
+            return
+        kept: list[Block] = []
+        limit = self.config.max_datum_size
+        stream = _FileStream(file, head.size)
+        frames = FrameReader(stream, head, max_size=limit, position=head.size, offset=head.size, found=kept)
+        end = End(head.size, head.size, 0, head.compressed)
+        damage: list[Damage] = []
+        last = passed = 0
+        is_whole = True
+        while True:
+            for scanned in frames:
+                read = [block for block in kept if block.offset < frames.offset]
+                del kept[: len(read)]
+                last = max([last, *(block.position for block in read)])
+                end = replace(end, size=frames.position() or end.size, length=frames.offset, count=frames.count)
+                yield self._found(scanned, read, damage, end)
+                damage = []
+            if frames.damage is None:
+                break
+            left = file.size() - end.size
+            if left <= limit + BATCH_BYTES and _is_torn(frames, file, limit + BATCH_BYTES):
+                break
+            offset, reason = frames.damage.offset, frames.damage.reason
+            skipped = frames.skip() if passed < _PASSED else 0
+            passed += 1
+            damage.append(Damage(offset, skipped or frames.left(), reason))
+            if not skipped:
+                is_whole = False  # nothing of the rest is to be cut off
+                break
+        size = frames.sealed_at or frames.position() or end.size
+        end = replace(end, size=size if is_whole else file.size(), length=frames.offset, count=frames.count)
+        if not head.compressed:
+            end = replace(end, length=end.size)
+        foreign = head.compressed and not (frames.continuable or last < (frames.sealed_at or 0))
+        yield Found(blocks=kept, damage=damage, end=end, foreign=foreign)
+
+    def is_empty(self, file: SegmentFile) -> bool:
+        return file.size() <= _BEGINNING and _is_begun(file.read(0, _BEGINNING), file.size())
+
+    def seal(self, end: End) -> bytes:
+        return blocks.END_MARK if end.compressed else b""
+
     def encode(self, data: Sequence[Datum]) -> Batch:
         try:
             return self._encode(data)
@@ -152,8 +201,10 @@ class Seg(Format):
                 event = self._event(payloads[0])
             alone = None if event.meta.keys() <= declared else [_without(event.meta, declared)]
             return Loaded([event.data], alone, [event.timestamp // _NANOSECONDS])
-        with _stored():
+        try:
             columns = payload.decode_columns(frame.decode_many(payloads), max_depth=MAX_DEPTH)
+        except (FrameCorrupt, InvalidInput) as error:
+            raise _corrupt(error) from None
         undeclared = None
         if not set().union(*columns.metas) <= declared:
             undeclared = [_without(meta, declared) for meta in columns.metas]
@@ -236,6 +287,34 @@ class Seg(Format):
                     batch.refused.append((len(batch), f"frame at byte {offset}: {error.message}"))
         return sum(map(len, frames))
 
+    def _found(self, scanned: Scan, read: list[Block], damage: list[Damage], end: End) -> Found:
+        """Describe frames as they stand in a segment. An event that is none is damage."""
+        sizes = [behind - begin for begin, behind in pairwise((*scanned.offsets, scanned.end))]
+        try:
+            columns = payload.decode_columns(scanned.payloads, max_depth=MAX_DEPTH)
+            metadata = self._canonical(columns.metas, from_frame=True)
+        except (FrameCorrupt, InvalidInput):
+            return self._found_one_by_one(scanned, sizes, read, damage, end)
+        reftimes = [timestamp // _NANOSECONDS for timestamp in columns.timestamps]
+        return Found(scanned.offsets, sizes, reftimes, metadata, read, damage, end)
+
+    def _found_one_by_one(
+        self, scanned: Scan, sizes: list[int], read: list[Block], damage: list[Damage], end: End
+    ) -> Found:
+        found = Found(blocks=read, damage=damage, end=end)
+        for offset, size, content in zip(scanned.offsets, sizes, scanned.payloads, strict=True):
+            try:
+                event = payload.decode_one(content, max_depth=MAX_DEPTH)
+                metadata = self._canonical_one(event.meta, from_frame=True)
+            except (FrameCorrupt, InvalidInput) as error:
+                found.damage.append(Damage(offset, size, error.message))
+                continue
+            found.offsets.append(offset)
+            found.sizes.append(size)
+            found.reftimes.append(event.timestamp // _NANOSECONDS)
+            found.metadata.append(metadata)
+        return found
+
     def _batch(self, frames: list[bytes], payloads: list[bytes]) -> Batch:
         columns = payload.decode_columns(payloads, max_depth=self.config.max_depth)
         metadata = self._canonical(columns.metas, from_frame=True)
@@ -302,8 +381,10 @@ class Seg(Format):
 
     def _event(self, stored: bytes) -> Event:
         """Check and decode one frame of a segment."""
-        with _stored():
+        try:
             return payload.decode_one(frame.decode(stored), max_depth=MAX_DEPTH)
+        except (FrameCorrupt, InvalidInput) as error:
+            raise _corrupt(error) from None
 
 
 class _Metadata(dict[tuple[Any, ...], Mapping[str, Any]]):
@@ -326,13 +407,9 @@ def _is_worth_keeping(value: Any) -> bool:
     return type(value) is not float or value != 0  # 0.0 and -0.0 are equal, and not the same
 
 
-@contextlib.contextmanager
-def _stored() -> Iterator[None]:
+def _corrupt(error: FrameCorrupt | InvalidInput) -> FrameCorrupt:
     """Turn whatever is wrong with what is stored into FrameCorrupt."""
-    try:
-        yield
-    except (FrameCorrupt, InvalidInput) as error:
-        raise FrameCorrupt(error.message, hint=error.hint, position=error.context.get("position", 0)) from None
+    return FrameCorrupt(error.message, hint=error.hint, position=error.context.get("position", 0))
 
 
 class _FileStream:

@@ -1,0 +1,112 @@
+"""Where the data of segments stand: what maintenance asks of the index. All functions read one snapshot.
+
+Rows of `datum` have no index by segment: those of one segment are found by their reftimes, and where these may lie
+outside of the interval in the segment's row, by a look at all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from ondisk.index.snapshot import Row, Segment, Snapshot
+from ondisk.step import Interval
+
+_ROWS = 4096
+
+Column: TypeAlias = tuple[int, ...]
+Places: TypeAlias = tuple[Column, Column, Column]
+"""Columns of equal length: offsets, sizes, reftimes."""
+
+
+def all_segments(snapshot: Snapshot) -> Iterator[tuple[Segment, str | None]]:
+    """Give every segment, and what was found to be wrong with its content."""
+    sql = f"SELECT {Segment.COLUMNS}, checked FROM segment ORDER BY name"
+    for *columns, checked in snapshot.connection.execute(sql):
+        yield Segment.of(tuple(columns)), checked
+
+
+def damage_of(snapshot: Snapshot, segment: Segment) -> str | None:
+    """Give what was found to be wrong with a segment's content; None where nothing was."""
+    row = snapshot.connection.execute("SELECT checked FROM segment WHERE id = ?", (segment.id,)).fetchone()
+    return None if row is None else row[0]
+
+
+def every_place(
+    snapshot: Snapshot,
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
+    """Give segments, offsets, sizes and reftimes of all data, in the order of appending, some thousands at a time."""
+    cursor = snapshot.connection.execute("SELECT segment, offset, size, reftime FROM datum ORDER BY seq")
+    while rows := cursor.fetchmany(_ROWS):
+        segments, offsets, sizes, reftimes = zip(*rows, strict=True)
+        yield segments, offsets, sizes, reftimes
+
+
+def places_of(snapshot: Snapshot, segment: Segment, begin: int | None, end: int | None) -> Iterator[Places]:
+    """Give the places of one segment's data, some thousands at a time.
+
+    Args:
+        begin, end: reftimes that lie outside of its interval, if there are any; the rows between are looked at, too.
+    """
+    interval = interval_of(snapshot, segment)
+    first = interval.begin if begin is None else min(begin, interval.begin)
+    last = interval.end if end is None else max(end, interval.end)
+    sql = "SELECT offset, size, reftime FROM datum WHERE reftime >= ? AND reftime <= ? AND segment = ?"
+    cursor = snapshot.connection.execute(sql, (first, last, segment.id))
+    while rows := cursor.fetchmany(_ROWS):
+        offsets, sizes, reftimes = zip(*rows, strict=True)
+        yield offsets, sizes, reftimes
+
+
+def in_order_of_offset(
+    snapshot: Snapshot, segment: Segment, begin: int, end: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Give offset, size, reftime and seq of one segment's data, whose reftimes lie from `begin` to `end`."""
+    sql = (
+        "SELECT offset, size, reftime, seq FROM datum WHERE reftime >= ? AND reftime <= ? AND segment = ?"
+        " ORDER BY offset, seq"
+    )
+    return snapshot.connection.execute(sql, (begin, end, segment.id))
+
+
+def in_order_of_query(snapshot: Snapshot, segment: Segment, begin: int, end: int) -> Iterator[list[tuple[int, Row]]]:
+    """Give seq and row of one segment's data, whose reftimes lie from `begin` to `end`, some hundreds at a time."""
+    sql = (
+        f"SELECT seq, {snapshot.columns.row} FROM datum WHERE reftime >= ? AND reftime <= ? AND segment = ?"
+        " ORDER BY reftime, seq"
+    )
+    cursor = snapshot.connection.execute(sql, (begin, end, segment.id))
+    while rows := cursor.fetchmany(512):
+        yield [(seq, tuple(row)) for seq, *row in rows]
+
+
+def interval_of(snapshot: Snapshot, segment: Segment) -> Interval:
+    """Give the interval that a segment's row says it spans."""
+    row = snapshot.connection.execute('SELECT "begin", "end" FROM segment WHERE id = ?', (segment.id,)).fetchone()
+    return Interval(*row)
+
+
+def position_behind(snapshot: Snapshot, segment: Segment, offset: int) -> int:
+    """Tell where in the file of a compressed segment the block ends that holds the byte before `offset`."""
+    sql = "SELECT position + stored FROM block WHERE segment = ? AND offset < ? ORDER BY offset DESC LIMIT 1"
+    row: tuple[Any, ...] | None = snapshot.connection.execute(sql, (segment.id, offset)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:
+    """Give offset, size, reftime and stored fields of one segment's data, in the order of their offsets."""
+    interval = interval_of(snapshot, segment)
+    fields = "".join(f", f_{name}" for name in snapshot.columns.kinds)
+    sql = (
+        f"SELECT offset, size, reftime{fields} FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ?"
+        " ORDER BY offset"
+    )
+    cursor = snapshot.connection.execute(sql, (interval.begin, interval.end, segment.id))
+    while rows := cursor.fetchmany(1024):
+        yield rows
+
+
+def longest_unchecked(snapshot: Snapshot) -> Iterator[str]:
+    """Name the segments, those first whose data were never read by a check, or not for the longest time."""
+    for (name,) in snapshot.connection.execute("SELECT name FROM segment ORDER BY checked_at NULLS FIRST, name"):
+        yield name

@@ -1,0 +1,222 @@
+"""The census: what the index says of its segments, and what stands on disk, for the diagnosis to compare."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from itertools import groupby
+from operator import add, le
+
+from ondisk.dataset.access import Access
+from ondisk.errors import SegmentMissing
+from ondisk.filesystem import Directory, Entry
+from ondisk.formats import Format, is_known
+from ondisk.index import Snapshot, places
+from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
+from ondisk.maintenance.states import Diagnosis
+from ondisk.segments.generations import hidden
+from ondisk.step import days_ago
+
+_DEEPEST = 16  # folders in folders
+
+
+def circumstances(access: Access, snapshot: Snapshot, now: float | None = None) -> Circumstances:
+    """Find what the diagnoses of a dataset depend on.
+
+    Args:
+        now: seconds since 1970; None for the present.
+    """
+    config = access.config
+    committed = snapshot.dataset()["committed_at"]
+    return Circumstances(
+        config.step,
+        committed,
+        access.sentinel_stands() or access.current().index.missing,
+        None if config.archive_age is None else days_ago(config.archive_age, now),
+        None if config.delete_age is None else days_ago(config.delete_age, now),
+    )
+
+
+def diagnoses(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
+    """Diagnose every segment of a dataset, in the order of their names.
+
+    Reads only. Who writes beside it may make a segment look damaged for a moment, so one that does is looked at again.
+
+    Memory: some numbers a segment.
+    """
+    with access.current().index.snapshot() as snapshot:
+        at = circumstances(access, snapshot, now)
+        known = {each.segment.name: each for each in all_known(access, snapshot)}
+        on_disk = dict(found_segments(access.directory))
+        for name in sorted(known.keys() | on_disk.keys()):
+            found = _diagnosed(access, snapshot, name, known.get(name), on_disk.get(name), at)
+            diagnosis = _again(access, name, known.get(name), now) if found.state else found
+            if diagnosis is not None:
+                yield diagnosis
+
+
+def examine(
+    access: Access, snapshot: Snapshot, name: str, before: Known | None, now: float | None = None
+) -> tuple[Diagnosis | None, Known | None]:
+    """Diagnose one segment; None where neither index nor disk has it. Gives what the index says of it, too.
+
+    Args:
+        before: what the index said of it when all segments were looked at.
+    """
+    known = known_of(access, snapshot, name, before)
+    entry = entry_of(access.directory, name)
+    if known is None and entry is None:
+        return None, None
+    at = circumstances(access, snapshot, now)
+    return _diagnosed(access, snapshot, name, known, entry, at), known
+
+
+def _again(access: Access, name: str, before: Known | None, now: float | None) -> Diagnosis | None:
+    """Diagnose a segment once more, from a new snapshot, until nobody changed it meanwhile; None where it has gone."""
+    diagnosis = None
+    for _ in range(3):
+        with access.current().index.snapshot() as snapshot:
+            diagnosis, _ = examine(access, snapshot, name, before, now)
+            segment = snapshot.segment_named(name)
+        with access.current().index.snapshot() as snapshot:
+            if segment == snapshot.segment_named(name):
+                break
+    return diagnosis
+
+
+def _diagnosed(
+    access: Access, snapshot: Snapshot, name: str, known: Known | None, entry: Entry | None, at: Circumstances
+) -> Diagnosis:
+    format = access.format(name.rpartition(".")[2])
+    found = None if entry is None else _looked_at(access.directory, name, entry, known, format)
+    if known is not None and known.count:
+        if not known.is_laid_out:
+            lay_out(snapshot, known, len(format.padding))
+        known.needed = known.behind
+        if known.segment.end.compressed:
+            known.needed = places.position_behind(snapshot, known.segment, known.behind)
+    return diagnose(name, known, found, at, format.begin().end.length)
+
+
+def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
+    """Sum up the rows of all segments, in one pass over them in the order in which they were appended.
+
+    Cost: a segment's data mostly follow one another in that order, so most of the work is done for many rows at once.
+    """
+    known = {}
+    paddings = {}
+    for segment, damage in places.all_segments(snapshot):
+        known[segment.id] = Known(segment, damage=damage)
+        paddings[segment.id] = len(access.format(segment.format).padding)
+    last: dict[int, int] = {}
+    for segments, offsets, sizes, reftimes in places.every_place(snapshot):
+        if segments[0] == segments[-1] and len(set(segments)) == 1:
+            runs = [(segments[0], len(segments))]
+        else:
+            runs = [(id_, len(list(run))) for id_, run in groupby(segments)]
+        ends = list(map(add, offsets, sizes))
+        at = 0
+        for id_, count in runs:
+            each, padding = known.get(id_), paddings.get(id_, 0)
+            if each is None:
+                raise snapshot.corrupt(f"it has data of a segment {id_} that it does not know")
+            begin, at = at, at + count
+            times = reftimes[begin:at]
+            behind = [end + padding for end in ends[begin:at]] if padding else ends[begin:at]
+            straight = (
+                offsets[begin + 1 : at] == tuple(behind[:-1])
+                and all(map(le, times[:-1], times[1:]))
+                and (not each.count or (each.behind == offsets[begin] and last[id_] <= times[0]))
+            )
+            _add(each, offsets[begin:at], behind, times)
+            each.is_laid_out &= straight
+            last[id_] = times[-1]
+    return list(known.values())
+
+
+def known_of(access: Access, snapshot: Snapshot, name: str, before: Known | None) -> Known | None:
+    """Sum up the rows of one segment; None where the index does not know it."""
+    segment = snapshot.segment_named(name)
+    if segment is None:
+        return None
+    known = Known(segment, damage=places.damage_of(snapshot, segment), is_laid_out=False)
+    padding = len(access.format(segment.format).padding)
+    span = (None, None) if before is None or not before.count else (before.begin, before.end)
+    for offsets, sizes, reftimes in places.places_of(snapshot, segment, *span):
+        _add(known, offsets, [offset + size + padding for offset, size in zip(offsets, sizes, strict=True)], reftimes)
+    return known
+
+
+def _add(known: Known, offsets: tuple[int, ...], behind: list[int], reftimes: tuple[int, ...]) -> None:
+    if not known.count:
+        known.first, known.begin, known.end = offsets[0], reftimes[0], reftimes[0]
+    known.count += len(offsets)
+    known.size += sum(behind) - sum(offsets)
+    known.first = min(known.first, min(offsets))
+    known.behind = max(known.behind, max(behind))
+    known.begin = min(known.begin, min(reftimes))
+    known.end = max(known.end, max(reftimes))
+
+
+def lay_out(snapshot: Snapshot, known: Known, padding: int) -> None:
+    """Find gaps, overlaps and data out of order, by the rows of one segment in the order of their offsets."""
+    known.gaps = known.overlaps = known.misplaced = 0
+    behind: int | None = None
+    before: tuple[int, int] | None = None
+    for offset, size, reftime, seq in places.in_order_of_offset(snapshot, known.segment, known.begin, known.end):
+        if behind is not None and offset > behind:
+            known.gap_at = behind if not known.gaps else known.gap_at
+            known.gaps += offset - behind
+        elif behind is not None and offset < behind:
+            known.overlap_at = offset if not known.overlaps else known.overlap_at
+            known.overlaps += 1
+        if before is not None and (reftime, seq) < before:
+            known.misplaced_at = offset if not known.misplaced else known.misplaced_at
+            known.misplaced += 1
+        else:
+            before = reftime, seq
+        behind = max(behind or 0, offset + size + padding)
+    known.is_laid_out = True
+
+
+def found_segments(directory: Directory) -> Iterator[tuple[str, Entry]]:
+    """Find what may be a segment on disk: names whose extension is that of a format, hidden ones left out."""
+    waiting = [""]
+    while waiting:
+        parent = waiting.pop()
+        for entry in directory.entries(parent):
+            if entry.name.startswith("."):
+                continue
+            name = f"{parent}/{entry.name}" if parent else entry.name
+            extension = entry.name.rpartition(".")[2]
+            if "." in entry.name and is_known(extension):
+                yield name, entry
+            elif entry.kind == "directory" and name.count("/") < _DEEPEST:
+                waiting.append(name)
+
+
+def entry_of(directory: Directory, name: str) -> Entry | None:
+    """Look at one segment on disk; None where nothing stands there."""
+    found = directory.stat(name)
+    return None if found is None else Entry.of(name.rpartition("/")[2], found)
+
+
+def _looked_at(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
+    """Say of what stands on disk what a diagnosis needs; a committed generation stands for the segment itself."""
+    size, mtime = entry.size, entry.mtime
+    is_file, is_empty, sealed = entry.kind == "file", False, 0
+    if is_file and known is not None:
+        switched = directory.stat(hidden(name, known.segment.id))
+        if switched is not None:
+            size, mtime = switched.st_size, switched.st_mtime_ns
+    suspicious = known is None or not known.count or size != known.segment.end.size
+    if is_file and suspicious:
+        with contextlib.suppress(FileNotFoundError, SegmentMissing):
+            file = directory.open_to_read(name)
+            is_empty = format.is_empty(file)
+            if known is not None:
+                end = known.segment.end
+                seal = format.seal(end)
+                if seal and size == end.size + len(seal) and file.read(end.size, len(seal)) == seal:
+                    sealed = len(seal)
+    return OnDisk(is_file, size, mtime, is_empty, sealed)

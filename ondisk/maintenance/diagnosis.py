@@ -1,0 +1,197 @@
+"""The diagnosis of a segment: a pure function of what the index says, what the disk says, and the circumstances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ondisk.index import Segment
+from ondisk.maintenance.states import Diagnosis, State
+from ondisk.step import Interval, Step
+
+
+@dataclass(slots=True)
+class Known:
+    """What the index says of a segment: the sums of its data's rows. Offsets and sizes are decompressed bytes.
+
+    Attributes:
+        segment: its row.
+        count: rows of data.
+        size: their bytes, padding included.
+        begin, end: first and last reftime, microseconds.
+        first: where the first datum begins.
+        behind: where the last ends, its padding included.
+        needed: where in the file the last ends.
+        is_laid_out: every datum begins where the one before it in query order ends.
+        gaps: bytes that are no data between the first and the last.
+        gap_at: where the first gap begins; None without one.
+        overlaps: data that begin inside the one before.
+        overlap_at: the first of them.
+        misplaced: data that stand behind one which a query gives later.
+        misplaced_at: the first of them.
+        damage: what an accurate check, or a fix, said is wrong with the content.
+    """
+
+    segment: Segment
+    count: int = 0
+    size: int = 0
+    begin: int = 0
+    end: int = 0
+    first: int = 0
+    behind: int = 0
+    needed: int = 0
+    is_laid_out: bool = True
+    gaps: int = 0
+    gap_at: int | None = None
+    overlaps: int = 0
+    overlap_at: int | None = None
+    misplaced: int = 0
+    misplaced_at: int | None = None
+    damage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """What stands on disk in the place of a segment.
+
+    Attributes:
+        is_file: a plain file, as a concat segment must be.
+        size: bytes.
+        mtime: nanoseconds since 1970.
+        is_empty: it holds no more than a new segment begins with.
+        sealed: bytes of the mark behind the last datum that says the segment is complete.
+    """
+
+    is_file: bool
+    size: int
+    mtime: int
+    is_empty: bool = False
+    sealed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a diagnosis depends on besides the segment.
+
+    Attributes:
+        step: the dataset's; None in an archive, where names of every step fit.
+        committed_at: when the index was last changed, microseconds.
+        needs_check: the sentinel stands, or the index is missing.
+        start: where the first datum of a segment of each format begins.
+        archive_before, delete_before: segments that end at or before it are old enough, microseconds; None: never.
+        prefix: what the names in the diagnosis begin with.
+    """
+
+    step: Step | None
+    committed_at: int
+    needs_check: bool
+    archive_before: int | None = None
+    delete_before: int | None = None
+    prefix: str = ""
+
+    def interval(self, name: str) -> Interval | None:
+        """Give the interval that a segment's name stands for; None where it is no name that fits."""
+        stem = name.rpartition(".")[0]
+        steps = Step if self.step is None else [self.step]
+        return next((interval for step in steps if (interval := step.interval(stem))), None)
+
+
+def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
+    """Say in which states a segment is, and why.
+
+    Args:
+        known: what the index says; None where it does not know the segment.
+        found: what the disk says; None where nothing is there.
+        start: where the first datum of a segment of its format begins.
+    """
+    assert known is not None or found is not None
+    if known is None:
+        assert found is not None
+        state, reasons, freed = _unknown(name, found, at)
+    else:
+        state, reasons, freed = _known(name, known, found, at, start)
+    return Diagnosis(at.prefix + name, state, tuple(reasons), freed)
+
+
+def _unknown(name: str, found: OnDisk, at: Circumstances) -> tuple[State, list[str], int]:
+    if at.interval(name) is None:
+        step = "any step" if at.step is None else f"the step {at.step}"
+        return State.CORRUPTED, [f"the index does not know it, and its name does not fit {step}"], 0
+    if not found.is_file:
+        return State.CORRUPTED, ["no plain file stands there, and the index does not know it"], 0
+    if found.is_empty:
+        return State.DELETED, ["it is empty, and the index does not know it"], found.size
+    if at.needs_check:
+        return State.UNALIGNED, ["the index does not know it, and may have lost it"], 0
+    if found.mtime // 1000 > at.committed_at:
+        return State.UNALIGNED, ["the index does not know it, and is older"], 0
+    if at.step is None:  # nothing unknown is ever deleted from an archive
+        return State.UNALIGNED, ["the index does not know it"], 0
+    return State.DELETED, ["the index does not know it, and is newer"], found.size
+
+
+def _known(
+    name: str, known: Known, found: OnDisk | None, at: Circumstances, start: int
+) -> tuple[State, list[str], int]:
+    if found is None or not found.is_file:
+        reason = "it is not on disk" if found is None else "no plain file stands in its place; what does is left there"
+        return State.MISSING, [f"{reason}; the index knows {known.count} data of it"], 0
+    if not known.count:
+        if at.needs_check and not found.is_empty:
+            return State.UNALIGNED, ["the index knows no data of it, and may have lost them"], 0
+        if known.damage is not None:
+            return State.CORRUPTED, [known.damage], 0
+        return State.DELETED, ["all its data were deleted"], found.size
+    interval = at.interval(name)
+    corrupted = [*_corrupted(known, found, interval, at)]
+    dirty = [*_dirty(known, found, start)]
+    state = State.CORRUPTED if corrupted else State.OK
+    if dirty:
+        state |= State.UNALIGNED if at.needs_check and not corrupted else State.DIRTY
+    freed = _freed(known, found, start) if dirty else 0
+    reasons = corrupted + dirty
+    if interval is not None:
+        if at.delete_before is not None and interval.end <= at.delete_before:
+            state |= State.DELETE_AGE
+            reasons.append("it is old enough to be deleted")
+            freed = found.size
+        elif at.archive_before is not None and interval.end <= at.archive_before:
+            state |= State.ARCHIVE_AGE
+            reasons.append("it is old enough to be archived")
+    return state, reasons, freed
+
+
+def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circumstances) -> Iterator[str]:
+    if interval is None:
+        yield f"its name does not fit the step {at.step}"
+    elif known.begin < interval.begin or known.end >= interval.end:
+        yield "it has data of other times than its name says"
+    if known.overlaps:
+        yield f"{known.overlaps} data begin inside the one before, the first at byte {known.overlap_at}"
+    if known.needed > found.size:
+        yield f"it ends at byte {found.size}, its data go up to byte {known.needed}"
+    if known.damage is not None:
+        yield known.damage
+
+
+def _dirty(known: Known, found: OnDisk, start: int) -> Iterator[str]:
+    end = known.segment.end
+    if known.first > start:
+        yield f"{known.first - start} bytes before its first datum are no data"
+    if known.gaps:
+        yield f"{known.gaps} bytes between its data are no data, the first at byte {known.gap_at}"
+    if end.length > known.behind:
+        yield f"{end.length - known.behind} bytes behind its last datum are no data"
+    if found.size > end.size + found.sealed:
+        yield f"{found.size - end.size} bytes at its end are of an append that did not come through, or runs now"
+    elif known.needed <= found.size < end.size:
+        yield f"it ends at byte {found.size}, it once went up to byte {end.size}; all its data are there"
+    if known.misplaced:
+        yield f"{known.misplaced} data stand behind one that comes later, the first at byte {known.misplaced_at}"
+
+
+def _freed(known: Known, found: OnDisk, start: int) -> int:
+    end = known.segment.end
+    if not end.compressed:
+        return max(0, found.size - start - known.size)
+    return max(0, found.size - end.size * (start + known.size) // max(end.length, 1))

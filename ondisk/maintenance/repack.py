@@ -1,0 +1,242 @@
+"""Repack: rewrites segments without holes and in query order, and removes what is deleted or too old."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from ondisk.dataset.access import Access
+from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.read import Reader
+from ondisk.errors import DiskFull, IntegrityError, NeedsCheck, SegmentMissing
+from ondisk.filesystem import WritableFile
+from ondisk.formats import End, Format
+from ondisk.index import Row, Segment, Snapshot, Transaction, places
+from ondisk.maintenance.census import diagnoses, examine
+from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State
+from ondisk.segments import generations
+
+_PIECE = 4 * 1024 * 1024  # bytes that are laid together
+_WORTH_COPYING = 10 * 1024  # bytes of a span; smaller ones are read together and written together
+
+_DROPPED = State.DELETED | State.DELETE_AGE | State.MISSING
+
+
+def repack(access: Access, now: float | None = None, progress: Callable[[str], None] = lambda _: None) -> Report:
+    """Carry out what `check` says that a repack does; each segment is diagnosed again first, under the lock.
+
+    Args:
+        now: seconds since 1970; None for the present.
+        progress: is told the name of each segment before it is looked at.
+
+    Raises:
+        NeedsCheck: the sentinel stands: what the index does not know may be data that it has lost.
+        DiskFull: there is no space for one segment more; `error.context["report"]` tells what was done.
+
+    Durability: see `ondisk.segments.generations`; a crash leaves each segment as it was or as it is to be.
+    Locks: the writers' lock, for each segment anew. Readers are not disturbed.
+    """
+    check_trusted(access)
+    report = Report(str(access.path))
+    found = []
+    for diagnosis in diagnoses(access, now):
+        if diagnosis.state:
+            found.append(diagnosis)
+        else:
+            report.ok += 1
+    # What gives space back comes first.
+    found.sort(key=lambda each: not each.state & _DROPPED)
+    try:
+        for before in found:
+            if not before.state & REPACKED or State.CORRUPTED in before.state:
+                report.segments.append(Done(before.segment, before.state, before.reasons))
+                continue
+            progress(before.segment)
+            report.segments.append(repacked(access, before.segment, now))
+    except DiskFull as error:
+        error.context["report"] = report
+        raise
+    report.segments.sort(key=lambda each: each.segment)
+    return report
+
+
+def check_trusted(access: Access) -> None:
+    """Refuse to work while the index may not know all data.
+
+    Raises:
+        NeedsCheck: so it is.
+    """
+    if access.needs_check():
+        hint = f"Run `ondisk fix {access.path} --yes` first; it removes {SENTINEL} when the index knows all data again."
+        raise NeedsCheck(f"{access.path} needs a check: its index was lost, and may not know all data", hint=hint)
+
+
+def repacked(access: Access, name: str, now: float | None = None) -> Done:
+    """Repack one segment, or remove it."""
+    with access.transaction("repack") as transaction:
+        check_trusted(access)
+        reader = access.current().reader
+        with access.current().index.snapshot() as snapshot:
+            diagnosis, known = examine(access, snapshot, name, None, now)
+            if diagnosis is None:
+                return Done(name, State.OK, ("it has gone meanwhile",))
+            state, reasons = diagnosis.state, diagnosis.reasons
+            if not state & REPACKED or State.CORRUPTED in state:
+                return Done(name, state, reasons)
+            rewrite = None
+            if State.DIRTY in state and not state & _DROPPED:
+                assert known is not None
+                rewrite = _Rewrite(access, transaction, known)
+                try:
+                    rewrite.write(snapshot, reader)
+                except (IntegrityError, SegmentMissing) as error:
+                    rewrite.take_back()
+                    return Done(name, state | State.CORRUPTED, (*reasons, error.message))
+                except BaseException:
+                    rewrite.take_back()
+                    raise
+        if rewrite is not None:
+            return Done(name, state, reasons, "repack", rewrite.switch())
+        if state & _DROPPED:
+            return _dropped(access, transaction, diagnosis, known)
+    return Done(name, state, reasons)
+
+
+def _dropped(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
+    """Remove a segment: from the index, then from the disk."""
+    directory, name = access.directory, diagnosis.segment
+    found = directory.stat(name)
+    is_kept = True
+    is_there = found is not None and State.MISSING not in diagnosis.state
+    if known is not None:
+        try:
+            if is_there:
+                generations.retire(directory, name, known.segment.id)
+        except DiskFull:  # then its bytes stay in their place until nobody reads them
+            is_kept = False
+        transaction.remove(known.segment)
+        transaction.commit()
+        access.leave(name)
+        is_there &= is_kept or transaction.unread
+    if is_there:
+        generations.discard(directory, [name])
+        directory.sync(name.rpartition("/")[0])
+    freed = found.st_size if found is not None and is_there else 0
+    return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, freed)
+
+
+class _Rewrite:
+    """The rewriting of one segment to its next generation."""
+
+    def __init__(self, access: Access, transaction: Transaction, known: Known) -> None:
+        self._access = access
+        self._transaction = transaction
+        self._known = known
+        self._format: Format = access.format(known.segment.format)
+        self._old = known.segment
+        self._new = Segment(transaction.take_generation(), self._old.name, self._old.format, End())
+
+    def write(self, snapshot: Snapshot, reader: Reader) -> None:
+        """Write the data, in query order, beside the segment, and tell the index where they will stand."""
+        generations.complete(self._access.directory, self._old.name, self._old.id)
+        interval = places.interval_of(snapshot, self._old)
+        with generations.stage(self._access.directory, self._old.name, self._new.id) as staged:
+            end = self._lay(snapshot, reader, staged)
+            staged.write(end.size, self._format.seal(end))
+            staged.sync()
+            mtime = staged.stat().st_mtime_ns
+        self._new = replace(self._new, end=end)
+        transaction = self._transaction
+        transaction.supersede(self._old)
+        transaction.save_segment(self._new, interval, mtime)
+        generations.retire(self._access.directory, self._old.name, self._old.id)
+
+    def switch(self) -> int:
+        """Commit, and put the new bytes in the place of the old ones; gives how many bytes fewer they are."""
+        directory, name = self._access.directory, self._old.name
+        before = directory.stat(name)
+        try:
+            self._transaction.commit()
+        except BaseException:
+            if not self._transaction.sealed:
+                self.take_back()
+            raise
+        generations.take_over(directory, name, self._new.id)
+        self._access.leave(name)
+        after = directory.stat(name)
+        return 0 if before is None or after is None else before.st_size - after.st_size
+
+    def take_back(self) -> None:
+        """Remove what was written, since nothing was committed."""
+        names = [generations.hidden(self._old.name, each.id) for each in (self._new, self._old)]
+        generations.discard(self._access.directory, names)
+
+    def _lay(self, snapshot: Snapshot, reader: Reader, staged: WritableFile) -> End:
+        laid = self._format.begin()
+        staged.write(0, laid.content)
+        end, patch = laid.end, laid.patch
+        for rows in _pieces(snapshot, self._known):
+            spans = [] if end.compressed or self._old.end.compressed else self._spans(rows)
+            sizes = [row[3] for _, row in rows]
+            if spans and sum(sizes) > _WORTH_COPYING * len(spans):
+                end = self._copy(reader, staged, spans, end, len(rows))
+                patch = self._format.lay([], end).patch
+            else:
+                payloads = [*reader.contents(snapshot, [row for _, row in rows])]
+                begin, laid = end, self._format.lay(payloads, end)
+                staged.write(begin.size, laid.content)
+                self._transaction.save_blocks(self._new, laid.blocks)
+                end, patch = laid.end, laid.patch
+            self._place([seq for seq, _ in rows], sizes, end)
+        if patch is not None:
+            staged.write(patch.position, patch.content)
+        return end
+
+    def _spans(self, rows: list[tuple[int, Row]]) -> list[tuple[int, int]]:
+        """Join data that stand one behind the other already, padding included: (begin, size)."""
+        padding = len(self._format.padding)
+        spans: list[tuple[int, int]] = []
+        for _, row in rows:
+            begin, size = row[2], row[3] + padding
+            if spans and sum(spans[-1]) == begin:
+                begin, size = spans[-1][0], spans[-1][1] + size
+                spans.pop()
+            spans.append((begin, size))
+        return spans
+
+    def _copy(self, reader: Reader, staged: WritableFile, spans: list[tuple[int, int]], end: End, count: int) -> End:
+        source = reader.file_of(self._old)
+        at = end.size
+        for begin, size in spans:
+            try:
+                staged.copy(source, begin, size, at)
+            except EOFError as error:
+                raise SegmentMissing(str(error), segment=self._old.name) from error
+            at += size
+        return End(at, at, end.count + count)
+
+    def _place(self, seqs: list[int], sizes: list[int], end: End) -> None:
+        """Tell the index where data stand that end at `end`, one behind the other."""
+        padding = len(self._format.padding)
+        offset = end.length - sum(sizes) - padding * len(sizes)
+        placed = []
+        for seq, size in zip(seqs, sizes, strict=True):
+            placed.append((self._new.id, offset, seq))
+            offset += size + padding
+        self._transaction.place(placed)
+
+
+def _pieces(snapshot: Snapshot, known: Known) -> Iterator[list[tuple[int, Row]]]:
+    """Give a segment's data in query order: seq and row, some MiB at a time."""
+    piece: list[tuple[int, Row]] = []
+    weight = 0
+    for rows in places.in_order_of_query(snapshot, known.segment, known.begin, known.end):
+        for each in rows:
+            piece.append(each)
+            weight += each[1][3]
+            if weight >= _PIECE:
+                yield piece
+                piece, weight = [], 0
+    if piece:
+        yield piece

@@ -1,0 +1,118 @@
+"""The states of a segment, and what a check says of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Flag, auto
+
+
+class State(Flag):
+    """What is to be said of a segment; states combine. Source: arkimet's ondisk2 datasets."""
+
+    OK = 0
+    DIRTY = auto()
+    UNALIGNED = auto()
+    MISSING = auto()
+    DELETED = auto()
+    CORRUPTED = auto()
+    ARCHIVE_AGE = auto()
+    DELETE_AGE = auto()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the states that are combined here."""
+        return [str(state.name) for state in self] or ["OK"]
+
+
+FIXED = State.UNALIGNED | State.MISSING
+"""The states that a fix mends."""
+
+REPACKED = State.DIRTY | State.MISSING | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE
+"""The states that a repack mends, where no CORRUPTED stands beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is to be said of one segment.
+
+    Attributes:
+        segment: its name; `.archive/last/…` for one of the archive.
+        state: all that is so.
+        reasons: why, each for itself.
+        freed: bytes that a repack would give back; of a compressed segment estimated.
+    """
+
+    segment: str
+    state: State
+    reasons: tuple[str, ...] = ()
+    freed: int = 0
+
+    @property
+    def action(self) -> str | None:
+        """What mends it, or None: `rescan` and `remove from the index` by fix; the others by repack."""
+        state = self.state
+        if State.CORRUPTED in state:
+            return None
+        if State.MISSING in state:
+            return "remove from the index"
+        if State.UNALIGNED in state:
+            return "rescan"
+        if state & (State.DELETED | State.DELETE_AGE):
+            return "delete"
+        steps = ["repack"] * (State.DIRTY in state) + ["archive"] * (State.ARCHIVE_AGE in state)
+        return " and ".join(steps) or None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What fix or repack did, or would do, with one segment.
+
+    Attributes:
+        segment: its name.
+        state: what it was in.
+        reasons: why; behind a fix also what it met that is no datum, or was a duplicate.
+        action: what was done, in the words of `Diagnosis.action`; None where it was left alone.
+        freed: bytes given back.
+        lost: bytes left out of the index since they are no data, and data left out as duplicates of other segments.
+    """
+
+    segment: str
+    state: State
+    reasons: tuple[str, ...] = ()
+    action: str | None = None
+    freed: int = 0
+    lost: int = 0
+
+
+@dataclass(slots=True)
+class Report:
+    """What check, fix or repack found or did in a dataset.
+
+    Attributes:
+        dataset: its path.
+        ok: segments that are OK.
+        segments: the others, in the order of their names; of a check of everything also those that are OK.
+        needs_check: the sentinel stands, or the index is missing.
+    """
+
+    dataset: str
+    ok: int = 0
+    segments: list[Diagnosis | Done] = field(default_factory=list)
+    needs_check: bool = False
+
+    def __iter__(self) -> Iterator[Diagnosis | Done]:
+        return iter(self.segments)
+
+    @property
+    def freed(self) -> int:
+        """Bytes given back, or that a repack would give back."""
+        return sum(each.freed for each in self.segments)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many segments are in each state."""
+        counts = {"ok": self.ok}
+        for state in State:
+            counts[str(state.name).lower()] = sum(state in each.state for each in self.segments)
+        return counts

@@ -1,0 +1,149 @@
+"""Generations of a segment: how its bytes are changed beside readers, so that a crash leaves the old or the new ones.
+
+    2026/11-20.vm2         the segment
+    2026/.11-20.vm2.17     the bytes of its generation 17, during or after a repack
+
+The one rule: the bytes of generation g are at `.NAME.g` if that exists, else at `NAME`. A generation is never used
+again. To change a segment:
+
+    1. write `.NAME.new`, sync it; link NAME to `.NAME.old`; sync the directory
+    2. commit the index: new offsets, generation new
+    3. rename `.NAME.new` to NAME; sync the directory
+    4. when nobody reads an older snapshot, unlink what is not the generation of the index
+
+To drop one: link as in 1, commit, unlink NAME, then 4. `settle` ends what a crash interrupted.
+
+All functions are called under the writers' lock; names are relative to the dataset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+
+from ondisk.filesystem import Directory, WritableFile
+
+_HIDDEN = re.compile(r"\.(.+)\.([0-9]{1,18})")
+
+
+def hidden(name: str, generation: int) -> str:
+    """Name the place of one generation of a segment."""
+    parent, slash, last = name.rpartition("/")
+    return f"{parent}{slash}.{last}.{generation}"
+
+
+def stage(directory: Directory, name: str, generation: int) -> WritableFile:
+    """Create the file of a new generation; what a crash left in its place goes."""
+    place = hidden(name, generation)
+    with contextlib.suppress(FileNotFoundError):
+        directory.unlink(place)
+    return directory.create_file(place)
+
+
+def retire(directory: Directory, name: str, generation: int) -> None:
+    """Keep the bytes of the present generation for those who read it, whatever becomes of the segment's name.
+
+    Durability: the directory is synced, and with it a staged file's name.
+    """
+    with contextlib.suppress(FileExistsError):
+        directory.link(name, hidden(name, generation))
+    directory.sync(_parent(name))
+
+
+def take_over(directory: Directory, name: str, generation: int) -> None:
+    """Put the committed generation in the place of the old one. Synced."""
+    directory.rename(hidden(name, generation), name)
+
+
+def discard(directory: Directory, names: Iterable[str]) -> None:
+    """Remove files, if they are there.
+
+    Durability: the directories are not synced: what comes back after a power cut, the next `settle` removes again.
+    """
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            directory.unlink(name)
+
+
+def complete(directory: Directory, name: str, generation: int) -> None:
+    """End the switch to a segment's committed generation, if a crash interrupted it behind the commit."""
+    found = directory.stat(hidden(name, generation))
+    if found is None:
+        return
+    there = directory.stat(name)
+    if there is None or there.st_ino != found.st_ino:
+        take_over(directory, name, generation)
+
+
+def left_behind(directory: Directory) -> dict[str, list[int]]:
+    """Find the segments of which other generations lie on disk: name → generations, ascending.
+
+    Cost: lists every directory that segments stand in.
+    """
+    found: dict[str, list[int]] = {}
+    for parent in parents(directory):
+        for name in directory.names(parent):
+            if matched := _HIDDEN.fullmatch(name):
+                found.setdefault(f"{parent}/{matched[1]}", []).append(int(matched[2]))
+    return {name: sorted(generations) for name, generations in found.items()}
+
+
+def generations_of(directory: Directory, name: str) -> list[int]:
+    """Find the generations of one segment that lie on disk under their hidden names, ascending."""
+    parent, _, last = name.rpartition("/")
+    matches = (_HIDDEN.fullmatch(each) for each in directory.names(parent))
+    return sorted(int(matched[2]) for matched in matches if matched and matched[1] == last)
+
+
+def parents(directory: Directory) -> Iterator[str]:
+    """Give the directories that segments stand in: years and centuries."""
+    for name in directory.names():
+        if re.fullmatch(r"[0-9]{2,4}", name):
+            yield name
+
+
+def settle(
+    directory: Directory, name: str, generations: list[int], current: int | None, *, unread: bool, trusted: bool
+) -> list[int]:
+    """End what a crash interrupted with one segment, and remove the generations that nobody needs.
+
+    Args:
+        generations: those that lie on disk under their hidden names.
+        current: the segment's generation in the index; None where it has no such segment.
+        unread: nobody reads an older snapshot.
+        trusted: no sentinel stands. Else a segment that the index does not know may be one that it has lost.
+
+    Returns:
+        The generations that are still needed.
+
+    Durability: the directory is synced first: a name that was linked before the crash may not be durable yet, and
+        another may be removed only when it is.
+    """
+    directory.sync(_parent(name))
+    needed = []
+    for generation in generations:
+        place = hidden(name, generation)
+        if generation == current:
+            complete(directory, name, generation)
+            discard(directory, [place])
+        elif (
+            trusted and current is None and _same(directory, name, place)
+        ):  # dropped from the index, not yet from its place
+            discard(directory, [name])
+            needed.append(generation)
+        else:
+            needed.append(generation)
+    if unread and (trusted or current is not None):
+        discard(directory, (hidden(name, generation) for generation in needed))
+        return []
+    return needed
+
+
+def _same(directory: Directory, name: str, other: str) -> bool:
+    one, two = directory.stat(name), directory.stat(other)
+    return one is not None and two is not None and one.st_ino == two.st_ino
+
+
+def _parent(name: str) -> str:
+    return name.rpartition("/")[0]
