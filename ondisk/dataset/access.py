@@ -34,10 +34,14 @@ class Access:
         directory: where everything is.
         config: what `dataset.toml` says.
         read_only: nothing is ever written.
+        prefix: what the names of its segments begin with in answers and reports: `.archive/last/` for the archive.
+        inode: of the directory.
     """
 
-    def __init__(self, directory: Directory, config: DatasetConfig, *, read_only: bool) -> None:
+    def __init__(self, directory: Directory, config: DatasetConfig, *, read_only: bool, prefix: str = "") -> None:
         self.path = directory.path
+        self.prefix = prefix
+        self.inode = directory.identity()
         self.directory = directory
         self.config = config
         self.read_only = read_only
@@ -121,7 +125,7 @@ class Access:
             if self._opened is None or not self._opened.index.is_current():
                 self._drop(queries=False)
                 index = Index.open(self.directory, self.config)
-                self._opened = Opened(index, Reader(self.directory, index.config))
+                self._opened = Opened(index, Reader(self.directory, index.config, self.prefix))
             return self._opened
 
     def _current_to_write(self) -> Index:

@@ -8,6 +8,7 @@ from itertools import accumulate, groupby, islice, repeat
 from typing import Any, Literal
 
 from ondisk.config import DatasetConfig
+from ondisk.dataset.archives import Archived
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, SegmentCorrupt, StateError
 from ondisk.filesystem import Directory
@@ -159,11 +160,13 @@ def store(
     transaction: Transaction,
     *,
     trusted: bool,
+    archived: Archived | None = None,
 ) -> Stored:
     """Store a batch: rows first, which tells the duplicates; then the bytes of what is new; then the commit.
 
     Args:
         trusted: no sentinel stands, so the tail behind a segment's committed size may be cut off.
+        archived: knows which of the data the archive has.
 
     Durability: rows inserted (uncommitted) → bytes at the ends of segments, then a header's count → each segment
         synced, directories of new ones too → commit. Killed before the commit: tails that nobody reads, cut off by the
@@ -182,8 +185,12 @@ def store(
         columns = (seqs, batch.reftimes, targets.ids(), offsets, sizes, *transaction.columns(batch.metadata))
         stored = Stored(imported=transaction.insert(zip(*columns, strict=True)))
         payloads = batch.payloads
+        kept_out, replacing = (set(), set()) if archived is None else archived.find(batch)
+        if kept_out:
+            stored.imported -= transaction.take_back(seqs[place] for place in kept_out)
         if stored.imported < len(payloads):
-            kept = _settle_duplicates(list(zip(*columns, strict=True)), config, transaction, stored)
+            rows = list(zip(*columns, strict=True))
+            kept = _settle_duplicates(rows, config, transaction, stored, kept_out)
             if not kept:
                 return stored
             payloads = [payloads[place] for place in kept]
@@ -193,7 +200,13 @@ def store(
                 (offset, seqs[place]) for place, offset in zip(kept, moved, strict=True) if offset != offsets[place]
             )
         _write(targets, payloads, format, transaction, writer, stored)
+        if archived is not None:
+            stored.imported -= len(replacing - stored.replaced)
+            stored.replaced |= replacing
+            archived.take_seqs(transaction)
         transaction.commit()
+        if archived is not None:
+            archived.delete()
     except BaseException:
         if not transaction.sealed:
             writer.undo()
@@ -306,9 +319,17 @@ def _target(
 
 
 def _settle_duplicates(
-    rows: list[tuple[Any, ...]], config: DatasetConfig, transaction: Transaction, stored: Stored
+    rows: list[tuple[Any, ...]],
+    config: DatasetConfig,
+    transaction: Transaction,
+    stored: Stored,
+    kept_out: set[int],
 ) -> list[int]:
-    """Replace what is to be replaced, note what is left out; give the places of the rows that are in the index now."""
+    """Replace what is to be replaced, note what is left out; give the places of the rows that are in the index now.
+
+    Args:
+        kept_out: places of what is a duplicate of archived data.
+    """
     first = rows[0][0]
     inserted = transaction.seqs_from(first)
     left_out = [place for place, row in enumerate(rows) if row[0] not in inserted]
@@ -319,7 +340,10 @@ def _settle_duplicates(
     if config.replace == "newer":
         assert config.version_field is not None
         version = 5 + list(config.fields).index(config.version_field)
+    stored.duplicates |= kept_out
     for place in left_out:
+        if place in kept_out:
+            continue
         replaced = transaction.replace(rows[place], first, version)
         (stored.replaced if replaced else stored.duplicates).add(place)
     remaining = transaction.seqs_from(first)

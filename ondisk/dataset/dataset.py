@@ -5,34 +5,36 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, store
-from ondisk.dataset.layout import CONFIG, check_free, no_dataset, read_config
-from ondisk.dataset.read import Summary, check_limit
+from ondisk.dataset.archives import Archives, merged
+from ondisk.dataset.ask import Match, Question, data, payloads, span, summaries
+from ondisk.dataset.layout import ARCHIVE, CONFIG, check_free, no_dataset, read_config
+from ondisk.dataset.read import Summary
 from ondisk.dataset.source import Peeked, open_source
-from ondisk.datum import INTEGER_MAX, Datum, Location, from_microseconds
+from ondisk.datum import INTEGER_MAX, Datum, Location
 from ondisk.errors import (
     AlreadyExists,
     InvalidInput,
+    LockError,
     OndiskError,
+    ReadOnly,
     StorageError,
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find, recognise
-from ondisk.index import INDEX, Index, Key, Totals, Transaction
-from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort
-from ondisk.matcher.tree import And
+from ondisk.index import INDEX, Index, Key, Transaction
+from ondisk.matcher import Everything, Expression, Fields
 from ondisk.step import days_ago
 
 if TYPE_CHECKING:
-    from ondisk.maintenance.states import Report
+    from ondisk.maintenance.states import Done, Report
 
-Match: TypeAlias = str | Expression | None
 _T = TypeVar("_T")
 # What an append of small batches may leave in the index's log between two checkpoints.
 _LAZY_COMMITS, _LAZY_DATA = 10, 10_000
@@ -60,6 +62,7 @@ class Dataset:
         self.config = access.config
         self.read_only = access.read_only
         self._access = access
+        self._archives = Archives(access)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], config: DatasetConfig | Mapping[str, Any]) -> Dataset:
@@ -130,11 +133,26 @@ class Dataset:
                 access.current()
             else:
                 access.open_to_write()
+            dataset = cls(access)
+            undo.callback(dataset.close)
+            if not read_only:
+                dataset._end_moves()
             undo.pop_all()
-        return cls(access)
+        return dataset
+
+    def _end_moves(self) -> None:
+        """End what a crash interrupted in the archive, or between the dataset and its archive."""
+        last = self._archives.last()
+        if last is not None:
+            from ondisk.maintenance.archive import settle
+
+            with contextlib.suppress(LockError, ReadOnly):  # another writer will, or nobody can
+                last.open_to_write()
+                settle(self._access, self._archives)
 
     def close(self) -> None:
         """Close files and connections; a query that runs ends with an error."""
+        self._archives.close()
         self._access.close()
 
     def __enter__(self) -> Self:
@@ -159,7 +177,7 @@ class Dataset:
     @property
     def needs_check(self) -> bool:
         """Whether the index may not know all data: it was lost, or the sentinel stands."""
-        return self._access.needs_check()
+        return self._access.needs_check() or any(archive.needs_check() for archive in self._archives.online())
 
     def append(self, data: Iterable[Datum], outcomes: bool = False, *, batch_size: int = BATCH_SIZE) -> AppendResult:
         """Store data in the default format.
@@ -247,15 +265,13 @@ class Dataset:
                 index says. What stands before them was given.
         """
         opened = self._access.current()
+        question = Question(match, sort, limit, equal)
         if equal and match is None and sort is None and limit is None and with_data:
             key = opened.index.whole_key(equal)
             if key is not None:
-                return _found(opened, key, equal)
-        fields = opened.index.config.fields
-        tree = _tree(match, equal, opened.index)
-        order = None if sort is None else parse_sort(sort, fields)
-        check_limit(limit)
-        return _stream(opened, tree, order, limit, with_data)
+                return _found(opened, self._archives, key, question)
+        question.check(opened.index)
+        return data(opened, self._archives, question, with_data=with_data)
 
     def payloads(
         self, match: Match = None, *, sort: str | None = None, limit: int | None = None, **equal: Any
@@ -276,10 +292,9 @@ class Dataset:
                 checked.
         """
         opened = self._access.current()
-        tree = _tree(match, equal, opened.index)
-        order = None if sort is None else parse_sort(sort, opened.index.config.fields)
-        check_limit(limit)
-        return _stream_payloads(opened, tree, order, limit)
+        question = Question(match, sort, limit, equal)
+        question.check(opened.index)
+        return payloads(opened, self._archives, question)
 
     def read(self, location: Location) -> Datum:
         """Read the datum at a location that a query gave.
@@ -289,6 +304,9 @@ class Dataset:
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: it is not on disk as the index says.
         """
         opened = self._access.current()
+        found = self._archives.of(location.segment)
+        if found is not None:
+            opened, location = found[0].current(), replace(location, segment=found[1])
         with opened.index.snapshot() as snapshot:
             return opened.reader.read(snapshot, location)
 
@@ -297,13 +315,13 @@ class Dataset:
 
         Cost: from the index alone; memory grows with the number of distinct values.
         """
-        index = self._access.current().index
-        tree = _tree(match, {}, index)
-        with index.snapshot() as snapshot:
-            totals = snapshot.totals(tree)
-            fields = {name: list(snapshot.counts(tree, name)) for name in index.config.fields}
-            begin, end = _span(totals)
-        return Summary(totals.count, totals.size, begin, end, fields)
+        opened = self._access.current()
+        question = Question(match)
+        question.check(opened.index)
+        found = summaries(opened, self._archives, question)
+        if match is None:
+            found += self._archives.summaries()
+        return found[0] if len(found) == 1 else merged(found)
 
     def delete(self, what: str | Expression | Iterable[Location]) -> int:
         """Delete data: what matches, or what stands at locations; `""` matches all.
@@ -311,21 +329,46 @@ class Dataset:
         Returns:
             How many were deleted; locations at which nothing stands are not counted.
 
-        Durability: one commit; all of it or nothing. The bytes stay until a repack.
+        Durability: one commit; all of it or nothing; of what is archived, one for each archive. The bytes stay until a
+            repack.
         Locks: the writers' lock.
         """
         if isinstance(what, str | Expression):
-            with self._access.transaction("delete") as transaction:
-                deleted = transaction.delete(_tree(what, {}, self._access.current().index))
-                if deleted:
-                    transaction.commit()
-            self._access.check_not_failed()
-            return deleted
-        places = _by_segment(what)
-        with self._access.transaction("delete") as transaction:
-            deleted = sum(transaction.delete_at(segment, each) for segment, each in places.items())
+            question = Question(what)
+            question.check(self._access.current().index)
+
+            def concerns(archive: Access) -> bool:
+                with archive.current().index.snapshot() as snapshot:
+                    return snapshot.totals(question.tree(archive.current().index)).count > 0
+
+            def delete(access: Access, transaction: Transaction) -> int:
+                return transaction.delete(question.tree(access.current().index))
+
+        else:
+            places = _by_segment(what)
+
+            def concerns(archive: Access) -> bool:
+                return any(_is_of(name, archive) for name in places)
+
+            def delete(access: Access, transaction: Transaction) -> int:
+                here = {name.removeprefix(access.prefix): each for name, each in places.items() if _is_of(name, access)}
+                return sum(transaction.delete_at(segment, each) for segment, each in here.items())
+
+        with self._access.transaction("delete") as transaction, contextlib.ExitStack() as stack:
+            deleted = delete(self._access, transaction)
+            changed = []
+            for archive in filter(concerns, self._archives.online()):
+                archived = stack.enter_context(archive.transaction("delete"))
+                archived.go_on_from(transaction.seq)
+                if count := delete(archive, archived):
+                    changed.append(archived)
+                    deleted += count
+                transaction.go_on_from(archived.seq)
             if deleted:
+                # The dataset's first: the archives share its counter, which must be ahead of them.
                 transaction.commit()
+            for archived in changed:
+                archived.commit()
         self._access.check_not_failed()
         return deleted
 
@@ -333,19 +376,31 @@ class Dataset:
         """Say in which states the segments are, and why; see `ondisk.maintenance.check`."""
         from ondisk.maintenance.check import check
 
-        return check(self._access, accurate=accurate, max_duration=max_duration)
+        return check(self._access, self._archives, accurate=accurate, max_duration=max_duration)
 
     def fix(self) -> Report:
         """Make the index agree with the disk; see `ondisk.maintenance.fix`."""
         from ondisk.maintenance.fix import fix
 
-        return fix(self._access)
+        return fix(self._access, self._archives)
 
     def repack(self) -> Report:
         """Rewrite segments without holes, remove what is deleted or too old; see `ondisk.maintenance.repack`."""
         from ondisk.maintenance.repack import repack
 
-        return repack(self._access)
+        return repack(self._access, self._archives)
+
+    def archive(self, *segments: str) -> list[Done]:
+        """Move segments to the archive, however old they are; see `ondisk.maintenance.archive`."""
+        from ondisk.maintenance.archive import archive
+
+        return archive(self._access, self._archives, segments)
+
+    def unarchive(self, *segments: str) -> list[Done]:
+        """Move segments back from the archive; see `ondisk.maintenance.archive`."""
+        from ondisk.maintenance.archive import unarchive
+
+        return unarchive(self._access, self._archives, segments)
 
     def info(self) -> dict[str, Any]:
         """Tell what the dataset is: path, uuid, format, step, unique, index, fields, segments, count, size …"""
@@ -353,7 +408,7 @@ class Dataset:
         with opened.index.snapshot() as snapshot:
             known = snapshot.dataset()
             totals = snapshot.totals(Everything())
-            begin, end = _span(totals)
+            begin, end = span(totals)
             segments = snapshot.segments()
         config = opened.index.config
         index = self._access.directory.stat(INDEX)
@@ -373,6 +428,8 @@ class Dataset:
             "segments": segments,
             "index_size": 0 if index is None else index.st_size,
             "needs_check": self.needs_check,
+            "archives": [archive.path.name for archive in self._archives.online()],
+            "offline": self._archives.offline(),
         }
 
     def _append(self, stream: Iterable[Batch], format: Format, *, outcomes: bool) -> AppendResult:
@@ -389,7 +446,10 @@ class Dataset:
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
                 with access.transaction("append", lazy=lazy) as transaction:
                     trusted = not access.sentinel_stands()
-                    stored = store(batch, format, self.config, access.directory, transaction, trusted=trusted)
+                    archived = self._archives.of_append(self.config)
+                    stored = store(
+                        batch, format, self.config, access.directory, transaction, trusted=trusted, archived=archived
+                    )
                 result.add(batch, stored)
                 access.check_not_failed()  # this batch is durable, and counted; the disk is not to be trusted further
             if waiting:
@@ -404,51 +464,18 @@ class Dataset:
         return result
 
 
-def _span(totals: Totals) -> tuple[datetime | None, datetime | None]:
-    begin, end = (None if time is None else from_microseconds(time) for time in (totals.begin, totals.end))
-    return begin, end
-
-
-def _found(opened: Opened, key: Key, equal: Mapping[str, Any]) -> Iterator[Datum]:
+def _found(opened: Opened, archives: Archives, key: Key, question: Question) -> Iterator[Datum]:
     """Give the at most one datum that a whole unique key names."""
     found = opened.reader.look_up(opened.index, key)
-    if found is None:
-        yield from _stream(opened, _tree(None, equal, opened.index), None, None, True)
+    if found is None or (not found and any(archives.online())):
+        yield from data(opened, archives, question, with_data=True)
     else:
         yield from found
 
 
-def _stream(opened: Opened, tree: Expression, sort: Sort | None, limit: int | None, with_data: bool) -> Iterator[Datum]:
-    with (
-        opened.index.snapshot() as snapshot,
-        # Closed before the snapshot: its cursor must not outlive the connection.
-        contextlib.closing(opened.reader.query(snapshot, tree, sort, limit, with_data=with_data)) as lists,
-    ):
-        for data in lists:
-            yield from data
-
-
-def _stream_payloads(opened: Opened, tree: Expression, sort: Sort | None, limit: int | None) -> Iterator[bytes]:
-    with opened.index.snapshot() as snapshot:
-        yield from opened.reader.payloads(snapshot, tree, sort, limit)  # closes it, too, before the snapshot
-
-
-def _tree(match: Match, equal: Mapping[str, Any], index: Index) -> Expression:
-    """Make one syntax tree of a match and of field=value."""
-    if match is None:
-        tree: Expression = Everything()
-    elif isinstance(match, str):
-        tree = parse(match, index.config.fields)
-    elif isinstance(match, Expression):
-        tree = match
-    else:
-        raise InvalidInput(f"match must be a match expression or a condition over dataset.fields, not {match!r}")
-    if equal:
-        fields = Fields(index.config.fields)
-        parts = tuple(fields[name] == value for name, value in equal.items())
-        tree = And(parts) if match is None else And((tree, *parts))
-    index.check(tree)
-    return tree
+def _is_of(segment: str, access: Access) -> bool:
+    """Tell whether a location's segment is one of a dataset, or of an archive."""
+    return segment.startswith(access.prefix) and (access.prefix != "" or not segment.startswith(f"{ARCHIVE}/"))
 
 
 def _by_segment(locations: Iterable[object]) -> dict[str, list[tuple[int, int]]]:

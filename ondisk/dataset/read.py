@@ -43,9 +43,14 @@ class Summary:
 
 
 class Reader:
-    """Reads data of one index: its segments' files, and their formats."""
+    """Reads data of one index: its segments' files, and their formats.
 
-    def __init__(self, directory: Directory, config: DatasetConfig) -> None:
+    Args:
+        prefix: what the names of segments begin with in the data that it gives: `.archive/last/` for the archive.
+    """
+
+    def __init__(self, directory: Directory, config: DatasetConfig, prefix: str = "") -> None:
+        self._prefix = prefix
         self._files = ConcatReader(directory)
         self._config = config
         self._formats: dict[str, Format] = {}
@@ -62,21 +67,19 @@ class Reader:
                 if with_data:
                     yield from self._with_data(snapshot, run)
                 else:
-                    yield _without_data(snapshot, run)
+                    yield _without_data(snapshot, run, self._prefix)
 
-    def payloads(self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None) -> Iterator[bytes]:
-        """Give the bytes of what matches, in order, with their padding; a format's preamble before its first."""
-        begun = set()
+    def payloads(
+        self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None
+    ) -> Iterator[tuple[Format, Row, bytes]]:
+        """Give format, row and bytes, with their padding, of what matches, in order."""
         for rows in snapshot.rows(tree, sort, limit):
             for run in _runs(rows):
                 format = self._format(snapshot.segment(run[0][1]).format)
                 padding = format.padding
-                if format.preamble and format.name not in begun:
-                    begun.add(format.name)
-                    yield format.preamble
                 for base, content, part in self._spans(snapshot, run):
                     for row in part:
-                        yield content[row[2] - base : row[2] - base + row[3]] + padding
+                        yield format, row, content[row[2] - base : row[2] - base + row[3]] + padding
 
     def contents(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[bytes]:
         """Give the bytes of rows of one segment, without padding."""
@@ -132,7 +135,7 @@ class Reader:
         format = self._format(snapshot.segment(run[0][1]).format)
         try:
             for base, content, rows in self._spans(snapshot, run):
-                data = _made(snapshot, rows, content, base)
+                data = _made(snapshot, rows, content, base, self._prefix)
                 if format.undeclared or not format.raw:
                     _decode(data, rows, format)
                 yield data
@@ -147,7 +150,7 @@ class Reader:
     def _one(self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes) -> Datum:
         """Make the datum of one row and its bytes."""
         format = self._format(segment.format)
-        datum = Datum.stored(from_microseconds(row[0]), metadata, payload, segment.name, row)
+        datum = Datum.stored(from_microseconds(row[0]), metadata, payload, self._prefix + segment.name, row)
         if format.undeclared or not format.raw:
             _decode([datum], [row], format)
         return datum
@@ -255,19 +258,19 @@ def _runs(rows: list[Row]) -> Iterator[list[Row]]:
         yield list(run)
 
 
-def _without_data(snapshot: Snapshot, rows: list[Row]) -> list[Datum]:
+def _without_data(snapshot: Snapshot, rows: list[Row], prefix: str) -> list[Datum]:
     """Make the data of rows of one segment from the index alone."""
-    segment = snapshot.segment(rows[0][1]).name
+    segment = prefix + snapshot.segment(rows[0][1]).name
     return [Datum.stored(from_microseconds(row[0]), snapshot.metadata(row[4:]), None, segment, row) for row in rows]
 
 
-def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int) -> list[Datum]:
+def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int, prefix: str) -> list[Datum]:
     """Make the data of rows of one segment; `data` are their bytes in `content`, which begins at `base`.
 
     Run a million times a query: what a call would cost is written out, and what repeats is made once.
     """
     new, known = Datum.__new__, snapshot.known_metadata
-    segment = snapshot.segment(rows[0][1]).name
+    segment = prefix + snapshot.segment(rows[0][1]).name
     reftime, time = None, EPOCH
     data = []
     for row in rows:

@@ -88,6 +88,20 @@ class Directory:
                 sync_path(made.parent)
         return cls.open(absolute)
 
+    def inside(self, name: str, *, make: bool = False) -> Directory:
+        """Open a directory in this one.
+
+        Args:
+            make: make it first, and the directories on the way to it, if they are missing.
+
+        Raises:
+            FileNotFoundError: there is none.
+            StorageError: something else stands there.
+        """
+        if make:
+            self._make_parents(f"{name}/")
+        return Directory(self.path / name, self._open_directory(name))
+
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -121,6 +135,10 @@ class Directory:
             return None
         except OSError as error:
             raise_as_ours(error, str(self.path / name), writing=False)
+
+    def identity(self) -> int:
+        """Give the inode number of this directory."""
+        return os.fstat(self._descriptor).st_ino
 
     def regular_file(self, name: str) -> os.stat_result | None:
         """Look at a file that must be a plain one; None where there is none.
@@ -238,8 +256,11 @@ class Directory:
                 os.rename(before, after, src_dir_fd=source, dst_dir_fd=target)
         self.sync(new.rpartition("/")[0])
 
-    def link(self, name: str, alias: str) -> None:
-        """Give a file a second name; the directories on the way to it are made.
+    def link(self, name: str, alias: str, directory: Directory | None = None) -> bool:
+        """Give a file a second name, here or in another directory; the directories on the way to it are made.
+
+        Returns:
+            False where that is on another filesystem, so that nothing was done.
 
         Durability: none; the caller syncs the directory.
 
@@ -247,12 +268,19 @@ class Directory:
             FileNotFoundError: there is no such file.
             FileExistsError: the alias is taken.
         """
-        self._make_parents(alias)
-        with self._parent_of(name) as (source, before), self._parent_of(alias) as (target, after):
+        directory = directory or self
+        directory._make_parents(alias)
+        with self._parent_of(name) as (source, before), directory._parent_of(alias) as (target, after):
             if source is None or target is None:
                 raise FileNotFoundError(name)
-            with errors_of(str(self.path / alias)):
-                os.link(before, after, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+            with errors_of(str(directory.path / alias)):
+                try:
+                    os.link(before, after, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+                except OSError as error:
+                    if error.errno != errno.EXDEV:
+                        raise
+                    return False
+        return True
 
     def unlink(self, name: str) -> None:
         """Remove a file.
@@ -370,7 +398,7 @@ class Directory:
 
     def _make_parents(self, name: str) -> None:
         """Make the directories that a name needs, and sync the parent of each new one."""
-        parts = components(name)[:-1]
+        parts = components(name.rpartition("/")[0]) if "/" in name else []
         for depth in range(1, len(parts) + 1):
             path = "/".join(parts[:depth])
             with self._parent_of(path) as (parent, last), errors_of(str(self.path / path)):

@@ -46,6 +46,7 @@ class Columns:
         at_place: the SQL that finds the row of a segment, offset and size.
         at_place_and_reftime: the same, given the reftime too.
         at_place_of_key: the same, given also canonical values of the UNIQUE index's fields but reftime, `key_names`.
+        of_key: the SQL that finds seq and row by canonical values of the UNIQUE index's fields; empty without one.
         of_table: table → the names of its columns.
     """
 
@@ -61,6 +62,11 @@ class Columns:
         self.at_place = f"{select} {span} WHERE {at}"
         self.at_place_and_reftime = f"{select} WHERE {at} AND datum.reftime = ?"
         self.at_place_of_key = self.at_place_and_reftime + "".join(map(self._equals, self.key_names))
+        self.of_key = ""
+        if self.unique_names:
+            reftime = " AND datum.reftime = ?" * (self.unique_names[0] == "reftime")
+            same = reftime + "".join(map(self._equals, self.key_names))
+            self.of_key = f"SELECT datum.seq, {self.row} FROM datum WHERE {same.removeprefix(' AND ')}"
         self.of_table = {**_TABLES, "datum": (*_TABLES["datum"], *declared)}
 
     def _equals(self, name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from ondisk.formats import Block
 from ondisk.index.snapshot import Row, Segment, Snapshot
 from ondisk.step import Interval
 
@@ -86,11 +87,42 @@ def interval_of(snapshot: Snapshot, segment: Segment) -> Interval:
     return Interval(*row)
 
 
+def in_order_of_seq(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, Row]]]:
+    """Give seq and row of one segment's data, in the order of appending, some thousands at a time."""
+    interval = interval_of(snapshot, segment)
+    sql = (
+        f"SELECT seq, {snapshot.columns.row} FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? ORDER BY seq"
+    )
+    cursor = snapshot.connection.execute(sql, (interval.begin, interval.end, segment.id))
+    while rows := cursor.fetchmany(_ROWS):
+        yield [(seq, tuple(row)) for seq, *row in rows]
+
+
+def blocks_of(snapshot: Snapshot, segment: Segment) -> Iterator[Block]:
+    """Give all blocks of a compressed segment, in order."""
+    sql = "SELECT offset, position, stored FROM block WHERE segment = ? ORDER BY offset"
+    return map(Block._make, snapshot.connection.execute(sql, (segment.id,)))
+
+
 def position_behind(snapshot: Snapshot, segment: Segment, offset: int) -> int:
     """Tell where in the file of a compressed segment the block ends that holds the byte before `offset`."""
     sql = "SELECT position + stored FROM block WHERE segment = ? AND offset < ? ORDER BY offset DESC LIMIT 1"
     row: tuple[Any, ...] | None = snapshot.connection.execute(sql, (segment.id, offset)).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def span(snapshot: Snapshot) -> Interval | None:
+    """Give the time from the begin of the first segment to the end of the last; None without segments."""
+    begin, end = snapshot.connection.execute('SELECT min("begin"), max("end") FROM segment').fetchone()
+    return None if begin is None else Interval(begin, end)
+
+
+def seqs_of(snapshot: Snapshot, segment: Segment) -> Iterator[int]:
+    """Give the numbers of one segment's data."""
+    interval = interval_of(snapshot, segment)
+    sql = "SELECT seq FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ?"
+    for (seq,) in snapshot.connection.execute(sql, (interval.begin, interval.end, segment.id)):
+        yield seq
 
 
 def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType, TracebackType
@@ -16,7 +17,7 @@ from ondisk.filesystem import components
 from ondisk.formats import Block, End
 from ondisk.index.columns import Columns
 from ondisk.index.connection import RESTORE, SQLITE_ERRORS, Connection, translated
-from ondisk.index.where import condition, resolve
+from ondisk.index.where import Condition, condition, resolve
 from ondisk.matcher import And, Compare, Expression, Sort, SortInterval
 from ondisk.step import DAY, Step
 
@@ -109,6 +110,7 @@ class Snapshot:
         self._index = index
         self.columns = index.columns
         self.known_metadata = index.metadata
+        self._left_out: tuple[str, str] | None = None
 
     def __enter__(self) -> Self:
         self.connection = self._index.borrow()
@@ -130,7 +132,7 @@ class Snapshot:
 
     def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
         """Give what matches, up to `ROWS` rows at a time, in the order of `sort`, then reftime, then appending."""
-        where = condition(resolve(tree, self.columns, self.connection), self.columns)
+        where = self._condition(tree)
         keys = [*self._order(sort)] if sort else []
         if not sort or all(key.field != "reftime" for key in sort.keys):  # twice, it would keep SQLite from its index
             keys.append("datum.reftime")
@@ -160,6 +162,13 @@ class Snapshot:
         reftime, metadata = described
         row = self._row(columns.at_place_of_key, (*place, reftime, *map(metadata.get, columns.key_names)))
         return row or self._row(columns.at_place_and_reftime, (*place, reftime))
+
+    def of_key(self, reftime: int, metadata: Mapping[str, Any]) -> Row | None:
+        """Find the datum that has the unique fields of another: its seq, then its row."""
+        names = self.columns.unique_names
+        return self._row(
+            self.columns.of_key, tuple(reftime if name == "reftime" else metadata.get(name) for name in names)
+        )
 
     def _row(self, sql: str, values: tuple[Any, ...]) -> Row | None:
         row: Row | None = self.connection.execute(sql, values).fetchone()
@@ -225,15 +234,25 @@ class Snapshot:
         frozen = self._index.metadata[key] = MappingProxyType(metadata)
         return frozen
 
+    def canonical(self, key: Row) -> Mapping[str, Any]:
+        """Turn the stored fields of a row into canonical values, as a batch has them."""
+        metadata = self.metadata(key)
+        kinds = self.columns.kinds.items()
+        return {
+            name: metadata[name] if kind.interned else stored
+            for (name, kind), stored in zip(kinds, key, strict=True)
+            if name in metadata
+        }
+
     def totals(self, tree: Expression) -> Totals:
         """Count what matches."""
-        where = condition(resolve(tree, self.columns, self.connection), self.columns)
+        where = self._condition(tree)
         sql = f"SELECT count(*), ifnull(sum(size), 0), min(reftime), max(reftime) FROM datum WHERE {where.sql}"
         return Totals(*self.connection.execute(sql, where.values).fetchone())
 
     def counts(self, tree: Expression, field: str) -> Iterator[tuple[Value | None, int]]:
         """Count what matches by the values of a field, in their order; None, for missing, first."""
-        where = condition(resolve(tree, self.columns, self.connection), self.columns)
+        where = self._condition(tree)
         column, kind = f"f_{field}", self.columns.kinds[field]
         sql = f"SELECT {column} AS key, count(*) AS n FROM datum WHERE {where.sql} GROUP BY {column}"
         if kind.interned:
@@ -248,6 +267,19 @@ class Snapshot:
         sql = "SELECT uuid, seq, generation, committed_at FROM dataset"
         names = ("uuid", "seq", "generation", "committed_at")
         return dict(zip(names, self.connection.execute(sql).fetchone() or (None, 0, 0, None), strict=True))
+
+    def leave_out(self, segments: Iterable[int], seqs: Iterable[int]) -> None:
+        """Give, from now on, no data of these segments that have one of these numbers: another snapshot gives them."""
+        self._left_out = json.dumps([*segments]), json.dumps([*seqs])
+
+    def _condition(self, tree: Expression) -> Condition:
+        where = condition(resolve(tree, self.columns, self.connection), self.columns)
+        if self._left_out is None:
+            return where
+        held = (
+            "NOT (datum.segment IN (SELECT value FROM json_each(?)) AND datum.seq IN (SELECT value FROM json_each(?)))"
+        )
+        return Condition(f"({where.sql}) AND {held}", [*where.values, *self._left_out])
 
     def _count(self, sql: str) -> int:
         (count,) = self.connection.execute(sql).fetchone()

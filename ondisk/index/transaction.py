@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -89,6 +90,15 @@ class Transaction:
         self._seq += count
         return range(first, first + count)
 
+    @property
+    def seq(self) -> int:
+        """The last number that was taken in the order of changes."""
+        return self._seq
+
+    def go_on_from(self, seq: int) -> None:
+        """Take no number up to `seq`: another index has given them out. The archives of a dataset share its order."""
+        self._seq = max(self._seq, seq)
+
     def take_generation(self) -> int:
         """Take the next generation, the id of a new segment.
 
@@ -143,6 +153,16 @@ class Transaction:
             self._connection.executemany(self._index.tables.insert, rows)
         return self._connection.total_changes - before
 
+    def take_back(self, seqs: Iterable[int]) -> int:
+        """Remove rows that this transaction inserted; returns how many there were."""
+        with sqlite_errors(self._index.directory):
+            cursor = self._connection.executemany("DELETE FROM datum WHERE seq = ?", ((seq,) for seq in seqs))
+        return cursor.rowcount
+
+    def delete_seqs(self, seqs: Sequence[int]) -> int:
+        """Delete the data with these numbers; returns how many there were."""
+        return self._delete("SELECT seq FROM datum WHERE seq IN (SELECT value FROM json_each(?))", (json.dumps(seqs),))
+
     def seqs_from(self, first: int) -> set[int]:
         """Give the numbers, from `first` on, of the data that are in the index."""
         with sqlite_errors(self._index.directory):
@@ -188,8 +208,12 @@ class Transaction:
             self._drop(segment)
         return True
 
-    def remove(self, segment: Segment) -> int:
-        """Remove a segment and all its data; returns how many data."""
+    def remove(self, segment: Segment, *, moved: bool = False) -> int:
+        """Remove a segment and all its data; returns how many data.
+
+        Args:
+            moved: the data stand in another index now, so this is no deletion in the order of changes.
+        """
         with sqlite_errors(self._index.directory):
             (outside,) = self._connection.execute(
                 "SELECT count(*) FROM datum, segment WHERE datum.segment = segment.id AND segment.id = ?"
@@ -198,7 +222,10 @@ class Transaction:
             ).fetchone()
             span = "" if outside else ' AND reftime >= "begin" AND reftime < "end"'
             sql = f"SELECT seq FROM datum JOIN segment ON segment.id = datum.segment{span} WHERE segment.id = ?"
-            removed = self._delete(sql, (segment.id,))
+            if moved:
+                removed = self._connection.execute(f"DELETE FROM datum WHERE seq IN ({sql})", (segment.id,)).rowcount
+            else:
+                removed = self._delete(sql, (segment.id,))
             self._drop(segment)
         return removed
 
@@ -211,6 +238,30 @@ class Transaction:
         """Set where data stand: (generation, offset, seq)."""
         with sqlite_errors(self._index.directory):
             self._connection.executemany("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
+
+    def pieces_of(self, segments: Sequence[Segment], size: int) -> Iterator[list[tuple[int, int, int, int, int]]]:
+        """Give seq, reftime, segment, offset and size of the data of some segments, in query order.
+
+        In pieces of about so many bytes; what was given may be placed elsewhere before the next piece is asked for.
+        """
+        ids = ", ".join(str(segment.id) for segment in segments)
+        sql = (
+            "SELECT seq, reftime, segment, offset, size FROM datum WHERE (reftime, seq) > (?, ?)"
+            f" AND segment IN ({ids}) ORDER BY reftime, seq LIMIT 10000"
+        )
+        with sqlite_errors(self._index.directory):
+            after: tuple[int, int] = (-(2**63), -(2**63))
+            while rows := self._connection.execute(sql, after).fetchall():
+                after = rows[-1][1], rows[-1][0]
+                piece, weight = [], 0
+                for row in rows:
+                    piece.append(row)
+                    weight += row[4]
+                    if weight >= size:
+                        yield piece
+                        piece, weight = [], 0
+                if piece:
+                    yield piece
 
     def forget_blocks(self, segment: Segment) -> None:
         """Remove the blocks of a segment, before those that a scan found are saved."""

@@ -8,14 +8,15 @@ from itertools import groupby
 from operator import add, le
 
 from ondisk.dataset.access import Access
-from ondisk.errors import SegmentMissing
+from ondisk.dataset.layout import SENTINEL
+from ondisk.errors import NeedsCheck, SegmentMissing
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import Format, is_known
 from ondisk.index import Snapshot, places
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.states import Diagnosis
 from ondisk.segments.generations import hidden
-from ondisk.step import days_ago
+from ondisk.step import Interval, Step, days_ago
 
 _DEEPEST = 16  # folders in folders
 
@@ -28,13 +29,31 @@ def circumstances(access: Access, snapshot: Snapshot, now: float | None = None) 
     """
     config = access.config
     committed = snapshot.dataset()["committed_at"]
+    is_archive = access.prefix != ""
     return Circumstances(
-        config.step,
+        None if is_archive else config.step,
         committed,
         access.sentinel_stands() or access.current().index.missing,
-        None if config.archive_age is None else days_ago(config.archive_age, now),
+        None if is_archive or config.archive_age is None else days_ago(config.archive_age, now),
         None if config.delete_age is None else days_ago(config.delete_age, now),
     )
+
+
+def check_trusted(access: Access) -> None:
+    """Refuse to work while the index may not know all data.
+
+    Raises:
+        NeedsCheck: so it is.
+    """
+    if access.needs_check():
+        hint = f"Run `ondisk fix {access.path} --yes` first; it removes {SENTINEL} when the index knows all data again."
+        raise NeedsCheck(f"{access.path} needs a check: its index was lost, and may not know all data", hint=hint)
+
+
+def interval_of(access: Access, name: str) -> Interval | None:
+    """Give the interval that a segment's name stands for; in an archive it may be one of any step."""
+    steps = Step if access.prefix else [access.config.step]
+    return next((found for step in steps if (found := step.interval(name.rpartition(".")[0]))), None)
 
 
 def diagnoses(access: Access, now: float | None = None) -> Iterator[Diagnosis]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ondisk.dataset.access import Access
+from ondisk.dataset.archives import Archives
 from ondisk.errors import IntegrityError, SegmentMissing
 from ondisk.formats import Found
 from ondisk.index import Segment, Snapshot, places
@@ -18,6 +19,7 @@ _UNREADABLE = State.MISSING | State.CORRUPTED | State.UNALIGNED | State.DELETED
 
 def check(
     access: Access,
+    archives: Archives,
     *,
     accurate: bool = False,
     max_duration: float | None = None,
@@ -35,15 +37,16 @@ def check(
 
     Locks: none; with `max_duration` the writers' lock, for a moment after each segment.
     """
-    report = Report(str(access.path), needs_check=access.needs_check())
-    found = [*diagnoses(access, now)]
-    if max_duration is not None:
-        deadline = time.monotonic() + max_duration
-        found = _read_in_slices(access, found, deadline, progress)
-    elif accurate:
-        found = [_read(access, each, progress) for each in found]
-    report.ok = sum(not each.state for each in found)
-    report.segments += found
+    report = Report(str(access.path))
+    deadline = None if max_duration is None else time.monotonic() + max_duration
+    for part in archives.maintained():
+        report.needs_check |= part.needs_check()
+        found = [*diagnoses(part, now)]
+        if deadline is not None:
+            found = _read_in_slices(part, found, deadline, progress)
+        elif accurate:
+            found = [_read(part, each, progress) for each in found]
+        report.add(part.prefix, found)
     return report
 
 

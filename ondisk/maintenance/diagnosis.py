@@ -79,7 +79,6 @@ class Circumstances:
         needs_check: the sentinel stands, or the index is missing.
         start: where the first datum of a segment of each format begins.
         archive_before, delete_before: segments that end at or before it are old enough, microseconds; None: never.
-        prefix: what the names in the diagnosis begin with.
     """
 
     step: Step | None
@@ -87,7 +86,6 @@ class Circumstances:
     needs_check: bool
     archive_before: int | None = None
     delete_before: int | None = None
-    prefix: str = ""
 
     def interval(self, name: str) -> Interval | None:
         """Give the interval that a segment's name stands for; None where it is no name that fits."""
@@ -110,7 +108,7 @@ def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumsta
         state, reasons, freed = _unknown(name, found, at)
     else:
         state, reasons, freed = _known(name, known, found, at, start)
-    return Diagnosis(at.prefix + name, state, tuple(reasons), freed)
+    return Diagnosis(name, state, tuple(reasons), freed)
 
 
 def _unknown(name: str, found: OnDisk, at: Circumstances) -> tuple[State, list[str], int]:

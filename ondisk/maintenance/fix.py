@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ondisk.dataset.access import Access
+from ondisk.dataset.archives import Archives
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DurabilityLost, OndiskError, StorageError
 from ondisk.formats import Format, Found, Patch
 from ondisk.index import Segment, Transaction
-from ondisk.maintenance.census import diagnoses, examine
+from ondisk.maintenance.census import diagnoses, examine, interval_of
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
@@ -19,7 +20,9 @@ from ondisk.step import Interval
 _NAMED = 3  # of many reasons of one kind, so many are told
 
 
-def fix(access: Access, now: float | None = None, progress: Callable[[str], None] = lambda _: None) -> Report:
+def fix(
+    access: Access, archives: Archives, now: float | None = None, progress: Callable[[str], None] = lambda _: None
+) -> Report:
     """Carry out what `check` says that a fix does; each segment is diagnosed again first, under the lock.
 
     Args:
@@ -32,19 +35,23 @@ def fix(access: Access, now: float | None = None, progress: Callable[[str], None
     Durability: a commit for each segment; killed between, the next fix goes on. The sentinel goes last.
     Locks: the writers' lock, for each segment anew.
     """
-    report = Report(str(access.path), needs_check=access.needs_check())
-    found = [*diagnoses(access, now)]
+    report = Report(str(access.path))
+    for part in archives.maintained():
+        report.add(part.prefix, _fix(part, now, progress))
+        report.needs_check |= part.needs_check()
+    return report
+
+
+def _fix(access: Access, now: float | None, progress: Callable[[str], None]) -> Iterator[Done]:
+    """Fix one dataset, or one archive."""
     is_whole = True
-    for before in found:
-        if not before.state:
-            report.ok += 1
-            continue
+    for before in [*diagnoses(access, now)]:
         if not before.state & FIXED or State.CORRUPTED in before.state:
-            report.segments.append(_left(before))
+            yield _left(before)
             continue
         progress(before.segment)
         try:
-            report.segments.append(_fixed(access, before.segment, now))
+            yield _fixed(access, before.segment, now)
         except DurabilityLost:
             raise
         except (OndiskError, OSError) as error:
@@ -52,11 +59,9 @@ def fix(access: Access, now: float | None = None, progress: Callable[[str], None
                 raise  # no space, or no right to write: it would be the same for the others
             is_whole = False
             reason = f"it could not be fixed: {error}"
-            report.segments.append(Done(before.segment, before.state, (*before.reasons, reason)))
+            yield Done(before.segment, before.state, (*before.reasons, reason))
     if is_whole:
         _remove_sentinel(access)
-    report.needs_check = access.needs_check()
-    return report
 
 
 def _left(diagnosis: Diagnosis) -> Done:
@@ -129,7 +134,7 @@ class _Rescan:
         self._transaction = transaction
         self._name = name
         self._format: Format = access.format(name.rpartition(".")[2])
-        interval = access.config.step.interval(name.rpartition(".")[0])
+        interval = interval_of(access, name)
         assert interval is not None, "a name that does not fit is CORRUPTED"
         self._interval: Interval = interval
         self._known = known

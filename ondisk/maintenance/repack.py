@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.archives import Archives
 from ondisk.dataset.read import Reader
-from ondisk.errors import DiskFull, IntegrityError, NeedsCheck, SegmentMissing
+from ondisk.errors import DiskFull, IntegrityError, SegmentMissing
 from ondisk.filesystem import WritableFile
 from ondisk.formats import End, Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
-from ondisk.maintenance.census import diagnoses, examine
+from ondisk.maintenance.archive import archived
+from ondisk.maintenance.census import check_trusted, diagnoses, examine
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
@@ -23,7 +24,9 @@ _WORTH_COPYING = 10 * 1024  # bytes of a span; smaller ones are read together an
 _DROPPED = State.DELETED | State.DELETE_AGE | State.MISSING
 
 
-def repack(access: Access, now: float | None = None, progress: Callable[[str], None] = lambda _: None) -> Report:
+def repack(
+    access: Access, archives: Archives, now: float | None = None, progress: Callable[[str], None] = lambda _: None
+) -> Report:
     """Carry out what `check` says that a repack does; each segment is diagnosed again first, under the lock.
 
     Args:
@@ -37,39 +40,35 @@ def repack(access: Access, now: float | None = None, progress: Callable[[str], N
     Durability: see `ondisk.segments.generations`; a crash leaves each segment as it was or as it is to be.
     Locks: the writers' lock, for each segment anew. Readers are not disturbed.
     """
-    check_trusted(access)
+    parts = archives.maintained()
+    for part in parts:
+        check_trusted(part)
     report = Report(str(access.path))
-    found = []
-    for diagnosis in diagnoses(access, now):
-        if diagnosis.state:
-            found.append(diagnosis)
-        else:
-            report.ok += 1
-    # What gives space back comes first.
-    found.sort(key=lambda each: not each.state & _DROPPED)
     try:
-        for before in found:
-            if not before.state & REPACKED or State.CORRUPTED in before.state:
-                report.segments.append(Done(before.segment, before.state, before.reasons))
-                continue
-            progress(before.segment)
-            report.segments.append(repacked(access, before.segment, now))
+        for part in parts:
+            report.add(part.prefix, _repack(part, archives, now, progress))
     except DiskFull as error:
         error.context["report"] = report
         raise
-    report.segments.sort(key=lambda each: each.segment)
+    report.segments.sort(key=lambda each: (each.segment.startswith("."), each.segment))
     return report
 
 
-def check_trusted(access: Access) -> None:
-    """Refuse to work while the index may not know all data.
-
-    Raises:
-        NeedsCheck: so it is.
-    """
-    if access.needs_check():
-        hint = f"Run `ondisk fix {access.path} --yes` first; it removes {SENTINEL} when the index knows all data again."
-        raise NeedsCheck(f"{access.path} needs a check: its index was lost, and may not know all data", hint=hint)
+def _repack(access: Access, archives: Archives, now: float | None, progress: Callable[[str], None]) -> Iterator[Done]:
+    """Repack one dataset, or one archive."""
+    found = [*diagnoses(access, now)]
+    found.sort(key=lambda each: not each.state & _DROPPED)  # what gives space back comes first
+    for before in found:
+        if not before.state & REPACKED or State.CORRUPTED in before.state:
+            yield Done(before.segment, before.state, before.reasons)
+            continue
+        progress(before.segment)
+        done = repacked(access, before.segment, now)
+        if State.ARCHIVE_AGE in done.state and State.CORRUPTED not in done.state:
+            moved = archived(access, archives, before.segment)
+            actions = " and ".join(filter(None, (done.action, moved.action)))
+            done = replace(done, action=actions, freed=done.freed + moved.freed)
+        yield done
 
 
 def repacked(access: Access, name: str, now: float | None = None) -> Done:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 
 
@@ -37,7 +37,7 @@ class Diagnosis:
     """What is to be said of one segment.
 
     Attributes:
-        segment: its name; `.archive/last/…` for one of the archive.
+        segment: its name; in a report `.archive/last/…` for one of the archive.
         state: all that is so.
         reasons: why, each for itself.
         freed: bytes that a repack would give back; of a compressed segment estimated.
@@ -100,6 +100,13 @@ class Report:
     ok: int = 0
     segments: list[Diagnosis | Done] = field(default_factory=list)
     needs_check: bool = False
+
+    def add(self, prefix: str, found: Iterable[Diagnosis | Done]) -> None:
+        """Add segments, whose names begin with a prefix here; of what fix or repack did, what is OK is only counted."""
+        for each in found:
+            self.ok += not each.state
+            if each.state or isinstance(each, Diagnosis):
+                self.segments.append(replace(each, segment=prefix + each.segment))
 
     def __iter__(self) -> Iterator[Diagnosis | Done]:
         return iter(self.segments)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
-from ondisk.datum import FieldType
+from ondisk.datum import Datum, FieldType
 from ondisk.errors import MatchError
 from ondisk.matcher.pieces import known_fields
 
 SortInterval: TypeAlias = Literal["minute", "hour", "day", "month", "year"]
+_LENGTHS: dict[SortInterval, int] = {"year": 1, "month": 2, "day": 3, "hour": 4, "minute": 5}  # of a time's parts
 _INTERVALS: dict[str, SortInterval] = {name: name for name in get_args(SortInterval)}
 
 
@@ -33,6 +34,27 @@ class Sort:
 
     interval: SortInterval | None
     keys: tuple[SortKey, ...]
+
+    def key_of(self, datum: Datum) -> tuple[Any, ...]:
+        """Give what a datum is sorted by, to merge data that are sorted already."""
+        parts: list[Any] = []
+        if self.interval is not None:
+            parts.append(datum.reftime.timetuple()[: _LENGTHS[self.interval]])
+        for key in self.keys:
+            value = datum.reftime if key.field == "reftime" else datum.metadata.get(key.field)
+            part = (value is not None, value.encode() if isinstance(value, str) else value)
+            parts.append(_Descending(part) if key.descending else part)
+        return (*parts, datum.reftime)
+
+
+@dataclass(frozen=True, slots=True)
+class _Descending:
+    """A value that is sorted the other way round."""
+
+    value: tuple[bool, Any]
+
+    def __lt__(self, other: _Descending) -> bool:
+        return other.value < self.value
 
 
 def parse_sort(text: str, fields: Mapping[str, FieldType]) -> Sort:

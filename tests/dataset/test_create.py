@@ -396,4 +396,6 @@ def test_info_tells_what_the_dataset_is(configured):
         "end": T.replace(day=21),
         "segments": 2,
         "needs_check": False,
+        "archives": [],
+        "offline": [],
     }

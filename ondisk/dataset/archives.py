@@ -1,0 +1,271 @@
+"""Archives: datasets in a dataset, which hold what has become old.
+
+    .archive/last/             what repack has archived; its segments keep their names
+    .archive/NAME/             others, moved there by people
+    .archive/NAME.summary      stands for one that is offline: what `ondisk summary --json` printed of it
+
+Each is a dataset of its own, with configuration and index. All share one order of changes: a datum keeps its `seq` when
+it is archived. While it is moved, both the dataset and its archive may hold it: who asks takes the dataset's snapshot
+first, then those of the archives, and leaves out of these what the first one has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ondisk.config import DatasetConfig
+from ondisk.dataset.access import Access
+from ondisk.dataset.layout import ARCHIVE, CONFIG, read_config
+from ondisk.dataset.read import Summary
+from ondisk.datum import FieldType, canonical, from_microseconds
+from ondisk.errors import DatasetNotFound, InvalidInput
+from ondisk.filesystem import Directory
+from ondisk.formats import Batch
+from ondisk.index import Index, Snapshot, Transaction, places
+from ondisk.json_shapes import from_json, parse_time
+
+LAST = "last"
+"""The archive that repack moves segments to."""
+
+_SUMMARY = ".summary"
+_LONGEST = 256 * 1024 * 1024  # bytes of a summary
+
+
+class Archives:
+    """The archives of one dataset, opened when they are first needed."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._opened: dict[str, Access] = {}
+
+    def online(self) -> Iterator[Access]:
+        """Give the archives that can be read, in the order in which they are asked: by name, `last` at the end."""
+        if self._access.directory.inode(ARCHIVE) is None:
+            return
+        names = [entry.name for entry in self._access.directory.entries(ARCHIVE) if entry.kind == "directory"]
+        for name in sorted(names, key=lambda each: (each == LAST, each)):
+            archive = None if name.startswith(".") else self.get(name)
+            if archive is not None:
+                yield archive
+
+    def offline(self) -> list[str]:
+        """Name the archives of which there is only a summary."""
+        if self._access.directory.inode(ARCHIVE) is None:
+            return []
+        entries = {entry.name: entry.kind for entry in self._access.directory.entries(ARCHIVE)}
+        names = [name.removesuffix(_SUMMARY) for name, kind in entries.items() if name.endswith(_SUMMARY)]
+        return [name for name in names if entries.get(name) != "directory"]
+
+    def get(self, name: str) -> Access | None:
+        """Open an archive by its name; None where there is none."""
+        directory = self._access.directory
+        found = self._opened.get(name)
+        place = f"{ARCHIVE}/{name}"
+        there = directory.stat(place)
+        if there is None or directory.stat(f"{place}/{CONFIG}") is None:  # its configuration is made last
+            self._drop(name)
+            return None
+        if found is not None and found.inode == there.st_ino:
+            return found
+        self._drop(name)
+        opened = self._open(directory.inside(place), f"{place}/")
+        return self._opened.setdefault(name, opened)
+
+    def of(self, segment: str) -> tuple[Access, str] | None:
+        """Give the archive of a segment `.archive/NAME/…`, and what it is called there; None where there is none."""
+        top, _, rest = segment.partition("/")
+        name, _, inner = rest.partition("/")
+        if top != ARCHIVE or not inner or name in ("", ".", ".."):
+            return None
+        archive = self.get(name)
+        return None if archive is None else (archive, inner)
+
+    def maintained(self) -> list[Access]:
+        """Give what maintenance works on: the dataset, then the archive that repack fills."""
+        last = self.last()
+        return [self._access] if last is None else [self._access, last]
+
+    def of_append(self, config: DatasetConfig) -> Archived | None:
+        """Give what tells duplicates in the archive; None where there can be none."""
+        if not config.unique or self._access.directory.inode(ARCHIVE) is None:
+            return None
+        last = self.last()
+        return None if last is None else Archived(last, config)
+
+    def last(self) -> Access | None:
+        """Open the archive that repack fills; None where nothing was archived yet."""
+        return self.get(LAST)
+
+    def make_last(self) -> Access:
+        """Open the archive that repack fills; it is made where it is missing. Under the writers' lock.
+
+        Durability: index, then configuration, each whole or not at all; what a crash leaves is no archive yet.
+        """
+        found = self.last()
+        if found is not None:
+            return found
+        directory = self._access.directory.inside(f"{ARCHIVE}/{LAST}", make=True)
+        try:
+            Index.create(directory, self._access.config)
+            directory.write_new(CONFIG, self._access.config.to_toml().encode())
+        finally:
+            directory.close()
+        made = self.last()
+        assert made is not None
+        return made
+
+    def summaries(self) -> Iterator[Summary]:
+        """Read the summaries of the archives that are offline.
+
+        Raises:
+            InvalidInput: one of them is no summary.
+        """
+        for name in self.offline():
+            path = f"{ARCHIVE}/{name}{_SUMMARY}"
+            try:
+                yield _summary(self._access.directory.read(path, _LONGEST), self._access.config.fields)
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                hint = "Write it with `ondisk summary ARCHIVE --json`."
+                full = self._access.directory.path / path
+                raise InvalidInput(f"{full} is no summary: {error}", hint=hint) from None
+
+    def close(self) -> None:
+        for name in [*self._opened]:
+            self._drop(name)
+
+    def _open(self, directory: Directory, prefix: str) -> Access:
+        try:
+            config = read_config(directory)
+        except DatasetNotFound:
+            directory.close()
+            raise
+        return Access(directory, config, read_only=self._access.read_only, prefix=prefix)
+
+    def _drop(self, name: str) -> None:
+        found = self._opened.pop(name, None)
+        if found is not None:
+            found.close()
+
+
+class Archived:
+    """What the archive holds of the data that are appended, by their unique fields.
+
+    Used for one batch, under the writers' lock.
+    """
+
+    def __init__(self, last: Access, config: DatasetConfig) -> None:
+        self._last = last
+        self._config = config
+        self._doomed: set[int] = set()
+        self._seqs = range(0)
+
+    def find(self, batch: Batch) -> tuple[set[int], set[int]]:
+        """Find the places of data that the archive has: those that stay out, and those that replace what it has."""
+        kept_out: set[int] = set()
+        replacing: set[int] = set()
+        opened = self._last.current()
+        with opened.index.snapshot() as snapshot:
+            interval = places.span(snapshot)
+            if interval is None:
+                return kept_out, replacing
+            by_time = "reftime" in self._config.unique
+            for place, (reftime, metadata) in enumerate(zip(batch.reftimes, batch.metadata, strict=True)):
+                if by_time and not interval.begin <= reftime < interval.end:
+                    continue
+                row = snapshot.of_key(reftime, metadata)
+                if row is None:
+                    continue
+                if self._replaces(metadata, snapshot.metadata(row[5:])):
+                    replacing.add(place)
+                    self._doomed.add(row[0])
+                else:
+                    kept_out.add(place)
+        return kept_out, replacing
+
+    def take_seqs(self, transaction: Transaction) -> None:
+        """Take numbers in the order of changes, before the dataset's own commit, for what will be deleted."""
+        self._seqs = transaction.take_seqs(len(self._doomed))
+
+    def delete(self) -> None:
+        """Delete from the archive what was replaced, now that what replaces it is committed."""
+        if not self._doomed:
+            return
+        with self._last.transaction("append") as archived:
+            archived.go_on_from(self._seqs.start - 1)
+            archived.delete_seqs([*self._doomed])
+            archived.commit()
+
+    def _replaces(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+        name = self._config.version_field
+        if self._config.replace != "newer" or name is None:
+            return self._config.replace == "yes"
+        before, after = old.get(name), new.get(name)
+        if after is None or before is None:
+            return after is not None
+        return bool(canonical(before, self._config.fields[name]) <= after)
+
+
+def held(main: Snapshot, archive: Snapshot) -> tuple[list[int], list[int]] | None:
+    """Find what an archive holds that the dataset's own snapshot has too, as while it is moved.
+
+    Returns:
+        The archive's segments that may hold such data, and the numbers of the data; None where there are none.
+    """
+    spans = places.span(main), places.span(archive)
+    if spans[0] is None or spans[1] is None or spans[0].begin >= spans[1].end or spans[1].begin >= spans[0].end:
+        return None
+    there = {segment.name: segment for segment, _ in places.all_segments(archive)}
+    both = [(segment, there[segment.name]) for segment, _ in places.all_segments(main) if segment.name in there]
+    seqs = [seq for segment, _ in both for seq in places.seqs_of(main, segment)]
+    return ([other.id for _, other in both], seqs) if seqs else None
+
+
+def merged(parts: list[Summary]) -> Summary:
+    """Make one summary of several."""
+    fields: dict[str, dict[Any, int]] = {}
+    for part in parts:
+        for name, counts in part.fields.items():
+            total = fields.setdefault(name, {})
+            for value, count in counts:
+                total[value] = total.get(value, 0) + count
+    begins = [part.begin for part in parts if part.begin is not None]
+    ends = [part.end for part in parts if part.end is not None]
+    ordered = {
+        name: sorted(counts.items(), key=lambda item: (item[0] is not None, _comparable(item[0])))
+        for name, counts in fields.items()
+    }
+    return Summary(
+        sum(part.count for part in parts),
+        sum(part.size for part in parts),
+        min(begins, default=None),
+        max(ends, default=None),
+        ordered,
+    )
+
+
+def _comparable(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else 0 if value is None else value
+
+
+def _summary(text: bytes, fields: Any) -> Summary:
+    """Read a summary as `ondisk summary --json` prints it."""
+    read = json.loads(text)
+    begin, end = (None if read[key] is None else _time(read[key]) for key in ("begin", "end"))
+    counts = {
+        name: [(_value(each["value"], fields.get(name)), int(each["count"])) for each in values]
+        for name, values in read["fields"].items()
+        if name in fields
+    }
+    return Summary(int(read["count"]), int(read["size"]), begin, end, counts)
+
+
+def _time(text: str) -> Any:
+    return from_microseconds(parse_time(text))
+
+
+def _value(value: Any, kind: FieldType | None) -> Any:
+    if value is None:
+        return None
+    return _time(value) if kind is FieldType.TIMESTAMP else from_json(value)

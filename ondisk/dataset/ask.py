@@ -1,0 +1,181 @@
+"""Asking: one question to a dataset and its archives, answered from one snapshot of each."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+from typing import Any, TypeAlias, TypeVar
+
+from ondisk.dataset.access import Opened
+from ondisk.dataset.archives import Archives, held
+from ondisk.dataset.read import Reader, Summary, check_limit
+from ondisk.datum import Datum, from_microseconds
+from ondisk.errors import InvalidInput
+from ondisk.formats import Format
+from ondisk.index import Index, Row, Snapshot, Totals
+from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort
+from ondisk.matcher.tree import And
+
+Match: TypeAlias = str | Expression | None
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked for.
+
+    Attributes:
+        match: a match expression or a condition; None matches all.
+        sort: a sort order; None for the order of reftime, then of appending.
+        limit: at most so many.
+        equal: field=value, in addition to `match`.
+    """
+
+    match: Match = None
+    sort: str | None = None
+    limit: int | None = None
+    equal: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self, index: Index) -> None:
+        """Refuse what cannot be answered.
+
+        Raises:
+            MatchError, InvalidInput: it is no match, no sort order, no limit, or names an unknown field.
+        """
+        self.tree(index)
+        self.order(index)
+        check_limit(self.limit)
+
+    def tree(self, index: Index) -> Expression:
+        """Make one syntax tree of match and field=value."""
+        if self.match is None:
+            tree: Expression = Everything()
+        elif isinstance(self.match, str):
+            tree = parse(self.match, index.config.fields)
+        elif isinstance(self.match, Expression):
+            tree = self.match
+        else:
+            raise _no_match(self.match)
+        if self.equal:
+            fields = Fields(index.config.fields)
+            parts = tuple(fields[name] == value for name, value in self.equal.items())
+            tree = And(parts) if self.match is None else And((tree, *parts))
+        index.check(tree)
+        return tree
+
+    def order(self, index: Index) -> Sort | None:
+        return None if self.sort is None else parse_sort(self.sort, index.config.fields)
+
+
+def _no_match(given: object) -> InvalidInput:
+    return InvalidInput(f"match must be a match expression or a condition over dataset.fields, not {given!r}")
+
+
+def data(access: Opened, archives: Archives, question: Question, *, with_data: bool) -> Iterator[Datum]:
+    """Give what matches: of the archives, then of the dataset itself; in one order where a sort is asked for."""
+
+    def part(reader: Reader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[list[Datum]]:
+        return reader.query(snapshot, tree, sort, question.limit, with_data=with_data)
+
+    with _Parts(access, archives, question) as parts:
+        if parts.is_alone:
+            for each in parts.of(part)[0]:
+                yield from each
+            return
+        lists = [chain.from_iterable(each) for each in parts.of(part)]
+        yield from parts.together(lists, lambda order, datum: order.key_of(datum))
+
+
+def payloads(access: Opened, archives: Archives, question: Question) -> Iterator[bytes]:
+    """Give the bytes of what matches, in the order of `data`; before the first of a format what a file needs."""
+
+    def part(
+        reader: Reader, snapshot: Snapshot, tree: Expression, sort: Sort | None
+    ) -> Iterator[tuple[Snapshot, Format, Row, bytes]]:
+        for each in reader.payloads(snapshot, tree, sort, question.limit):
+            yield snapshot, *each
+
+    def key_of(order: Sort, each: tuple[Snapshot, Format, Row, bytes]) -> tuple[Any, ...]:
+        snapshot, _, row, _ = each
+        return order.key_of(Datum(from_microseconds(row[0]), snapshot.metadata(row[4:])))
+
+    begun = set()
+    with _Parts(access, archives, question) as parts:
+        for _, format, _, content in parts.together(parts.of(part), key_of):
+            if format.preamble and format.name not in begun:
+                begun.add(format.name)
+                yield format.preamble
+            yield content
+
+
+def summaries(access: Opened, archives: Archives, question: Question) -> list[Summary]:
+    """Count what matches, in each archive and in the dataset itself."""
+
+    def part(_reader: Reader, snapshot: Snapshot, tree: Expression, _sort: Sort | None) -> Summary:
+        totals = snapshot.totals(tree)
+        fields = {name: list(snapshot.counts(tree, name)) for name in access.index.config.fields}
+        return Summary(totals.count, totals.size, *span(totals), fields)
+
+    with _Parts(access, archives, question) as parts:
+        return parts.of(part)
+
+
+def span(totals: Totals) -> tuple[Any, Any]:
+    """Give the first and the last reftime of what was counted."""
+    begin, end = (None if time is None else from_microseconds(time) for time in (totals.begin, totals.end))
+    return begin, end
+
+
+class _Parts:
+    """The snapshots that a question is put to: those of the archives, and that of the dataset itself."""
+
+    def __init__(self, opened: Opened, archives: Archives, question: Question) -> None:
+        self._main = opened
+        self._archives = archives
+        self._question = question
+        self._order = question.order(opened.index)
+        self._stack = contextlib.ExitStack()
+        self._parts: list[tuple[Opened, Snapshot]] = []
+
+    def __enter__(self) -> _Parts:
+        with contextlib.ExitStack() as stack:
+            main = stack.enter_context(self._main.index.snapshot())
+            for archive in self._archives.online():
+                opened = archive.current()
+                snapshot = stack.enter_context(opened.index.snapshot())
+                if (left_out := held(main, snapshot)) is not None:
+                    snapshot.leave_out(*left_out)
+                self._parts.append((opened, snapshot))
+            self._parts.append((self._main, main))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there are no archives."""
+        return len(self._parts) == 1
+
+    def of(self, ask: Callable[[Reader, Snapshot, Expression, Sort | None], _T]) -> list[_T]:
+        """Put the question to each; iterators are closed before their snapshots."""
+        answers = []
+        for opened, snapshot in self._parts:
+            answer = ask(opened.reader, snapshot, self._question.tree(opened.index), self._order)
+            if hasattr(answer, "close"):
+                self._stack.callback(answer.close)
+            answers.append(answer)
+        return answers
+
+    def together(self, answers: Sequence[Iterable[_T]], key_of: Callable[[Sort, _T], Any]) -> Iterator[_T]:
+        """Put answers one behind the other, or merge them where a sort order is asked for."""
+        if self._order is None or len(answers) == 1:
+            together: Iterator[_T] = chain.from_iterable(answers)
+        else:
+            together = heapq.merge(*answers, key=partial(key_of, self._order))
+        return islice(together, self._question.limit)

@@ -1,0 +1,283 @@
+"""Archive and unarchive: segments are moved from the dataset to its archive, and back.
+
+The place a segment is moved to gets it first, in one commit; then it is dropped where it was. Killed between, both hold
+it: who asks leaves one out (see `ondisk.dataset.archives`), and `settle` drops it from the dataset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ondisk.dataset.access import Access
+from ondisk.dataset.archives import Archives, held
+from ondisk.errors import AlreadyExists, LockError, OndiskError, SegmentMissing, StateError
+from ondisk.formats import End
+from ondisk.index import Row, Segment, Snapshot, Transaction, places
+from ondisk.maintenance.census import check_trusted, examine
+from ondisk.maintenance.states import Diagnosis, Done, State
+from ondisk.segments import generations
+
+_ROWS = 10_000
+_PIECE = 4 * 1024 * 1024  # bytes that are laid together
+_POLL = 0.01  # seconds
+_ALL = 2**63 - 1
+_UNMOVABLE = State.CORRUPTED | State.MISSING | State.UNALIGNED | State.DELETED
+
+
+def archive(access: Access, archives: Archives, names: Iterable[str]) -> list[Done]:
+    """Move segments to `.archive/last`, however old they are.
+
+    Raises:
+        SegmentMissing: the index knows no such segment.
+
+    Durability: the archive commits, then the dataset; every datum is in one of them at every moment.
+    Locks: the writers' lock, for each segment anew.
+    """
+    return [archived(access, archives, name) for name in names]
+
+
+def archived(access: Access, archives: Archives, name: str) -> Done:
+    """Move one segment to `.archive/last`; where that has data of the same name, they are merged."""
+    with access.transaction("archive") as transaction:
+        check_trusted(access)
+        last = archives.make_last()
+        check_trusted(last)
+        with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
+            diagnosis, _ = examine(access, main, name, None)
+            is_moved = name in _moved(main, there)
+        if diagnosis is None or diagnosis.state & _UNMOVABLE:
+            raise _unmovable(access, name, diagnosis)
+        segment = _known(transaction, name, access)
+        is_same = False
+        if not is_moved:
+            move = _Move(access, last, segment)
+            with last.transaction("archive") as incoming:
+                move.copy(incoming)
+            is_same = move.is_whole
+        size = _drop(access, transaction, segment)
+    return Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if is_same else size)
+
+
+def unarchive(access: Access, archives: Archives, names: Iterable[str]) -> list[Done]:
+    """Move segments of `.archive/last` back to the dataset.
+
+    Raises:
+        SegmentMissing: the archive knows no such segment.
+        LockError: queries that began before took too long to end; what was moved is safe, and archived again later.
+
+    Durability: the dataset commits, then the archive, when nobody reads an older state of the dataset.
+    Locks: the writers' lock, for each segment anew.
+    """
+    done = []
+    last = archives.last()
+    for name in names:
+        if last is None:
+            raise SegmentMissing(f"{access.path} has no archive", hint="Nothing was archived yet.", segment=name)
+        inner = name.removeprefix(last.prefix)
+        with access.transaction("unarchive") as transaction, last.transaction("unarchive") as outgoing:
+            segment = _known(outgoing, inner, last)
+            _Move(last, access, segment).copy(transaction)
+            _wait_for_readers(access)
+            _drop(last, outgoing, segment)
+        done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
+    return done
+
+
+def settle(access: Access, archives: Archives) -> None:
+    """Drop from the dataset what its archive holds too, since a crash interrupted a move. Under no lock."""
+    last = archives.last()
+    if last is None:
+        return
+    with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
+        both = _moved(main, there)
+    for name in both:
+        with access.transaction("archive") as transaction:
+            with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
+                is_moved = name in _moved(main, there)
+            if is_moved:
+                _drop(access, transaction, _known(transaction, name, access))
+
+
+def _moved(main: Snapshot, archive: Snapshot) -> list[str]:
+    """Name the segments of which both hold the same data."""
+    found = held(main, archive)
+    if found is None:
+        return []
+    ids, seqs = found
+    names = []
+    for id_ in ids:
+        segment = archive.segment(id_)
+        there = set(places.seqs_of(archive, segment))
+        if not there.isdisjoint(seqs):
+            names.append(segment.name)
+    return names
+
+
+def _unmovable(access: Access, name: str, diagnosis: Diagnosis | None) -> OndiskError:
+    if diagnosis is None:
+        hint = "`ondisk check --all` names the segments there are."
+        return SegmentMissing(f"{access.path} has no segment {name!r}", hint=hint, segment=name)
+    hint = "`ondisk check` says what mends it."
+    states = ", ".join(diagnosis.state.names)
+    return StateError(f"{access.path / name} stays where it is: it is {states}: {diagnosis.reasons[0]}", hint=hint)
+
+
+def _known(transaction: Transaction, name: str, access: Access) -> Segment:
+    segment = transaction.segments([name]).get(name)
+    if segment is None:
+        hint = "`ondisk check --all` names the segments there are."
+        raise SegmentMissing(f"{access.path} knows no segment {name!r}", hint=hint, segment=name)
+    return segment
+
+
+def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:
+    """Remove a segment that stands elsewhere now; gives the bytes of its file."""
+    directory, name = access.directory, segment.name
+    generations.complete(directory, name, segment.id)
+    found = directory.stat(name)
+    if found is not None:
+        generations.retire(directory, name, segment.id)
+    transaction.remove(segment, moved=True)
+    transaction.commit()
+    access.leave(name)
+    generations.discard(directory, [name])
+    directory.sync(name.rpartition("/")[0])
+    return 0 if found is None else found.st_size
+
+
+def _wait_for_readers(access: Access) -> None:
+    """Wait until nobody reads a state of the dataset that lacks the data which were moved to it."""
+    deadline = time.monotonic() + access.config.lock_timeout
+    while not access.current().index.checkpoint():
+        if time.monotonic() >= deadline:
+            hint = "Try again when they have ended."
+            raise LockError(f"{access.path}: queries of an older state take too long to end", hint=hint)
+        time.sleep(_POLL)
+
+
+class _Move:
+    """The move of one segment into another dataset's index and directory.
+
+    Attributes:
+        is_whole: its file is the same now, under another name.
+    """
+
+    def __init__(self, source: Access, target: Access, segment: Segment) -> None:
+        self._source = source
+        self._target = target
+        self._segment = segment
+        self._format = source.format(segment.format)
+        self.is_whole = False
+
+    def copy(self, transaction: Transaction) -> None:
+        """Let the target have the segment, too: its bytes, and one commit of its index."""
+        name = self._segment.name
+        source = self._source.current()
+        generations.complete(self._source.directory, name, self._segment.id)
+        there = transaction.segments([name]).get(name)
+        staged: list[str] = []
+        try:
+            with contextlib.ExitStack() as stack:
+                snapshot = stack.enter_context(source.index.snapshot())
+                interval = places.interval_of(snapshot, self._segment)
+                transaction.go_on_from(snapshot.dataset()["seq"])
+                new = Segment(transaction.take_generation(), name, self._segment.format, self._segment.end)
+                staged.append(generations.hidden(name, new.id))
+                self._insert(snapshot, transaction, new)
+                if there is None:
+                    self._link(new)
+                    end, mtime = new.end, self._stat_mtime(name)
+                    transaction.save_blocks(new, places.blocks_of(snapshot, self._segment))
+                else:
+                    behind = stack.enter_context(self._target.current().index.snapshot())
+                    staged.append(generations.hidden(name, there.id))
+                    end, mtime = self._merge(snapshot, behind, transaction, there, new)
+                    transaction.supersede(there)
+                transaction.save_segment(replace(new, end=end), interval, mtime)
+            transaction.commit()
+        except BaseException:
+            if not transaction.sealed:
+                generations.discard(self._target.directory, staged)
+            raise
+        generations.complete(self._target.directory, name, new.id)
+        self._target.leave(name)
+
+    def _insert(self, snapshot: Snapshot, transaction: Transaction, new: Segment) -> None:
+        """Insert the rows, which keep their numbers; of data with equal unique fields the later one stays."""
+        for rows in places.in_order_of_seq(snapshot, self._segment):
+            fields = transaction.columns([snapshot.canonical(row[4:]) for _, row in rows])
+            made = [(seq, row[0], new.id, row[2], row[3]) for seq, row in rows]
+            if fields:
+                made = list(map(tuple.__add__, made, zip(*fields, strict=True)))
+            if transaction.insert(made) == len(made):
+                continue
+            for row in made:
+                other = transaction.duplicate_of(row)
+                if other is not None and other[0] < row[0] and self._target.config.replace != "no":
+                    transaction.replace(row, _ALL, None)
+
+    def _link(self, new: Segment) -> None:
+        """Let the file stand in the target, under the hidden name of its generation there until that is committed."""
+        name = new.name
+        source, target = self._source.directory, self._target.directory
+        if target.stat(name) is not None:
+            hint = f"Move it away, or `ondisk fix {self._target.path}`, which lets the index know it."
+            raise AlreadyExists(f"{target.path / name} is there, and no index knows it", hint=hint)
+        place = generations.hidden(name, new.id)
+        generations.discard(target, [place])
+        try:
+            self.is_whole = source.link(name, place, target)
+            if not self.is_whole:  # it is on another filesystem
+                file = source.open_to_read(name)
+                with generations.stage(target, name, new.id) as copy:
+                    copy.copy(file, 0, file.size(), 0)
+                    copy.sync()
+        except FileNotFoundError:
+            raise SegmentMissing(f"{source.path / name} is not on disk", segment=name) from None
+        target.sync(name.rpartition("/")[0])
+
+    def _stat_mtime(self, name: str) -> int:
+        found = self._source.directory.stat(name)
+        return 0 if found is None else found.st_mtime_ns
+
+    def _merge(
+        self, snapshot: Snapshot, behind: Snapshot, transaction: Transaction, there: Segment, new: Segment
+    ) -> tuple[End, int]:
+        """Write the data of both, in query order, to a new generation of the target's segment."""
+        format = self._format
+        directory, name = self._target.directory, new.name
+        readers = {there.id: (self._target.current().reader, behind), new.id: (self._source.current().reader, snapshot)}
+        padding = len(format.padding)
+        with generations.stage(directory, name, new.id) as staged:
+            laid = format.begin()
+            staged.write(0, laid.content)
+            patch = laid.patch
+            for piece in transaction.pieces_of((there, new), _PIECE):
+                contents = {}
+                for id_, (reader, its) in readers.items():
+                    own = self._segment.id if id_ == new.id else id_
+                    rows: list[Row] = [
+                        (reftime, own, offset, size) for _, reftime, of, offset, size in piece if of == id_
+                    ]
+                    contents[id_] = reader.contents(its, rows) if rows else iter(())
+                payloads = [next(contents[of]) for _, _, of, _, _ in piece]
+                begin, laid = laid.end, format.lay(payloads, laid.end)
+                staged.write(begin.size, laid.content)
+                patch = laid.patch or patch
+                transaction.save_blocks(new, laid.blocks)
+                offset, placed = begin.length, []
+                for seq, _, _, _, size in piece:
+                    placed.append((new.id, offset, seq))
+                    offset += size + padding
+                transaction.place(placed)
+            if patch is not None:
+                staged.write(patch.position, patch.content)
+            staged.write(laid.end.size, format.seal(laid.end))
+            staged.sync()
+            mtime = staged.stat().st_mtime_ns
+        generations.complete(directory, name, there.id)
+        generations.retire(directory, name, there.id)
+        return laid.end, mtime
