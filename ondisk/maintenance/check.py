@@ -172,7 +172,7 @@ def _compare(rows: list[tuple[int, ...]], found: Found, snapshot: Snapshot, wron
     # Data of one series share their metadata, so each is compared once.
     keys = [row[3:] for row in rows]
     pairs = {(id(each), key): (each, row) for each, key, row in zip(metadata, keys, rows, strict=True)}
-    differing = {pair for pair, (each, row) in pairs.items() if snapshot.metadata(row[3:]) != each}
+    differing = {pair for pair, (each, row) in pairs.items() if snapshot.canonical(row[3:]) != each}
     if differing:
         for each, key, row in zip(metadata, keys, rows, strict=True):
             if (id(each), key) in differing:

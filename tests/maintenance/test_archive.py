@@ -1,0 +1,418 @@
+"""Archives: moved, merged, asked, deleted from, maintained; nothing is ever lost or there twice."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset.archives import Archives
+from ondisk.errors import AlreadyExists, InvalidInput, LockError, NeedsCheck, SegmentMissing, StateError
+from ondisk.index import INDEX
+from ondisk.maintenance import archive as archiving
+from ondisk.maintenance.repack import repack
+from ondisk.maintenance.states import State
+
+T = datetime(2026, 11, 20, tzinfo=UTC)
+DAY = timedelta(days=1)
+FIELDS = {"station": "integer", "name": "text", "seen": "timestamp", "good": "boolean", "level": "real", "raw": "bytes"}
+BASE = {"step": "daily", "unique": ["reftime", "station"], "index": ["station", "name"], "fields": FIELDS}
+KINDS = {
+    "seg lz4": {"format": "seg"},
+    "seg plain": {"format": "seg", "compression": "none"},
+    "jsonl": {"format": "jsonl"},
+}
+NAME = "2026/11-20"
+
+
+def datum(hour, station, value=0, **metadata):
+    """A datum; those of even stations lack a name."""
+    name = {"name": f"n{station % 3}"} if station % 2 else {}
+    rest = {"seen": T + timedelta(hours=hour), "good": station > 1, "level": hour / 2, "raw": bytes([station])}
+    if metadata.pop("plain", False):
+        rest = {}
+    return Datum(T + timedelta(hours=hour), {"station": station, **name, **rest, **metadata}, {"value": value})
+
+
+def some(hours=range(72), stations=range(4), value=0):
+    return [datum(hour, station, value) for hour in hours for station in stations]
+
+
+def content(dataset, match=None, **options):
+    return [
+        (each.reftime, tuple(sorted(each.metadata.items())), each.data["value"])
+        for each in dataset.query(match, **options)
+    ]
+
+
+def same(one, other):
+    return Counter(map(repr, one)) == Counter(map(repr, other))
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return {**BASE, **KINDS[request.param]}
+
+
+@pytest.fixture
+def make(tmp_path, kind):
+    """Makes the dataset, with three days of data."""
+    made = []
+
+    def make(data=None, **config):
+        dataset = ondisk.create(tmp_path / "dataset", {**kind, **config})
+        made.append(dataset)
+        dataset.append(some() if data is None else data)
+        return dataset
+
+    yield make
+    for dataset in made:
+        dataset.close()
+
+
+def segment(dataset, day=0):
+    return f"2026/11-{20 + day}.{dataset.config.format}"
+
+
+def test_what_is_archived_is_asked_counted_and_read_as_before(make):
+    dataset = make()
+    before, counted, joined = content(dataset), dataset.summary(), dataset.summary("station: 1")
+    dataset.archive(segment(dataset), segment(dataset, 1))
+    assert content(dataset) == before
+    assert dataset.summary() == counted
+    assert dataset.summary("station: 1") == joined
+    assert dataset.info()["archives"] == ["last"]
+    first = next(dataset.query())
+    assert first.location.segment == f".archive/last/{segment(dataset)}"
+    assert dataset.read(first.location) == first
+    assert content(dataset, reftime=first.reftime, station=0) == before[:1]
+    assert content(dataset, "station: 2; reftime: =2026-11-20") == [
+        each for each in before if dict(each[1])["station"] == 2 and each[0] < T + DAY
+    ]
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        assert content(reader) == before
+
+
+def test_the_archive_is_a_dataset_of_its_own(make):
+    dataset = make()
+    data = content(dataset)
+    dataset.archive(segment(dataset))
+    with ondisk.open(dataset.path / ".archive/last", read_only=True) as last:
+        assert content(last) == [each for each in data if each[0] < T + DAY]
+        assert all(each.state == State.OK for each in last.check(accurate=True))
+
+
+@pytest.mark.parametrize("sort", ["-reftime", "station,-reftime", "name", "-name,station", "day:-station", "hour:raw"])
+def test_a_sort_order_holds_over_dataset_and_archives(make, sort):
+    dataset = make()
+    before = content(dataset, sort=sort)
+    dataset.archive(segment(dataset), segment(dataset, 2))
+    assert content(dataset, sort=sort) == before
+    assert content(dataset, sort=sort, limit=10) == before[:10]
+
+
+def test_without_a_sort_order_archives_come_first(make):
+    dataset = make()
+    dataset.archive(segment(dataset, 2))
+    days = [each[0].day for each in content(dataset)]
+    assert days == sorted(days, key=lambda day: (day != 22, day))
+    assert content(dataset, limit=5) == content(dataset)[:5]
+
+
+def test_what_payloads_gives_can_be_appended_again(make, tmp_path, kind):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    copy = tmp_path / "copy"
+    copy.write_bytes(b"".join(dataset.payloads(sort="-reftime")))
+    with ondisk.create(tmp_path / "other", kind) as other:
+        other.append_file(copy, dataset.config.format)
+        assert same(content(other), content(dataset))
+
+
+def test_a_datum_keeps_its_number_and_its_time_in_the_order_of_changes(make):
+    dataset = make()
+
+    def numbers(path):
+        with ondisk.open(path, read_only=True) as opened, opened._access.current().index.snapshot() as snapshot:
+            sql = "SELECT seq, reftime, f_station FROM datum"
+            return {tuple(row) for row in snapshot.connection.execute(sql)}, snapshot.dataset()["seq"]
+
+    before, last = numbers(dataset.path)
+    dataset.archive(segment(dataset))
+    here, _ = numbers(dataset.path)
+    there, counter = numbers(dataset.path / ".archive/last")
+    assert here | there == before
+    assert not here & there
+    assert counter == last
+    dataset.delete("station: 1")
+    _, here = numbers(dataset.path)
+    _, there = numbers(dataset.path / ".archive/last")
+    assert here == there == last + 72
+
+
+@pytest.mark.parametrize("replace", ["no", "yes"])
+def test_data_that_come_late_are_merged_into_the_archived_segment(make, replace):
+    dataset = make(replace=replace)
+    dataset.archive(segment(dataset))
+    late = [datum(hour, 9, 1) for hour in (23, 2, 5)]
+    assert dataset.append(late).imported == 3
+    before = content(dataset)
+    dataset.archive(segment(dataset))
+    assert same(content(dataset), before)
+    assert content(dataset) == sorted(content(dataset), key=lambda each: each[0])
+    report = dataset.check(accurate=True)
+    assert [each.state for each in report] == [State.OK] * 3
+    assert not [*dataset.path.rglob(".11-20*")]
+
+
+def test_a_duplicate_of_archived_data_stays_out(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    result = dataset.append([datum(1, 1, 7), datum(1, 8, 7), datum(30, 1, 7), datum(1, 8, 8)], outcomes=True)
+    assert [each.status for each in result.outcomes] == ["duplicate", "imported", "duplicate", "duplicate"]
+    assert (result.imported, result.duplicates) == (1, 3)
+    assert sorted(value for *_, value in content(dataset))[-2:] == [0, 7]
+
+
+def test_a_duplicate_of_archived_data_replaces_them(make):
+    dataset = make(replace="yes")
+    before = len(content(dataset))
+    dataset.archive(segment(dataset))
+    result = dataset.append([datum(1, 1, 7), datum(1, 8, 7), datum(30, 1, 7), datum(1, 1, 8)], outcomes=True)
+    assert [each.status for each in result.outcomes] == ["replaced", "imported", "replaced", "replaced"]
+    found = content(dataset)
+    assert len(found) == before + 1
+    assert sorted(value for *_, value in found)[-3:] == [7, 7, 8]
+    dataset.archive(segment(dataset))
+    assert same(content(dataset), found)
+
+
+def test_only_a_newer_version_replaces_archived_data(make):
+    dataset = make([datum(1, 1, 5, version=5), datum(2, 1, 5)], replace="newer", version_field="version",
+                   fields={**FIELDS, "version": "integer"})  # fmt: skip
+    dataset.archive(segment(dataset))
+    new = [datum(1, 1, 4, version=4), datum(2, 1, 1, version=1), datum(1, 1, 0)]
+    result = dataset.append(new, outcomes=True)
+    assert [each.status for each in result.outcomes] == ["duplicate", "replaced", "duplicate"]
+    assert [value for *_, value in sorted(content(dataset), key=repr)] == [5, 1]
+
+
+def test_a_key_without_reftime_is_unique_over_dataset_and_archive(make):
+    dataset = make([datum(1, 1)], unique=["station"])
+    dataset.archive(segment(dataset))
+    assert dataset.append([datum(70, 1), datum(70, 2)]).duplicates == 1
+
+
+def test_deleting_works_in_archives(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    assert dataset.delete("station: 3") == 72
+    assert {dict(each[1])["station"] for each in content(dataset)} == {0, 1, 2}
+    location = next(dataset.query()).location
+    other = next(dataset.query("reftime: >=2026-11-22")).location
+    assert dataset.delete([location, other, location]) == 2
+    assert dataset.delete([location, other]) == 0
+    states = {each.segment: each.state for each in dataset.check()}
+    assert states[f".archive/last/{segment(dataset)}"] == State.DIRTY
+    before = content(dataset)
+    dataset.repack()
+    assert content(dataset) == before
+    assert not [each for each in dataset.check() if each.state]
+
+
+def test_unarchive_brings_a_segment_back(make):
+    dataset = make()
+    before = content(dataset)
+    dataset.archive(segment(dataset), segment(dataset, 1))
+    (done,) = dataset.unarchive(segment(dataset))
+    assert done.action == "unarchive"
+    assert same(content(dataset), before)
+    assert (dataset.path / segment(dataset)).exists()
+    assert not (dataset.path / ".archive/last" / segment(dataset)).exists()
+    dataset.unarchive(f".archive/last/{segment(dataset, 1)}")
+    assert content(dataset) == before
+    with pytest.raises(SegmentMissing, match="knows no segment"):
+        dataset.unarchive(segment(dataset))
+
+
+def test_unarchive_waits_for_older_queries(make):
+    dataset = make(lock_timeout=0.05)
+    before = content(dataset)
+    dataset.archive(segment(dataset))
+    query = dataset.query()
+    first = next(query)
+    with pytest.raises(LockError, match="take too long"):
+        dataset.unarchive(segment(dataset))
+    assert len([first, *query]) == len(before)
+    assert same(content(dataset), before)
+    dataset.close()
+    with ondisk.open(dataset.path) as again:  # what was begun is undone or done, and nothing is there twice
+        assert same(content(again), before)
+
+
+def test_repack_archives_by_age(make):
+    dataset = make(archive_age=10)
+    before = content(dataset)
+    dataset.delete("station: 0; reftime: =2026-11-20")
+    now = (T + 12 * DAY).timestamp()
+    access, archives = dataset._access, Archives(dataset._access)
+    try:
+        report = repack(access, archives, now=now)
+        done = {each.segment: each.action for each in report.segments}
+        assert done == {segment(dataset): "repack and archive", segment(dataset, 1): "archive"}
+        left = content(dataset)
+        assert len(left) == len(before) - 24
+        again = repack(access, archives, now=now)
+        assert not again.segments
+        assert again.ok == 3
+    finally:
+        archives.close()
+
+
+def test_what_is_too_old_is_deleted_from_the_archive(make):
+    dataset = make(archive_age=10, delete_age=20)
+    dataset.archive(segment(dataset))
+    archives = Archives(dataset._access)
+    try:
+        report = repack(dataset._access, archives, now=(T + 22 * DAY).timestamp())
+    finally:
+        archives.close()
+    done = {each.segment: each.action for each in report.segments}
+    assert done[f".archive/last/{segment(dataset)}"] == "delete"
+    assert done[segment(dataset, 1)] == "delete"
+    assert {each[0].day for each in content(dataset)} == {22}
+
+
+@pytest.mark.parametrize("state", ["missing", "corrupted", "unaligned"])
+def test_what_is_damaged_is_not_archived(make, state):
+    dataset = make()
+    path = dataset.path / segment(dataset)
+    if state == "missing":
+        path.unlink()
+    else:
+        os.truncate(path, path.stat().st_size // 2)
+    if state == "unaligned":
+        (dataset.path / "needs-check-do-not-pack").touch()
+    with pytest.raises(NeedsCheck if state == "unaligned" else StateError):
+        dataset.archive(segment(dataset))
+    assert not (dataset.path / ".archive/last/2026").exists() or not [*(dataset.path / ".archive/last/2026").iterdir()]
+
+
+def test_a_file_that_nobody_knows_is_not_overwritten(make):
+    dataset = make()
+    dataset.archive(segment(dataset, 1))
+    stray = dataset.path / ".archive/last" / segment(dataset)
+    stray.write_bytes(b"somebody's")
+    before = content(dataset)
+    with pytest.raises(AlreadyExists, match="no index knows it"):
+        dataset.archive(segment(dataset))
+    assert stray.read_bytes() == b"somebody's"
+    assert content(dataset) == before
+
+
+def test_other_archives_are_asked_by_name_and_last_at_the_end(make):
+    dataset = make()
+    before = content(dataset)
+    dataset.archive(segment(dataset, 1))
+    (dataset.path / ".archive/last").rename(dataset.path / ".archive/2026")
+    dataset.archive(segment(dataset))
+    assert dataset.info()["archives"] == ["2026", "last"]
+    assert [each[0].day for each in content(dataset)][::96] == [21, 20, 22]
+    assert same(content(dataset), before)
+    (dataset.path / ".archive/2026").rename(dataset.path / ".archive/zebra")
+    assert same(content(dataset), before)
+    assert dataset.info()["archives"] == ["zebra", "last"]
+
+
+def test_an_archive_that_is_offline_counts_by_its_summary(make, tmp_path, capsys):
+    from ondisk.cli import main
+
+    dataset = make()
+    whole = dataset.summary()
+    dataset.archive(segment(dataset))
+    last = dataset.path / ".archive/last"
+    assert main(["summary", str(last), "--json"]) == 0
+    summary = capsys.readouterr().out
+    last.rename(tmp_path / "on tape")
+    (dataset.path / ".archive/2026.summary").write_text(summary)
+    assert dataset.info()["offline"] == ["2026"]
+    assert dataset.summary() == whole
+    assert dataset.summary("").count == whole.count - 96
+    (dataset.path / ".archive/2026.summary").write_text(json.dumps({"count": "many"}))
+    with pytest.raises(InvalidInput, match="is no summary"):
+        dataset.summary()
+
+
+def test_a_lost_index_of_the_archive_is_rebuilt(make):
+    dataset = make()
+    before = content(dataset)
+    dataset.archive(segment(dataset))
+    dataset.close()
+    for file in (dataset.path / ".archive/last").glob(f"{INDEX}*"):
+        file.unlink()
+    with ondisk.open(dataset.path) as again:
+        assert again.needs_check
+        with pytest.raises(NeedsCheck):
+            again.repack()
+        again.fix()
+        assert not again.needs_check
+        assert same(content(again), before)
+        assert not [each for each in again.check(accurate=True) if each.state]
+
+
+def test_an_unknown_file_in_the_archive_is_never_deleted(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    stray = dataset.path / ".archive/last" / segment(dataset, 5)
+    stray.write_bytes((dataset.path / segment(dataset, 1)).read_bytes())
+    os.utime(stray, (0, 0))
+    (found,) = [each for each in dataset.check() if each.state]
+    assert found.state == State.UNALIGNED
+    dataset.repack()
+    assert stray.exists()
+
+
+@pytest.mark.parametrize("direction", ["archive", "unarchive"])
+def test_while_both_hold_a_segment_every_datum_is_given_once(make, direction, monkeypatch):
+    dataset = make()
+    before = content(dataset)
+    if direction == "unarchive":
+        dataset.archive(segment(dataset))
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archiving, "_drop", killed)
+        with pytest.raises(Killed):
+            getattr(dataset, direction)(segment(dataset))
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        assert same(content(reader), before)
+        assert reader.summary().count == len(before)
+        assert len([*reader.payloads()]) == len(before) + (reader.config.format == "seg")
+    dataset.close()
+    with ondisk.open(dataset.path) as again:
+        assert same(content(again), before)
+        assert not (again.path / segment(again)).exists()
+        assert again.delete("") == len(before)
+        assert not content(again)
+
+
+def test_a_dataset_without_archives_makes_none(make):
+    dataset = make()
+    dataset.repack()
+    list(dataset.query())
+    dataset.unarchive()
+    assert not (dataset.path / ".archive").exists()
+    with pytest.raises(SegmentMissing, match="no archive"):
+        dataset.unarchive(segment(dataset))
+    with pytest.raises(SegmentMissing):
+        dataset.archive("2026/01-01.seg")
