@@ -1,6 +1,6 @@
 """Measure ondisk against the floor, both in one run, and print ratios beside the goals.
 
-    python benchmarks/run.py [--only vm2|seg] [--data 1000000] [--rounds 3] [--json]
+    python benchmarks/run.py [--only vm2|seg|maintenance] [--data 1000000] [--rounds 3] [--json]
 
 Machines are noisy: each measurement takes turns between floor and ondisk, and the fastest round of each counts.
 Ends with 9 where a goal is missed.
@@ -20,6 +20,7 @@ from typing import Any
 
 import observations
 from floor import EPOCH, Floor
+from maintenance import MaintenanceBench
 from measure import Report, best, peak_memory, seconds, silent
 from seg import SegBench
 
@@ -191,12 +192,12 @@ class Bench:
         self.report.line("start of the command", min(best(7, lambda: silent(query))), 0.3, "s")
 
 
-BENCHES = {"vm2": Bench, "seg": SegBench}
+BENCHES = {"vm2": Bench, "seg": SegBench, "maintenance": MaintenanceBench}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=BENCHES, help="one format (default: each)")
+    parser.add_argument("--only", choices=BENCHES, help="one part (default: each)")
     parser.add_argument("--data", type=int, default=1_000_000, help="number of data (default: 1,000,000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each long measurement (default: 3)")
     parser.add_argument("--json", action="store_true", help="one object a line")

@@ -46,6 +46,7 @@ MAX_ITEMS = 4 * 1024 * 1024
 """Values and keys in a payload. An empty map takes one byte there and 70 in memory, so the size alone is no limit."""
 
 _CHUNK = 512  # payloads that go through cbor2 together, and one by one where one of them is not plain
+_LARGE = 8 * 1024  # bytes of a payload
 _CHECKED_SIZE = MAX_ITEMS // 4  # cbor2 counts nothing, so larger payloads go through `cbor`
 _TIMESTAMP_MIN, _TIMESTAMP_MAX = -(2**63), 2**63 - 1
 
@@ -187,9 +188,8 @@ def decode_columns(payloads: Sequence[bytes], *, max_depth: int = MAX_DEPTH) -> 
     whole = Columns([], [], [], [])
     for begin in range(0, len(payloads), _CHUNK):
         chunk = payloads[begin : begin + _CHUNK]
-        for column, part in zip(
-            whole, _load(chunk, max_depth) or _load_one_by_one(chunk, begin, max_depth), strict=True
-        ):
+        loaded = _load(chunk, max_depth) if len(chunk[0]) < _LARGE else None  # together, they are copied once more
+        for column, part in zip(whole, loaded or _load_one_by_one(chunk, begin, max_depth), strict=True):
             column.extend(part)  # type: ignore[attr-defined]  # the lists made above
     return whole
 

@@ -12,6 +12,7 @@ from ondisk.formats.base import Block, Readable
 from ondisk.formats.diskqueue import blocks, frame
 from ondisk.formats.diskqueue.header import Header
 
+_TOGETHER, _LARGE_CHUNK = 16, 1024 * 1024  # frames that are larger are read so many together, up to so many bytes
 _CHUNK = 32 * 1024  # bytes; with more, the garbage collector walks all that are alive again and again
 
 
@@ -52,6 +53,7 @@ class FrameReader:
         self._shift = position - offset
         self._starts: dict[int, int] = {}  # offset → position of the blocks that hold what is not yet read
         self._held = b""
+        self._missing = 0  # bytes that are to be read, at least
         self._corrupt: tuple[int, str, bool] | None = None  # position, reason, torn: of what is no whole block
         self._passed = 0  # bytes of a block that was no whole one, and behind which reading can go on
         self.offset = offset
@@ -76,7 +78,8 @@ class FrameReader:
                 in_frame = damage is not None and not damage.torn
                 self.damage = damage if in_frame else self._of_block() or damage
                 return
-            wanted = max(_CHUNK, frame.length(self._held))
+            length = frame.length(self._held)
+            wanted = max(_CHUNK, length, min(_TOGETHER * length, _LARGE_CHUNK))
 
     def skip(self) -> int:
         """Go on behind a frame whose lengths are right and whose content is damaged, or behind a damaged block.
@@ -137,6 +140,7 @@ class FrameReader:
         pieces, size = [self._held], len(self._held)
         more = True
         while more and size < wanted:
+            self._missing = wanted - size
             piece = next(self._pieces, b"")
             more = bool(piece)
             pieces.append(piece)
@@ -145,7 +149,7 @@ class FrameReader:
         return more
 
     def _of_stream(self) -> Iterator[bytes]:
-        while piece := self._stream.read(_CHUNK):
+        while piece := self._stream.read(min(max(_CHUNK, self._missing), _LARGE_CHUNK)):
             yield piece
 
     def _of_blocks(self) -> Iterator[bytes]:

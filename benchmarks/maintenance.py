@@ -1,0 +1,170 @@
+"""Measurements of check, fix and repack, each against the least that a hand-written program must do."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import zlib
+from datetime import timedelta
+from itertools import count as counter
+from pathlib import Path
+from typing import Any
+
+import events
+import observations
+from measure import Report, best, peak_memory
+
+import ondisk
+
+LARGE = 64 * 1024  # bytes of a datum where files are copied: the size of a small GRIB message
+LARGE_TOTAL = 400_000_000
+READ = 1024 * 1024
+
+_SUMS = """
+    SELECT segment, count(*), sum(size), min(reftime), max(reftime), min(offset), max(offset + size)
+    FROM datum GROUP BY segment
+"""
+
+
+class MaintenanceBench:
+    """All measurements of maintenance, in a directory of their own."""
+
+    def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
+        self.folder = folder
+        self.count = count
+        self.rounds = rounds
+        self.report = report
+        self._numbers = counter(1)
+
+    def run(self) -> None:
+        source = self.folder / "observations.vm2"
+        observations.write(source, self.count)
+        self.check_and_rebuild(source)
+        self.memory(source)
+        with self.large() as dataset:
+            self.accurate_check(dataset, "accurate check of 64 KiB data", 2.0)
+            self.repack(dataset)
+        shutil.rmtree(dataset.path)
+        with self.new_dataset(events.CONFIG) as dataset:
+            dataset.append(events.data(self.count // 5))
+            self.accurate_check(dataset, "accurate check of 109 byte data", 12.0)
+
+    def new_dataset(self, config: dict[str, Any]) -> ondisk.Dataset:
+        return ondisk.create(self.folder / f"dataset-{next(self._numbers)}", config)
+
+    def check_and_rebuild(self, source: Path) -> None:
+        imported: list[ondisk.Dataset] = []
+
+        def import_() -> None:
+            imported.append(self.new_dataset(observations.CONFIG))
+            imported[-1].append_file(source)
+
+        def rebuild() -> None:
+            """Rebuild the index of the last one that was imported."""
+            dataset = imported[-1]
+            dataset.close()
+            for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
+                (dataset.path / name).unlink(missing_ok=True)
+            imported[-1] = ondisk.open(dataset.path)
+            imported[-1].fix()
+
+        times = best(self.rounds, import_, rebuild)
+        self.report.ratio("rebuild of a lost index", *times, 1.0, self.count)
+        dataset = imported.pop()
+        for other in imported:
+            other.close()
+            shutil.rmtree(other.path)
+        with dataset:
+            assert dataset.summary().count == self.count
+            index = sqlite3.connect(f"file:{dataset.path}/index.sqlite?mode=ro", uri=True)
+            segments = len(index.execute(_SUMS).fetchall())
+
+            def check() -> None:
+                assert dataset.check().ok == segments
+
+            times = best(self.rounds * 2, lambda: index.execute(_SUMS).fetchall(), check)
+            self.report.ratio(f"check of {segments} segments", *times, 1.5)
+            index.close()
+        shutil.rmtree(dataset.path)
+
+    def memory(self, source: Path) -> None:
+        """Compare the memory that maintenance of few and of many data takes."""
+        small = self.folder / "small.vm2"
+        observations.write(small, self.count // 5)
+        few, many = self.peak(small), self.peak(source)
+        name = f"memory of maintenance, {self.count:,} : {self.count // 5:,}"
+        self.report.line(name, many / few, 1.15, "×", f"{few:.0f} MB, {many:.0f} MB")
+
+    def peak(self, source: Path) -> float:
+        with self.new_dataset(observations.CONFIG) as dataset:
+            dataset.append_file(source)
+            dataset.delete("area: VM2,105")
+        for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
+            (dataset.path / name).unlink(missing_ok=True)
+        verbs = "d.fix(); d.delete('area: VM2,105'); d.repack(); assert d.check(accurate=True).ok"
+        program = f"import ondisk; d = ondisk.open({str(dataset.path)!r}); {verbs}"
+        peak = peak_memory([sys.executable, "-c", program])
+        shutil.rmtree(dataset.path)
+        return peak
+
+    def large(self) -> ondisk.Dataset:
+        """Make a dataset of data that do not compress, in plain segments."""
+        random_ = random.Random(1)
+        dataset = self.new_dataset({**events.CONFIG, "compression": "none", "step": "weekly"})
+        each = timedelta(days=28) / (LARGE_TOTAL // LARGE)
+        dataset.append(
+            ondisk.Datum(
+                events.BEGIN + number * each, {"station": number % 2, "product": "p"}, random_.randbytes(LARGE)
+            )
+            for number in range(LARGE_TOTAL // LARGE)
+        )
+        return dataset
+
+    def accurate_check(self, dataset: ondisk.Dataset, name: str, goal: float) -> None:
+        files = [*dataset.path.glob("2026/*")]
+
+        def read() -> None:
+            for file in files:
+                with file.open("rb") as stream:
+                    checksum = 0
+                    while piece := stream.read(READ):
+                        checksum = zlib.crc32(piece, checksum)
+
+        def check() -> None:
+            assert dataset.check(accurate=True).ok == len(files)
+
+        check()
+        self.report.ratio(name, *best(self.rounds, read, check), goal)
+
+    def repack(self, dataset: ondisk.Dataset) -> None:
+        """Delete every second datum, and repack, against copying as many bytes with cp, and syncing them."""
+        dataset.delete("station: 1")
+        copies = self.folder / "copies"
+        files = [*dataset.path.glob("2026/*")]
+        halves = [self.folder / f"half-{number}" for number in range(len(files))]
+        for file, half in zip(files, halves, strict=True):
+            half.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        pairs = []
+        for number in range(self.rounds):
+            place = self.folder / f"repacked-{number}"
+            shutil.copytree(dataset.path, place)
+            os.sync()
+            shutil.rmtree(copies, ignore_errors=True)
+            copies.mkdir()
+            with ondisk.open(place) as copy:
+                pairs.append(best(1, lambda: copy_and_sync(halves, copies), copy.repack))
+            shutil.rmtree(place)
+        self.report.ratio("repack of half-empty segments", *map(min, zip(*pairs, strict=True)), 2.0)
+
+
+def copy_and_sync(files: list[Path], folder: Path) -> None:
+    subprocess.run(["cp", *map(str, files), str(folder)], check=True)
+    for file in folder.iterdir():
+        descriptor = os.open(file, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
