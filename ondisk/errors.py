@@ -24,6 +24,10 @@ EXIT_FINDINGS = 9
 EXIT_INTERRUPTED = 130
 
 
+class ArchiveOffline(UserWarning):
+    """An archive is not on disk, only its summary is: what it holds is not among the answers."""
+
+
 class OndiskError(Exception):
     """Something ondisk refuses or cannot do.
 

@@ -12,6 +12,7 @@ first, then those of the archives, and leaves out of these what the first one ha
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.layout import ARCHIVE, CONFIG, read_config
 from ondisk.dataset.read import Summary
 from ondisk.datum import FieldType, canonical, from_microseconds
-from ondisk.errors import DatasetNotFound, InvalidInput
+from ondisk.errors import ArchiveOffline, DatasetNotFound, InvalidInput
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch
 from ondisk.index import Index, Snapshot, Transaction, places
@@ -57,6 +58,12 @@ class Archives:
         entries = {entry.name: entry.kind for entry in self._access.directory.entries(ARCHIVE)}
         names = [name.removesuffix(_SUMMARY) for name, kind in entries.items() if name.endswith(_SUMMARY)]
         return [name for name in names if entries.get(name) != "directory"]
+
+    def warn_of_offline(self) -> None:
+        """Warn that answers lack what is in archives that are offline."""
+        for name in self.offline():
+            message = f"{self._access.path}: the archive {name!r} is offline, and is not asked"
+            warnings.warn(message, ArchiveOffline, stacklevel=2)
 
     def get(self, name: str) -> Access | None:
         """Open an archive by its name; None where there is none."""

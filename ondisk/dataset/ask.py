@@ -82,6 +82,7 @@ def data(access: Opened, archives: Archives, question: Question, *, with_data: b
         return reader.query(snapshot, tree, sort, question.limit, with_data=with_data)
 
     with _Parts(access, archives, question) as parts:
+        archives.warn_of_offline()
         if parts.is_alone:
             for each in parts.of(part)[0]:
                 yield from each
@@ -105,6 +106,7 @@ def payloads(access: Opened, archives: Archives, question: Question) -> Iterator
 
     begun = set()
     with _Parts(access, archives, question) as parts:
+        archives.warn_of_offline()
         for _, format, _, content in parts.together(parts.of(part), key_of):
             if format.preamble and format.name not in begun:
                 begun.add(format.name)

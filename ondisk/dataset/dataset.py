@@ -321,6 +321,8 @@ class Dataset:
         found = summaries(opened, self._archives, question)
         if match is None:
             found += self._archives.summaries()
+        else:
+            self._archives.warn_of_offline()
         return found[0] if len(found) == 1 else merged(found)
 
     def delete(self, what: str | Expression | Iterable[Location]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +13,7 @@ import pytest
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.archives import Archives
-from ondisk.errors import AlreadyExists, InvalidInput, LockError, NeedsCheck, SegmentMissing, StateError
+from ondisk.errors import AlreadyExists, ArchiveOffline, InvalidInput, LockError, NeedsCheck, SegmentMissing, StateError
 from ondisk.index import INDEX
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.repack import repack
@@ -341,8 +342,14 @@ def test_an_archive_that_is_offline_counts_by_its_summary(make, tmp_path, capsys
     last.rename(tmp_path / "on tape")
     (dataset.path / ".archive/2026.summary").write_text(summary)
     assert dataset.info()["offline"] == ["2026"]
-    assert dataset.summary() == whole
-    assert dataset.summary("").count == whole.count - 96
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dataset.summary() == whole
+    for ask in (lambda: dataset.summary(""), lambda: next(dataset.query()), lambda: next(dataset.payloads())):
+        with pytest.warns(ArchiveOffline, match="'2026' is offline"):
+            ask()
+    with pytest.warns(ArchiveOffline):
+        assert dataset.summary("").count == whole.count - 96
     (dataset.path / ".archive/2026.summary").write_text(json.dumps({"count": "many"}))
     with pytest.raises(InvalidInput, match="is no summary"):
         dataset.summary()
