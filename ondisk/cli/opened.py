@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import ondisk
 from ondisk.cli.output import complain
 
-_REMEDY = "`ondisk fix {} --yes` builds it anew from the segments."
+_REMEDY = "Run `ondisk fix {} --yes`: it builds the index anew from the segments."
 
 
 @contextlib.contextmanager
