@@ -241,7 +241,7 @@ class TextOutput(Output):
         if result.error is not None:
             parts.append(f"failed with {result.exit_code}")
         if result.left is not None:
-            parts.append(_counts(result.left))
+            parts.append(_counts(result.left) + "; the index was lost" * result.left.needs_check)
         done = Counter(each.action for each in (result.findings if dry_run else result.done) if each.action)
         if done:
             parts.append("would " * dry_run + ", ".join(f"{action} {count}" for action, count in done.items()))
