@@ -47,7 +47,8 @@ def check_console(text: str) -> None:
     for step in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, expected = step.partition("\n")
         done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert done.stdout.replace(str(Path.cwd()), "/data") == expected, command
+        printed = done.stdout.replace(str(Path.cwd()), "/data")
+        assert doctest.OutputChecker().check_output(expected, printed, doctest.ELLIPSIS), f"$ {command}\n{printed}"
 
 
 def check_python(text: str, page: str, names: dict[str, object]) -> None:
