@@ -29,5 +29,5 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             return mended(dataset, "repack", dataset.repack, output)
         report = dataset.check()
     if report.needs_check:
-        raise untrusted(arguments.dataset)
+        raise untrusted(report.dataset)
     return would_mend(report, "repack", REPACKED, output)

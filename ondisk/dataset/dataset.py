@@ -384,9 +384,7 @@ class Dataset:
         """Say in which states the segments are, and why; see `ondisk.maintenance.check`."""
         from ondisk.maintenance.check import check
 
-        return check(
-            self._access, self._archives, accurate=accurate, max_duration=max_duration, progress=progress
-        )
+        return check(self._access, self._archives, accurate=accurate, max_duration=max_duration, progress=progress)
 
     def fix(self, *, progress: Progress = _unseen) -> Report:
         """Make the index agree with the disk; see `ondisk.maintenance.fix`."""

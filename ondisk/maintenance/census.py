@@ -46,7 +46,7 @@ def check_trusted(access: Access) -> None:
         NeedsCheck: so it is.
     """
     if access.needs_check():
-        raise untrusted(str(access.path))
+        raise untrusted(str(access.path).removesuffix(f"/{access.prefix}".rstrip("/")))
 
 
 def untrusted(path: str) -> NeedsCheck:

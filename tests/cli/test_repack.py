@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+import ondisk
+
 from .conftest import LINES
 from .test_check import FIRST, SECOND, lose_index
 
@@ -59,7 +61,19 @@ def test_it_refuses_while_the_index_may_not_know_all_data(run, weather, yes, how
         lose_index(weather)
     done = run("repack", weather, *yes)
     assert (done.code, done.out) == (31, b"")
-    assert "Run `ondisk fix weather --yes` first" in done.err
+    assert f"Run `ondisk fix {weather.absolute()} --yes` first" in done.err
+
+
+@pytest.mark.parametrize("yes", [[], ["--yes"]])
+def test_it_refuses_too_while_the_index_of_the_archive_may_not_know_all_data(run, weather, yes):
+    with ondisk.open(weather) as dataset:
+        dataset.archive(FIRST)
+    (weather / ".archive/last/needs-check-do-not-pack").touch()
+    done = run("repack", weather, *yes)
+    assert (done.code, done.out) == (31, b"")
+    assert f"Run `ondisk fix {weather.absolute()} --yes` first" in done.err
+    assert run("fix", weather, "--yes").code == 0
+    assert run("repack", weather, *yes).code == 0
 
 
 def test_a_segment_that_the_index_never_knew_is_deleted_only_with_yes(run, weather):
