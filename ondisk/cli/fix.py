@@ -7,13 +7,15 @@ ondisk fix weather --yes
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.arguments import add_dataset
 from ondisk.cli.mended import mended, would_mend
 from ondisk.cli.output import Output, complain
 
-_BACK = "data that were deleted, and not yet removed by a repack, {} with the others"
+if TYPE_CHECKING:
+    from ondisk.maintenance.states import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +28,15 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.maintenance.states import FIXED
 
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
-        if dataset.needs_check:
-            complain("note", f"the index was lost: {_BACK.format('come back' if arguments.yes else 'would come back')}")
+        was_lost = dataset.needs_check
+
+        def noted(report: Report) -> Report:
+            if was_lost and any(each.action == "rescan" for each in report):
+                back = "come back" if arguments.yes else "would come back"
+                what = "data that were deleted, and not yet removed by a repack"
+                complain("note", f"the index was lost: {what}, {back} with the others")
+            return report
+
         if not arguments.yes:
-            return would_mend(dataset.check(), "fix", FIXED, output)
-        return mended(dataset, "fix", dataset.fix, output)
+            return would_mend(noted(dataset.check()), "fix", FIXED, output)
+        return mended(dataset, "fix", lambda progress: noted(dataset.fix(progress=progress)), output)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ondisk.cli.output import Output
 from ondisk.cli.progress import segments
@@ -14,21 +15,17 @@ if TYPE_CHECKING:
     from ondisk.maintenance.states import Report, State
 
 
-class _Verb(Protocol):
-    def __call__(self, *, progress: Progress) -> Report: ...
-
-
 def would_mend(report: Report, verb: str, states: State, output: Output) -> int:
     """Print what a verb that mends these states would do; gives the exit code."""
     output.would_mend(report, verb, report.mended_by(states))
     return EXIT_DONE if report.is_clean else EXIT_FINDINGS
 
 
-def mended(dataset: Dataset, name: str, verb: _Verb, output: Output) -> int:
+def mended(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output: Output) -> int:
     """Let a verb do its work, and print what it did, and how the dataset is then; gives the exit code."""
     try:
         with segments(name) as progress:
-            report = verb(progress=progress)
+            report = verb(progress)
     except OndiskError as error:
         if "report" in error.context:
             output.mended(error.context["report"], dataset.check())  # what was done is done

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
         if arguments.yes:
-            return mended(dataset, "repack", dataset.repack, output)
+            return mended(dataset, "repack", lambda progress: dataset.repack(progress=progress), output)
         report = dataset.check()
     if report.needs_check:
         raise untrusted(report.dataset)

@@ -24,7 +24,7 @@ class Maintained:
         done: what fix and repack did; those segments of which they did something.
         left: what a check says behind that, or instead of it (dry run); None where it could not be checked.
         count: data in the dataset; None where they could not be counted.
-        rebuilt: its index was lost, and is whole again; with it, data are back that were deleted and not yet repacked.
+        rebuilt: its index was lost, and segments were read anew: data are back that were deleted and not yet repacked.
         error: what kept it from being maintained, the first of several.
         duration: seconds.
         ended: seconds since 1970.
@@ -126,7 +126,7 @@ def _mend(path: str, max_duration: float | None, progress: Callable[[str], None]
     with Dataset.open(path) as dataset, Directory.open(path) as directory, MaintainLock(directory).hold("maintain"):
         was_lost = dataset.needs_check
         take(lambda: dataset.fix(progress=tell))
-        result.rebuilt = was_lost and not dataset.needs_check
+        result.rebuilt = was_lost and any(each.action == "rescan" for each in result.done)
         if max_duration is not None:  # before the repack, which leaves alone what is found damaged here
             take(lambda: dataset.check(max_duration=max_duration, progress=tell))
         take(lambda: dataset.repack(progress=tell))
