@@ -14,7 +14,7 @@ from ondisk.errors import NotFound, StorageError
 from ondisk.filesystem import Directory
 from ondisk.maintenance.maintain import Maintained
 
-_HELP = {
+HELP = {
     "ondisk_segments": "Segments in each state; a segment may be in several.",
     "ondisk_data": "Data in the dataset.",
     "ondisk_freed_bytes": "Bytes that the last run gave back.",
@@ -23,11 +23,12 @@ _HELP = {
     "ondisk_maintain_duration_seconds": "How long the last run took.",
     "ondisk_maintain_timestamp_seconds": "When the last run ended, seconds since 1970.",
 }
+"""Every metric, and what it tells."""
 
 
 def metrics(results: Iterable[Maintained]) -> str:
     """Write what was done as text for Prometheus; what could not be counted has no line."""
-    lines: dict[str, list[str]] = {name: [] for name in _HELP}
+    lines: dict[str, list[str]] = {name: [] for name in HELP}
 
     def add(name: str, each: Maintained, value: float, **labels: str) -> None:
         pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in {"dataset": each.dataset, **labels}.items())
@@ -45,7 +46,7 @@ def metrics(results: Iterable[Maintained]) -> str:
         add("ondisk_maintain_duration_seconds", each, round(each.duration, 3))
         add("ondisk_maintain_timestamp_seconds", each, round(each.ended, 3))
     text = []
-    for name, about in _HELP.items():
+    for name, about in HELP.items():
         if lines[name]:
             text += [f"# HELP {name} {about}", f"# TYPE {name} gauge", *lines[name]]
     return "".join(f"{line}\n" for line in text)
