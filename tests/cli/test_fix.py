@@ -49,6 +49,17 @@ def test_a_lost_index_is_built_anew(run, weather):
     assert not (weather / "needs-check-do-not-pack").exists()
 
 
+@pytest.mark.parametrize("verb", ["check", "fix", "repack", "maintain"])
+def test_a_damaged_index_is_built_anew_as_the_error_says(run, weather, verb):
+    (weather / "index.sqlite").write_bytes(b"garbage" * 1000)
+    done = run(verb, weather)
+    assert done.code == 63
+    assert "move index.sqlite, index.sqlite-wal and index.sqlite-shm away" in done.err
+    lose_index(weather)
+    assert run("fix", weather, "--yes").code == 0
+    assert run("query", weather, "--data").out == LINES
+
+
 def test_a_sentinel_on_a_clean_dataset_is_work_too(run, weather):
     (weather / "needs-check-do-not-pack").touch()
     done = run("fix", weather)
