@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import duration, path
@@ -39,12 +40,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     results = []
     options = {"dry_run": arguments.dry_run, "max_duration": arguments.max_duration}
-    with segments("maintain") as progress:
-        for result in maintain(arguments.datasets, **options, progress=progress):
-            output.maintained(result, dry_run=arguments.dry_run)
-            if result.error is not None:
-                complain("error", _told(result))
-            results.append(result)
+    for dataset in dict.fromkeys(str(Path(each).absolute()) for each in arguments.datasets):
+        with segments(f"maintain {dataset}") as progress:
+            result = maintain(dataset, **options, progress=progress)
+        output.maintained(result, dry_run=arguments.dry_run)
+        if result.error is not None:
+            complain("error", _told(result))
+        results.append(result)
     if arguments.metrics is not None and not arguments.dry_run:
         write(arguments.metrics, results)
     return worst(result.exit_code for result in results)

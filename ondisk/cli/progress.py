@@ -45,8 +45,8 @@ def segments(verb: str) -> Iterator[Callable[[str], None]]:
 
     columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.completed:.0f} {task.description}"))
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as shown:
-        task = shown.add_task(verb, total=None)
-        yield lambda name: shown.update(task, advance=1, description=f"{verb} {escape(name)}")
+        task = shown.add_task(escape(verb), total=None)
+        yield lambda name: shown.update(task, advance=1, description=escape(name))
 
 
 def _size(files: Sequence[str]) -> int | None:

@@ -1,11 +1,12 @@
-"""Maintain: all that keeps datasets in order for years, one after the other, for cron."""
+"""Maintain: all that keeps a dataset in order for years, for cron."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ondisk.dataset import Dataset
 from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, EXIT_FINDINGS, OndiskError
@@ -60,40 +61,35 @@ class Maintained:
 
 
 def maintain(
-    paths: Iterable[str | os.PathLike[str]],
+    path: str | os.PathLike[str],
     *,
     dry_run: bool = False,
     max_duration: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
-) -> Iterator[Maintained]:
-    """Fix and repack datasets, and say how each is then; one that fails does not keep the others from it.
+) -> Maintained:
+    """Fix and repack a dataset, and say how it is then. What goes wrong is told and not raised: others wait for it.
 
     Args:
-        paths: the datasets; one that is named twice is maintained once.
         dry_run: change nothing, and read no data: only check.
-        max_duration: seconds, for each dataset, in which the data of the segments are read that were not read for the
-            longest time; see `ondisk.maintenance.check`.
-        progress: is told the dataset, and the segment that is worked on.
+        max_duration: seconds in which data are read, of segments that were not read for the longest time first; see
+            `ondisk.maintenance.check`.
+        progress: is told the name of each segment that is worked on.
 
-    Returns:
-        An iterator, which does the work as it goes on.
-
-    Locks: `.maintain.lock` for a whole dataset, without waiting: of two runs, the second fails at once with LockError.
+    Locks: `.maintain.lock` for the whole run, without waiting: of two runs, the second ends at once with LockError.
         The writers' lock for each segment anew: who appends does not wait for the run.
     """
-    for path in dict.fromkeys(map(os.path.abspath, paths)):
-        result = Maintained(path)
-        began = time.monotonic()
-        try:
-            if dry_run:
-                with Dataset.open(path, read_only=True) as dataset:
-                    _look(dataset, result)
-            else:
-                _mend(path, max_duration, progress, result)
-        except Exception as error:  # also of a bug: the other datasets are maintained all the same
-            result.error = error
-        result.duration, result.ended = time.monotonic() - began, time.time()
-        yield result
+    result = Maintained(str(Path(path).absolute()))
+    began = time.monotonic()
+    try:
+        if dry_run:
+            with Dataset.open(path, read_only=True) as dataset:
+                _look(dataset, result)
+        else:
+            _mend(path, max_duration, progress, result)
+    except Exception as error:  # also of a bug: the other datasets are maintained all the same
+        result.error = error
+    result.duration, result.ended = time.monotonic() - began, time.time()
+    return result
 
 
 def worst(codes: Iterable[int]) -> int:
@@ -107,12 +103,11 @@ def _look(dataset: Dataset, result: Maintained) -> None:
     result.count = dataset.info()["count"]
 
 
-def _mend(path: str, max_duration: float | None, progress: Callable[[str], None], result: Maintained) -> None:
+def _mend(
+    path: str | os.PathLike[str], max_duration: float | None, progress: Callable[[str], None], result: Maintained
+) -> None:
     """Do everything there is to do, each as far as it goes: a repack may make the space that a fix did not find."""
     errors: list[OndiskError] = []
-
-    def tell(segment: str) -> None:
-        progress(f"{path}: {segment}")
 
     def take(verb: Callable[[], Report]) -> None:
         try:
@@ -125,11 +120,11 @@ def _mend(path: str, max_duration: float | None, progress: Callable[[str], None]
     # Opened first, since it tells well what is wrong with a path.
     with Dataset.open(path) as dataset, Directory.open(path) as directory, MaintainLock(directory).hold("maintain"):
         was_lost = dataset.needs_check
-        take(lambda: dataset.fix(progress=tell))
+        take(lambda: dataset.fix(progress=progress))
         result.rebuilt = was_lost and any(each.action == "rescan" for each in result.done)
         if max_duration is not None:  # before the repack, which leaves alone what is found damaged here
-            take(lambda: dataset.check(max_duration=max_duration, progress=tell))
-        take(lambda: dataset.repack(progress=tell))
+            take(lambda: dataset.check(max_duration=max_duration, progress=progress))
+        take(lambda: dataset.repack(progress=progress))
         _look(dataset, result)
     if errors:
         raise errors[0]

@@ -127,6 +127,12 @@ def test_a_bug_in_one_dataset_is_told_and_the_others_are_maintained(environment,
     assert "other: 0 segments OK" in done.stdout
 
 
+def test_a_dataset_that_is_named_twice_is_maintained_once(run, weather):
+    done = run("maintain", weather, weather.absolute(), f"./{weather}/", "--metrics", "ondisk.prom")
+    assert (done.code, len(done.text.splitlines())) == (0, 1)
+    assert Path("ondisk.prom").read_text(encoding="utf-8").count("\nondisk_data{") == 1
+
+
 def test_metrics_are_written_to_the_file(run, weather):
     assert run("maintain", weather, "nowhere", "--metrics", "ondisk.prom").code == 11
     text = Path("ondisk.prom").read_text(encoding="utf-8")
@@ -146,5 +152,7 @@ def test_progress_is_shown_on_a_terminal_only(environment, weather):
         options = {"env": {**environment, "TERM": "xterm"}, "stdout": subprocess.PIPE, "timeout": 60}
         done = subprocess.run(command, stderr=terminal, **options)
     with os.fdopen(ours, "rb", buffering=0) as screen:
-        assert b"\x1b[" in screen.read(100_000)
+        shown = screen.read(100_000)
+    assert b"\x1b[" in shown
+    assert FIRST.encode() in shown
     assert (done.returncode, done.stdout[:11]) == (0, b'{"dataset":')

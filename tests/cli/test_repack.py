@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+from io import BytesIO
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +78,32 @@ def test_it_refuses_too_while_the_index_of_the_archive_may_not_know_all_data(run
     assert f"Run `ondisk fix {weather.absolute()} --yes` first" in done.err
     assert run("fix", weather, "--yes").code == 0
     assert run("repack", weather, *yes).code == 0
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+def test_on_a_full_disk_it_does_what_gives_space_back_and_tells_that(run, folder):
+    Path("small").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4M", "tmpfs", "small"], check=True)
+    try:
+        line = "202611{},{},227,1.2,,,000000000\n"
+        times = [f"{minute // 60:02}{minute % 60:02}" for minute in range(1440)]
+        lines = "".join(line.format(f"20{time}", 1) for time in times)
+        lines += "".join(line.format(f"21{time}", area) for time in times for area in range(6))
+        with ondisk.create("small/weather", {"format": "vm2", "step": "daily"}) as dataset:
+            assert dataset.append_file(BytesIO(lines.encode())).imported == 7 * 1440
+            dataset.delete("reftime: =2026-11-20 or =2026-11-21 00:00")
+        free = os.statvfs("small").f_bavail * os.statvfs("small").f_frsize
+        Path("small/filler").write_bytes(bytes(free))
+        done = run("repack", "small/weather", "--yes")
+        assert done.code == 51
+        dropped, state = done.text.splitlines()
+        assert re.match(rf"{FIRST}: DELETED: .* -> delete, \d+ bytes freed$", dropped)
+        assert "0 segments OK, 1 DIRTY; " in state
+        Path("small/filler").unlink()
+        assert run("repack", "small/weather", "--yes").code == 0
+    finally:
+        subprocess.run(["umount", "--lazy", "small"], check=True)
 
 
 def test_a_segment_that_the_index_never_knew_is_deleted_only_with_yes(run, weather):
