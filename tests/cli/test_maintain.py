@@ -154,5 +154,5 @@ def test_progress_is_shown_on_a_terminal_only(environment, weather):
     with os.fdopen(ours, "rb", buffering=0) as screen:
         shown = screen.read(100_000)
     assert b"\x1b[" in shown
-    assert FIRST.encode() in shown
+    assert SECOND.encode() in shown
     assert (done.returncode, done.stdout[:11]) == (0, b'{"dataset":')
