@@ -24,7 +24,7 @@ class Maintained:
         dataset: its path, absolute.
         done: what fix and repack did; those segments of which they did something.
         left: what a check says behind that, or instead of it (dry run); None where it could not be checked.
-        count: data in the dataset; None where they could not be counted.
+        count: data in the dataset, those in its archives not counted; None where they could not be counted.
         rebuilt: its index was lost, and segments were read anew: data are back that were deleted and not yet repacked.
         error: what kept it from being maintained, the first of several.
         duration: seconds.

@@ -16,7 +16,7 @@ from ondisk.maintenance.maintain import Maintained
 
 HELP = {
     "ondisk_segments": "Segments in each state; a segment may be in several.",
-    "ondisk_data": "Data in the dataset.",
+    "ondisk_data": "Data in the dataset, those in its archives not counted.",
     "ondisk_freed_bytes": "Bytes that the last run gave back.",
     "ondisk_lost": "Bytes and duplicates that the last run left out of the index.",
     "ondisk_maintain_success": "1: the last run went through; 0: it ended with an error.",
