@@ -109,13 +109,13 @@ def _mend(
     """Do everything there is to do, each as far as it goes: a repack may make the space that a fix did not find."""
     errors: list[OndiskError] = []
 
-    def take(verb: Callable[[], Report]) -> None:
+    def take(verb: Callable[[], Report | None]) -> None:
         try:
             report = verb()
         except OndiskError as error:
             errors.append(error)
-            report = error.context.get("report", Report(result.dataset))
-        result.done += [each for each in report if isinstance(each, Done) and each.action is not None]
+            report = error.context.get("report")
+        result.done += [each for each in report or () if isinstance(each, Done) and each.action is not None]
 
     # Opened first, since it tells well what is wrong with a path.
     with Dataset.open(path) as dataset, Directory.open(path) as directory, MaintainLock(directory).hold("maintain"):
@@ -125,6 +125,6 @@ def _mend(
         if max_duration is not None:  # before the repack, which leaves alone what is found damaged here
             take(lambda: dataset.check(max_duration=max_duration, progress=progress))
         take(lambda: dataset.repack(progress=progress))
-        _look(dataset, result)
+        take(lambda: _look(dataset, result))
     if errors:
         raise errors[0]
