@@ -52,9 +52,27 @@ run "ondisk init demo/salvaged --config sample_datasets/beats.toml"
 run "ondisk append demo/salvaged demo/cut.seg" || [ $? -eq 8 ]
 run "ondisk summary demo/salvaged"
 
+say "12. Deleted data still take space: check says so, and repack gives it back. That, too, is a dry run until you say --yes."
+# Findings end with exit code 9.
+run "ondisk check demo/weather" || [ $? -eq 9 ]
+run "ondisk repack demo/weather --yes"
+
+say "13. Worse: the index is lost, and a disk cut a segment in the middle of a datum."
+run "rm demo/weather/index.sqlite*"
+run "head -c 10000 demo/weather/2026/11-19.vm2 > demo/cut.vm2 && mv demo/cut.vm2 demo/weather/2026/11-19.vm2"
+run "ondisk check demo/weather" || [ $? -eq 9 ]
+
+say "14. fix builds the index anew from the segments, since every datum stands there with its metadata."
+run "ondisk fix demo/weather --yes" || [ $? -eq 9 ]
+run "ondisk summary demo/weather"
+
+say "15. repack cuts off what is left of the last datum. maintain does all of this, for cron."
+run "ondisk repack demo/weather --yes"
+run "ondisk maintain demo/weather demo/events demo/salvaged"
+
 cat <<'END'
 
 Next: README.md has the same in Python. docs/match.md tells what can be asked, docs/dataset.md what lies on disk,
-docs/format.md how a segment can be read without ondisk.
+docs/format.md how a segment can be read without ondisk, docs/maintenance.md what cron should run.
 Try it on this dataset:  . .venv/bin/activate && ondisk query demo/weather "reftime: %6h; area: VM2,101"
 END

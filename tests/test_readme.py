@@ -1,7 +1,8 @@
-"""Every code block of README.md and docs/dataset.md is run, in order, and prints what the page says.
+"""Every code block of README.md, docs/dataset.md and docs/maintenance.md is run, and prints what the page says.
 
 `python` blocks are doctests, `console` blocks are commands with their output. `sh` blocks are for a checkout: their
-commands must be targets of the Makefile, or activate the environment that it makes.
+commands must be targets of the Makefile, or activate the environment that it makes. Commands in `crontab` blocks are
+run as cron runs them; `ini` blocks are units, which systemd verifies; `yaml` blocks are rules for metrics that exist.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +20,8 @@ from pathlib import Path
 import pytest
 
 from ondisk.config import DatasetConfig
+from ondisk.maintenance.metrics import HELP as METRICS
+from ondisk.maintenance.states import Report, State
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,7 +38,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "sample_datasets").symlink_to(ROOT / "sample_datasets")
     command = tmp_path / "bin" / "ondisk"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m ondisk "$@"\n')
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m ondisk "$@"\n')
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -47,7 +51,8 @@ def check_console(text: str) -> None:
     for step in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, expected = step.partition("\n")
         done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert done.stdout.replace(str(Path.cwd()), "/data") == expected, command
+        printed = done.stdout.replace(str(Path.cwd()), "/data")
+        assert doctest.OutputChecker().check_output(expected, printed, doctest.ELLIPSIS), f"$ {command}\n{printed}"
 
 
 def check_python(text: str, page: str, names: dict[str, object]) -> None:
@@ -67,8 +72,39 @@ def check_make(text: str) -> None:
         assert line.partition("#")[0].rstrip() in known
 
 
+def localized(text: str) -> str:
+    """Put the places of this test where a page names those of a machine."""
+    here = str(Path.cwd())
+    for place, ours in {"/opt/ondisk/bin": "/bin", "/data": "", "/var/lib/node_exporter": ""}.items():
+        text = text.replace(f"{place}/", f"{here}{ours}/")
+    return text
+
+
+def check_crontab(text: str) -> None:
+    """Run commands as cron does: by a shell, with next to no environment."""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        *when, command = line.split(" ", 5)
+        assert all(re.fullmatch(r"\*|[0-9]+", each) for each in when)
+        assert "%" not in command, "cron would end the command there"
+        done = subprocess.run(
+            ["env", "-i", "sh", "-c", localized(command)], cwd="/", capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert set(METRICS) == set(re.findall(r"^# TYPE (\w+) ", Path("ondisk.prom").read_text(encoding="utf-8"), re.M))
+
+
+def check_unit(text: str) -> None:
+    name = re.match(r"# /etc/systemd/system/(\S+)\n", text)[1]
+    Path(name).write_text(localized(text), encoding="utf-8")
+    if shutil.which("systemd-analyze"):
+        done = subprocess.run(["systemd-analyze", "verify", Path(name).absolute()], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.usefixtures("place")
-@pytest.mark.parametrize("page", ["README.md", "docs/dataset.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/dataset.md", "docs/maintenance.md"])
 def test_the_examples_print_what_the_page_says(page):
     names: dict[str, object] = {}
     for language, text in blocks(page):
@@ -79,8 +115,24 @@ def test_the_examples_print_what_the_page_says(page):
                 check_python(text, page, names)
             case "sh":
                 check_make(text)
+            case "crontab":
+                check_crontab(text)
+            case "ini":
+                check_unit(text)
+            case "yaml":
+                assert set(re.findall(r"ondisk_\w+", text)) <= set(METRICS)
             case _:
                 assert text.startswith("weather/"), "only the picture of a dataset is no code"
+
+
+def test_the_page_on_maintenance_has_every_metric_and_every_state():
+    text = (ROOT / "docs/maintenance.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", text, re.M) == list(METRICS)
+    (labels,) = re.findall(r"^\| `ondisk_segments` \| .*: (.*) \|$", text, re.M)
+    assert re.findall(r"`(\w+)`", labels) == list(Report("").counts)
+    assert all(str(state.name) in text for state in State)
+    states = re.findall(r"^\| ([A-Z_]+) \|", (ROOT / "docs/dataset.md").read_text(encoding="utf-8"), re.M)
+    assert set(states) == {"OK", *(state.name for state in State)}
 
 
 def test_the_page_on_datasets_has_every_key_of_the_configuration():

@@ -32,6 +32,10 @@ COMMANDS = {
     "summary": "count the data that match",
     "delete": "delete the data that match; a dry run without --yes",
     "info": "tell what a dataset is",
+    "check": "say what is wrong with a dataset; changes nothing",
+    "fix": "make the index agree with the disk; a dry run without --yes",
+    "repack": "give space back, apply the ages; a dry run without --yes",
+    "maintain": "do all of that for many datasets, for cron",
 }
 
 

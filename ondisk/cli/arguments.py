@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +36,15 @@ def count(text: str) -> int:
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 0 or more; without it, all data come")
     return number
+
+
+def duration(text: str) -> float:
+    """Read a span of time, such as 90s, 10m or 1h30m; gives seconds."""
+    parts = re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text, re.ASCII)
+    if parts is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no span of time such as 90s, 10m or 1h30m")
+    hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+    return float((hours * 60 + minutes) * 60 + seconds)
 
 
 def names(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import ondisk
 from ondisk.cli.output import complain
 
-_REMEDY = "Restore index.sqlite from a backup, as docs/dataset.md tells; a later version's `ondisk fix` rebuilds it."
+_REMEDY = "Run `ondisk fix {} --yes`: it builds the index anew from the segments."
 
 
 @contextlib.contextmanager
@@ -17,5 +17,5 @@ def opened(path: str, *, read_only: bool = False) -> Iterator[ondisk.Dataset]:
     with ondisk.open(path, read_only) as dataset:
         if dataset.needs_check:
             problem = f"{path}: the index was lost and may not know all data: answers may be incomplete"
-            complain("warning", f"{problem}\n{_REMEDY}")
+            complain("warning", f"{problem}\n{_REMEDY.format(path)}")
         yield dataset

@@ -10,6 +10,7 @@ import contextlib
 import json
 import sys
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -22,10 +23,14 @@ from ondisk.datum import Datum, microseconds
 if TYPE_CHECKING:
     from ondisk import AppendResult, Summary
     from ondisk.formats import Damage
+    from ondisk.maintenance.maintain import Maintained
+    from ondisk.maintenance.states import Diagnosis, Done, Report
 
 _PAGE = 1000  # data in a table: more are printed as several, since a table is made in memory
 _LONGEST = 80  # characters of a datum's data, in text
 _VALUES = 10  # values of a field, in text
+_NAMED = 10  # segments that maintain names on stderr
+_FIXES = ("rescan", "remove from the index")
 _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
 
 
@@ -72,6 +77,22 @@ class Output(ABC):
     @abstractmethod
     def deleted(self, count: int) -> None:
         """Print what a delete did."""
+
+    @abstractmethod
+    def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
+        """Print what a check found; of the segments only those of `shown`."""
+
+    @abstractmethod
+    def would_mend(self, report: Report, verb: str, work: Sequence[Diagnosis | Done]) -> None:
+        """Print what fix or repack would do."""
+
+    @abstractmethod
+    def mended(self, report: Report, left: Report) -> None:
+        """Print what fix or repack did, and what a check says behind that."""
+
+    @abstractmethod
+    def maintained(self, result: Maintained, *, dry_run: bool) -> None:
+        """Print what maintain did to one dataset."""
 
     def payloads(self, payloads: Iterable[bytes]) -> None:
         """Print bytes as they are."""
@@ -138,6 +159,34 @@ class JsonOutput(Output):
     def deleted(self, count: int) -> None:
         _print_json({"deleted": count})
 
+    def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
+        last = {"dataset": _json(report.dataset), **_json_summary(report, report.freed)}
+        write_stdout([*(_json_line(_json_segment(each)) for each in shown), _json_line(last)])
+
+    def would_mend(self, report: Report, verb: str, work: Sequence[Diagnosis | Done]) -> None:
+        self.checked(report, work)
+
+    def mended(self, report: Report, left: Report) -> None:
+        last = {"dataset": _json(report.dataset), **_json_summary(left, report.freed)}
+        write_stdout([*(_json_line(_json_segment(each)) for each in report), _json_line(last)])
+
+    def maintained(self, result: Maintained, *, dry_run: bool) -> None:
+        left = result.left
+        freed = left.freed if dry_run and left is not None else result.freed
+        _print_json(
+            {
+                "dataset": _json(result.dataset),
+                "exit_code": result.exit_code,
+                "error": None if result.error is None else _json(str(result.error)),
+                "done": list(map(_json_segment, result.done)),
+                "findings": list(map(_json_segment, result.findings)),
+                "count": result.count,
+                "rebuilt": result.rebuilt,
+                "duration": round(result.duration, 3),
+                **(_json_summary(left, freed) if left is not None else {"needs_check": None, "summary": None}),
+            }
+        )
+
 
 class TextOutput(Output):
     """Text for people: not for programs, and not the same in every version."""
@@ -175,11 +224,110 @@ class TextOutput(Output):
     def deleted(self, count: int) -> None:
         _print(f"{count} data deleted")
 
+    def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
+        space = f"a repack frees {_many(report.freed, 'byte')}"
+        _print_lines([*map(_found, shown), f"{_state(report)}; {space}", *_deletions(report), *_untrusted(report)])
+
+    def would_mend(self, report: Report, verb: str, work: Sequence[Diagnosis | Done]) -> None:
+        how = "; --yes does it" if work or report.needs_check else ""
+        what = f"{_many(len(work), 'segment')} to {verb}{how}"
+        _print_lines([*map(_found, work), _state(report), what, *_deletions(work)])
+
+    def mended(self, report: Report, left: Report) -> None:
+        _print_lines([*map(_done, report), f"{_state(left)}; {_many(report.freed, 'byte')} freed", *_untrusted(left)])
+
+    def maintained(self, result: Maintained, *, dry_run: bool) -> None:
+        parts = []
+        if result.error is not None:
+            parts.append(f"failed with {result.exit_code}")
+        if result.left is not None:
+            parts.append(_counts(result.left) + "; the index was lost" * result.left.needs_check)
+        done = Counter(each.action for each in (result.findings if dry_run else result.done) if each.action)
+        if done:
+            parts.append("would " * dry_run + ", ".join(f"{action} {count}" for action, count in done.items()))
+        if not dry_run:
+            parts.append(f"{_many(result.freed, 'byte')} freed in {result.duration:.1f} s")
+        _print(_printable(f"{result.dataset}: {'; '.join(parts)}"))
+        if not dry_run:
+            _complain_of(result)
+
 
 def _metadata(datum: Datum, fields: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
     if fields is None:
         return iter(datum.metadata.items())
     return ((name, datum.metadata[name]) for name in fields if name in datum.metadata)
+
+
+def _json_segment(each: Diagnosis | Done) -> dict[str, Any]:
+    said = {"segment": each.segment, "states": each.state.names, "reasons": list(each.reasons), "action": each.action}
+    lost = getattr(each, "lost", None)
+    return (
+        {key: _json(value) for key, value in said.items()}
+        | {"freed": each.freed}
+        | ({} if lost is None else {"lost": lost})
+    )
+
+
+def _json_summary(report: Report, freed: int) -> dict[str, Any]:
+    return {"needs_check": report.needs_check, "summary": {**report.counts, "freed": freed}}
+
+
+def _told(each: Diagnosis | Done) -> str:
+    """Say of a segment what it is in, and why."""
+    return ": ".join([each.segment, ", ".join(each.state.names), *filter(None, ["; ".join(each.reasons)])])
+
+
+def _found(each: Diagnosis | Done) -> str:
+    if not each.state:
+        return _told(each)
+    if each.action is None:
+        return f"{_told(each)} -> left alone"
+    verb = "fix: " if each.action in _FIXES else "" if "repack" in each.action else "repack: "
+    return f"{_told(each)} -> {verb}{each.action}"
+
+
+def _done(each: Diagnosis | Done) -> str:
+    freed = f", {_many(each.freed, 'byte')} freed" if each.freed else ""
+    return f"{_told(each)} -> {each.action}{freed}" if each.action else f"{_told(each)} -> left alone"
+
+
+def _state(report: Report) -> str:
+    return f"{report.dataset}: {_counts(report)}"
+
+
+def _counts(report: Report) -> str:
+    (_, ok), *others = report.counts.items()
+    return ", ".join([f"{_many(ok, 'segment')} OK", *(f"{count} {name.upper()}" for name, count in others if count)])
+
+
+def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
+    """Name what a repack deletes: nothing brings that back."""
+    names = [each.segment for each in found if each.action == "delete"]
+    return [f"the next repack DELETES {_many(len(names), 'segment')}: {', '.join(names)}"] if names else []
+
+
+def _untrusted(report: Report) -> list[str]:
+    how = f"nothing is repacked before `ondisk fix {report.dataset} --yes` went through"
+    return [f"the index was lost and may not know all data: {how}"] if report.needs_check else []
+
+
+def _complain_of(result: Maintained) -> None:
+    """Say on standard error what people must know of a run at night: what was lost or deleted, and what is left."""
+    if result.rebuilt:
+        back = "data that were deleted, and not yet removed by a repack, are back with the others"
+        complain("note", f"{result.dataset}: the index was lost and made anew: {back}")
+    unknown = [each for each in result.done if each.action == "delete" and "DELETED" in each.state.names]
+    lost = [each for each in result.done if each.lost]
+    said: list[tuple[Literal["note", "damaged", "warning"], Sequence[Diagnosis | Done]]] = [
+        ("note", unknown),
+        ("damaged", lost),
+        ("warning", result.findings),
+    ]
+    for kind, segments in said:
+        for each in segments[:_NAMED]:
+            complain(kind, _printable(f"{result.dataset}: {_found(each) if kind == 'warning' else _done(each)}"))
+        if len(segments) > _NAMED:
+            complain(kind, f"{result.dataset}: and {len(segments) - _NAMED} segments more")
 
 
 def _pages(data: Iterable[Datum]) -> Iterator[list[Datum]]:
@@ -211,6 +359,10 @@ def _print_json(value: Any) -> None:
 
 def _print(text: str) -> None:
     write_stdout([text.encode() + b"\n"])
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    write_stdout(_printable(line).encode() + b"\n" for line in lines)
 
 
 def _print_rows(rows: Iterable[tuple[str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""How far an append has come, on standard error where that is a terminal."""
+"""How far a command has come, on standard error where that is a terminal."""
 
 from __future__ import annotations
 
@@ -27,6 +27,26 @@ def progress(files: Sequence[str]) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as shown:
         task = shown.add_task("append", total=_size(files))
         yield lambda count: shown.advance(task, count)
+
+
+@contextlib.contextmanager
+def segments(verb: str) -> Iterator[Callable[[str], None]]:
+    """Show which segment is worked on, and how many were before it, for the length of the block.
+
+    Yields:
+        To be called with the name of each.
+    """
+    if not sys.stderr.isatty():
+        yield lambda name: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.completed:.0f} {task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as shown:
+        task = shown.add_task(escape(verb), total=None)
+        yield lambda name: shown.update(task, advance=1, description=escape(name))
 
 
 def _size(files: Sequence[str]) -> int | None:

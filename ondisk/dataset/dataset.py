@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access, Opened
@@ -35,9 +35,14 @@ from ondisk.step import days_ago
 if TYPE_CHECKING:
     from ondisk.maintenance.states import Done, Report
 
+Progress: TypeAlias = Callable[[str], None]
 _T = TypeVar("_T")
 # What an append of small batches may leave in the index's log between two checkpoints.
 _LAZY_COMMITS, _LAZY_DATA = 10, 10_000
+
+
+def _unseen(name: str) -> None:
+    """Take no notice of the segment that is worked on."""
 
 
 class Dataset:
@@ -48,6 +53,7 @@ class Dataset:
         2026/11-20.vm2             a segment: data one after the other
         needs-check-do-not-pack    present while the index cannot be trusted
         .lock                      the writers' lock
+        .maintain.lock             that of maintain
 
     One process writes at a time, many read; readers never wait. A dataset may be shared by threads, not by a fork.
 
@@ -374,23 +380,25 @@ class Dataset:
         self._access.check_not_failed()
         return deleted
 
-    def check(self, accurate: bool = False, *, max_duration: float | None = None) -> Report:
+    def check(
+        self, accurate: bool = False, *, max_duration: float | None = None, progress: Progress = _unseen
+    ) -> Report:
         """Say in which states the segments are, and why; see `ondisk.maintenance.check`."""
         from ondisk.maintenance.check import check
 
-        return check(self._access, self._archives, accurate=accurate, max_duration=max_duration)
+        return check(self._access, self._archives, accurate=accurate, max_duration=max_duration, progress=progress)
 
-    def fix(self) -> Report:
+    def fix(self, *, progress: Progress = _unseen) -> Report:
         """Make the index agree with the disk; see `ondisk.maintenance.fix`."""
         from ondisk.maintenance.fix import fix
 
-        return fix(self._access, self._archives)
+        return fix(self._access, self._archives, progress=progress)
 
-    def repack(self) -> Report:
+    def repack(self, *, progress: Progress = _unseen) -> Report:
         """Rewrite segments without holes, remove what is deleted or too old; see `ondisk.maintenance.repack`."""
         from ondisk.maintenance.repack import repack
 
-        return repack(self._access, self._archives)
+        return repack(self._access, self._archives, progress=progress)
 
     def archive(self, *segments: str) -> list[Done]:
         """Move segments to the archive, however old they are; see `ondisk.maintenance.archive`."""

@@ -14,7 +14,9 @@ CONFIG = "dataset.toml"
 ARCHIVE = ".archive"
 _CONFIG_LIMIT = 1024 * 1024  # bytes
 SENTINEL_TEXT = b"The index of this dataset was lost and made anew: it may not know all data that are here.\n"
-_OWN = re.compile(r"\.lock|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.[0-9]+")
+_OWN = re.compile(
+    r"(\.maintain)?\.lock|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.[0-9]+"
+)
 
 
 def read_config(directory: Directory) -> DatasetConfig:

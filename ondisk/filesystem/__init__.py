@@ -7,6 +7,16 @@ symbolic links: neither a name in a damaged index nor a link somebody planted le
 
 from ondisk.filesystem.directory import Directory, Entry, components
 from ondisk.filesystem.files import ReadableFile, WritableFile
-from ondisk.filesystem.lock import LOCK, SharedLock, WritersLock
+from ondisk.filesystem.lock import LOCK, MaintainLock, SharedLock, WritersLock
 
-__all__ = ["LOCK", "Directory", "Entry", "ReadableFile", "SharedLock", "WritableFile", "WritersLock", "components"]
+__all__ = [
+    "LOCK",
+    "Directory",
+    "Entry",
+    "MaintainLock",
+    "ReadableFile",
+    "SharedLock",
+    "WritableFile",
+    "WritersLock",
+    "components",
+]

@@ -1,4 +1,4 @@
-"""Locks of a dataset: the writers' lock, and the shared lock of its directory."""
+"""Locks of a dataset: the writers' lock, that of maintain, and the shared lock of its directory."""
 
 from __future__ import annotations
 
@@ -45,6 +45,10 @@ class WritersLock:
     nobody holds the lock; a killed holder's lock is free at once, since the kernel drops it.
     """
 
+    _name = LOCK
+    _called = "the writers' lock"
+    _hint = "Try again when it is done, or raise lock_timeout in dataset.toml."
+
     def __init__(self, directory: Directory, timeout: float) -> None:
         self._directory = directory
         self._timeout = timeout
@@ -67,7 +71,7 @@ class WritersLock:
         import filelock
 
         if self._lock is None:
-            path = self._directory.path / LOCK
+            path = self._directory.path / self._name
             self._lock = filelock.FileLock(
                 path,
                 timeout=self._timeout,
@@ -87,7 +91,7 @@ class WritersLock:
         except OSError as error:
             if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
                 raise _no_locks(self._directory.path) from error
-            raise_as_ours(error, str(self._directory.path / LOCK))
+            raise_as_ours(error, str(self._directory.path / self._name))
         try:
             yield
         finally:
@@ -109,13 +113,24 @@ class WritersLock:
         who = "another process"
         holder: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, InvalidInput):
-            holder = json.loads(self._directory.read(LOCK, _LOCK_RECORD))
+            holder = json.loads(self._directory.read(self._name, _LOCK_RECORD))
             who = f"process {holder['pid']} on {holder['host']} ({holder['verb']}, since {holder['since']})"
         return LockError(
-            f"{self._directory.path}: waited {self._timeout:g} s for the writers' lock, held by {who}",
-            hint="Try again when it is done, or raise lock_timeout in dataset.toml.",
+            f"{self._directory.path}: waited {self._timeout:g} s for {self._called}, held by {who}",
+            hint=self._hint,
             holder=holder,
         )
+
+
+class MaintainLock(WritersLock):
+    """The lock of a whole run of maintain: `.maintain.lock`. Writers take no notice of it, and nobody waits for it."""
+
+    _name = ".maintain.lock"
+    _called = "the lock of maintain"
+    _hint = "Another maintain runs on this dataset; it does what there is to do."
+
+    def __init__(self, directory: Directory) -> None:
+        super().__init__(directory, timeout=0)
 
 
 def _no_locks(path: Path) -> UnsupportedFilesystem:

@@ -33,8 +33,8 @@ _COMMON: dict[str, Any] = {"busy_timeout": 10_000, "foreign_keys": 1, "trusted_s
 _WRITER = {"wal_autocheckpoint": 0, "journal_size_limit": WAL_LIMIT}
 _FULL, _EXTRA = 2, 3
 RESTORE = (
-    "Restore it from a backup: first make the file needs-check-do-not-pack in the dataset, and remove index.sqlite-wal"
-    " and -shm, else newer data could be cut off. The data themselves stand in the segments."
+    "While nobody uses the dataset, move index.sqlite, index.sqlite-wal and index.sqlite-shm away; then"
+    " `ondisk fix DATASET --yes` builds the index anew from the segments, where the data themselves stand."
 )
 """What to do about a damaged index."""
 

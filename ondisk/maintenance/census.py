@@ -46,8 +46,13 @@ def check_trusted(access: Access) -> None:
         NeedsCheck: so it is.
     """
     if access.needs_check():
-        hint = f"Run `ondisk fix {access.path} --yes` first; it removes {SENTINEL} when the index knows all data again."
-        raise NeedsCheck(f"{access.path} needs a check: its index was lost, and may not know all data", hint=hint)
+        raise untrusted(str(access.path).removesuffix(f"/{access.prefix}".rstrip("/")))
+
+
+def untrusted(path: str) -> NeedsCheck:
+    """Say why a dataset is not repacked."""
+    hint = f"Run `ondisk fix {path} --yes` first; it removes {SENTINEL} when the index knows all data again."
+    return NeedsCheck(f"{path} needs a check: its index was lost, and may not know all data", hint=hint)
 
 
 def interval_of(access: Access, name: str) -> Interval | None:

@@ -112,9 +112,28 @@ class Report:
         return iter(self.segments)
 
     @property
+    def findings(self) -> list[Diagnosis | Done]:
+        """The segments that are not OK."""
+        return [each for each in self.segments if each.state]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is nothing to be done or to be said."""
+        return not self.needs_check and not self.findings
+
+    @property
     def freed(self) -> int:
         """Bytes given back, or that a repack would give back."""
-        return sum(each.freed for each in self.segments)
+        return sum(each.freed for each in self.mended_by(REPACKED))
+
+    @property
+    def lost(self) -> int:
+        """What fix left out; see `Done.lost`."""
+        return sum(each.lost for each in self.segments if isinstance(each, Done))
+
+    def mended_by(self, states: State) -> list[Diagnosis | Done]:
+        """Choose the segments with which a verb that mends these states has something to do."""
+        return [each for each in self.segments if each.state & states and State.CORRUPTED not in each.state]
 
     @property
     def counts(self) -> dict[str, int]:

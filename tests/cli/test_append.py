@@ -136,7 +136,7 @@ def test_appending_where_the_index_was_lost_warns(run, weather):
     assert done.code == 0
     warning, remedy = done.err.splitlines()
     assert warning.startswith("ondisk: warning: weather: ")
-    assert remedy.startswith("Restore index.sqlite from a backup")
+    assert remedy == "Run `ondisk fix weather --yes`: it builds the index anew from the segments."
 
 
 @pytest.mark.parametrize("source", ["obs.vm2", "-"])

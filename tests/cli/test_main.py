@@ -51,7 +51,7 @@ def test_help_waits_for_nothing_heavy(environment, argv):
     assert imports_of(environment, *argv) == set()
 
 
-@pytest.mark.parametrize("argv", [["query", "weather"], ["summary", "weather"], ["info", "weather"]])
+@pytest.mark.parametrize("argv", [[each, "weather"] for each in ("query", "summary", "info", "check", "fix", "repack")])
 def test_commands_that_read_wait_for_nothing_heavy(environment, weather, argv):
     assert imports_of(environment, *argv) == set()
 
@@ -90,6 +90,7 @@ def test_usage_errors_end_with_2_and_name_the_help(run, argv):
         ["append", "", "obs.vm2"],
         ["append", ".", ""],
         *(["query", ""], ["summary", ""], ["delete", "", ""], ["info", ""]),
+        *(["check", ""], ["fix", ""], ["repack", ""], ["maintain", ""], ["maintain", ".", "--metrics", ""]),
     ],
 )
 def test_an_empty_path_is_refused_and_not_taken_for_the_folder_one_is_in(run, weather, monkeypatch, argv):

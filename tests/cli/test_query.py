@@ -271,7 +271,7 @@ def test_a_dataset_whose_index_was_lost_is_answered_with_a_warning_and_left_alon
         warning, remedy = done.err.splitlines()
         assert warning.startswith("ondisk: warning: weather: ")
         assert "incomplete" in warning
-        assert remedy.startswith("Restore index.sqlite from a backup")
+        assert remedy == "Run `ondisk fix weather --yes`: it builds the index anew from the segments."
     assert not (weather / "index.sqlite").exists()
     assert not (weather / "needs-check-do-not-pack").exists()
 

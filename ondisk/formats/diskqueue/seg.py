@@ -253,7 +253,7 @@ class Seg(Format):
             behind = frames.position() if frames.continuable else None
         if behind is None:
             reason = "its LZ4 frame cannot be continued, as it is sealed or not ondisk's own, until a repack"
-            raise StateError(reason, hint="Append to another dataset; repack comes with a later version.")
+            raise StateError(reason, hint="`ondisk check` tells whether fix or repack rewrites it.")
         kept = [block for block in kept if block.offset < frames.offset]
         return Laid(b"", End(behind, frames.offset, end.count + frames.count, found.compressed), kept)
 

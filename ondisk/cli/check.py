@@ -1,0 +1,37 @@
+"""Say what is wrong with a dataset: the states of its segments, why, and what fix or repack would do.
+
+ondisk check weather
+ondisk check weather --accurate --json
+ondisk check weather --max-duration 10m
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import ondisk
+from ondisk.cli.arguments import add_dataset, duration
+from ondisk.cli.output import Output
+from ondisk.cli.progress import segments
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_dataset(parser)
+    parser.add_argument("--accurate", action="store_true", help="read all data, and compare them with the index, too")
+    parser.add_argument(
+        "--max-duration",
+        metavar="D",
+        type=duration,
+        help="read data for so long (90s, 10m, 1h30m), first those not read for longest; remembers what it found",
+    )
+    parser.add_argument("--all", action="store_true", help="name the segments that are OK, too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    writes = arguments.max_duration is not None
+    with ondisk.open(arguments.dataset, read_only=not writes) as dataset, segments("check") as progress:
+        report = dataset.check(arguments.accurate, max_duration=arguments.max_duration, progress=progress)
+    output.checked(report, report.segments if arguments.all else report.findings)
+    return EXIT_DONE if report.is_clean else EXIT_FINDINGS

@@ -1,0 +1,58 @@
+"""Fix and repack datasets, archive and delete by age: what cron runs. It acts, unless --dry-run is given.
+
+ondisk maintain /data/weather /data/events
+ondisk maintain weather --dry-run
+ondisk maintain weather --max-duration 30m --metrics /var/lib/node_exporter/ondisk.prom
+"""
+
+from __future__ import annotations
+
+import argparse
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ondisk.cli.arguments import duration, path
+from ondisk.cli.output import Output, complain
+from ondisk.cli.progress import segments
+from ondisk.errors import OndiskError
+
+if TYPE_CHECKING:
+    from ondisk.maintenance.maintain import Maintained
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("datasets", metavar="DATASET", nargs="+", type=path, help="a dataset's directory")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, and say what would be done")
+    parser.add_argument(
+        "--max-duration",
+        metavar="D",
+        type=duration,
+        help="of each dataset, read data for so long (90s, 10m, 1h30m), first those not read for longest",
+    )
+    parser.add_argument("--metrics", metavar="FILE", type=path, help="write metrics for Prometheus; not in a dry run")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each dataset")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.maintenance.maintain import maintain, worst
+    from ondisk.maintenance.metrics import write
+
+    results = []
+    options = {"dry_run": arguments.dry_run, "max_duration": arguments.max_duration}
+    for dataset in dict.fromkeys(str(Path(each).absolute()) for each in arguments.datasets):
+        with segments(f"maintain {dataset}") as progress:
+            result = maintain(dataset, **options, progress=progress)
+        output.maintained(result, dry_run=arguments.dry_run)
+        if result.error is not None:
+            complain("error", _told(result))
+        results.append(result)
+    if arguments.metrics is not None and not arguments.dry_run:
+        write(arguments.metrics, results)
+    return worst(result.exit_code for result in results)
+
+
+def _told(result: Maintained) -> str:
+    error = result.error
+    text = str(error) if isinstance(error, OndiskError) else "".join(traceback.format_exception(error))
+    return text if result.dataset in text else f"{result.dataset}: {text}"

@@ -1,0 +1,33 @@
+"""Give space back: rewrite segments without holes, remove deleted and too old ones. Without --yes nothing is changed.
+
+ondisk repack weather
+ondisk repack weather --yes
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import ondisk
+from ondisk.cli.arguments import add_dataset
+from ondisk.cli.mended import mended, would_mend
+from ondisk.cli.output import Output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_dataset(parser)
+    parser.add_argument("--yes", action="store_true", help="repack; without it, only say what would be done")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.maintenance.census import untrusted
+    from ondisk.maintenance.states import REPACKED
+
+    with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
+        if arguments.yes:
+            return mended(dataset, "repack", lambda progress: dataset.repack(progress=progress), output)
+        report = dataset.check()
+    if report.needs_check:
+        raise untrusted(report.dataset)
+    return would_mend(report, "repack", REPACKED, output)

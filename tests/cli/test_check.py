@@ -1,0 +1,188 @@
+"""`ondisk check`."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from concurrency.test_readers import mounted_read_only
+from crash.killpoints import server
+
+import ondisk
+from ondisk.cli import main
+
+from .conftest import COMMAND, LINES
+
+CLEAN = dict.fromkeys(
+    ("dirty", "unaligned", "missing", "deleted", "corrupted", "archive_age", "delete_age", "freed"), 0
+)
+FIRST, SECOND = "2026/11-20.vm2", "2026/11-21.vm2"
+NOBODY = 65534
+
+
+def lose_index(dataset: Path) -> None:
+    for path in dataset.glob("index.sqlite*"):
+        path.unlink()
+
+
+def test_a_clean_dataset_ends_with_0(run, weather):
+    done = run("check", weather)
+    assert (done.code, done.err) == (0, "")
+    assert done.text == f"{weather.absolute()}: 2 segments OK; a repack frees 0 bytes\n"
+    summary = {"ok": 2, **CLEAN}
+    assert run("check", weather, "--json").json == {
+        "dataset": str(weather.absolute()),
+        "needs_check": False,
+        "summary": summary,
+    }
+
+
+def test_all_names_the_segments_that_are_ok_too(run, weather):
+    assert run("check", weather, "--all").text.splitlines()[:2] == [f"{FIRST}: OK", f"{SECOND}: OK"]
+    *segments, last = run("check", weather, "--all", "--json").lines
+    assert segments[0] == {"segment": FIRST, "states": ["OK"], "reasons": [], "action": None, "freed": 0}
+    assert last["summary"]["ok"] == len(segments) == 2
+
+
+def test_findings_end_with_9_and_tell_why_and_what_mends_them(run, weather):
+    run("delete", weather, "area: VM2,7", "--yes")
+    (weather / SECOND).unlink()
+    done = run("check", weather)
+    assert done.code == 9
+    assert done.text.splitlines() == [
+        f"{FIRST}: DIRTY: 35 bytes behind its last datum are no data -> repack",
+        f"{SECOND}: MISSING: it is not on disk; the index knows 1 data of it -> fix: remove from the index",
+        f"{weather.absolute()}: 0 segments OK, 1 DIRTY, 1 MISSING; a repack frees 35 bytes",
+    ]
+    first, second, last = run("check", weather, "--json").lines
+    assert (first["states"], first["action"], first["freed"]) == (["DIRTY"], "repack", 35)
+    assert (second["states"], second["action"]) == (["MISSING"], "remove from the index")
+    assert last["summary"] == {**CLEAN, "ok": 0, "dirty": 1, "missing": 1, "freed": 35}
+
+
+def test_every_state_and_every_reason_is_told(run, folder):
+    ondisk.create("old", {"format": "vm2", "step": "daily", "archive_age": 5}).close()
+    run("append", "old", "-", "--format", "vm2", stdin=LINES.replace(b"2026", b"2020"))
+    run("delete", "old", "reftime: =2020-11-20 06:00", "--yes")
+    run("append", "old", "-", "--format", "vm2", stdin=LINES.replace(b"2026", b"2020"))
+    first, *_ = run("check", "old", "--json").lines
+    assert first["states"] == ["DIRTY", "ARCHIVE_AGE"]
+    assert len(first["reasons"]) == 2
+    assert first["action"] == "repack and archive"
+
+
+def test_what_the_next_repack_deletes_is_named(run, weather):
+    (weather / "2026/11-22.vm2").write_bytes(LINES)
+    os.utime(weather / "2026/11-22.vm2", (0, 0))
+    done = run("check", weather)
+    assert done.code == 9
+    assert "\nthe next repack DELETES 1 segment: 2026/11-22.vm2\n" in done.text
+    assert f"a repack frees {len(LINES)} bytes" in done.text
+
+
+def test_a_lost_index_is_a_finding_and_nothing_is_made(run, weather):
+    lose_index(weather)
+    before = sorted(weather.rglob("*"))
+    done = run("check", weather)
+    assert done.code == 9
+    assert "UNALIGNED" in done.text
+    last = f"nothing is repacked before `ondisk fix {weather.absolute()} --yes` went through"
+    assert done.text.endswith(f"the index was lost and may not know all data: {last}\n")
+    assert run("check", weather, "--json").lines[-1]["needs_check"] is True
+    assert sorted(weather.rglob("*")) == before
+
+
+def test_the_sentinel_alone_is_a_finding(run, weather):
+    (weather / "needs-check-do-not-pack").touch()
+    assert run("check", weather).code == 9
+
+
+def test_only_an_accurate_check_sees_a_changed_byte(run, weather):
+    path = weather / FIRST
+    path.write_bytes(path.read_bytes().replace(b"2026112006", b"2026112007", 1))
+    assert run("check", weather).code == 0
+    done = run("check", weather, "--accurate")
+    assert done.code == 9
+    assert f"{FIRST}: CORRUPTED: " in done.text
+    assert done.text.splitlines()[0].endswith("-> left alone")
+
+
+def test_a_check_in_slices_remembers_what_it_found(run, weather):
+    path = weather / SECOND
+    path.write_bytes(path.read_bytes().replace(b"2026112107", b"2026112106", 1))
+    for _ in range(2):  # at least one segment each time
+        run("check", weather, "--max-duration", "0s")
+    done = run("check", weather)
+    assert done.code == 9
+    assert f"{SECOND}: CORRUPTED: " in done.text
+
+
+@pytest.mark.xfail(reason="what was noted of a segment is never taken back: nothing reads it again")
+def test_a_segment_that_was_put_back_from_a_backup_is_ok_when_it_was_read_again(run, weather):
+    path = weather / SECOND
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"2026112107", b"2026112106", 1))
+    assert run("check", weather, "--max-duration", "10s").code == 9
+    path.write_bytes(whole)
+    assert run("check", weather, "--max-duration", "10s").code == 0
+
+
+@pytest.mark.parametrize("text", ["", "m", "10", "ten minutes", "5d", "-1s", "1s1m"])
+def test_a_duration_that_cannot_be_understood_is_a_usage_error(run, weather, text):
+    done = run("check", weather, f"--max-duration={text}")
+    assert (done.code, done.out) == (2, b"")
+    assert "such as 90s, 10m or 1h30m" in done.err
+
+
+@pytest.mark.parametrize("text", ["90s", "10m", "1h30m", "1h2m3s"])
+def test_durations_are_hours_minutes_and_seconds(run, weather, text):
+    assert run("check", weather, "--max-duration", text).code == 0
+
+
+def check_as(user: int, path: Path, talk) -> None:
+    """Check as a user, and say how it ended."""
+    os.chdir("/")
+    first = main(["check", str(path), "--accurate"])  # imports what a process of that user could not read
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+    talk.send((first, main(["check", str(path)]), main(["check", str(path), "--accurate", "--json"])))
+
+
+@pytest.mark.parametrize("index", ["", "lost"])
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing user and mounting take root")
+def test_it_works_without_the_right_to_write_and_on_a_read_only_mount(weather, index):
+    if index:
+        lose_index(weather)
+    code = 9 if index else 0
+    with tempfile.TemporaryDirectory() as name:  # pytest's own cannot be entered by other users
+        Path(name).chmod(0o755)
+        place = Path(name) / "weather"
+        shutil.move(weather, place)
+        before = sorted(place.rglob("*"))
+        with mounted_read_only(place, Path(name) / "mounted") as mounted:
+            for path in (place, mounted):
+                for user in (NOBODY, 0):
+                    ours, theirs = server().Pipe()
+                    process = server().Process(target=check_as, args=(user, path, theirs))
+                    process.start()
+                    theirs.close()
+                    assert ours.recv() == (code, code, code)
+                    process.join()
+        assert sorted(place.rglob("*")) == before
+
+
+def test_progress_is_shown_on_a_terminal_only_and_never_on_standard_output(environment, weather):
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "wb") as terminal:
+        command = [*COMMAND, "check", weather, "--accurate", "--json"]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=terminal, timeout=60)
+    with os.fdopen(ours, "rb", buffering=0) as shown:
+        assert b"check" in shown.read(10_000)
+    assert done.stdout.startswith(b'{"dataset":')

@@ -1,0 +1,115 @@
+"""`ondisk repack`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+import ondisk
+
+from .conftest import LINES
+from .test_check import FIRST, SECOND, lose_index
+
+
+def test_without_yes_it_only_says_what_it_would_do(run, weather):
+    run("delete", weather, "area: VM2,7", "--yes")
+    (weather / "2026/11-22.vm2").write_bytes(b"")
+    before = (weather / FIRST).read_bytes()
+    done = run("repack", weather)
+    assert (done.code, done.err) == (9, "")
+    assert done.text.splitlines() == [
+        f"{FIRST}: DIRTY: 35 bytes behind its last datum are no data -> repack",
+        "2026/11-22.vm2: DELETED: it is empty, and the index does not know it -> repack: delete",
+        f"{weather.absolute()}: 1 segment OK, 1 DIRTY, 1 DELETED",
+        "2 segments to repack; --yes does it",
+        "the next repack DELETES 1 segment: 2026/11-22.vm2",
+    ]
+    *segments, last = run("repack", weather, "--json").lines
+    assert [each["action"] for each in segments] == ["repack", "delete"]
+    assert last["summary"]["freed"] == 35
+    assert (weather / FIRST).read_bytes() == before
+
+
+def test_with_yes_it_repacks_and_tells_the_bytes_freed(run, weather):
+    run("delete", weather, "area: VM2,7", "--yes")
+    done = run("repack", weather, "--yes")
+    assert done.code == 0
+    assert done.text.splitlines() == [
+        f"{FIRST}: DIRTY: 35 bytes behind its last datum are no data -> repack, 35 bytes freed",
+        f"{weather.absolute()}: 2 segments OK; 35 bytes freed",
+    ]
+    assert (weather / FIRST).read_bytes() == LINES.splitlines(keepends=True)[0]
+    done = run("repack", weather, "--yes", "--json")
+    assert (done.code, done.json["summary"]["freed"]) == (0, 0)
+
+
+def test_what_it_leaves_ends_with_9(run, weather):
+    (weather / SECOND).write_bytes(b"")
+    done = run("repack", weather, "--yes")
+    assert done.code == 9
+    assert done.text.splitlines()[0].endswith("-> left alone")
+    assert run("repack", weather).code == 9
+
+
+@pytest.mark.parametrize("yes", [[], ["--yes"]])
+@pytest.mark.parametrize("how", ["sentinel", "lost index"])
+def test_it_refuses_while_the_index_may_not_know_all_data(run, weather, yes, how):
+    if how == "sentinel":
+        (weather / "needs-check-do-not-pack").touch()
+    else:
+        lose_index(weather)
+    done = run("repack", weather, *yes)
+    assert (done.code, done.out) == (31, b"")
+    assert f"Run `ondisk fix {weather.absolute()} --yes` first" in done.err
+
+
+@pytest.mark.parametrize("yes", [[], ["--yes"]])
+def test_it_refuses_too_while_the_index_of_the_archive_may_not_know_all_data(run, weather, yes):
+    with ondisk.open(weather) as dataset:
+        dataset.archive(FIRST)
+    (weather / ".archive/last/needs-check-do-not-pack").touch()
+    done = run("repack", weather, *yes)
+    assert (done.code, done.out) == (31, b"")
+    assert f"Run `ondisk fix {weather.absolute()} --yes` first" in done.err
+    assert run("fix", weather, "--yes").code == 0
+    assert run("repack", weather, *yes).code == 0
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+def test_on_a_full_disk_it_does_what_gives_space_back_and_tells_that(run, folder):
+    Path("small").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4M", "tmpfs", "small"], check=True)
+    try:
+        line = "202611{},{},227,1.2,,,000000000\n"
+        times = [f"{minute // 60:02}{minute % 60:02}" for minute in range(1440)]
+        lines = "".join(line.format(f"20{time}", 1) for time in times)
+        lines += "".join(line.format(f"21{time}", area) for time in times for area in range(6))
+        with ondisk.create("small/weather", {"format": "vm2", "step": "daily"}) as dataset:
+            assert dataset.append_file(BytesIO(lines.encode())).imported == 7 * 1440
+            dataset.delete("reftime: =2026-11-20 or =2026-11-21 00:00")
+        free = os.statvfs("small").f_bavail * os.statvfs("small").f_frsize
+        Path("small/filler").write_bytes(bytes(free))
+        done = run("repack", "small/weather", "--yes")
+        assert done.code == 51
+        dropped, state = done.text.splitlines()
+        assert re.match(rf"{FIRST}: DELETED: .* -> delete, \d+ bytes freed$", dropped)
+        assert "0 segments OK, 1 DIRTY; " in state
+        Path("small/filler").unlink()
+        assert run("repack", "small/weather", "--yes").code == 0
+    finally:
+        subprocess.run(["umount", "--lazy", "small"], check=True)
+
+
+def test_a_segment_that_the_index_never_knew_is_deleted_only_with_yes(run, weather):
+    (weather / "2026/11-22.vm2").write_bytes(LINES)
+    os.utime(weather / "2026/11-22.vm2", (0, 0))
+    assert run("repack", weather).code == 9
+    assert (weather / "2026/11-22.vm2").exists()
+    assert run("repack", weather, "--yes").code == 0
+    assert not (weather / "2026/11-22.vm2").exists()

@@ -1,0 +1,203 @@
+"""`ondisk.maintenance.maintain`, and the metrics of what it did."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.errors import DatasetNotFound, IndexCorrupt, LockError, NotFound, StorageError
+from ondisk.filesystem import Directory, MaintainLock
+from ondisk.maintenance.maintain import Maintained, maintain, worst
+from ondisk.maintenance.metrics import metrics, write
+from ondisk.maintenance.states import Done, State
+
+NOW = datetime.now(UTC)
+SENTINEL = "needs-check-do-not-pack"
+
+
+@pytest.fixture
+def dataset(create: Callable[..., ondisk.Dataset]) -> ondisk.Dataset:
+    """Give a dataset of a segment with two data."""
+    dataset = create(fields={"n": "integer"})
+    dataset.append([ondisk.Datum(NOW, {"n": n}, {}) for n in (1, 2)])
+    return dataset
+
+
+def lose_index(path: Path) -> None:
+    for each in path.glob("index.sqlite*"):
+        each.unlink()
+
+
+def test_a_clean_dataset_stays_as_it_is(dataset):
+    result = maintain(dataset.path)
+    assert (result.dataset, result.done, result.findings, result.error) == (str(dataset.path), [], [], None)
+    assert (result.exit_code, result.freed, result.count) == (0, 0, 2)
+    assert result.ended - result.duration <= result.ended
+
+
+def test_it_fixes_and_repacks_and_says_what_it_did(dataset):
+    dataset.delete("n: 1")
+    lost = dataset.path / "2020/01-01.jsonl"
+    dataset.append([ondisk.Datum(datetime(2020, 1, 1, tzinfo=UTC), {"n": 3}, {})])
+    lost.unlink()
+    seen: list[str] = []
+    result = maintain(dataset.path, progress=seen.append)
+    assert [(each.segment, each.action) for each in result.done] == [
+        ("2020/01-01.jsonl", "remove from the index"),
+        (f"{NOW:%Y/%m-%d}.jsonl", "repack"),
+    ]
+    assert result.freed > 0
+    assert (result.exit_code, result.count) == (0, 1)
+    assert seen == ["2020/01-01.jsonl", f"{NOW:%Y/%m-%d}.jsonl"]
+
+
+def test_a_lost_index_is_built_anew_and_that_is_said(dataset):
+    lose_index(dataset.path)
+    result = maintain(dataset.path)
+    assert (result.exit_code, result.count, result.rebuilt) == (0, 2, True)
+    assert not (dataset.path / SENTINEL).exists()
+    result = maintain(dataset.path)
+    assert not result.rebuilt
+
+
+def test_what_is_left_is_told(dataset):
+    (segment,) = dataset.path.glob("2*/*.jsonl")
+    segment.write_bytes(b"")
+    for _ in range(2):
+        result = maintain(dataset.path)
+        assert result.exit_code == 9
+        assert [each.state for each in result.findings] == [State.CORRUPTED]
+
+
+def test_a_dry_run_changes_nothing(dataset):
+    dataset.delete("n: 1")
+    dataset.close()
+    lose_index(dataset.path)
+    before = sorted(dataset.path.rglob("*"))
+    result = maintain(dataset.path, dry_run=True, max_duration=60)
+    assert (result.exit_code, result.done, len(result.findings)) == (9, [], 1)
+    assert sorted(dataset.path.rglob("*")) == before
+
+
+def test_with_a_duration_it_reads_data_too_and_repacks_nothing_that_is_damaged(dataset):
+    (segment,) = dataset.path.glob("2*/*.jsonl")
+    content = segment.read_bytes().replace(b'"n":2', b'"n":5')
+    segment.write_bytes(content)
+    dataset.delete("n: 1")
+    result = maintain(dataset.path, max_duration=60)
+    assert result.exit_code == 9
+    assert [State.CORRUPTED in each.state for each in result.findings] == [True]
+    assert segment.read_bytes() == content
+
+
+def test_data_left_out_are_worse_than_findings(dataset):
+    dataset.close()
+    lose_index(dataset.path)
+    (segment,) = dataset.path.glob("2*/*.jsonl")
+    segment.write_bytes(b"no datum\n" + segment.read_bytes())
+    result = maintain(dataset.path)
+    assert (result.exit_code, result.count) == (8, 2)
+
+
+def test_a_second_run_leaves_at_once(dataset):
+    with Directory.open(dataset.path) as directory, MaintainLock(directory).hold("maintain"):
+        result = maintain(dataset.path)
+        assert isinstance(result.error, LockError)
+        assert re.search(r"waited 0 s for the lock of maintain, held by process \d+", str(result.error))
+        assert result.exit_code == 40
+        assert maintain(dataset.path, dry_run=True).exit_code == 0
+        assert dataset.append([ondisk.Datum(NOW, {"n": 3}, {})]).imported == 1
+    result = maintain(dataset.path)
+    assert result.exit_code == 0
+
+
+def test_its_lock_does_not_keep_a_dataset_from_being_made(tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/.maintain.lock").touch()
+    ondisk.create(tmp_path / "new", {"step": "daily"}).close()
+
+
+def test_a_dataset_that_fails_does_not_keep_the_others_from_it(dataset, tmp_path, create):
+    broken = create("broken")
+    broken.close()
+    lose_index(broken.path)
+    (broken.path / "index.sqlite").write_bytes(b"garbage" * 1000)
+    dataset.delete("n: 1")
+    nowhere, corrupt, good = map(maintain, [tmp_path / "nowhere", broken.path, dataset.path])
+    assert isinstance(nowhere.error, DatasetNotFound)
+    assert isinstance(corrupt.error, IndexCorrupt)
+    assert (nowhere.left, corrupt.count) == (None, None)
+    assert good.exit_code == 0
+    assert [each.action for each in good.done] == ["repack"]
+
+
+def test_where_the_fix_fails_its_error_is_told_and_the_state_too(dataset):
+    (dataset.path / SENTINEL).mkdir()  # it cannot be removed as a file, so that the repack refuses, too
+    result = maintain(dataset.path)
+    assert isinstance(result.error, StorageError)
+    assert SENTINEL in str(result.error)
+    assert result.exit_code == 50
+    assert result.left.needs_check
+
+
+@pytest.mark.parametrize(
+    ("codes", "chosen"), [([], 0), ([0, 9], 9), ([9, 8, 0], 8), ([8, 40, 9], 40), ([40, 51], 51), ([1, 8], 1)]
+)
+def test_errors_are_worse_than_data_left_out_and_these_than_findings(codes, chosen):
+    assert worst(codes) == chosen
+
+
+def test_metrics_have_help_and_type_once_and_a_sample_for_each_dataset(dataset, create):
+    create("other").close()
+    text = metrics(map(maintain, [dataset.path, dataset.path.parent / "other", "/nowhere"]))
+    samples = dict(re.findall(r"^(\w+\{.*\}) (\S+)$", text, re.MULTILINE))
+    label = f'dataset="{dataset.path}"'
+    assert samples[f'ondisk_segments{{{label},state="ok"}}'] == "1"
+    assert samples[f'ondisk_segments{{{label},state="corrupted"}}'] == "0"
+    assert samples[f"ondisk_data{{{label}}}"] == "2"
+    assert samples[f"ondisk_maintain_success{{{label}}}"] == "1"
+    assert samples['ondisk_maintain_success{dataset="/nowhere"}'] == "0"
+    assert 'ondisk_data{dataset="/nowhere"}' not in samples
+    assert float(samples[f"ondisk_maintain_timestamp_seconds{{{label}}}"]) >= NOW.timestamp()
+    names = re.findall(r"^# TYPE (\w+) gauge$", text, re.MULTILINE)
+    assert names == re.findall(r"^# HELP (\w+) \S", text, re.MULTILINE)
+    assert len(names) == len(set(names)) == 7
+    assert {name.partition("{")[0] for name in samples} == set(names)
+    assert text.endswith("\n")
+
+
+def test_metrics_of_a_run_that_freed_and_lost():
+    result = Maintained(
+        "x", done=[Done("a", State.DIRTY, (), "repack", 35), Done("b", State.UNALIGNED, (), "rescan", 0, 7)]
+    )
+    text = metrics([result])
+    assert 'ondisk_freed_bytes{dataset="x"} 35\n' in text
+    assert 'ondisk_lost{dataset="x"} 7\n' in text
+
+
+def test_labels_are_escaped():
+    assert 'ondisk_lost{dataset="a\\"b\\\\c\\nd"} 0\n' in metrics([Maintained('a"b\\c\nd')])
+
+
+def test_a_metrics_file_is_replaced_as_a_whole_and_nothing_else_is_left(tmp_path):
+    file = tmp_path / "ondisk.prom"
+    write(file, [Maintained("first")])
+    with file.open() as before:
+        write(file, [Maintained("second\udcff")])
+        assert 'dataset="first"' in before.read()
+    assert 'dataset="second?"' in file.read_text(encoding="utf-8")
+    assert [each.name for each in tmp_path.iterdir()] == ["ondisk.prom"]
+
+
+def test_metrics_that_cannot_be_written_are_an_error(tmp_path):
+    with pytest.raises(NotFound, match="no such directory"):
+        write(tmp_path / "nowhere/ondisk.prom", [])
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StorageError):
+        write(tmp_path / "folder", [])
+    assert [each.name for each in tmp_path.iterdir()] == ["folder"]
