@@ -25,7 +25,7 @@ EXIT_INTERRUPTED = 130
 
 
 class ArchiveOffline(UserWarning):
-    """An archive is not on disk, only its summary is: what it holds is not among the answers."""
+    """What an archive holds is not among the answers, or not all of it: only its summary is there, or its index is lost."""
 
 
 class OndiskError(Exception):

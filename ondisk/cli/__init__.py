@@ -35,6 +35,8 @@ COMMANDS = {
     "check": "say what is wrong with a dataset; changes nothing",
     "fix": "make the index agree with the disk; a dry run without --yes",
     "repack": "give space back, apply the ages; a dry run without --yes",
+    "archive": "move segments to the archive; a dry run without --yes",
+    "unarchive": "move segments back from the archive; a dry run without --yes",
     "maintain": "do all of that for many datasets, for cron",
 }
 

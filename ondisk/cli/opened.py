@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 
 import ondisk
 from ondisk.cli.output import complain
+from ondisk.errors import ArchiveOffline
 
 _REMEDY = "Run `ondisk fix {} --yes`: it builds the index anew from the segments."
 
@@ -18,4 +20,10 @@ def opened(path: str, *, read_only: bool = False) -> Iterator[ondisk.Dataset]:
         if dataset.needs_check:
             problem = f"{path}: the index was lost and may not know all data: answers may be incomplete"
             complain("warning", f"{problem}\n{_REMEDY.format(path)}")
-        yield dataset
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ArchiveOffline)
+            try:
+                yield dataset
+            finally:
+                for message in dict.fromkeys(str(each.message) for each in caught):
+                    complain("warning", message)

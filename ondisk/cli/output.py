@@ -278,10 +278,10 @@ def _told(each: Diagnosis | Done) -> str:
 
 
 def _found(each: Diagnosis | Done) -> str:
-    if not each.state:
-        return _told(each)
     if each.action is None:
-        return f"{_told(each)} -> left alone"
+        return f"{_told(each)} -> left alone" if each.state else _told(each)
+    if hasattr(each, "lost"):  # what a verb will do that was named, as archive
+        return _done(each)
     verb = "fix: " if each.action in _FIXES else "" if "repack" in each.action else "repack: "
     return f"{_told(each)} -> {verb}{each.action}"
 

@@ -60,10 +60,14 @@ class Archives:
         return [name for name in names if entries.get(name) != "directory"]
 
     def warn_of_offline(self) -> None:
-        """Warn that answers lack what is in archives that are offline."""
+        """Warn that answers lack what is in archives that are offline, or what their indices have lost."""
         for name in self.offline():
             message = f"{self._access.path}: the archive {name!r} is offline, and is not asked"
             warnings.warn(message, ArchiveOffline, stacklevel=2)
+        for archive in self.online():
+            if archive.path.name != LAST and archive.needs_check():
+                message = f"{archive.path}: its index was lost, and may not know all data; `ondisk fix` builds it anew"
+                warnings.warn(message, ArchiveOffline, stacklevel=2)
 
     def get(self, name: str) -> Access | None:
         """Open an archive by its name; None where there is none."""

@@ -183,7 +183,7 @@ class Dataset:
     @property
     def needs_check(self) -> bool:
         """Whether the index may not know all data: it was lost, or the sentinel stands."""
-        return self._access.needs_check() or any(archive.needs_check() for archive in self._archives.online())
+        return any(part.needs_check() for part in self._archives.maintained())
 
     def append(self, data: Iterable[Datum], outcomes: bool = False, *, batch_size: int = BATCH_SIZE) -> AppendResult:
         """Store data in the default format.

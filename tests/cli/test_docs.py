@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import ondisk
 from ondisk.cli import COMMANDS, parser_of
 from ondisk.json_shapes import parse_time
 
@@ -37,6 +38,8 @@ COMMAND_LINES = {
     "repack": "repack damaged",
     "fix --yes": "fix damaged --yes",
     "repack --yes": "repack damaged --yes",
+    "archive": "archive weather 2026/11-20.vm2",
+    "unarchive": "unarchive archived 2026/11-20.vm2",
     "maintain": "maintain damaged",
 }
 TYPES = {
@@ -125,6 +128,14 @@ def is_of_type(value: Any, kind: str) -> bool:
 
 
 @pytest.fixture
+def archived(weather):
+    """Give a dataset with a segment in its archive."""
+    shutil.copytree(weather, "archived")
+    with ondisk.open("archived") as dataset:
+        dataset.archive("2026/11-20.vm2")
+
+
+@pytest.fixture
 def damaged(weather):
     """Give a second dataset, with a segment that fix and repack mend, and another that they don't."""
     shutil.copytree(weather, "damaged")
@@ -133,7 +144,7 @@ def damaged(weather):
 
 
 @pytest.mark.parametrize("title", COMMAND_LINES)
-@pytest.mark.usefixtures("damaged")
+@pytest.mark.usefixtures("damaged", "archived")
 def test_the_shapes_are_what_the_command_prints(run, title):
     Path("cut.seg").write_bytes(CUT[:4] + b"\x15" + CUT[5:])  # and its frame count is too high
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section(SHAPES, title), re.MULTILINE)

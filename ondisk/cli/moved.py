@@ -1,0 +1,43 @@
+"""What archive and unarchive share: they say what they would move, or move it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ondisk.cli.arguments import add_dataset
+from ondisk.cli.opened import opened
+from ondisk.cli.output import Output
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, SegmentMissing
+
+if TYPE_CHECKING:
+    from ondisk import Dataset
+    from ondisk.maintenance.states import Done
+
+
+def add_move_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
+    add_dataset(parser)
+    parser.add_argument("segments", metavar="SEGMENT", nargs="+", help="its name, as `ondisk check --all` tells")
+    parser.add_argument("--yes", action="store_true", help=f"{verb}; without it, only say what would be moved")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+
+def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callable[[Dataset], list[Done]]) -> int:
+    """Move the segments, or say what would be moved; gives the exit code."""
+    from ondisk.maintenance.states import Done, Report
+
+    with opened(arguments.dataset, read_only=not arguments.yes) as dataset:
+        if arguments.yes:
+            report = Report(str(dataset.path), segments=[*moved(dataset)])
+            output.mended(report, dataset.check())
+            return EXIT_DONE
+        report = dataset.check()
+    known = {each.segment: each for each in report}
+    for name in arguments.segments:
+        if name not in known:
+            hint = "`ondisk check --all` names the segments there are."
+            raise SegmentMissing(f"{arguments.dataset} has no segment {name!r}", hint=hint, segment=name)
+    work = [Done(name, known[name].state, known[name].reasons, verb) for name in arguments.segments]
+    output.would_mend(report, verb, work)
+    return EXIT_FINDINGS

@@ -1,0 +1,23 @@
+"""Move segments back from the archive. A dry run without --yes.
+
+ondisk unarchive weather .archive/last/2026/11-17.vm2
+ondisk unarchive weather .archive/last/2026/11-17.vm2 --yes
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ondisk.cli.moved import add_move_arguments, move
+from ondisk.cli.output import Output
+
+_LAST = ".archive/last/"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_move_arguments(parser, "unarchive")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    arguments.segments = [_LAST + name.removeprefix(_LAST) for name in arguments.segments]
+    return move(arguments, output, "unarchive", lambda dataset: dataset.unarchive(*arguments.segments))
