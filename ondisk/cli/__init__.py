@@ -32,6 +32,7 @@ COMMANDS = {
     "summary": "count the data that match",
     "delete": "delete the data that match; a dry run without --yes",
     "info": "tell what a dataset is",
+    "migrate": "move its index to a new version or configuration; a dry run without --yes",
 }
 
 
