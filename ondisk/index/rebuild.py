@@ -14,13 +14,15 @@ from typing import Any, TypeAlias
 from sqlalchemy.schema import CreateTable
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import FieldType, restored
+from ondisk.datum import FieldType, Value, restored
 from ondisk.filesystem import Directory
 from ondisk.index.columns import Columns
 from ondisk.index.connection import INDEX, Connection, connect_to_read, sqlite_errors
 from ondisk.index.index import STAGED, built_for, check_revision, check_tables, dump, revision_of
 from ondisk.index.migrations import upgrade
 from ondisk.index.tables import DIALECT, Tables
+
+_STAGED_BACKUP = ".index.sqlite.before"
 
 Place: TypeAlias = tuple[int, int, int]
 """seq, offset and size of a datum."""
@@ -198,11 +200,11 @@ class Rebuilt:
 
 def in_conflict(
     connection: sqlite3.Connection, config: DatasetConfig
-) -> Iterator[tuple[str, int, int, int, dict[str, Any]]]:
+) -> Iterator[tuple[str, int, int, dict[str, Value | None]]]:
     """Find data that `unique` of a configuration does not allow beside each other.
 
     Returns:
-        Segment, offset, size, reftime (microseconds), and the values of the fields of `unique`.
+        Segment, offset, size, and the values of the fields of `unique`.
     """
     tables = Tables(config)
     if not tables.unique:
@@ -210,23 +212,35 @@ def in_conflict(
     keys = [str(each.compile(dialect=DIALECT)) for each in tables.unique]
     named = ", ".join(f"{key} AS k{at}" for at, key in enumerate(keys))
     equal = " AND ".join(f"{key} = k{at}" for at, key in enumerate(keys))
-    names = [name for name in config.unique if name != "reftime"]
-    values = ", ".join(
-        f"(SELECT value FROM value WHERE id = datum.f_{name})" if config.fields[name].interned else f"datum.f_{name}"
-        for name in names
-    )
+    kinds = {name: config.fields.get(name, FieldType.TIMESTAMP) for name in config.unique}  # reftime is no field
+    values = ", ".join(map(_value, kinds, kinds.values()))
     sql = (
-        f"SELECT segment.name, datum.offset, datum.size, datum.reftime{', ' * bool(names)}{values}"
+        f"SELECT segment.name, datum.offset, datum.size, {values}"
         f" FROM (SELECT {named} FROM datum GROUP BY {', '.join(keys)} HAVING count(*) > 1)"
         f" JOIN datum ON {equal} JOIN segment ON segment.id = datum.segment"
         f" ORDER BY {', '.join(f'k{at}' for at in range(len(keys)))}, datum.seq"
     )
-    for segment, offset, size, reftime, *stored in connection.execute(sql):
-        found = {
-            name: None if value is None else restored(value, config.fields[name])
-            for name, value in zip(names, stored, strict=True)
-        }
-        yield segment, offset, size, reftime, found
+    for segment, offset, size, *stored in connection.execute(sql):
+        found = zip(kinds.items(), stored, strict=True)
+        yield (
+            segment,
+            offset,
+            size,
+            {name: None if value is None else restored(value, kind) for (name, kind), value in found},
+        )
+
+
+def _value(name: str, kind: FieldType) -> str:
+    """Write the SQL for the value of a field, or of reftime."""
+    if name == "reftime":
+        return "datum.reftime"
+    return f"(SELECT value FROM value WHERE id = datum.f_{name})" if kind.interned else f"datum.f_{name}"
+
+
+def clear(directory: Directory) -> None:
+    """Remove what a killed migration left of copies that were not complete. Under the writers' lock."""
+    for name in (STAGED, _STAGED_BACKUP):
+        _remove(directory, name)
 
 
 def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
@@ -235,20 +249,19 @@ def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
     Returns:
         The name.
     """
-    staged = f".{name}"
     try:
-        _copied(directory, source, staged).close()
-        _sync(directory, staged)
+        _copied(directory, source, _STAGED_BACKUP).close()
+        _sync(directory, _STAGED_BACKUP)
         taken, number = name, 1
         while True:
             try:
-                directory.link(staged, taken)
+                directory.link(_STAGED_BACKUP, taken)
                 break
             except FileExistsError:
                 number += 1
                 taken = f"{name}.{number}"
     finally:
-        _remove(directory, staged)
+        _remove(directory, _STAGED_BACKUP)
     directory.sync()
     return taken
 
@@ -259,11 +272,14 @@ def _copied(directory: Directory, source: sqlite3.Connection, name: str) -> sqli
     directory.create_file(name).close()
     connection = sqlite3.connect(directory.path / name, isolation_level=None)
     try:
+        # Alone, it needs no `-shm`: of a disk that is too full for one, SQLite does not say why.
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
         source.backup(connection)
         for setting in ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=DELETE", "journal_mode=OFF"):
             connection.execute(f"PRAGMA {setting}").fetchone()
     except BaseException:
         connection.close()
+        _remove(directory, name)
         raise
     return connection
 

@@ -10,24 +10,21 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
-from ondisk.dataset.layout import CONFIG, no_dataset, read_config
-from ondisk.datum import FieldType, Location, Value, from_microseconds
+from ondisk.dataset.layout import ARCHIVE, CONFIG, no_dataset, read_config
+from ondisk.datum import FieldType, Location, Value
 from ondisk.errors import ConfigError, DuplicateDatum, LockError, ReadOnly, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Found, find
 from ondisk.index import INDEX, Index
 from ondisk.index.columns import REVISION
-from ondisk.index.connection import sqlite_errors
-from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, in_conflict, old
+from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflict, old
 from ondisk.index.replace import complete, put_in_place
 from ondisk.maintenance.check import reason_at
 from ondisk.segments import ConcatReader
 
-_ARCHIVE = ".archive"
 _NAMED = 100
 
 
@@ -38,13 +35,11 @@ class Offender:
     Attributes:
         location: where it stands; `.archive/NAME/…` for one of an archive.
         reason: what is wrong with it.
-        reftime: its reftime, and
         values: its values of the fields of `unique`, None for missing, where others have the same.
     """
 
     location: Location
     reason: str
-    reftime: datetime | None = None
     values: Mapping[str, Value | None] = field(default_factory=dict)
 
 
@@ -124,7 +119,7 @@ def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration
     Durability: all new indices are built beside the old ones and synced; where the revision changes, the old one is
         copied to `index.sqlite.before-REVISION`, synced; each takes the old one's place by a rename, those of archives
         first. Killed anywhere, each index is the old or the new one, whole, and migrating again goes on.
-    Locks: the writers' lock. Queries that run keep the index that they began with.
+    Locks: the writers' lock, and those of the archives. Queries that run keep the index that they began with.
     Cost: the space of the index once more, twice where the revision changes; with new fields or types, all segments
         are read once.
     """
@@ -140,9 +135,13 @@ def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration
         if not directory.is_writable():
             hint = "Migrate as a user who may write there."
             raise ReadOnly(f"{directory.path} may not be written by this user", hint=hint)
-        with WritersLock(directory, config.lock_timeout).hold("migrate"), _parts(directory, config) as parts:
+        with WritersLock(directory, config.lock_timeout).hold("migrate"), contextlib.ExitStack() as stack:
+            parts = stack.enter_context(_parts(directory, config))
             for part in parts:
+                if part.directory is not directory:
+                    stack.enter_context(WritersLock(part.directory, config.lock_timeout).hold("migrate"))
                 complete(part.directory, config.lock_timeout)
+                clear(part.directory)
             return _migrated(parts)
 
 
@@ -169,10 +168,8 @@ def _parts(directory: Directory, config: DatasetConfig) -> Iterator[list[_Part]]
     find(config.format)(config)
     with contextlib.ExitStack() as stack:
         parts = []
-        names = [entry.name for entry in _archives(directory)]
-        for name in names:
-            place = f"{_ARCHIVE}/{name}"
-            archive = stack.enter_context(Directory.open(directory.path / place))
+        for place in _archives(directory):
+            archive = stack.enter_context(directory.inside(place))
             own = read_config(archive)
             wanted = replace(config, step=own.step)
             parts.append(_Part(archive, f"{place}/", wanted, own == wanted, Migration(str(archive.path))))
@@ -180,19 +177,20 @@ def _parts(directory: Directory, config: DatasetConfig) -> Iterator[list[_Part]]
         yield parts
 
 
-def _archives(directory: Directory) -> Iterator[Any]:
-    if directory.inode(_ARCHIVE) is None:
+def _archives(directory: Directory) -> Iterator[str]:
+    if directory.inode(ARCHIVE) is None:
         return
-    for entry in directory.entries(_ARCHIVE):
+    for entry in directory.entries(ARCHIVE):
+        place = f"{ARCHIVE}/{entry.name}"
         # Its configuration is made last: without one it is none yet.
-        if entry.kind == "directory" and directory.regular_file(f"{_ARCHIVE}/{entry.name}/{CONFIG}") is not None:
-            yield entry
+        if entry.kind == "directory" and directory.regular_file(f"{place}/{CONFIG}") is not None:
+            yield place
 
 
 def _reported(parts: list[_Part]) -> Migration:
     """Say what there is to do."""
     for part in parts:
-        with old(part.directory, part.config) as before, sqlite_errors(part.directory):
+        with old(part.directory, part.config) as before:
             if before is None:
                 continue
             _plan(part, before)
@@ -206,7 +204,7 @@ def _migrated(parts: list[_Part]) -> Migration:
     built: list[tuple[_Part, Rebuilt]] = []
     try:
         for part in parts:
-            with old(part.directory, part.config) as before, sqlite_errors(part.directory):
+            with old(part.directory, part.config) as before:
                 if before is not None:
                     _plan(part, before)
                     if part.migration.changes_index:
@@ -215,17 +213,17 @@ def _migrated(parts: list[_Part]) -> Migration:
                         _build(part, before, new)
         for part, _ in built:
             if part.migration.revision[0] != REVISION:
-                with old(part.directory, part.config) as before, sqlite_errors(part.directory):
+                with old(part.directory, part.config) as before:
                     assert before is not None
                     name = f"{INDEX}.before-{REVISION}"
                     part.migration.backup = back_up(part.directory, before.connection, name)
         for part in parts:
+            if not part.is_configured:
+                _configure(part)  # first: killed behind it, it is still plain that there is something to do
             if part.migration.changes_index:
                 put_in_place(part.directory, part.config.lock_timeout)
                 _open_once(part)
                 part.migration.done = True
-            if not part.is_configured:
-                _configure(part)
     finally:
         for part, new in built:
             if new.is_there and part.migration.backup is not None:
@@ -302,9 +300,8 @@ def _refused(part: _Part, kind: type[ConfigError | DuplicateDatum], problem: str
 def _find_conflicts(part: _Part, connection: Any) -> None:
     """Find data that the configuration's `unique` does not allow beside each other."""
     reason = "others have the same"
-    for segment, offset, size, reftime, values in in_conflict(connection, part.config):
-        location = Location(part.prefix + segment, offset, size)
-        part.migration.add(Offender(location, reason, from_microseconds(reftime), values))
+    for segment, offset, size, values in in_conflict(connection, part.config):
+        part.migration.add(Offender(Location(part.prefix + segment, offset, size), reason, values))
 
 
 def _fill(part: _Part, new: Rebuilt) -> None:

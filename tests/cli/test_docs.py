@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ COMMAND_LINES = {
     "delete": ["delete", "weather", "", "--json"],
     "delete --yes": ["delete", "weather", "", "--yes", "--json"],
     "info": ["info", "weather", "--json"],
+    "migrate": ["migrate", "changed", "--json"],
 }
 TYPES = {"integer": int, "text": str, "object": dict, "array": list, "boolean": bool}
 
@@ -92,7 +94,7 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix + key, each
         if key == "location":
             yield from keys(each, "location.")
-        if key in ("damage", "notes"):
+        if key in ("damage", "notes", "offenders"):
             yield from keys(each[0], f"{key}[].")
         if prefix == "" and key == "fields" and isinstance(next(iter(each.values())), list):
             for counts in each.values():
@@ -108,6 +110,10 @@ def is_of_type(value: Any, kind: str) -> bool:
 @pytest.mark.parametrize("title", COMMAND_LINES)
 def test_the_shapes_are_what_the_command_prints(run, weather, title):
     Path("cut.seg").write_bytes(CUT[:4] + b"\x15" + CUT[5:])  # and its frame count is too high
+    shutil.copytree("weather", "changed")
+    Path("changed/dataset.toml").write_text(
+        'format = "vm2"\nstep = "daily"\nunique = ["product"]\n[fields]\nproduct = "text"'
+    )
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section(SHAPES, title), re.MULTILINE)
     promised = {field: kind.partition(" or ")[0] for field, kind in rows}
     printed = dict(keys(run(*COMMAND_LINES[title]).lines[0]))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import pickle
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,10 +35,12 @@ from ondisk.errors import (
     LockError,
     NeedsMigration,
     OndiskError,
+    StateError,
     VersionTooNew,
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.index import INDEX
+from ondisk.index.connection import connect_to_read
 from ondisk.step import Step
 from ondisk.testing import same, strategies
 
@@ -311,10 +317,9 @@ def test_a_unique_that_data_violate_is_refused_with_the_data_that_do(tmp_path, f
     expected = {key: times for key, times in keys.items() if len(times) > 1}
     assert said.offending == sum(map(len, expected.values())) == len(said.offenders)
     for each in said.offenders:
-        key = tuple(each.reftime if name == "reftime" else each.values[name] for name in unique)
-        assert each.reftime in expected[key]
+        assert list(each.values) == unique
         with ondisk.open(path, read_only=True) as dataset:
-            assert dataset.read(each.location).reftime == each.reftime
+            assert dataset.read(each.location).reftime in expected[tuple(each.values.values())]
     plan = ondisk.migrate(path, dry_run=True)
     assert plan.offending == (said.offending if set(unique) <= {"reftime", "station", "product"} else 0)
 
@@ -323,10 +328,11 @@ def test_of_many_offenders_the_first_hundred_are_named(tmp_path):
     path = tmp_path / "dataset"
     with ondisk.create(path, {**JSONL, "unique": []}) as dataset:
         dataset.append(Datum(T + timedelta(minutes=number), {"station": 1}, {}) for number in range(150))
+        first = [datum.location for datum in dataset.query(limit=100)]
     write(path, {**JSONL, "unique": ["station"]})
     for said in (ondisk.migrate(path, dry_run=True), refused(path, DuplicateDatum)):
         assert (said.offending, len(said.offenders)) == (150, 100)
-    assert [each.reftime for each in said.offenders] == [T + timedelta(minutes=number) for number in range(100)]
+        assert [each.location for each in said.offenders] == first
 
 
 @pytest.mark.parametrize("format", ["seg", "seg plain", "jsonl"])
@@ -502,6 +508,52 @@ def test_a_query_that_runs_goes_on_and_the_next_one_sees_the_new_fields(tmp_path
         assert [(datum.reftime, dict(datum.metadata), datum.data) for datum in found] == expected
         assert {datum.metadata["level"] for datum in reader.query("level:>4")} == {5.0}
         assert reader.info()["fields"] == {"station": "integer", "level": "real"}
+
+
+def test_who_asks_with_an_index_that_was_replaced_is_told_or_gets_what_was_there(tmp_path):
+    path = made(tmp_path / "dataset", "seg")
+    with ondisk.open(path, read_only=True) as reader:
+        expected = content(reader)
+        first, second = reader.query(), reader.query("station:4")
+        write(path, LEVEL)
+        assert ondisk.migrate(path).done
+        assert [(datum.reftime, dict(datum.metadata), datum.data) for datum in first] == expected
+        assert len(list(reader.query("station:4"))) == 5  # opens the new index, and closes the old
+        with pytest.raises(StateError, match="replaced"):
+            next(second)
+
+
+def test_who_connects_while_an_index_is_replaced_waits(tmp_path):
+    path = made(tmp_path / "dataset", "seg")
+    (path / ".index.sqlite.next").touch()  # as between the two renames
+    with Directory.open(path) as directory, ThreadPoolExecutor() as threads:
+        with directory.exclusive_if_free() as free:
+            assert free
+            reading = threads.submit(lambda: connect_to_read(directory).close())
+            assert wait([reading], 0.1).not_done
+        reading.result(10)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
+def test_who_may_only_read_may_ask_and_not_migrate():
+    code = """if True:
+        import os, sys, ondisk, ondisk.maintenance.migrate
+        os.setgroups([]), os.setgid(65534), os.setuid(65534)
+        print(ondisk.migrate(sys.argv[1], dry_run=True).is_needed)
+        try:
+            ondisk.migrate(sys.argv[1])
+        except ondisk.errors.ReadOnly as error:
+            print(error.exit_code)
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = made(Path(folder, "dataset"), "seg")
+        write(path, LEVEL)
+        before = files(path)
+        done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["True", "34"]
+        assert files(path) == before
 
 
 def test_who_had_it_open_for_writing_must_open_it_again(tmp_path):
