@@ -117,7 +117,7 @@ def check_migrated(run: Run, format: str) -> None:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("call", CHANGING)
-@pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1"])
+@pytest.mark.parametrize("format", ["seg lz4", "revision 1"])
 def test_killed_anywhere_a_migration_leaves_the_old_index_or_the_new(
     format: str, call: str, tmp_path: Path, record_property: Record
 ) -> None:
