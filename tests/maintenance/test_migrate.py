@@ -618,6 +618,34 @@ def test_archives_are_migrated_with_their_dataset(archived):
     assert not ondisk.migrate(archived).is_needed
 
 
+def test_what_repack_archived_is_asked_by_the_new_fields(tmp_path):
+    path = tmp_path / "dataset"
+    old, new = datetime(2007, 7, 8, tzinfo=UTC), datetime.now(UTC).replace(microsecond=0)
+    with ondisk.create(path, {**SEG, "archive_age": 10}) as dataset:
+        dataset.append(Datum(time, {"station": 1, "level": 1.5}, {}) for time in (old, new))
+        dataset.repack()
+        assert dataset.info()["archives"] == ["last"]
+    write(path, {**LEVEL, "archive_age": 10})
+    with pytest.raises(NeedsMigration):
+        ondisk.open(path)
+    assert ondisk.migrate(path).archives[0].count == 1
+    with ondisk.open(path) as dataset:
+        assert [datum.reftime for datum in dataset.query("level:1.5", sort="reftime")] == [old, new]
+        assert dataset.summary().fields["level"] == [(1.5, 2)]
+        assert dataset.append([Datum(old, {"station": 1, "level": 2.5}, {})]).duplicates == 1
+
+
+def test_an_archive_whose_user_is_at_work_is_waited_for(archived):
+    write(archived, {**LEVEL, "lock_timeout": 0})
+    with (
+        Directory.open(archived / ".archive" / "last") as last,
+        WritersLock(last, 1).hold("delete"),
+        pytest.raises(LockError, match="delete"),
+    ):
+        ondisk.migrate(archived)
+    assert ondisk.migrate(archived).done
+
+
 def test_where_the_dataset_is_refused_its_archives_stay_as_they_were(archived):
     with ondisk.open(archived) as dataset:
         dataset.append([Datum(T + timedelta(days=9), {"level": "high"}, {})])
