@@ -15,9 +15,10 @@ from sqlalchemy.schema import CreateTable
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, Value, restored
+from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import Directory
-from ondisk.index.columns import Columns
-from ondisk.index.connection import INDEX, Connection, connect_to_read, sqlite_errors
+from ondisk.index.columns import REVISION, Columns
+from ondisk.index.connection import INDEX, RESTORE, Connection, connect_to_read, sqlite_errors
 from ondisk.index.index import STAGED, built_for, check_revision, check_tables, dump, revision_of
 from ondisk.index.migrations import upgrade
 from ondisk.index.tables import DIALECT, Tables
@@ -70,7 +71,10 @@ def old(directory: Directory, config: DatasetConfig) -> Iterator[Old | None]:
     connection = connect_to_read(directory)
     try:
         with sqlite_errors(directory):
-            yield Old(revision_of(connection, directory), built_for(connection, config, directory), connection)
+            revision, built = revision_of(connection, directory), built_for(connection, config, directory)
+            if revision == REVISION:
+                check_tables(connection, Columns(built), directory)
+            yield Old(revision, built, connection)
     finally:
         connection.close()
 
@@ -127,7 +131,11 @@ class Rebuilt:
         return int(size)
 
     def segments(self) -> Iterator[tuple[int, str, str, Iterator[Place]]]:
-        """Give id, name and format of each segment that has data, with their places in the order of offsets."""
+        """Give id, name and format of each segment that has data, with their places in the order of offsets.
+
+        Raises:
+            IndexCorrupt: there are data of a segment that it does not know.
+        """
         rows = self.connection.execute(
             "SELECT before.segment, name, format, seq, offset, before.size FROM before"
             " LEFT JOIN segment ON segment.id = before.segment ORDER BY before.segment, offset"
@@ -143,6 +151,9 @@ class Rebuilt:
 
         while row is not None:
             id, name, format = row[:3]
+            if name is None:
+                problem = f"the index is damaged: it has data of a segment {id} that it does not know"
+                raise IndexCorrupt(f"{self.directory.path}: {problem}", hint=RESTORE)
             own = places(id)
             yield id, name, format, own
             for _ in own:

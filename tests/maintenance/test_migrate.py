@@ -63,6 +63,7 @@ VM2 = {
     "index": ["area"],
     "fields": {"area": "text", "product": "text"},
 }
+LEVEL = {**SEG, "fields": {"station": "integer", "level": "real"}}
 CONFIGS = {"seg": SEG, "seg plain": {**SEG, "compression": "none"}, "jsonl": JSONL, "vm2": VM2}
 
 OF_ANY = {
@@ -480,6 +481,23 @@ def test_an_index_with_a_trigger_is_not_migrated(first):
     assert len(rows(first, "SELECT seq FROM datum")) == 7
 
 
+@pytest.mark.parametrize(
+    ("damage", "dry_runs"),
+    [("DROP TABLE deletion", (True, False)), ("UPDATE datum SET segment = 99", (False,)),
+     ("UPDATE dataset SET config = '{}'", (True, False)), ("DELETE FROM dataset", (True, False))],
+)  # fmt: skip
+def test_a_damaged_index_is_not_migrated(tmp_path, damage, dry_runs):
+    path = made(tmp_path / "dataset", "seg")
+    with contextlib.closing(sqlite3.connect(path / INDEX, isolation_level=None)) as index:
+        index.execute(damage)
+    write(path, LEVEL)
+    before = dump(path / INDEX)
+    for dry_run in dry_runs:
+        with pytest.raises(IndexCorrupt):
+            ondisk.migrate(path, dry_run=dry_run)
+    assert dump(path / INDEX) == before
+
+
 @pytest.mark.parametrize("path", ["first", "changed"])
 def test_what_needs_a_migration_names_the_command(first, tmp_path, path):
     if path == "changed":
@@ -491,9 +509,6 @@ def test_what_needs_a_migration_names_the_command(first, tmp_path, path):
 
 
 # Beside others
-
-
-LEVEL = {**SEG, "fields": {"station": "integer", "level": "real"}}
 
 
 def test_a_query_that_runs_goes_on_and_the_next_one_sees_the_new_fields(tmp_path):
