@@ -19,6 +19,7 @@ from ondisk.step import Step
 
 if TYPE_CHECKING:
     from ondisk.dataset import AppendResult, Dataset, Outcome, Summary
+    from ondisk.maintenance.migrate import Migration
 
 __version__ = "0.1.0"
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Step",
     "Summary",
     "create",
+    "migrate",
     "open",
 ]
 
@@ -52,6 +54,13 @@ def open(path: str | os.PathLike[str], read_only: bool = False) -> Dataset:
     from ondisk.dataset import Dataset
 
     return Dataset.open(path, read_only)
+
+
+def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration:
+    """Move a dataset's index to this ondisk's revision and to what `dataset.toml` says; see `maintenance.migrate`."""
+    from ondisk.maintenance.migrate import migrate
+
+    return migrate(path, dry_run=dry_run)
 
 
 def __getattr__(name: str) -> Any:

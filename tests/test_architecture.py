@@ -51,6 +51,7 @@ OUTSIDE = {
     ("dataset/source.py", "open"),  # the file that append_file is given
     ("index/connection.py", "sqlite3.connect"),
     ("index/index.py", "sqlite3.connect"),
+    ("index/rebuild.py", "sqlite3.connect"),
 }
 """What may touch the disk besides filesystem."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ondisk import AppendResult, Summary
     from ondisk.formats import Damage
     from ondisk.maintenance.maintain import Maintained
+    from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
 
 _PAGE = 1000  # data in a table: more are printed as several, since a table is made in memory
@@ -93,6 +94,10 @@ class Output(ABC):
     @abstractmethod
     def maintained(self, result: Maintained, *, dry_run: bool) -> None:
         """Print what maintain did to one dataset."""
+
+    @abstractmethod
+    def migrated(self, migration: Migration) -> None:
+        """Print what a migration did, or would do, with each archive and the dataset."""
 
     def payloads(self, payloads: Iterable[bytes]) -> None:
         """Print bytes as they are."""
@@ -187,6 +192,35 @@ class JsonOutput(Output):
             }
         )
 
+    def migrated(self, migration: Migration) -> None:
+        for each in (*migration.archives, migration):
+            _print_json(
+                {
+                    "dataset": each.dataset,
+                    "needed": each.changes_index,
+                    "done": each.done,
+                    "revision": list(each.revision),
+                    "added": each.added,
+                    "dropped": each.dropped,
+                    "retyped": {name: list(kinds) for name, kinds in each.retyped.items()},
+                    "unique": [list(names) for names in each.unique],
+                    "index": [list(names) for names in each.index],
+                    "count": each.count,
+                    "offending": each.offending,
+                    "offenders": [
+                        {
+                            "segment": offender.location.segment,
+                            "offset": offender.location.offset,
+                            "size": offender.location.size,
+                            "reason": offender.reason,
+                            "values": {name: _json(value) for name, value in offender.values.items()},
+                        }
+                        for offender in each.offenders
+                    ],
+                    "backup": each.backup or "",
+                }
+            )
+
 
 class TextOutput(Output):
     """Text for people: not for programs, and not the same in every version."""
@@ -250,6 +284,40 @@ class TextOutput(Output):
         _print(_printable(f"{result.dataset}: {'; '.join(parts)}"))
         if not dry_run:
             _complain_of(result)
+
+    def migrated(self, migration: Migration) -> None:
+        for each in (*migration.archives, migration):
+            if not each.changes_index:
+                _print(f"{_printable(each.dataset)}: nothing to do")
+                continue
+            _print(f"{_printable(each.dataset)}: " + ("migrated" if each.done else "to be migrated"))
+            _print("\n".join(f"  {line}" for line in _changes(each)))
+            for offender in each.offenders:
+                at = offender.location
+                values = "".join(f"  {name}={_shown(value)}" for name, value in offender.values.items())
+                _print(f"  {at.segment}, byte {at.offset}: {_printable(offender.reason)}{values}")
+            if each.offending > len(each.offenders):
+                _print(f"  and {each.offending - len(each.offenders)} more")
+
+
+def _changes(migration: Migration) -> Iterator[str]:
+    """Say, a line each, what a migration changes."""
+    before, after = migration.revision
+    if before != after:
+        yield f"revision {before} becomes {after}"
+    yield from (f"field {name}, {kind}, is added" for name, kind in migration.added.items())
+    yield from (
+        f"field {name}, {kind}, is dropped; its values stay with the data" for name, kind in migration.dropped.items()
+    )
+    for name, (was, now) in migration.retyped.items():
+        yield f"field {name} is {now} instead of {was}"
+    for key, (names, wanted) in (("unique", migration.unique), ("index", migration.index)):
+        if names != wanted:
+            yield f"{key} is {', '.join(wanted) or 'empty'} instead of {', '.join(names) or 'empty'}"
+    if migration.count:
+        yield f"the metadata of {migration.count} data are read from the segments"
+    if migration.backup:
+        yield f"the old index is kept in {migration.backup}"
 
 
 def _metadata(datum: Datum, fields: Sequence[str] | None) -> Iterator[tuple[str, Any]]:

@@ -15,6 +15,8 @@ from ondisk.errors import DurabilityLost, InvalidInput, LockError, OndiskError, 
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find
 from ondisk.index import Index, Transaction
+from ondisk.index.connection import NEXT
+from ondisk.index.replace import complete
 from ondisk.segments.generations import generations_of, left_behind, settle
 
 
@@ -130,6 +132,7 @@ class Access:
 
     def _current_to_write(self) -> Index:
         """Give the index to write to; a lost one is made anew. Under the writers' lock."""
+        complete(self.directory, self.config.lock_timeout)
         index = self.current().index
         if index.missing:
             self._replace_lost_index()
@@ -147,6 +150,9 @@ class Access:
         if not self.directory.is_writable():
             hint = "Open it read_only, or as a user who may write there."
             raise ReadOnly(f"{self.path} may not be written by this user", hint=hint)
+        if self.directory.inode(NEXT) is not None:
+            with self._lock.hold("open"):
+                complete(self.directory, self.config.lock_timeout)
         index = self.current().index
         if index.missing or not index.is_built_for(self.config):
             with self._lock.hold("open"):

@@ -26,6 +26,9 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, SharedLock
 
 INDEX = "index.sqlite"
+NEXT = ".index.sqlite.next"
+"""An index that is about to be put in the place of the old one, see `rebuild`."""
+
 WAL_LIMIT = 16 * 1024 * 1024
 """The WAL keeps up to this much space on disk, so that deleting works on a full disk; bytes."""
 
@@ -74,6 +77,17 @@ def connect_to_write(directory: Directory) -> Connection:
 
 def connect_to_read(directory: Directory) -> Connection:
     """Open the index read-only, also without the right to write, on a read-only mount, or beside a writer."""
+    before = directory.inode(INDEX)
+    connection = _connect_to_one(directory)
+    if directory.inode(NEXT) is None and directory.inode(INDEX) == before:
+        return connection
+    # A new index may be on its way: its `-shm` must not be that which a reader of the old one made meanwhile.
+    connection.close()
+    with contextlib.closing(directory.shared()):
+        return _connect_to_one(directory)
+
+
+def _connect_to_one(directory: Directory) -> Connection:
     try:
         return _connect_to_read(directory, "mode=ro")
     except sqlite3.Error as error:

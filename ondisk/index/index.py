@@ -46,7 +46,7 @@ _POOLED = 8
 _LARGE_WAL = 64 * 1024 * 1024  # bytes
 _PATIENCE = 2_000  # milliseconds
 _LOOK_UPS = 256
-_STAGED = ".index.sqlite.new"
+STAGED = ".index.sqlite.new"
 _BUILT_FOR = ("step", "unique", "index", "fields")
 
 _LookUp: TypeAlias = tuple[str, list[tuple[str, Callable[[Any], Any]]]]
@@ -100,10 +100,9 @@ class Index:
         connection = connect_to_read(directory)
         try:
             with sqlite_errors(directory):
-                _check_revision(connection, directory)
-                built_for = _built_for(connection, config, directory)
-                index = cls(directory, built_for, found.st_ino)
-                _check_tables(connection, index.columns, directory)
+                check_revision(connection, directory)
+                index = cls(directory, built_for(connection, config, directory), found.st_ino)
+                check_tables(connection, index.columns, directory)
         except BaseException:
             connection.close()
             raise
@@ -121,24 +120,24 @@ class Index:
         Durability: built beside its place, synced by SQLite, renamed, directory synced. Stale `-journal`,
             `-wal` and `-shm` files go first: SQLite would take them for the new index's.
         """
-        for name in (_STAGED, f"{_STAGED}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm"):
+        for name in (STAGED, f"{STAGED}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm"):
             with contextlib.suppress(FileNotFoundError):
                 directory.unlink(name)
         directory.sync()  # else a power cut could keep the rename and lose an unlink
-        directory.create_file(_STAGED).close()
+        directory.create_file(STAGED).close()
         with sqlite_errors(directory):
-            connection = sqlite3.connect(directory.path / _STAGED, isolation_level=None)
+            connection = sqlite3.connect(directory.path / STAGED, isolation_level=None)
             try:
                 connection.execute("PRAGMA synchronous=EXTRA")
                 connection.execute("BEGIN")
                 for statement in _create_statements(config):
                     connection.execute(statement)
-                row = (1, str(uuid.uuid4()), 0, generation, _dump(config), _now())
+                row = (1, str(uuid.uuid4()), 0, generation, dump(config), _now())
                 connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?)", row)
                 connection.execute("COMMIT")
             finally:
                 connection.close()
-        directory.rename(_STAGED, INDEX)
+        directory.rename(STAGED, INDEX)
 
     def is_current(self) -> bool:
         """Tell whether the file at the index's place is still this one.
@@ -180,11 +179,14 @@ class Index:
         message = (
             f"{self.directory.path}: dataset.toml says {key} = {now[key]!r}, the index was built for {before[key]!r}"
         )
-        hint = (
-            f"Write {key} as it was, or create a new dataset and append this one's data to it:"
-            " `ondisk query OLD --data | ondisk append NEW -`."
-        )
-        return ConfigError(message, hint=hint, key=key) if key == "step" else NeedsMigration(message, hint=hint)
+        if key == "step":
+            hint = (
+                f"Write {key} as it was, or create a new dataset and append this one's data to it:"
+                " `ondisk query OLD --data | ondisk append NEW -`."
+            )
+            return ConfigError(message, hint=hint, key=key)
+        hint = f"`ondisk migrate {self.directory.path}` tells what there is to do; or write {key} as it was."
+        return NeedsMigration(message, hint=hint)
 
     def snapshot(self) -> Snapshot:
         """Give one state of the index, for the length of a `with` block; writers beside it do not disturb it."""
@@ -299,10 +301,17 @@ class Index:
         try:
             connection = self._readers.pop()
         except IndexError:
-            connection = empty(_create_statements(self.config)) if self.missing else connect_to_read(self.directory)
+            connection = empty(_create_statements(self.config)) if self.missing else self._connect_to_read()
             add_functions(connection)
         self._borrowed.add(connection)
         return connection
+
+    def _connect_to_read(self) -> Connection:
+        connection = connect_to_read(self.directory)
+        if self.directory.inode(INDEX) == self._inode:
+            return connection
+        connection.close()
+        raise StateError(f"{self.directory.path}: the index was replaced a moment ago", hint="Ask again.")
 
     def give_back(self, connection: Connection) -> None:
         """End the transaction of a connection that was borrowed, and keep it for the next who reads, or close it."""
@@ -340,11 +349,12 @@ def _built_for_values(config: DatasetConfig) -> dict[str, Any]:
     }
 
 
-def _dump(config: DatasetConfig) -> str:
+def dump(config: DatasetConfig) -> str:
+    """Write down what an index is built for."""
     return json.dumps(_built_for_values(config))
 
 
-def _built_for(connection: sqlite3.Connection, config: DatasetConfig, directory: Directory) -> DatasetConfig:
+def built_for(connection: sqlite3.Connection, config: DatasetConfig, directory: Directory) -> DatasetConfig:
     """Read the configuration that the index was built for; what it does not depend on is taken from `config`."""
     try:
         rows = connection.execute("SELECT config FROM dataset").fetchall()
@@ -357,28 +367,32 @@ def _built_for(connection: sqlite3.Connection, config: DatasetConfig, directory:
         raise _corrupt(directory, f"its table dataset cannot be read: {error}") from None
 
 
-def _check_revision(connection: sqlite3.Connection, directory: Directory) -> None:
+def revision_of(connection: sqlite3.Connection, directory: Directory) -> str:
+    """Read the revision of an index, which is this ondisk's or an older one."""
     try:
         rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
     except sqlite3.OperationalError as error:
         raise _corrupt(directory, str(error)) from None
-    if rows == [(REVISION,)]:
-        return
     found = rows[0][0] if len(rows) == 1 else None
     if not isinstance(found, str) or not re.fullmatch("[0-9]{4}", found):
         raise _corrupt(directory, f"its revision is {rows!r}")
-    path = directory.path / INDEX
     if found > REVISION:
         hint = "Use that newer version; nothing was changed."
+        path = directory.path / INDEX
         raise VersionTooNew(f"{path} has revision {found}, this ondisk knows up to {REVISION}", hint=hint)
-    hint = (
-        "docs/dataset.md tells under 'An index of an older version' how to move it forward: copy the folder, then call"
-        " ondisk.index.migrations.upgrade."
-    )
-    raise NeedsMigration(f"{path} has revision {found}, this ondisk needs {REVISION}", hint=hint)
+    return found
 
 
-def _check_tables(connection: sqlite3.Connection, columns: Columns, directory: Directory) -> None:
+def check_revision(connection: sqlite3.Connection, directory: Directory) -> None:
+    """Refuse an index of another revision than this ondisk's."""
+    found = revision_of(connection, directory)
+    if found != REVISION:
+        hint = f"`ondisk migrate {directory.path}` tells what there is to do, and does it with --yes."
+        path = directory.path / INDEX
+        raise NeedsMigration(f"{path} has revision {found}, this ondisk needs {REVISION}", hint=hint)
+
+
+def check_tables(connection: sqlite3.Connection, columns: Columns, directory: Directory) -> None:
     """Refuse an index whose tables are not those that ondisk makes: triggers, views in their place, other columns."""
     kinds = {
         name: (kind, strict)

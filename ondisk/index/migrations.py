@@ -9,6 +9,9 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ondisk.errors import IndexCorrupt
+from ondisk.index.connection import RESTORE
+
 if TYPE_CHECKING:
     from alembic.config import Config
 
@@ -35,18 +38,29 @@ def upgrade(connection: sqlite3.Connection, revision: str = "head") -> None:
     Args:
         connection: to the index, for writing, outside of a transaction; it stays open.
 
+    Raises:
+        sqlite3.Error: it could not be done.
+        IndexCorrupt: it has a revision that never was.
+
     Durability: one transaction; a crash leaves the index at its old revision or at the new one.
     Locks: the caller holds the writers' lock.
     """
     from alembic import command
+    from alembic.util import CommandError
     from sqlalchemy import create_engine
+    from sqlalchemy.exc import DBAPIError
     from sqlalchemy.pool import StaticPool
 
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
     config = _config()
     with engine.connect() as bound:
         config.attributes["connection"] = bound
-        command.upgrade(config, revision)
+        try:
+            command.upgrade(config, revision)
+        except DBAPIError as error:
+            raise (error.orig or error) from error
+        except CommandError as error:
+            raise IndexCorrupt(f"the index cannot be moved to a newer revision: {error}", hint=RESTORE) from error
 
 
 def _config() -> Config:

@@ -162,7 +162,7 @@ def _compare(rows: list[tuple[int, ...]], found: Found, snapshot: Snapshot, wron
         for row in rows:
             place = at.get(row[0])
             if place is None or found.sizes[place] != row[1]:
-                wrong.add(row[0], _reason(found, row[0]))
+                wrong.add(row[0], reason_at(found, row[0]))
             elif found.reftimes[place] != row[2]:
                 wrong.add(row[0], "it has another reftime")
             else:
@@ -179,7 +179,8 @@ def _compare(rows: list[tuple[int, ...]], found: Found, snapshot: Snapshot, wron
                 wrong.add(row[0], "it has other metadata")
 
 
-def _reason(found: Found, offset: int) -> str:
+def reason_at(found: Found, offset: int) -> str:
+    """Say why no datum stands at an offset."""
     for damage in found.damage:
         if damage.offset <= offset < damage.offset + damage.size:
             return damage.reason

@@ -41,6 +41,7 @@ COMMAND_LINES = {
     "archive": "archive weather 2026/11-20.vm2",
     "unarchive": "unarchive archived 2026/11-20.vm2",
     "maintain": "maintain damaged",
+    "migrate": "migrate changed",
 }
 TYPES = {
     "integer": int,
@@ -112,7 +113,7 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix + key, each
         if key == "location":
             yield from keys(each, "location.")
-        if key in ("damage", "notes", "done", "findings"):
+        if key in ("damage", "notes", "done", "findings", "offenders") and isinstance(each, list):
             yield from keys(each[0], f"{key}[].")
         if key == "summary":
             yield from keys(each, "summary.")
@@ -125,6 +126,14 @@ def is_of_type(value: Any, kind: str) -> bool:
     if kind == "time":
         return isinstance(parse_time(value), int)
     return kind == "any" or type(value) is TYPES[kind]
+
+
+@pytest.fixture
+def changed(weather):
+    """Give a dataset whose configuration was changed, so that data violate it."""
+    shutil.copytree(weather, "changed")
+    text = 'format = "vm2"\nstep = "daily"\nunique = ["product"]\n[fields]\nproduct = "text"'
+    Path("changed/dataset.toml").write_text(text, encoding="utf-8")
 
 
 @pytest.fixture
@@ -144,7 +153,7 @@ def damaged(weather):
 
 
 @pytest.mark.parametrize("title", COMMAND_LINES)
-@pytest.mark.usefixtures("damaged", "archived")
+@pytest.mark.usefixtures("damaged", "archived", "changed")
 def test_the_shapes_are_what_the_command_prints(run, title):
     Path("cut.seg").write_bytes(CUT[:4] + b"\x15" + CUT[5:])  # and its frame count is too high
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section(SHAPES, title), re.MULTILINE)

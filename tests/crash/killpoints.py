@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -75,14 +75,24 @@ class Bench:
         room: a directory to make, for the copies.
         template: the dataset to copy; one that does not exist is to be created by the workload.
         create: the configuration to create with.
+        target: what the process runs.
     """
 
-    def __init__(self, room: Path, template: Path, steps: list[Step], *, create: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        room: Path,
+        template: Path,
+        steps: list[Step],
+        *,
+        create: dict[str, Any] | None = None,
+        target: Callable[..., None] = workload.run,
+    ) -> None:
         self.room = room
         room.mkdir(parents=True)
         self.template = template
         self.steps = steps
         self.create = create
+        self.target = target
         self._context = server()
         self._runs = 0
 
@@ -97,7 +107,7 @@ class Bench:
         # A question mark: not every architecture has every one of them.
         trace = ",".join(f"?{call}" for call in trace.split(","))
         receive, start = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=workload.run, args=(path, self.steps, acks, self.create, receive))
+        process = self._context.Process(target=self.target, args=(path, self.steps, acks, self.create, receive))
         process.start()
         strace = subprocess.Popen(
             [

@@ -31,8 +31,12 @@ import filelock  # noqa: F401  ondisk would import it, and the format, in the mi
 import ondisk
 import ondisk.formats.diskqueue.seg
 import ondisk.formats.vm2
+import ondisk.index.migrations
+import ondisk.maintenance.migrate
 from ondisk.dataset import Dataset
 from ondisk.datum import Datum
+
+ondisk.index.migrations.head()  # imports Alembic, too
 
 CONFIG: dict[str, Any] = {
     "format": "vm2",
@@ -228,6 +232,19 @@ def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None
                 _acknowledge(file, error)
             else:
                 _acknowledge(file, None)
+
+
+def migrate(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
+    """Be the process that crashes while it migrates; otherwise as `run`, with one step, whatever `steps` are."""
+    _let_others_trace_me()
+    file = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    start.recv_bytes()
+    try:
+        ondisk.migrate(path)
+    except ondisk.OndiskError as error:
+        _acknowledge(file, error)
+    else:
+        _acknowledge(file, None)
 
 
 def acknowledged(acks: Path) -> list[dict[str, Any] | None]:

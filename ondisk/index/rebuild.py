@@ -1,0 +1,306 @@
+"""An index of another revision or another configuration, made of a copy of the one that it follows.
+
+The copy is built at `.index.sqlite.new`, where nobody else opens it; `replace` puts it in the place of the old one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from sqlalchemy.schema import CreateTable
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import FieldType, Value, restored
+from ondisk.errors import IndexCorrupt
+from ondisk.filesystem import Directory
+from ondisk.index.columns import REVISION, Columns
+from ondisk.index.connection import INDEX, RESTORE, Connection, connect_to_read, sqlite_errors
+from ondisk.index.index import STAGED, built_for, check_revision, check_tables, dump, revision_of
+from ondisk.index.migrations import upgrade
+from ondisk.index.tables import DIALECT, Tables
+
+_STAGED_BACKUP = ".index.sqlite.before"
+
+Place: TypeAlias = tuple[int, int, int]
+"""seq, offset and size of a datum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Old:
+    """The index as it is, of whatever revision.
+
+    Attributes:
+        revision: Alembic's.
+        config: what it was built for.
+        connection: to read it.
+    """
+
+    revision: str
+    config: DatasetConfig
+    connection: Connection
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether anything was ever stored."""
+        return bool(self.connection.execute("SELECT seq > 0 FROM dataset").fetchone()[0])
+
+    def count(self) -> int:
+        """Count the data."""
+        (count,) = self.connection.execute("SELECT count(*) FROM datum").fetchone()
+        return int(count)
+
+
+@contextlib.contextmanager
+def old(directory: Directory, config: DatasetConfig) -> Iterator[Old | None]:
+    """Open the index at its place, for the length of the block; None where there is none.
+
+    Args:
+        config: what `dataset.toml` says.
+
+    Raises:
+        VersionTooNew: it was made by a newer ondisk.
+        IndexCorrupt: it is no index of ondisk.
+    """
+    if directory.regular_file(INDEX) is None:
+        yield None
+        return
+    connection = connect_to_read(directory)
+    try:
+        with sqlite_errors(directory):
+            revision, built = revision_of(connection, directory), built_for(connection, config, directory)
+            if revision == REVISION:
+                check_tables(connection, Columns(built), directory)
+            yield Old(revision, built, connection)
+    finally:
+        connection.close()
+
+
+class Rebuilt:
+    """A copy of an index, while it is changed: in use by nobody else, and worth nothing until it is complete.
+
+    Raises, in every method:
+        sqlite3.Error: for the caller's `sqlite_errors`.
+    """
+
+    def __init__(self, directory: Directory, connection: sqlite3.Connection) -> None:
+        self.directory = directory
+        self.connection = connection
+
+    @classmethod
+    def begin(cls, directory: Directory, source: sqlite3.Connection) -> Rebuilt:
+        """Copy an index."""
+        return cls(directory, _copied(directory, source, STAGED))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it stands where it was built, and not in the place of the old one."""
+        return self.directory.inode(STAGED) is not None
+
+    def upgrade(self, config: DatasetConfig) -> None:
+        """Bring the copy to the newest revision.
+
+        Args:
+            config: what it was built for.
+        """
+        upgrade(self.connection)
+        check_revision(self.connection, self.directory)
+        check_tables(self.connection, Columns(config), self.directory)
+
+    def begin_fields(self, config: DatasetConfig, kept: Iterable[str]) -> None:
+        """Make the table of data anew, for the fields of a configuration.
+
+        Args:
+            kept: fields whose values stay; those of the others are missing until `fill` tells them.
+        """
+        execute = self.connection.execute
+        execute("BEGIN")
+        for kind, name, _ in self._objects():
+            execute(f'DROP {kind} "{name}"')
+        execute("ALTER TABLE datum RENAME TO before")
+        execute(str(CreateTable(Tables(config).datum).compile(dialect=DIALECT)))
+        names = ", ".join(["seq", "reftime", "segment", '"offset"', "size", *(f'"f_{name}"' for name in kept)])
+        execute(f"INSERT INTO datum ({names}) SELECT {names} FROM before ORDER BY seq")
+
+    def longest(self) -> int:
+        """Give the size of the largest datum."""
+        (size,) = self.connection.execute("SELECT ifnull(max(size), 0) FROM datum").fetchone()
+        return int(size)
+
+    def segments(self) -> Iterator[tuple[int, str, str, Iterator[Place]]]:
+        """Give id, name and format of each segment that has data, with their places in the order of offsets.
+
+        Raises:
+            IndexCorrupt: there are data of a segment that it does not know.
+        """
+        rows = self.connection.execute(
+            "SELECT before.segment, name, format, seq, offset, before.size FROM before"
+            " LEFT JOIN segment ON segment.id = before.segment ORDER BY before.segment, offset"
+        )
+        row = next(rows, None)
+
+        def places(of: int) -> Iterator[Place]:
+            nonlocal row
+            while row is not None and row[0] == of:
+                place = row[3:]
+                row = next(rows, None)
+                yield place
+
+        while row is not None:
+            id, name, format = row[:3]
+            if name is None:
+                problem = f"the index is damaged: it has data of a segment {id} that it does not know"
+                raise IndexCorrupt(f"{self.directory.path}: {problem}", hint=RESTORE)
+            own = places(id)
+            yield id, name, format, own
+            for _ in own:
+                pass
+
+    def fill(self, kinds: Mapping[str, FieldType], values: Iterable[tuple[Mapping[str, Any], int]]) -> None:
+        """Set values of some fields: (canonical metadata, seq)."""
+        rows = [(*map(metadata.get, kinds), seq) for metadata, seq in values]
+        interned = [at for at, kind in enumerate(kinds.values()) if kind.interned]
+        distinct = dict.fromkeys(row[at] for at in interned for row in rows if row[at] is not None)
+        self.connection.executemany("INSERT OR IGNORE INTO value (value) VALUES (?)", ((each,) for each in distinct))
+        column = {True: "ifnull((SELECT id FROM value WHERE value = ?), 0)", False: "?"}
+        columns = ", ".join(f'"f_{name}" = {column[kind.interned]}' for name, kind in kinds.items())
+        self.connection.executemany(f"UPDATE datum SET {columns} WHERE seq = ?", rows)
+
+    def end_fields(self) -> None:
+        """Drop the old table of data."""
+        self.connection.execute("DROP TABLE before")
+        self.connection.execute("COMMIT")
+
+    def finish(self, config: DatasetConfig) -> None:
+        """Make indices and view those of a configuration, which its data fit, and sync the file."""
+        execute = self.connection.execute
+        execute("BEGIN")
+        wanted = list(Tables(config).field_statements())
+        there = set()
+        for kind, name, text in self._objects():
+            if text in wanted:
+                there.add(text)
+            else:
+                execute(f'DROP {kind} "{name}"')
+        for statement in wanted:
+            if statement not in there:
+                execute(statement)
+        execute("UPDATE dataset SET config = ?", (dump(config),))
+        execute("COMMIT")
+        mode = "delete" if self.directory.is_network() else "wal"
+        execute(f"PRAGMA journal_mode={mode}")
+        self.close()
+        _sync(self.directory, STAGED)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def discard(self) -> None:
+        """Remove the copy."""
+        self.close()
+        _remove(self.directory, STAGED)
+
+    def _objects(self) -> list[tuple[str, str, str]]:
+        """Give the indices and views that depend on the fields: kind, name, SQL."""
+        sql = "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('index', 'view') AND sql IS NOT NULL"
+        return self.connection.execute(sql).fetchall()
+
+
+def in_conflict(
+    connection: sqlite3.Connection, config: DatasetConfig
+) -> Iterator[tuple[str, int, int, dict[str, Value | None]]]:
+    """Find data that `unique` of a configuration does not allow beside each other.
+
+    Returns:
+        Segment, offset, size, and the values of the fields of `unique`.
+    """
+    tables = Tables(config)
+    if not tables.unique:
+        return
+    keys = [str(each.compile(dialect=DIALECT)) for each in tables.unique]
+    named = ", ".join(f"{key} AS k{at}" for at, key in enumerate(keys))
+    equal = " AND ".join(f"{key} = k{at}" for at, key in enumerate(keys))
+    kinds = {name: config.fields.get(name, FieldType.TIMESTAMP) for name in config.unique}  # reftime is no field
+    values = ", ".join(map(_value, kinds, kinds.values()))
+    sql = (
+        f"SELECT segment.name, datum.offset, datum.size, {values}"
+        f" FROM (SELECT {named} FROM datum GROUP BY {', '.join(keys)} HAVING count(*) > 1)"
+        f" JOIN datum ON {equal} JOIN segment ON segment.id = datum.segment"
+        f" ORDER BY {', '.join(f'k{at}' for at in range(len(keys)))}, datum.seq"
+    )
+    for segment, offset, size, *stored in connection.execute(sql):
+        found = zip(kinds.items(), stored, strict=True)
+        yield (
+            segment,
+            offset,
+            size,
+            {name: None if value is None else restored(value, kind) for (name, kind), value in found},
+        )
+
+
+def _value(name: str, kind: FieldType) -> str:
+    """Write the SQL for the value of a field, or of reftime."""
+    if name == "reftime":
+        return "datum.reftime"
+    return f"(SELECT value FROM value WHERE id = datum.f_{name})" if kind.interned else f"datum.f_{name}"
+
+
+def clear(directory: Directory) -> None:
+    """Remove what a killed migration left of copies that were not complete. Under the writers' lock."""
+    for name in (STAGED, _STAGED_BACKUP):
+        _remove(directory, name)
+
+
+def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
+    """Copy an index to `name`, or with a number behind it where that is taken. Synced, and whole or not there.
+
+    Returns:
+        The name.
+    """
+    try:
+        _copied(directory, source, _STAGED_BACKUP).close()
+        _sync(directory, _STAGED_BACKUP)
+        taken, number = name, 1
+        while True:
+            try:
+                directory.link(_STAGED_BACKUP, taken)
+                break
+            except FileExistsError:
+                number += 1
+                taken = f"{name}.{number}"
+    finally:
+        _remove(directory, _STAGED_BACKUP)
+    directory.sync()
+    return taken
+
+
+def _copied(directory: Directory, source: sqlite3.Connection, name: str) -> sqlite3.Connection:
+    """Copy an index to a new file, and open that; without a journal, since what fails is thrown away."""
+    _remove(directory, name)
+    directory.create_file(name).close()
+    connection = sqlite3.connect(directory.path / name, isolation_level=None)
+    try:
+        # Alone, it needs no `-shm`: of a disk that is too full for one, SQLite does not say why.
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
+        source.backup(connection)
+        for setting in ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=DELETE", "journal_mode=OFF"):
+            connection.execute(f"PRAGMA {setting}").fetchone()
+    except BaseException:
+        connection.close()
+        _remove(directory, name)
+        raise
+    return connection
+
+
+def _sync(directory: Directory, name: str) -> None:
+    with directory.open_to_write(name) as file:
+        file.sync()
+
+
+def _remove(directory: Directory, name: str) -> None:
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            directory.unlink(name + suffix)

@@ -1,0 +1,63 @@
+"""`ondisk migrate`: a dry run unless told otherwise, whose exit code says whether there is something to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def change(weather):
+    """Change a line of dataset.toml."""
+
+    def change(old: str, new: str) -> None:
+        path = Path(weather, "dataset.toml")
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    return change
+
+
+UNIQUE = 'unique = ["reftime", "area", "product"]'
+
+
+def test_without_a_change_there_is_nothing_to_do(run, weather):
+    for options in ([], ["--yes"]):
+        done = run("migrate", weather, *options)
+        assert (done.code, done.text) == (0, f"{weather.absolute()}: nothing to do\n")
+
+
+def test_a_dry_run_ends_with_9_and_changes_nothing(run, weather, change):
+    change(UNIQUE, 'index = ["area"]')
+    for _ in range(2):
+        done = run("migrate", weather, "--json")
+        assert (done.code, done.json["needed"], done.json["done"]) == (9, True, False)
+    assert done.json["unique"] == [["reftime", "area", "product"], []]
+    assert run("append", weather, "obs.vm2").code == 32
+
+
+def test_with_yes_it_is_done(run, weather, change):
+    change(UNIQUE, 'index = ["area"]')
+    done = run("migrate", weather, "--yes", "--json")
+    assert (done.code, done.json["needed"], done.json["done"]) == (0, True, True)
+    assert run("migrate", weather).code == 0
+    assert run("append", weather, "obs.vm2").code == 0
+
+
+def test_data_in_conflict_are_named_and_the_code_is_that_of_duplicates(run, weather, change):
+    change(UNIQUE, 'unique = ["area"]')
+    for options, code in (([], 9), (["--yes"], 22)):
+        done = run("migrate", weather, "--json", *options)
+        assert (done.code, done.json["offending"], done.json["done"]) == (code, 2, False)
+        places = [(each["segment"], each["offset"], each["values"]) for each in done.json["offenders"]]
+        assert places == [("2026/11-20.vm2", 0, {"area": "VM2,5"}), ("2026/11-21.vm2", 0, {"area": "VM2,5"})]
+    assert "2 data are equal in unique = ['area']" in done.err
+    text = run("migrate", weather, "--yes").text
+    assert "2026/11-21.vm2, byte 0: others have the same  area=VM2,5" in text
+
+
+@pytest.mark.parametrize("options", [[], ["--yes"]])
+def test_what_is_no_dataset_ends_with_11(run, folder, options):
+    assert run("migrate", folder, *options).code == 11

@@ -1,0 +1,191 @@
+"""A process that migrates is killed, or its disk fails or is full, at every point where it touches the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.config import DatasetConfig
+from ondisk.errors import DiskFull, NeedsMigration
+from ondisk.maintenance.migrate import Migration
+
+from . import workload
+from .conftest import POINTS
+from .killpoints import CHANGING, Bench, Run, needs_strace
+from .recovery import LATER, make
+from .workload import CONFIGS, Append, Delete, Story, check_index, content, datum, random_lines
+
+pytestmark = needs_strace
+Record = Callable[[str, object], None]
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "revision-1"
+STORY = Story([Append(random_lines(1, 40)), Delete(3)], [Append(())])
+
+
+def configured(path: Path) -> None:
+    """Let `dataset.toml` say something else than it did, so that fields are read, and dropped."""
+    config = DatasetConfig.from_toml((path / "dataset.toml").read_text())
+    fields = {"product": "text", "area": "text"} if "area" not in config.fields else {"product": "text"}
+    values = {"format": config.format, "step": "daily", "lock_timeout": 5, "fields": fields, "index": ["product"]}
+    if "area" in fields:
+        values["unique"] = ["product", "reftime", "area"]
+    (path / "dataset.toml").write_text(DatasetConfig.from_mapping(values).to_toml())
+
+
+def changed(path: Path, format: str) -> Path:
+    """Make a dataset whose index lacks a field that `dataset.toml` declares, with an archive of the same kind."""
+    for place in (path, path / ".archive" / "last"):
+        make(place, STORY, CONFIGS[format])
+        configured(place)
+        assert ondisk.migrate(place).done
+    configured(path)
+    return path
+
+
+def revision_1(path: Path, format: str) -> Path:
+    path.mkdir()
+    shutil.copyfile(GOLDEN / "dataset.toml", path / "dataset.toml")
+    shutil.copytree(GOLDEN / "2026", path / "2026")
+    with contextlib.closing(sqlite3.connect(path / "index.sqlite")) as index:
+        index.execute("PRAGMA journal_mode=wal")
+        index.executescript((GOLDEN / "index.sql").read_text())
+    return path
+
+
+def bench(tmp_path: Path, format: str) -> Bench:
+    template = (changed if format in CONFIGS else revision_1)(tmp_path / "template", format)
+    return Bench(tmp_path / "runs", template, STORY.steps, target=workload.migrate)
+
+
+def look(path: Path, format: str) -> Migration | None:
+    """Ask a dataset, as readers of every kind do; gives what there is to do still, None where nothing is."""
+    plan = ondisk.migrate(path, dry_run=True)
+    try:
+        with ondisk.open(path, read_only=True) as dataset:
+            found = content(dataset)
+    except NeedsMigration:
+        assert plan.revision[0] == "0001"
+    else:
+        assert found == end(format)
+    return plan if plan.is_needed else None
+
+
+def end(format: str) -> list[bytes]:
+    """Give what a dataset holds before and after."""
+    if format in CONFIGS:
+        return STORY.end
+    return sorted(each["data"].encode() for each in json.loads((GOLDEN / "expected.json").read_text()))
+
+
+def check_migrated(run: Run, format: str) -> None:
+    """Each index is the old or the new one, whole; migrating again goes on; data come and go."""
+    places = [run.path, run.path / ".archive" / "last"] if format in CONFIGS else [run.path]
+    left = look(run.path, format)
+    if run.acked:
+        assert left is None
+    backups = [each for each in run.path.iterdir() if each.name.startswith("index.sqlite.before")]
+    if format not in CONFIGS and left is None:
+        assert backups
+    for backup in backups:
+        with contextlib.closing(sqlite3.connect(backup)) as index:
+            assert index.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+            assert index.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    again = ondisk.migrate(run.path)
+    assert left is not None or not again.is_needed
+    for place in places:
+        assert look(place, format) is None
+        check_index(place)
+        with ondisk.open(place) as dataset:
+            assert not dataset.needs_check
+            dataset.append([datum(LATER, dataset.config.format)])
+            assert (
+                len(list(dataset.query()))
+                == dataset.summary().count
+                == (len(STORY.end) if format in CONFIGS else 7) + 1
+            )
+        check_index(place)
+        assert [each.name for each in place.iterdir() if each.name.startswith((".index", ".dataset"))] == []
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("call", CHANGING)
+@pytest.mark.parametrize("format", ["seg lz4", "revision 1"])
+def test_killed_anywhere_a_migration_leaves_the_old_index_or_the_new(
+    format: str, call: str, tmp_path: Path, record_property: Record
+) -> None:
+    points = 0
+    for run in bench(tmp_path, format).killed_at(call):
+        check_migrated(run, format)
+        points += run.killed
+    record_property(POINTS, points)
+
+
+@pytest.mark.parametrize(
+    ("format", "call", "every"),
+    [("seg lz4", "renameat", 1), ("vm2", "unlinkat", 5), ("vm2", "fsync", 3), ("revision 1", "linkat", 1),
+     ("revision 1", "renameat", 1), ("seg lz4", "pwrite64", 40)],
+)  # fmt: skip
+def test_killed_at_a_few_points_a_migration_leaves_the_old_index_or_the_new(
+    format: str, call: str, every: int, tmp_path: Path, record_property: Record
+) -> None:
+    points = 0
+    for run in bench(tmp_path, format).killed_at(call, every):
+        check_migrated(run, format)
+        points += run.killed
+    assert points >= 1
+    record_property(POINTS, points)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("format", ["seg lz4", "revision 1"])
+@pytest.mark.parametrize(
+    ("call", "error", "codes"),
+    [("pwrite64", "ENOSPC", (51, 50)), ("pwrite64", "EIO", (50,)), ("fsync", "EIO", (52,)), ("fdatasync", "EIO", (52,)),
+     ("renameat", "EIO", (50,)), ("linkat", "ENOSPC", (51,)), ("unlinkat", "EIO", (50,)), ("ftruncate", "EIO", (50,))],
+)  # fmt: skip
+def test_a_disk_that_fails_is_told_and_the_migration_can_be_tried_again(
+    format: str, call: str, error: str, codes: tuple[int, ...], tmp_path: Path, record_property: Record
+) -> None:
+    points = 0
+    for run in bench(tmp_path, format).failed_at(call, error):
+        (ack,) = run.acks
+        assert ack is None or ack["code"] in codes, ack
+        check_migrated(run, format)
+        points += 1
+    record_property(POINTS, points)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("room", range(0, 120_000, 20_000))
+def test_on_a_full_disk_a_migration_is_refused_and_the_old_index_stays(room: int, tmp_path: Path) -> None:
+    place = tmp_path / "mounted"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place]
+    done = subprocess.run(mount, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no mounts here: {done.stderr.strip()}")
+    try:
+        path = changed(place / "dataset", "seg lz4")
+        with (place / "filler").open("ab", buffering=0) as file:
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+            file.truncate(file.tell() - room)
+        before = {each.name for each in path.iterdir()}
+        with pytest.raises(DiskFull):
+            ondisk.migrate(path)
+        assert {each.name for each in path.iterdir()} == before
+        assert look(path, "seg lz4") is not None
+        (place / "filler").unlink()
+        assert ondisk.migrate(path).done
+        assert look(path, "seg lz4") is None
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
