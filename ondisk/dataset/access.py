@@ -79,8 +79,8 @@ class Access:
                         yield transaction
                     if transaction.checkpoint_error is not None:
                         self._failed = transaction.checkpoint_error
-                    elif self._left and transaction.unread:
-                        self._settle(dict.fromkeys(self._left, None), unread=True)
+                    elif transaction.unread:
+                        self._settle_left()
             except DurabilityLost as error:
                 self._failed = error
                 raise
@@ -112,7 +112,8 @@ class Access:
             except OndiskError:
                 return
             try:
-                opened.index.checkpoint()
+                if opened.index.checkpoint():
+                    self._settle_left()
             except OndiskError as error:
                 self._failed = error
         self.check_not_failed()
@@ -160,25 +161,37 @@ class Access:
         self._settle_all()
 
     def _settle_all(self) -> None:
-        """End what a crash interrupted; where another writer is at work, that may be its own."""
-        if not left_behind(self.directory):
+        """End what a crash interrupted; where another writer is at work, that may be its own: a commit looks again."""
+        left = left_behind(self.directory)
+        if not left:
             return
+        self._left.update(left)
         with self._threads, contextlib.suppress(LockError), self._lock.hold("open", timeout=0):
             self._settle(left_behind(self.directory), unread=self.current().index.checkpoint())
 
-    def _settle(self, left: Mapping[str, list[int] | None], *, unread: bool) -> None:
+    def _settle_left(self) -> None:
+        """Settle what was left, behind a commit that counts whatever becomes of this: an error is one of the next."""
+        try:
+            self._settle({name: generations_of(self.directory, name) for name in self._left}, unread=True)
+        except DurabilityLost as error:
+            self._failed = error
+        except OndiskError:
+            pass  # nobody misses anything by it, and the next commit tries again
+
+    def _settle(self, left: Mapping[str, list[int]], *, unread: bool) -> None:
         """End what a crash interrupted, and remove generations that nobody needs. Under the writers' lock."""
+        if not left:
+            return
         trusted = not self.sentinel_stands()
         with self.current().index.snapshot() as snapshot:
             known = {name: snapshot.segment_named(name) for name in left}
+            committed = snapshot.dataset()["committed_at"]
         for name, segment in known.items():
-            here = left[name]
-            if here is None:
-                here = generations_of(self.directory, name)
-            needed = settle(
-                self.directory, name, here, None if segment is None else segment.id, unread=unread, trusted=trusted
-            )
-            if needed:
+            current = None if segment is None else segment.id
+            # As in a diagnosis: an index that is older than a file may come from a backup, and not know it yet.
+            found = self.directory.stat(name) if segment is None else None
+            is_newer = found is not None and found.st_mtime_ns // 1000 > committed
+            if settle(self.directory, name, left[name], current, unread=unread, trusted=trusted and not is_newer):
                 self._left.add(name)
             else:
                 self._left.discard(name)

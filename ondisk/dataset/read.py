@@ -104,7 +104,10 @@ class Reader:
         for row, segment, metadata in found:
             if segment.end.compressed:
                 return None  # only a snapshot knows its blocks
-            payload = self._files.read(segment.id, lambda _, name=segment.name: name, row[2], row[3])  # type: ignore[misc]
+            # Without a snapshot a repack may take the file away before it is opened, but not once it is open.
+            payload = self._files.read_open(segment.id, row[2], row[3])
+            if payload is None:
+                return None
             data.append(self._one(segment, metadata, row, payload))
         return data
 

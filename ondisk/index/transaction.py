@@ -294,16 +294,14 @@ class Transaction:
             return {row[0] for row in rows}
 
         with sqlite_errors(self._index.directory):
-            connection.execute("CREATE TEMP TABLE known (start INTEGER PRIMARY KEY)")
-            try:
-                sql = (
-                    "INSERT OR IGNORE INTO known SELECT offset FROM datum JOIN segment ON segment.id = datum.segment"
-                    ' AND reftime >= "begin" AND reftime < "end" WHERE segment.id = ?'
-                )
-                connection.execute(sql, (segment.id,))
-                yield between
-            finally:
-                connection.execute("DROP TABLE known")
+            connection.execute("CREATE TEMP TABLE known (start INTEGER PRIMARY KEY)")  # goes with a rollback, too
+            sql = (
+                "INSERT OR IGNORE INTO known SELECT offset FROM datum JOIN segment ON segment.id = datum.segment"
+                ' AND reftime >= "begin" AND reftime < "end" WHERE segment.id = ?'
+            )
+            connection.execute(sql, (segment.id,))
+            yield between
+            connection.execute("DROP TABLE known")
 
     def _drop(self, segment: Segment) -> None:
         self._connection.execute("DELETE FROM segment WHERE id = ?", (segment.id,))

@@ -168,7 +168,7 @@ class _Rescan:
         else:
             segment = known.segment
             generations.complete(self._directory, self._name, segment.id)
-        generations.discard(self._directory, [generations.hidden(self._name, segment.id)])
+        generations.clear(self._directory, self._name, segment.id)
         file = self._directory.open_to_read(self._name)
         if known is not None:
             transaction.forget_blocks(segment)

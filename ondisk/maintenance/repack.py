@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -77,6 +78,9 @@ def repacked(access: Access, name: str, now: float | None = None) -> Done:
         check_trusted(access)
         reader = access.current().reader
         with access.current().index.snapshot() as snapshot:
+            segment = snapshot.segment_named(name)
+            if segment is not None:
+                generations.complete(access.directory, name, segment.id)
             diagnosis, known = examine(access, snapshot, name, None, now)
             if diagnosis is None:
                 return Done(name, State.OK, ("it has gone meanwhile",))
@@ -105,24 +109,25 @@ def repacked(access: Access, name: str, now: float | None = None) -> Done:
 def _dropped(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
     """Remove a segment: from the index, then from the disk."""
     directory, name = access.directory, diagnosis.segment
-    found = directory.stat(name)
-    is_kept = True
-    is_there = found is not None and State.MISSING not in diagnosis.state
+    access.leave(name)
+    found = None if State.MISSING in diagnosis.state else directory.stat(name)
+    is_kept = False
     if known is not None:
-        try:
-            if is_there:
+        if found is not None:
+            with contextlib.suppress(DiskFull):  # then its bytes stay in their place until nobody reads them
                 generations.retire(directory, name, known.segment.id)
-        except DiskFull:  # then its bytes stay in their place until nobody reads them
-            is_kept = False
+                is_kept = True
         transaction.remove(known.segment)
-        transaction.commit()
-        access.leave(name)
-        is_there &= is_kept or transaction.unread
-    if is_there:
-        generations.discard(directory, [name])
-        directory.sync(name.rpartition("/")[0])
-    freed = found.st_size if found is not None and is_there else 0
-    return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, freed)
+    transaction.commit()  # of what the index does not know, too: it tells whether older snapshots may know it
+    action = diagnosis.action
+    if found is None or transaction.checkpoint_error is not None:
+        return Done(name, diagnosis.state, diagnosis.reasons, action)
+    if not is_kept and not transaction.unread:
+        reason = "a query that began earlier may still read it; a repack after that removes it"
+        return Done(name, diagnosis.state, (*diagnosis.reasons, reason), action if known is not None else None)
+    generations.discard(directory, [name])
+    directory.sync(name.rpartition("/")[0])
+    return Done(name, diagnosis.state, diagnosis.reasons, action, found.st_size)
 
 
 class _Rewrite:
@@ -135,16 +140,18 @@ class _Rewrite:
         self._format: Format = access.format(known.segment.format)
         self._old = known.segment
         self._new = Segment(transaction.take_generation(), self._old.name, self._old.format, End())
+        self._size = 0
 
     def write(self, snapshot: Snapshot, reader: Reader) -> None:
         """Write the data, in query order, beside the segment, and tell the index where they will stand."""
-        generations.complete(self._access.directory, self._old.name, self._old.id)
+        self._access.leave(self._old.name)
         interval = places.interval_of(snapshot, self._old)
         with generations.stage(self._access.directory, self._old.name, self._new.id) as staged:
             end = self._lay(snapshot, reader, staged)
             staged.write(end.size, self._format.seal(end))
             staged.sync()
             mtime = staged.stat().st_mtime_ns
+            self._size = staged.stat().st_size
         self._new = replace(self._new, end=end)
         transaction = self._transaction
         transaction.supersede(self._old)
@@ -152,7 +159,10 @@ class _Rewrite:
         generations.retire(self._access.directory, self._old.name, self._old.id)
 
     def switch(self) -> int:
-        """Commit, and put the new bytes in the place of the old ones; gives how many bytes fewer they are."""
+        """Commit, and put the new bytes in the place of the old ones; gives how many bytes fewer they are.
+
+        An error behind the commit leaves them beside the segment, where readers and the next opening find them.
+        """
         directory, name = self._access.directory, self._old.name
         before = directory.stat(name)
         try:
@@ -161,15 +171,13 @@ class _Rewrite:
             if not self._transaction.sealed:
                 self.take_back()
             raise
-        generations.take_over(directory, name, self._new.id)
-        self._access.leave(name)
-        after = directory.stat(name)
-        return 0 if before is None or after is None else before.st_size - after.st_size
+        if self._transaction.checkpoint_error is None:  # else nothing more is written
+            generations.take_over(directory, name, self._new.id)
+        return 0 if before is None else before.st_size - self._size
 
     def take_back(self) -> None:
-        """Remove what was written, since nothing was committed."""
-        names = [generations.hidden(self._old.name, each.id) for each in (self._new, self._old)]
-        generations.discard(self._access.directory, names)
+        """Remove what was written, since nothing was committed. The other name of the segment is settled later."""
+        generations.discard(self._access.directory, [generations.hidden(self._old.name, self._new.id)])
 
     def _lay(self, snapshot: Snapshot, reader: Reader, staged: WritableFile) -> End:
         laid = self._format.begin()

@@ -179,9 +179,7 @@ class ConcatReader:
             SegmentMissing: the segment is not on disk.
             SegmentCorrupt: it ends before these bytes do.
         """
-        file = self._files.get(generation)
-        if file is None:
-            file = self.file_of(generation, name_of(generation))
+        file = self._files.get(generation) or self.file_of(generation, name_of(generation))
         if size > _LARGE and file.size() < offset + size:  # before memory is taken for it
             raise _too_short(self._directory, name_of(generation), file.size(), offset + size)
         content = file.read(offset, size)
@@ -189,11 +187,25 @@ class ConcatReader:
             raise _too_short(self._directory, name_of(generation), offset + len(content), offset + size)
         return content
 
+    def read_open(self, generation: int, offset: int, size: int) -> bytes | None:
+        """Read like `read`, from a file that is open already; None where it is not, or ends before these bytes do.
+
+        Takes no snapshot: the bytes of one generation stay what they are, as long as its file is open.
+        """
+        file = self._files.get(generation)
+        if file is None or (size > _LARGE and file.size() < offset + size):
+            return None
+        content = file.read(offset, size)
+        return content if len(content) == size else None
+
     def close(self) -> None:
         self._files.clear()
 
     def file_of(self, generation: int, name: str) -> ReadableFile:
         """Open the file that holds a generation of a segment.
+
+        For who reads a snapshot that has this generation, or holds the writers' lock. For others a repack may have
+        removed it, and put a newer one in its place.
 
         Raises:
             SegmentMissing: it is not on disk.

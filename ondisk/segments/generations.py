@@ -66,6 +66,15 @@ def discard(directory: Directory, names: Iterable[str]) -> None:
             directory.unlink(name)
 
 
+def clear(directory: Directory, name: str, generation: int) -> None:
+    """Make the place of a new generation free, whose bytes are to be those at the segment's name.
+
+    Durability: synced: what a crash left there must not come back behind the commit, it would be the segment.
+    """
+    discard(directory, [hidden(name, generation)])
+    directory.sync(_parent(name))
+
+
 def complete(directory: Directory, name: str, generation: int) -> None:
     """End the switch to a segment's committed generation, if a crash interrupted it behind the commit."""
     found = directory.stat(hidden(name, generation))
@@ -112,7 +121,7 @@ def settle(
         generations: those that lie on disk under their hidden names.
         current: the segment's generation in the index; None where it has no such segment.
         unread: nobody reads an older snapshot.
-        trusted: no sentinel stands. Else a segment that the index does not know may be one that it has lost.
+        trusted: a segment that the index does not know was dropped from it. Else it may have lost it.
 
     Returns:
         The generations that are still needed.
@@ -120,6 +129,8 @@ def settle(
     Durability: the directory is synced first: a name that was linked before the crash may not be durable yet, and
         another may be removed only when it is.
     """
+    if not generations:
+        return []
     directory.sync(_parent(name))
     needed = []
     for generation in generations:
@@ -127,12 +138,9 @@ def settle(
         if generation == current:
             complete(directory, name, generation)
             discard(directory, [place])
-        elif (
-            trusted and current is None and _same(directory, name, place)
-        ):  # dropped from the index, not yet from its place
-            discard(directory, [name])
-            needed.append(generation)
         else:
+            if trusted and current is None and _same(directory, name, place):
+                discard(directory, [name])  # it was dropped from the index, and not yet from its place
             needed.append(generation)
     if unread and (trusted or current is not None):
         discard(directory, (hidden(name, generation) for generation in needed))

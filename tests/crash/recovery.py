@@ -9,8 +9,24 @@ from pathlib import Path
 from formats.diskqueue import beats_reader
 
 import ondisk
+from ondisk.maintenance.states import State
 
-from .workload import CONFIG, START, Line, Story, carry_out, check_index, content, copied_index, datum, line
+from .workload import (
+    CONFIG,
+    START,
+    VERBS,
+    Line,
+    Repack,
+    Story,
+    carry_out,
+    check_index,
+    content,
+    copied_index,
+    datum,
+    file_of,
+    left_behind,
+    line,
+)
 
 LATER = line(3650, 0, 1, 1)
 """A datum of a day that no workload touches."""
@@ -37,9 +53,11 @@ def check(path: Path, acked: int, story: Story) -> None:
         for step in story.steps[acked:]:
             carry_out(dataset, step)
         assert content(dataset) == story.end
+        check_carried_out(dataset, story)
         more = [LATER, *_one_for_each_segment(path)]
         result = dataset.append([datum(each, format) for each in more])
         assert result.imported == len(more)
+    assert left_behind(path) == []
     check_whole(path)
     with ondisk.open(path) as dataset:
         assert content(dataset) == sorted([*story.end, *more])
@@ -47,13 +65,30 @@ def check(path: Path, acked: int, story: Story) -> None:
     check_index(path)
 
 
+def check_carried_out(dataset: ondisk.Dataset, story: Story) -> None:
+    """Fix and repack leave only what is theirs to leave, and doing them again changes nothing."""
+    verb = story.steps[-1] if story.steps else None
+    if not isinstance(verb, VERBS):
+        return
+    left = State.OK if isinstance(verb, Repack) else State.DIRTY
+    report = dataset.check(accurate=True)
+    assert [each for each in report if each.state & ~left] == []
+    assert not report.needs_check
+    again = dataset.repack() if isinstance(verb, Repack) else dataset.fix()
+    assert [each for each in again if each.action and each.state & ~left] == []
+    assert content(dataset) == story.end
+
+
 def check_committed(path: Path) -> None:
     """Beats must be able to read what the index knows of each segment of its disk queue.
 
     The frame count may be ahead of it: it stands in the header before the commit that it belongs to.
     """
-    for name, (size, count) in _committed(path).items():
-        segment = (path / name).read_bytes()
+    for name, (generation, size, count) in _committed(path).items():
+        file = file_of(path, name, generation)
+        if not file.exists():  # it was lost
+            continue
+        segment = file.read_bytes()
         assert _COUNT.unpack(segment[_COUNT_SPAN]) >= (count,), name
         counted = segment[: _COUNT_SPAN.start] + _COUNT.pack(count) + segment[_COUNT_SPAN.stop : size]
         assert len(beats_reader.read(counted)) == count, name
@@ -63,7 +98,7 @@ def check_whole(path: Path) -> None:
     """Beats must be able to read each segment to its end, once something was appended to all: nothing else is there."""
     committed = _committed(path)
     assert committed.keys() == {str(each.relative_to(path)) for each in path.glob("[0-9]*/*.seg")}
-    for name, (size, count) in committed.items():
+    for name, (_, size, count) in committed.items():
         segment = (path / name).read_bytes()
         assert len(segment) == size, name
         assert _COUNT.unpack(segment[_COUNT_SPAN]) == (count,), name
@@ -78,13 +113,13 @@ def make(path: Path, story: Story, config: dict[str, object] = CONFIG) -> Path:
     return path
 
 
-def _committed(path: Path) -> dict[str, tuple[int, int]]:
-    """Give the size and the frame count that the index knows of each segment of seg; nothing where it is lost."""
+def _committed(path: Path) -> dict[str, tuple[int, int, int]]:
+    """Give what the index knows of each segment of seg: generation, size and frame count; nothing where it is lost."""
     with copied_index(path) as connection:
         if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,):
             return {}
-        rows = connection.execute("SELECT name, size, count FROM segment WHERE format = 'seg'").fetchall()
-    return {name: (size, count) for name, size, count in rows}
+        rows = connection.execute("SELECT name, id, size, count FROM segment WHERE format = 'seg'").fetchall()
+    return {name: (generation, size, count) for name, generation, size, count in rows}
 
 
 def _one_for_each_segment(path: Path) -> list[Line]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import random
@@ -26,15 +27,24 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import filelock  # noqa: F401  ondisk would import it, and the format, in the middle of a sweep
+import filelock  # noqa: F401  ondisk would import it, and what follows, in the middle of a sweep
+import lz4.frame
 
 import ondisk
 import ondisk.formats.diskqueue.seg
 import ondisk.formats.vm2
 import ondisk.index.migrations
+import ondisk.index.tables
+import ondisk.maintenance.check
+import ondisk.maintenance.fix
 import ondisk.maintenance.migrate
+import ondisk.maintenance.repack
 from ondisk.dataset import Dataset
 from ondisk.datum import Datum
+from ondisk.errors import SegmentMissing
+from ondisk.formats.diskqueue import header
+from ondisk.formats.diskqueue.blocks import END_MARK
+from ondisk.segments.generations import hidden
 
 ondisk.index.migrations.head()  # imports Alembic, too
 
@@ -75,7 +85,55 @@ class Delete:
     station: int
 
 
-Step = Append | Delete
+@dataclass(frozen=True)
+class Repack:
+    """Repack all that there is to repack."""
+
+
+@dataclass(frozen=True)
+class Fix:
+    """Fix all that there is to fix."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Carry out steps while a query runs, that began before them: what they replace or drop stays on disk."""
+
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class LoseIndex:
+    """Remove `index.sqlite`; `-wal` and `-shm`, stale now, stay."""
+
+
+@dataclass(frozen=True)
+class LoseSegment:
+    """Remove the file of one day's segment."""
+
+    day: int
+
+
+@dataclass(frozen=True)
+class MakeForeign:
+    """Write one day's segment of seg as another program would: with LZ4 blocks that ondisk cannot go on with."""
+
+    day: int
+
+
+@dataclass(frozen=True)
+class LetAge:
+    """Have data older than so many days deleted by a repack."""
+
+    days: int
+
+
+Step = Append | Delete | Repack | Fix | Beside | LoseIndex | LoseSegment | MakeForeign | LetAge
+VERBS = Repack | Fix
+"""Those that a crash may leave half done, and that are done again."""
+
+MISSING = [b"a segment is missing"]
+"""What stands for the content of a dataset that cannot be read since a segment is missing."""
 
 
 def line(day: int, hour: int, station: int, value: int, note: str = "") -> Line:
@@ -91,11 +149,20 @@ def key(line: Line) -> bytes:
 
 
 class Model:
-    """A dataset as a dict: key → line."""
+    """A dataset as a dict: key → line.
+
+    Attributes:
+        on_disk: the last line of each key that stands in a segment's file, known to the index or not.
+        missing: days whose segment the index knows, and the disk has not.
+        oldest: data of days before it are old enough to be deleted.
+    """
 
     def __init__(self, *, replace: bool) -> None:
         self.replace = replace
         self.data: dict[bytes, Line] = {}
+        self.on_disk: dict[bytes, Line] = {}
+        self.missing: set[bytes] = set()
+        self.oldest = b""
 
     def carry_out(self, step: Step) -> Iterator[Content]:
         """Change the data by a step; gives what there is after each of its commits."""
@@ -104,14 +171,52 @@ class Model:
                 for begin in range(0, max(1, len(lines)), batch_size):
                     for each in lines[begin : begin + batch_size]:
                         if self.replace or key(each) not in self.data:
-                            self.data[key(each)] = each
+                            self.data[key(each)] = self.on_disk[key(each)] = each
                     yield self.content()
             case Delete(station):
                 self.data = {name: each for name, each in self.data.items() if int(name.split(b",")[1]) != station}
                 yield self.content()
+            case Repack():
+                yield self.content()
+                for day in sorted({*self.missing, *(day_of(each) for each in self.data if day_of(each) < self.oldest)}):
+                    self._remove(day)
+                    yield self.content()
+                self.on_disk = dict(self.data)
+            case Fix():
+                yield self.content()
+                for day in sorted({*map(day_of, self.on_disk), *self.missing}):
+                    if day in self.missing:
+                        self._remove(day)
+                    self.data.update((name, each) for name, each in self.on_disk.items() if day_of(name) == day)
+                    yield self.content()
+            case Beside(steps):
+                for each in steps:
+                    yield from self.carry_out(each)
+            case LoseIndex():
+                self.data = {}
+                yield self.content()
+            case LoseSegment(number):
+                day = day_of(line(number, 0, 0, 0))
+                self.missing.add(day)
+                self.on_disk = {name: each for name, each in self.on_disk.items() if day_of(name) != day}
+                yield self.content()
+            case MakeForeign():
+                yield self.content()
+            case LetAge(days):
+                self.oldest = (datetime.now(UTC) - timedelta(days=days)).strftime("%Y%m%d").encode()
+                yield self.content()
+
+    def _remove(self, day: bytes) -> None:
+        self.data = {name: each for name, each in self.data.items() if day_of(name) != day}
+        self.missing.discard(day)
 
     def content(self) -> Content:
-        return sorted(self.data.values())
+        return MISSING if self.missing else sorted(self.data.values())
+
+
+def day_of(key: bytes) -> bytes:
+    """Give the day of a key, and so its segment."""
+    return key[:8]
 
 
 class Story:
@@ -141,6 +246,38 @@ def carry_out(dataset: Dataset, step: Step) -> None:
             dataset.append((datum(each, dataset.config.format) for each in lines), batch_size=batch_size)
         case Delete(station):
             dataset.delete(f'area:"VM2,{station}"')
+        case Repack():
+            dataset.repack()
+        case Fix():
+            dataset.fix()
+        case Beside(steps):
+            with contextlib.closing(dataset.query()) as query:  # type: ignore[type-var]
+                next(query)
+                for each in steps:
+                    carry_out(dataset, each)
+        case LoseIndex():
+            (dataset.path / "index.sqlite").unlink()
+        case LoseSegment(day):
+            segment_of(dataset, day).unlink()
+        case MakeForeign(day):
+            segment = segment_of(dataset, day)
+            segment.write_bytes(foreign(segment.read_bytes()))
+        case LetAge(days):
+            config = dataset.path / "dataset.toml"
+            config.write_text(f"delete_age = {days}\n{config.read_text()}")
+
+
+def segment_of(dataset: Dataset, day: int) -> Path:
+    """Give the path of one day's segment."""
+    return dataset.path / (START + timedelta(days=day)).strftime(f"%Y/%m-%d.{dataset.config.format}")
+
+
+def foreign(segment: bytes) -> bytes:
+    """Write a segment of seg with LZ4 blocks that refer to those before."""
+    head, rest = header.Header.parse(segment[: header.SIZE]), segment[header.SIZE :]
+    frames = lz4.frame.decompress(rest + END_MARK) if head.compressed else rest
+    packed = header.Header(options=header.LZ4, frame_count=head.frame_count).pack()
+    return packed + lz4.frame.compress(frames, block_linked=True)
 
 
 def datum(line: Line, format: str = "vm2") -> Datum:
@@ -170,8 +307,11 @@ def line_of(found: Datum, format: str = "vm2") -> Line:
 
 
 def content(dataset: Dataset) -> Content:
-    """Give what a dataset holds, as lines."""
-    lines = [line_of(each, dataset.config.format) for each in dataset.query()]
+    """Give what a dataset holds, as lines; `MISSING` where a segment is."""
+    try:
+        lines = [line_of(each, dataset.config.format) for each in dataset.query()]
+    except SegmentMissing:
+        return MISSING
     assert dataset.summary().count == len(lines)
     return sorted(lines)
 
@@ -185,17 +325,34 @@ def random_lines(seed: int, count: int, days: int = 3) -> tuple[Line, ...]:
 
 
 def check_index(path: Path) -> None:
-    """Ask SQLite whether a copy of the index is sound; and no row may lead outside its segment's file."""
+    """Ask SQLite whether a copy of the index is sound; and no row may lead outside its segment's file, if there is one.
+
+    A lost index is sound.
+    """
+    if not (path / "index.sqlite").exists():
+        return
     with copied_index(path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         rows = connection.execute(
-            "SELECT segment.name, segment.size, segment.length, compressed, max(offset + datum.size) FROM datum"
+            "SELECT segment.id, name, segment.size, segment.length, compressed, max(offset + datum.size) FROM datum"
             " LEFT JOIN segment ON segment.id = datum.segment GROUP BY datum.segment"
         ).fetchall()
-    for name, committed, length, compressed, last in rows:
+    for generation, name, committed, length, compressed, last in rows:
         assert last <= length, name
         assert compressed or length == committed, name
-        assert committed <= (path / name).stat().st_size, name
+        file = file_of(path, name, generation)
+        assert not file.exists() or committed <= file.stat().st_size, name
+
+
+def file_of(path: Path, name: str, generation: int) -> Path:
+    """Give the path of the file that holds a generation of a segment."""
+    place = path / hidden(name, generation)
+    return place if place.exists() else path / name
+
+
+def left_behind(path: Path) -> list[str]:
+    """Name the files of other generations that lie beside the segments."""
+    return sorted(each.name for each in path.glob("[0-9]*/.*"))
 
 
 @contextlib.contextmanager
@@ -212,7 +369,8 @@ def copied_index(path: Path) -> Iterator[sqlite3.Connection]:
 def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
     """Be the process that crashes: open or create, carry out, acknowledge; wait for `start` before all that.
 
-    The file of acknowledgements gets a line of JSON a step: null, or the error that ended it.
+    The file of acknowledgements gets a line of JSON a step: null, or the error that ended it. After an error the lock
+    must be free, and what it was does to the next change is told, too.
     """
     _let_others_trace_me()
     file = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -229,7 +387,8 @@ def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None
             try:
                 carry_out(dataset, step)
             except ondisk.OndiskError as error:
-                _acknowledge(file, error)
+                _check_lock_is_free(path)
+                _acknowledge(file, error, _next_change(dataset))
             else:
                 _acknowledge(file, None)
 
@@ -254,9 +413,26 @@ def acknowledged(acks: Path) -> list[dict[str, Any] | None]:
     return [json.loads(each) for each in acks.read_bytes().split(b"\n")[:-1]]
 
 
-def _acknowledge(file: int, error: ondisk.OndiskError | None) -> None:
+def _check_lock_is_free(path: Path) -> None:
+    descriptor = os.open(path / ".lock", os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(descriptor)
+
+
+def _next_change(dataset: Dataset) -> int:
+    """Change nothing, and give the exit code of what becomes of it."""
+    try:
+        dataset.delete('area:"none"')
+    except ondisk.OndiskError as error:
+        return error.exit_code
+    return 0
+
+
+def _acknowledge(file: int, error: ondisk.OndiskError | None, next_change: int | None = None) -> None:
     said = None if error is None else {"error": type(error).__name__, "code": error.exit_code, "message": str(error),
-                                           "done": _done(error)}  # fmt: skip
+                                           "done": _done(error), "next": next_change}  # fmt: skip
     os.write(file, json.dumps(said).encode() + b"\n")
 
 

@@ -1,0 +1,75 @@
+"""What the sweeps over fix and repack share, and those of every verb that changes what is there already.
+
+A verb more is a `Step` of `workload`, told to `Model` and `carry_out`, and a file of stories beside this one's users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from .killpoints import CHANGING_SEG, Bench, Run, synced_path
+from .recovery import check, make
+from .workload import CONFIGS, Story
+
+Stories = Mapping[tuple[str, str], Story]
+"""Format and name of a story → the story."""
+
+CALLS = (*CHANGING_SEG, "openat")
+FAILING = tuple(call for call in CALLS if call not in ("write", "mkdir", "mkdirat"))
+"""Calls that are failed; `write` is that of the acknowledgements alone."""
+
+_CHANGES = ("pwrite64(", "copy_file_range(", "ftruncate(", "link", "rename", "fsync(", "fdatasync(")
+_FULL, _LOST = 51, 52
+
+
+def bench(stories: Stories, case: tuple[str, str], tmp_path: Path) -> Bench:
+    story = stories[case]
+    return Bench(tmp_path / "runs", make(tmp_path / "template", story, CONFIGS[case[0]]), story.steps)
+
+
+def killed(stories: Stories, case: tuple[str, str], call: str, tmp_path: Path, every: int = 1) -> int:
+    """Kill the process at each such call, and look at what it leaves; gives at how many."""
+    points = 0
+    for run in bench(stories, case, tmp_path).killed_at(call, every):
+        check(run.path, run.acked, stories[case])
+        points += run.killed
+    return points
+
+
+def failed(stories: Stories, case: tuple[str, str], call: str, error: str, tmp_path: Path, every: int = 1) -> int:
+    """Fail each such call, and look at what that leaves; gives at how many."""
+    points = 0
+    for run in bench(stories, case, tmp_path).failed_at(call, error, every):
+        check_failed(run, stories[case], call, error)
+        points += 1
+    return points
+
+
+def check_failed(run: Run, story: Story, call: str, error: str) -> None:
+    """A failure was told by an error of the right type, or did no harm; nothing was written behind a failed sync."""
+    assert run.injected is not None
+    refused = [ack for ack in run.acks if ack is not None]
+    first = next((place for place, ack in enumerate(run.acks) if ack is not None), len(run.acks))
+    assert run.acks[first:] == refused, "after an error the same is tried again, with the same end"
+    for ack in refused:
+        assert 50 <= ack["code"] < 60, ack
+        assert ack["next"] in (None, _LOST if ack["code"] == _LOST else 0), ack  # None: it was not even opened
+        if error == "ENOSPC" and call != "fdatasync":
+            assert ack["code"] in (_FULL, _LOST), ack
+    if call in ("fsync", "fdatasync") and not _is_ignored(run):
+        assert not [*_changes(run.calls[run.injected + 1 :])]
+        assert [ack["code"] for ack in refused] in ([_LOST], []), run.acks
+    check(run.path, first, story)
+
+
+def _is_ignored(run: Run) -> bool:
+    """Tell whether what could not be synced is a directory that SQLite syncs; it does not mind."""
+    assert run.injected is not None
+    call = run.calls[run.injected]
+    return call.startswith("fdatasync(") and synced_path(call) == str(run.path)
+
+
+def _changes(calls: list[str]) -> Iterator[str]:
+    """Give the calls that change something, but for who holds the lock."""
+    return (call for call in calls if call.startswith(_CHANGES) and "/.lock>" not in call)

@@ -1,0 +1,100 @@
+"""A process that fixes is killed, or its disk fails, at every point where it touches the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.maintenance.states import State
+
+from .conftest import POINTS
+from .killpoints import needs_strace
+from .maintenance import CALLS, FAILING, failed, killed
+from .recovery import make
+from .test_append import Record
+from .workload import CONFIGS, Append, Delete, Fix, LoseIndex, LoseSegment, MakeForeign, Story, random_lines
+
+pytestmark = needs_strace
+
+_LINES, _OTHERS = random_lines(1, 12), random_lines(2, 6)
+
+_LOST = Story([Append(_LINES), Delete(3), LoseIndex()], [Fix()])
+_LOST_AND_APPENDED = Story([Append(_LINES), LoseIndex(), Append((*_LINES[:2], *_OTHERS))], [Fix()])
+_MISSING = Story([Append(_LINES), LoseSegment(1)], [Fix()])
+_FOREIGN = Story([Append(_LINES), LoseIndex(), MakeForeign(0), MakeForeign(2)], [Fix()])
+
+STORIES = {
+    ("vm2", "lost index"): _LOST,
+    ("vm2", "lost index, then appended"): _LOST_AND_APPENDED,
+    ("vm2", "missing segment"): _MISSING,
+    ("seg lz4", "lost index"): _LOST,
+    ("seg lz4", "lost index, then appended"): _LOST_AND_APPENDED,
+    ("seg lz4", "foreign"): _FOREIGN,
+    ("seg plain", "lost index"): _LOST,
+    ("seg plain", "foreign"): _FOREIGN,
+}
+TO_FAIL = [case for case in STORIES if case[1] != "lost index, then appended"]
+
+
+@pytest.mark.parametrize("case", STORIES)
+def test_the_stories_are_what_they_are_called(case: tuple[str, str], tmp_path: Path) -> None:
+    """So that the sweeps sweep what they should."""
+    format, name = case
+    path = make(tmp_path / "dataset", STORIES[case], CONFIGS[format])
+    before = {each.name: each.read_bytes() for each in path.glob("2026/*")}
+    with ondisk.open(path) as dataset:
+        assert dataset.needs_check == (name != "missing segment")
+        states = [each.state for each in dataset.check() if each.state != State.DIRTY]
+        assert states == ([State.MISSING] if name == "missing segment" else [State.UNALIGNED] * 3)
+        dataset.fix()
+    after = {each.name: each.read_bytes() for each in path.glob("2026/*")}
+    changed = [each for each in before if before[each] != after[each]]
+    assert len(changed) == 2 * (name == "foreign")
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("case", STORIES)
+def test_killed_anywhere_a_fix_loses_nothing_and_shows_no_wrong_bytes(
+    case: tuple[str, str], call: str, tmp_path: Path, record_property: Record
+) -> None:
+    record_property(POINTS, killed(STORIES, case, call, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("case", "call", "every"),
+    [
+        (("vm2", "lost index"), "unlinkat", 2),
+        (("vm2", "missing segment"), "pwrite64", 2),
+        (("seg lz4", "lost index, then appended"), "fdatasync", 2),
+        (("seg lz4", "foreign"), "renameat", 1),
+        (("seg plain", "foreign"), "fsync", 4),
+    ],
+)
+def test_killed_at_a_few_points_a_fix_loses_nothing(
+    case: tuple[str, str], call: str, every: int, tmp_path: Path, record_property: Record
+) -> None:
+    points = killed(STORIES, case, call, tmp_path, every)
+    assert points >= 1
+    record_property(POINTS, points)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+@pytest.mark.parametrize("call", FAILING)
+@pytest.mark.parametrize("case", TO_FAIL)
+def test_a_call_of_a_fix_that_fails_is_told_and_changes_nothing_or_all(
+    case: tuple[str, str], call: str, error: str, tmp_path: Path, record_property: Record
+) -> None:
+    record_property(POINTS, failed(STORIES, case, call, error, tmp_path))
+
+
+@pytest.mark.parametrize(("call", "error", "every"), [("fsync", "EIO", 3), ("pwrite64", "ENOSPC", 11)])
+def test_a_few_calls_of_a_fix_that_fail_are_told_and_change_nothing_or_all(
+    call: str, error: str, every: int, tmp_path: Path, record_property: Record
+) -> None:
+    points = failed(STORIES, ("seg lz4", "foreign"), call, error, tmp_path, every)
+    assert points >= 2
+    record_property(POINTS, points)

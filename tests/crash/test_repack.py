@@ -1,0 +1,135 @@
+"""A process that repacks is killed, or its disk fails, at every point where it touches the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.maintenance.states import State
+
+from .conftest import POINTS
+from .killpoints import needs_strace
+from .maintenance import CALLS, FAILING, failed, killed
+from .recovery import make
+from .test_append import Record
+from .workload import (
+    CONFIGS,
+    Append,
+    Beside,
+    Delete,
+    LetAge,
+    LoseSegment,
+    Repack,
+    Story,
+    left_behind,
+    line,
+    random_lines,
+)
+
+pytestmark = needs_strace
+
+_LINES = random_lines(1, 12)
+_LARGE = tuple(line(0, hour, hour, 2 * hour, "x" * 20_000) for hour in range(4))
+_OLD = (line(-5000, 0, 1, 1), line(-5000, 1, 1, 2))  # December 2012 … of which 3650 days later nothing is left
+
+_DIRTY = Story([Append(_LINES[6:]), Append(_LINES[:6]), Delete(3)], [Repack()])
+_COPIED = Story([Append(_LARGE), Delete(1)], [Repack()])
+_DROPPED = Story(
+    [Append((*_LINES, *_OLD, line(5, 0, 88, 1))), Delete(88), LoseSegment(1), LetAge(3650)],
+    [Repack()],
+)
+_GENERATIONS = Story(
+    [
+        Append(_LINES[6:]),
+        Append(_LINES[:6]),
+        Beside((Repack(), Delete(3), Repack(), Delete(5), Repack(), Append((line(1, 1, 77, 1),)), Delete(7))),
+    ],
+    [Repack()],
+)
+_GOES_ON = Story(
+    [Append(tuple(sorted(_LINES[6:])))], [Append(_LINES[:6]), Repack(), Append(random_lines(2, 3)), Delete(5), Repack()]
+)
+
+STORIES = {
+    ("vm2", "dirty"): _DIRTY,
+    ("vm2", "copied"): _COPIED,
+    ("vm2", "dropped"): _DROPPED,
+    ("vm2", "generations"): _GENERATIONS,
+    ("vm2", "goes on"): _GOES_ON,
+    ("seg lz4", "dirty"): _DIRTY,
+    ("seg lz4", "generations"): _GENERATIONS,
+    ("seg lz4", "goes on"): _GOES_ON,
+    ("seg plain", "dirty"): _DIRTY,
+    ("seg plain", "copied"): _COPIED,
+}
+TO_FAIL = [case for case in STORIES if case[1] not in ("generations", "goes on")]
+
+
+@pytest.mark.parametrize("case", STORIES)
+def test_the_stories_are_what_they_are_called(case: tuple[str, str], tmp_path: Path) -> None:
+    """So that the sweeps sweep what they should."""
+    format, name = case
+    path = make(tmp_path / "dataset", STORIES[case], CONFIGS[format])
+    assert (len(left_behind(path)) > 4) == (name == "generations")
+    with ondisk.open(path) as dataset:
+        assert left_behind(path) == []
+        states = State.OK
+        for each in dataset.check():
+            states |= each.state
+        dropped = State.DELETED | State.MISSING | State.DELETE_AGE
+        assert states & (State.DIRTY | dropped) == {"dropped": State.DIRTY | dropped, "goes on": State.OK}.get(
+            name, State.DIRTY
+        )
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("case", STORIES)
+def test_killed_anywhere_a_repack_loses_nothing_and_shows_no_wrong_bytes(
+    case: tuple[str, str], call: str, tmp_path: Path, record_property: Record
+) -> None:
+    record_property(POINTS, killed(STORIES, case, call, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("case", "call", "every"),
+    [
+        (("vm2", "dirty"), "renameat", 1),
+        (("vm2", "dropped"), "unlinkat", 2),
+        (("vm2", "copied"), "copy_file_range", 1),
+        (("vm2", "generations"), "fsync", 3),
+        (("seg lz4", "dirty"), "fdatasync", 3),
+        (("seg lz4", "generations"), "linkat", 1),
+        (("seg plain", "dirty"), "pwrite64", 9),
+    ],
+)
+def test_killed_at_a_few_points_a_repack_loses_nothing(
+    case: tuple[str, str], call: str, every: int, tmp_path: Path, record_property: Record
+) -> None:
+    points = killed(STORIES, case, call, tmp_path, every)
+    assert points >= 1
+    record_property(POINTS, points)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+@pytest.mark.parametrize("call", FAILING)
+@pytest.mark.parametrize("case", TO_FAIL)
+def test_a_call_of_a_repack_that_fails_is_told_and_changes_nothing_or_all(
+    case: tuple[str, str], call: str, error: str, tmp_path: Path, record_property: Record
+) -> None:
+    record_property(POINTS, failed(STORIES, case, call, error, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "every"),
+    [("fsync", "EIO", 2), ("renameat", "EIO", 2), ("linkat", "ENOSPC", 2), ("pwrite64", "ENOSPC", 11)],
+)
+def test_a_few_calls_of_a_repack_that_fail_are_told_and_change_nothing_or_all(
+    call: str, error: str, every: int, tmp_path: Path, record_property: Record
+) -> None:
+    points = failed(STORIES, ("vm2", "dirty"), call, error, tmp_path, every)
+    assert points >= 2
+    record_property(POINTS, points)
