@@ -185,13 +185,9 @@ class Access:
         trusted = not self.sentinel_stands()
         with self.current().index.snapshot() as snapshot:
             known = {name: snapshot.segment_named(name) for name in left}
-            committed = snapshot.dataset()["committed_at"]
         for name, segment in known.items():
             current = None if segment is None else segment.id
-            # As in a diagnosis: an index that is older than a file may come from a backup, and not know it yet.
-            found = self.directory.stat(name) if segment is None else None
-            is_newer = found is not None and found.st_mtime_ns // 1000 > committed
-            if settle(self.directory, name, left[name], current, unread=unread, trusted=trusted and not is_newer):
+            if settle(self.directory, name, left[name], current, unread=unread, trusted=trusted):
                 self._left.add(name)
             else:
                 self._left.discard(name)

@@ -158,7 +158,8 @@ class Directory:
         except FileNotFoundError:
             return []
         try:
-            return os.listdir(descriptor)
+            with errors_of(str(self.path / name), writing=False):
+                return os.listdir(descriptor)
         finally:
             os.close(descriptor)
 

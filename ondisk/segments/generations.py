@@ -11,7 +11,8 @@ again. To change a segment:
     3. rename `.NAME.new` to NAME; sync the directory
     4. when nobody reads an older snapshot, unlink what is not the generation of the index
 
-To drop one: link as in 1, commit, unlink NAME, then 4. `settle` ends what a crash interrupted.
+To drop one: link as in 1, commit, unlink NAME, then 4. `settle` ends what a crash interrupted; a dropped one that is
+still in its place it leaves to the next repack, which removes what the index does not know.
 
 All functions are called under the writers' lock; names are relative to the dataset.
 """
@@ -121,7 +122,7 @@ def settle(
         generations: those that lie on disk under their hidden names.
         current: the segment's generation in the index; None where it has no such segment.
         unread: nobody reads an older snapshot.
-        trusted: a segment that the index does not know was dropped from it. Else it may have lost it.
+        trusted: no sentinel stands. Else a segment that the index does not know may be one that it has lost.
 
     Returns:
         The generations that are still needed.
@@ -132,25 +133,14 @@ def settle(
     if not generations:
         return []
     directory.sync(_parent(name))
-    needed = []
-    for generation in generations:
-        place = hidden(name, generation)
-        if generation == current:
-            complete(directory, name, generation)
-            discard(directory, [place])
-        else:
-            if trusted and current is None and _same(directory, name, place):
-                discard(directory, [name])  # it was dropped from the index, and not yet from its place
-            needed.append(generation)
-    if unread and (trusted or current is not None):
-        discard(directory, (hidden(name, generation) for generation in needed))
-        return []
-    return needed
-
-
-def _same(directory: Directory, name: str, other: str) -> bool:
-    one, two = directory.stat(name), directory.stat(other)
-    return one is not None and two is not None and one.st_ino == two.st_ino
+    if current in generations:
+        complete(directory, name, current)
+        discard(directory, [hidden(name, current)])
+    others = [generation for generation in generations if generation != current]
+    if not unread or (current is None and not trusted):
+        return others
+    discard(directory, (hidden(name, generation) for generation in others))
+    return []
 
 
 def _parent(name: str) -> str:

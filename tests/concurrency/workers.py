@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import io
 import os
+import random
+import signal
+import traceback
+from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from crash.workload import CONFIG, content, datum, line, line_of
+from crash.workload import CONFIG, content, datum, key, line, line_of
 
 import ondisk
-from ondisk.datum import Datum
+from ondisk.datum import Datum, from_microseconds
+from ondisk.errors import DatumNotFound
+from ondisk.segments import generations
 
 BATCH = 50
 NOBODY = 65534
 
 
-def batch(number: int, format: str = "vm2") -> list[Datum]:
-    """Make a batch of `BATCH` data over two days; its number is the value of each datum, and its place among them."""
-    return [datum(line(at % 2, number % 24, number // 24 * BATCH + at, number), format) for at in range(BATCH)]
+def batch(number: int, format: str = "vm2", added: int = 0) -> list[Datum]:
+    """Make a batch of `BATCH` data over two days; its number is the value of each datum, and its place among them.
+
+    Args:
+        added: to the value, for data that replace those of the same number.
+    """
+    return [datum(line(at % 2, number % 24, number // 24 * BATCH + at, number + added), format) for at in range(BATCH)]
 
 
 def append_overlapping(path: Path, talk: Connection, writer: int, keys: int, batch_size: int) -> None:
@@ -122,3 +133,100 @@ def _error(call: Any) -> str:
     except Exception as error:
         return type(error).__name__
     return ""
+
+
+REPLACED = 10_000
+"""Added to the value of data that replaced those of a batch."""
+
+
+def change_and_repack(path: Path, talk: Connection, rounds: int) -> None:
+    """Append batches, replace some, delete those before the last few, repack; say how many segments were repacked."""
+    repacked = 0
+    with ondisk.open(path) as dataset:
+        format = dataset.config.format
+        talk.send("ready")
+        talk.recv()
+        for number in range(rounds):
+            dataset.append(batch(number, format))
+            if number % 2:
+                dataset.append(batch(number, format, REPLACED))
+            if number >= 4:
+                old = [each.location for each in dataset.query() if value(each, format) % REPLACED == number - 4]
+                dataset.delete([each for each in old if each is not None])
+            if number % 8 == 7:
+                dataset.delete("")
+            if number % 2 or number % 8 == 0:
+                repacked += sum(each.action is not None for each in dataset.repack())
+        talk.send(repacked)
+        talk.recv()
+
+
+def read_in_all_ways(path: Path, talk: Connection) -> None:
+    """Query, look up, read at locations and pass on bytes, until told to end; say how often, or what was wrong."""
+    counts: Counter[str] = Counter()
+    chance = random.Random(os.getpid())
+    with ondisk.open(path, read_only=True) as dataset:
+        format = dataset.config.format
+        talk.send("ready")
+        talk.recv()
+        try:
+            while not talk.poll():
+                data = list(dataset.query())
+                _check_state([line_of(each, format) for each in data])
+                _check_state(lines_of(dataset, b"".join(dataset.payloads())))
+                for each in chance.sample(data, min(len(data), 40)):
+                    found = list(dataset.query(reftime=each.reftime, **each.metadata))
+                    assert len(found) < 2
+                    counts["found by key" if found else "gone by key"] += 1
+                    for other in found:
+                        assert key(_checked(line_of(other, format))) == key(line_of(each, format))
+                    try:
+                        _checked(line_of(dataset.read(each.location), format))
+                    except DatumNotFound:
+                        counts["gone by location"] += 1
+                    else:
+                        counts["found by location"] += 1
+                counts["rounds"] += 1
+        except Exception as error:
+            talk.send("".join(traceback.format_exception(error)))
+        else:
+            talk.send(counts)
+
+
+def lines_of(dataset: ondisk.Dataset, content: bytes) -> list[bytes]:
+    """Give the lines that the bytes of data, as `payloads` gives them, stand for."""
+    format = dataset._access.format(dataset.config.format)
+    found = []
+    for each in format.parse(io.BytesIO(content), 10_000):
+        assert not each.refused
+        assert not each.damage
+        for reftime, metadata, content in zip(
+            each.reftimes, each.metadata, format.load(each.payloads).data, strict=True
+        ):
+            found.append(line_of(Datum(from_microseconds(reftime), dict(metadata), content), format.name))
+    return found
+
+
+def _check_state(lines: list[bytes]) -> None:
+    """Each batch is there whole, all of it replaced or none; at most five of them, one behind the other."""
+    values = Counter(int(_checked(each).split(b",")[3]) for each in lines)
+    assert set(values.values()) <= {BATCH}, values
+    numbers = sorted(each % REPLACED for each in values)
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True, values
+    assert len(numbers) <= 5, values
+
+
+def _checked(line_: bytes) -> bytes:
+    """Check that a line is of a batch."""
+    station, number = int(line_.split(b",")[1]), int(line_.split(b",")[3]) % REPLACED
+    expected = line(station % BATCH % 2, number % 24, station, 0)
+    assert key(line_) == key(expected), line_
+    assert station // BATCH == number // 24, line_
+    return line_
+
+
+def die_before_the_rename(path: Path, talk: Connection) -> None:
+    """Repack, and be killed between the commit of a rewritten segment and its renaming."""
+    generations.take_over = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    with ondisk.open(path) as dataset:
+        dataset.repack()
