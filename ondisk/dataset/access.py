@@ -183,11 +183,15 @@ class Access:
         if not left:
             return
         trusted = not self.sentinel_stands()
-        with self.current().index.snapshot() as snapshot:
+        opened = self.current()
+        with opened.index.snapshot() as snapshot:
             known = {name: snapshot.segment_named(name) for name in left}
         for name, segment in known.items():
             current = None if segment is None else segment.id
-            if settle(self.directory, name, left[name], current, unread=unread, trusted=trusted):
+            needed = settle(self.directory, name, left[name], current, unread=unread, trusted=trusted)
+            for generation in set(left[name]).difference(needed):
+                opened.reader.forget(generation)
+            if needed:
                 self._left.add(name)
             else:
                 self._left.discard(name)

@@ -95,6 +95,10 @@ class Reader:
         """
         return self._files.file_of(segment.id, segment.name)
 
+    def forget(self, generation: int) -> None:
+        """Close the file of a generation of a segment, whose name was removed."""
+        self._files.forget(generation)
+
     def look_up(self, index: Index, key: Key) -> list[Datum] | None:
         """Read the at most one datum that a whole unique key names; None where only a query can tell."""
         found = index.look_up(key)

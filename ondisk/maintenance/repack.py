@@ -36,7 +36,7 @@ def repack(
 
     Raises:
         NeedsCheck: the sentinel stands: what the index does not know may be data that it has lost.
-        DiskFull: there is no space for one segment more; `error.context["report"]` tells what was done.
+        DiskFull: there is no space for what is left; `error.context["report"]` tells what was done.
 
     Durability: see `ondisk.segments.generations`; a crash leaves each segment as it was or as it is to be.
     Locks: the writers' lock, for each segment anew. Readers are not disturbed.
@@ -45,31 +45,47 @@ def repack(
     for part in parts:
         check_trusted(part)
     report = Report(str(access.path))
-    try:
-        for part in parts:
+    full = None
+    for part in parts:
+        try:
             report.add(part.prefix, _repack(part, archives, now, progress))
-    except DiskFull as error:
-        error.context["report"] = report
-        raise
+        except DiskFull as error:
+            full = error
     report.segments.sort(key=lambda each: (each.segment.startswith("."), each.segment))
+    if full is not None:
+        full.context["report"] = report
+        raise full
     return report
 
 
 def _repack(access: Access, archives: Archives, now: float | None, progress: Callable[[str], None]) -> Iterator[Done]:
     """Repack one dataset, or one archive."""
-    found = [*diagnoses(access, now)]
-    found.sort(key=lambda each: not each.state & _DROPPED)  # what gives space back comes first
-    for before in found:
-        if not before.state & REPACKED or State.CORRUPTED in before.state:
+    waiting = []
+    for before in [*diagnoses(access, now)]:
+        if before.state & REPACKED and State.CORRUPTED not in before.state:
+            waiting.append(before)
+        else:
             yield Done(before.segment, before.state, before.reasons)
-            continue
-        progress(before.segment)
-        done = repacked(access, before.segment, now)
-        if State.ARCHIVE_AGE in done.state and State.CORRUPTED not in done.state:
-            moved = archived(access, archives, before.segment)
-            actions = " and ".join(filter(None, (done.action, moved.action)))
-            done = replace(done, action=actions, freed=done.freed + moved.freed)
-        yield done
+    waiting.sort(key=lambda each: not each.state & _DROPPED)  # what gives space back comes first
+    while waiting:
+        freed, tried, waiting = 0, waiting, []
+        for before in tried:
+            progress(before.segment)
+            try:
+                done = repacked(access, before.segment, now)
+                if State.ARCHIVE_AGE in done.state and State.CORRUPTED not in done.state:
+                    moved = archived(access, archives, before.segment)
+                    actions = " and ".join(filter(None, (done.action, moved.action)))
+                    done = replace(done, action=actions, freed=done.freed + moved.freed)
+            except DiskFull as error:  # others may need less, or give space back
+                full = error
+                waiting.append(before)
+                continue
+            access.check_not_failed()
+            freed += done.freed
+            yield done
+        if waiting and freed <= 0:
+            raise full
 
 
 def repacked(access: Access, name: str, now: float | None = None) -> Done:

@@ -167,6 +167,7 @@ class ConcatReader:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._files: OrderedDict[int, ReadableFile] = OrderedDict()
+        self._generations: dict[str, int] = {}
         self._most = min(_OPEN_TO_READ, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
     def read(self, generation: int, name_of: Callable[[int], str], offset: int, size: int) -> bytes:
@@ -198,6 +199,10 @@ class ConcatReader:
         content = file.read(offset, size)
         return content if len(content) == size else None
 
+    def forget(self, generation: int) -> None:
+        """Close the file of a generation that was removed: as long as it is open, its space does not come back."""
+        self._files.pop(generation, None)
+
     def close(self) -> None:
         self._files.clear()
 
@@ -220,6 +225,10 @@ class ConcatReader:
             path = self._directory.path / name
             hint = "Put the file back, from a backup, or delete its data."
             raise SegmentMissing(f"{path} is in the index and not on disk", hint=hint, segment=name)
+        before = self._generations.get(name)
+        if before is not None and before != generation:
+            self.forget(before)
+        self._generations[name] = generation
         self._files[generation] = file
         while len(self._files) > self._most:
             self._files.popitem(last=False)

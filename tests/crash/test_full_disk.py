@@ -14,7 +14,7 @@ import ondisk
 from ondisk.errors import DiskFull
 
 from .recovery import check_whole
-from .workload import CONFIGS, SEG, check_index, content, datum, line
+from .workload import CONFIGS, SEG, check_index, content, datum, day_of, left_behind, line
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")]
 
@@ -62,6 +62,16 @@ def fill(dataset: ondisk.Dataset, first: int) -> list[bytes]:
     return acked
 
 
+def fill_up(filler: Path) -> None:
+    """Take what space there is, to the last byte."""
+    with filler.open("ab", buffering=0) as file:
+        while True:
+            try:
+                file.write(bytes(512))
+            except OSError:
+                break
+
+
 @pytest.mark.parametrize("format", CONFIGS)
 def test_on_a_full_disk_nothing_is_lost_deleting_works_and_writing_goes_on(format: str, small_disk: Path) -> None:
     filler, path = small_disk / "filler", small_disk / "dataset"
@@ -90,12 +100,7 @@ def test_deleting_works_on_a_full_disk(format: str, reopened: bool, small_disk: 
     filler.write_bytes(bytes(_FILLER))
     with ondisk.create(path, CONFIGS[format]) as dataset:
         acked = fill(dataset, 0)
-        with filler.open("ab", buffering=0) as file:  # the last byte, too
-            while True:
-                try:
-                    file.write(bytes(512))
-                except OSError:
-                    break
+        fill_up(filler)
         if not reopened:
             assert dataset.delete('area:"VM2,3"') == 24
             assert dataset.delete('area:"VM2,4"') == 24
@@ -109,3 +114,59 @@ def test_deleting_works_on_a_full_disk(format: str, reopened: bool, small_disk: 
         assert append(dataset, batch(3)) == 24
     check_index(path)
     check_whole(path)
+
+
+@pytest.mark.parametrize("format", ["vm2", SEG[0]])
+def test_a_repack_on_a_full_disk_removes_first_then_rewrites_while_there_is_space(
+    format: str, small_disk: Path
+) -> None:
+    filler, path = small_disk / "filler", small_disk / "dataset"
+    filler.write_bytes(bytes(_FILLER))
+    with ondisk.create(path, CONFIGS[format]) as dataset:
+        # In one commit: the index's log keeps its space, so that what touches so much of it can be deleted.
+        many = [each for number in range(60) for each in batch(number)]
+        append(dataset, many)
+        acked = sorted(many + fill(dataset, 80))
+        gone = (b"20261128", b"20261229")  # some in the order of names come first
+        for each in gone:
+            assert dataset.delete(f"reftime:={each[:4].decode()}-{each[4:6].decode()}-{each[6:].decode()}")
+        left = [each for each in acked if day_of(each) not in gone]
+        fill_up(filler)
+        with ondisk.open(path, read_only=True) as reader:
+            report = dataset.repack()
+            assert [each.action for each in report].count("delete") == 2
+            # Each needs the space of one more segment, which is given back when it is done.
+            assert [each.action for each in report].count("repack") > 30
+            assert content(reader) == content(dataset) == left
+        assert left_behind(path) == []
+        assert not any(each.state for each in dataset.check(accurate=True))
+    check_index(path)
+
+
+@pytest.mark.parametrize("format", ["vm2", SEG[0]])
+def test_a_repack_without_space_for_any_segment_says_so_and_what_it_removed(format: str, small_disk: Path) -> None:
+    filler, path = small_disk / "filler", small_disk / "dataset"
+    with ondisk.create(path, CONFIGS[format]) as dataset:
+        append(dataset, [each for number in range(0, 400, 40) for each in batch(number)])  # one day, ten times
+        append(dataset, batch(0)[:1] + batch(1))
+        dataset.delete('area:"VM2,40"')
+        dataset.delete("reftime:=2026-11-21")
+        unknown = path / "2026" / f"12-24.{CONFIGS[format]['format']}"
+        unknown.write_bytes(bytes(100))
+        os.utime(unknown, (0, 0))
+        before = content(dataset)
+        fill_up(filler)
+        with ondisk.open(path, read_only=True) as reader, pytest.raises(DiskFull) as caught:
+            dataset.repack()
+        assert caught.value.exit_code == 51
+        done = caught.value.context["report"]
+        assert {each.segment.split("/")[1][:5]: each.action for each in done} == {"11-21": "delete", "12-24": "delete"}
+        assert not unknown.exists()
+        assert content(dataset) == before
+        filler.unlink()
+        assert [each.action for each in dataset.repack()] == ["repack"]
+        assert content(dataset) == before
+    with ondisk.open(path) as dataset:
+        append(dataset, batch(39))
+        assert left_behind(path) == []
+        assert not any(each.state for each in dataset.check(accurate=True))
