@@ -26,8 +26,8 @@ import pytest
 from . import workload
 from .workload import Step
 
-CHANGING = ("openat", "write", "pwrite64", "copy_file_range", "fsync", "fdatasync", "ftruncate", "mkdir", "mkdirat", "link", "linkat",
-            "rename", "renameat", "renameat2", "unlink", "unlinkat")  # fmt: skip
+CHANGING = ("openat", "write", "pwrite64", "copy_file_range", "fsync", "fdatasync", "ftruncate", "mkdir", "mkdirat",
+            "link", "linkat", "rename", "renameat", "renameat2", "unlink", "unlinkat")  # fmt: skip
 """Every system call by which ondisk or SQLite changes what is on disk. (`openat` creates files; SQLite maps `-shm`.)"""
 
 CHANGING_SEG = tuple(call for call in CHANGING if call != "openat")

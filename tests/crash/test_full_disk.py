@@ -156,7 +156,7 @@ def test_a_repack_without_space_for_any_segment_says_so_and_what_it_removed(form
         os.utime(unknown, (0, 0))
         before = content(dataset)
         fill_up(filler)
-        with ondisk.open(path, read_only=True) as reader, pytest.raises(DiskFull) as caught:
+        with ondisk.open(path, read_only=True), pytest.raises(DiskFull) as caught:
             dataset.repack()
         assert caught.value.exit_code == 51
         done = caught.value.context["report"]
