@@ -5,10 +5,11 @@ A verb more is a `Step` of `workload`, told to `Model` and `carry_out`, and a fi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from .killpoints import CHANGING_SEG, Bench, Run, synced_path
+from .killpoints import CHANGING, CHANGING_SEG, Bench, Run, synced_path
 from .recovery import check, make
 from .workload import CONFIGS, Story
 
@@ -21,6 +22,8 @@ FAILING = tuple(call for call in CALLS if call not in ("write", "mkdir", "mkdira
 
 _CHANGES = ("pwrite64(", "copy_file_range(", "ftruncate(", "link", "rename", "fsync(", "fdatasync(")
 _FULL, _LOST = 51, 52
+_FOLDER = re.compile(r"[0-9]+<([^>]*/[0-9]{2,4})>")  # of segments
+_QUOTED = re.compile(r'"([^"]*)"')
 
 
 def bench(stories: Stories, case: tuple[str, str], tmp_path: Path) -> Bench:
@@ -46,6 +49,11 @@ def failed(stories: Stories, case: tuple[str, str], call: str, error: str, tmp_p
     return points
 
 
+def ordered(stories: Stories, case: tuple[str, str], tmp_path: Path) -> int:
+    """Look at the order of the calls of a story; gives how many had to stand behind others."""
+    return check_order(bench(stories, case, tmp_path).run("fsync:error=EIO:when=9999", ",".join(CHANGING)).calls)
+
+
 def check_failed(run: Run, story: Story, call: str, error: str) -> None:
     """A failure was told by an error of the right type, or did no harm; nothing was written behind a failed sync."""
     assert run.injected is not None
@@ -61,6 +69,39 @@ def check_failed(run: Run, story: Story, call: str, error: str) -> None:
         assert not [*_changes(run.calls[run.injected + 1 :])]
         assert [ack["code"] for ack in refused] in ([_LOST], []), run.acks
     check(run.path, first, story)
+
+
+def check_order(calls: list[str]) -> int:
+    """Look at the order of calls: what a commit, or an unlink, stands on was synced before; gives how many did.
+
+    Before a commit: files that were made, with their names, and names that were given. Before a file in a folder of
+    segments is unlinked: names that were given there. On some filesystems a power cut shows none of this.
+    """
+    given: dict[str, set[str]] = {}
+    written: set[str] = set()
+    looked_at = 0
+    for call in calls:
+        name, _, rest = call.partition("(")
+        folders = _FOLDER.findall(rest)
+        quoted = _QUOTED.findall(rest)
+        if not rest.endswith(" = 0") and " = -1 " in rest:
+            continue
+        if name == "openat" and "O_CREAT" in rest and folders:
+            given.setdefault(folders[0], set()).add(quoted[0])
+            written.add(f"{folders[0]}/{quoted[0]}")
+        elif name in ("linkat", "renameat", "renameat2") and folders:
+            given.setdefault(folders[-1], set()).add(quoted[-1])
+        elif name == "fsync":
+            written.discard(synced_path(call))
+            given.pop(synced_path(call), None)
+        elif name == "fdatasync" and synced_path(call).endswith("/index.sqlite-wal"):
+            looked_at += 1
+            assert not written, f"committed before these are synced: {written}"
+            assert not given, f"committed before these names are synced: {given}"
+        elif name == "unlinkat" and folders:
+            looked_at += 1
+            assert not given.get(folders[0]), f"{quoted[0]} is removed before {given[folders[0]]} are synced"
+    return looked_at
 
 
 def _is_ignored(run: Run) -> bool:

@@ -11,7 +11,7 @@ from ondisk.maintenance.states import State
 
 from .conftest import POINTS
 from .killpoints import needs_strace
-from .maintenance import CALLS, FAILING, failed, killed
+from .maintenance import CALLS, FAILING, failed, killed, ordered
 from .recovery import make
 from .test_append import Record
 from .workload import CONFIGS, Append, Delete, Fix, LoseIndex, LoseSegment, MakeForeign, Story, random_lines
@@ -98,3 +98,8 @@ def test_a_few_calls_of_a_fix_that_fail_are_told_and_change_nothing_or_all(
     points = failed(STORIES, ("seg lz4", "foreign"), call, error, tmp_path, every)
     assert points >= 2
     record_property(POINTS, points)
+
+
+@pytest.mark.parametrize("case", STORIES)
+def test_a_fix_commits_and_removes_only_behind_syncs(case: tuple[str, str], tmp_path: Path) -> None:
+    assert ordered(STORIES, case, tmp_path) >= 1

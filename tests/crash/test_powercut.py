@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import pytest
 
@@ -23,7 +23,7 @@ from .killpoints import server
 from .powercut import Disk
 from .recovery import check
 from .test_append import Record
-from .workload import CONFIGS, SEG, Append, Delete, Step, Story, random_lines
+from .workload import CONFIGS, SEG, Append, Delete, Fix, LeaveOut, LoseIndex, Repack, Step, Story, random_lines
 
 pytestmark = [
     pytest.mark.crash,
@@ -33,10 +33,22 @@ pytestmark = [
 ]
 
 _MANY = 3000
-STEPS: list[Step] = [
-    Delete(number % 9) if number % 10 == 9 else Append(random_lines(number, 6, days=2 + number // 20), batch_size=3)
-    for number in range(_MANY)
-]
+STEPS: dict[str, list[Step]] = {
+    "append": [
+        Delete(number % 9) if number % 10 == 9 else Append(random_lines(number, 6, days=2 + number // 20), batch_size=3)
+        for number in range(_MANY)
+    ],
+    "repack": [
+        [Append(random_lines(number, 6, days=2 + number // 60)), Delete(number % 9), Repack()][number % 3]
+        for number in range(_MANY)
+    ],
+    "fix": [
+        [Append(random_lines(number, 6, days=2 + number // 60)), Delete(number % 9), LoseIndex(), Fix(), Repack()][
+            number % 5
+        ]
+        for number in range(_MANY)
+    ],
+}
 
 
 class Writer:
@@ -84,14 +96,14 @@ class Writer:
 
 
 @contextlib.contextmanager
-def writing(path: Path, room: Path, **faults: bool) -> Iterator[Writer]:
-    """Run a process that writes to a new dataset at `path`."""
+def writing(path: Path, room: Path, steps: list[Step]) -> Iterator[Writer]:
+    """Run a process that takes steps on a new dataset at `path`."""
     fifo = room / "acks"
     os.mkfifo(fifo)
     acks = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     context = server()
     receive, start = context.Pipe(duplex=False)
-    process = context.Process(target=_write, args=(path, fifo, receive), kwargs=faults)
+    process = context.Process(target=workload.run, args=(path, steps, fifo, None, receive))
     process.start()
     start.send_bytes(b"go")
     try:
@@ -105,49 +117,48 @@ def writing(path: Path, room: Path, **faults: bool) -> Iterator[Writer]:
         fifo.unlink()
 
 
-def _write(path: Path, acks: Path, start: Any, *, sync_segments: bool = True, sync_index: bool = True) -> None:
-    if not sync_segments:
-        os.fsync = lambda _: None  # type: ignore[assignment]
-    if not sync_index:
-        ondisk.index.connection._FULL = 0  # PRAGMA synchronous=OFF
-    workload.run(path, STEPS, acks, None, start)
-
-
-def check_disk(disk: Disk, acked: int) -> None:
+def check_disk(disk: Disk, acked: int, steps: list[Step]) -> None:
     with disk.mounted() as path:
-        check(path / "dataset", acked, Story([], STEPS[: acked + 1]))
+        check(path / "dataset", acked, Story([], steps[: acked + 1]))
 
 
 @pytest.mark.parametrize(
-    ("format", "seed"), [("vm2", seed) for seed in range(12)] + [(format, seed) for format in SEG for seed in range(5)]
+    ("format", "verb", "seed"),
+    [("vm2", "append", seed) for seed in range(12)]
+    + [(format, "append", seed) for format in SEG for seed in range(5)]
+    + [(format, verb, seed) for verb in ("repack", "fix") for format in CONFIGS for seed in range(5)],
 )
 def test_what_was_acknowledged_survives_the_filesystem_going_away(
-    format: str, seed: int, tmp_path: Path, record_property: Record
+    format: str, verb: str, seed: int, tmp_path: Path, record_property: Record
 ) -> None:
     disk = Disk.make(tmp_path / "disk")
     with disk.mounted() as path:
         ondisk.create(path / "dataset", CONFIGS[format]).close()
-        with writing(path / "dataset", tmp_path) as writer:
+        with writing(path / "dataset", tmp_path, STEPS[verb]) as writer:
             writer.wait_for(random.Random(seed).randrange(1, 150))
             disk.cut()
             writer.wait_for_failure()
-    check_disk(disk, writer.acked)
+    check_disk(disk, writer.acked, STEPS[verb])
     record_property(POINTS, 1)
 
 
-@pytest.mark.parametrize(("format", "cuts"), [("vm2", 20), ("seg lz4", 10), ("seg plain", 10)])
+@pytest.mark.parametrize(
+    ("format", "verb", "cuts"),
+    [("vm2", "append", 20), ("seg lz4", "append", 10), ("seg plain", "append", 10)]
+    + [(format, verb, 15) for verb in ("repack", "fix") for format in CONFIGS],
+)
 def test_what_was_acknowledged_survives_a_cut_at_many_moments_of_one_run(
-    format: str, cuts: int, tmp_path: Path, record_property: Record
+    format: str, verb: str, cuts: int, tmp_path: Path, record_property: Record
 ) -> None:
     disk, chance = Disk.make(tmp_path / "disk"), random.Random(1)
     with disk.mounted() as path:
         ondisk.create(path / "dataset", CONFIGS[format]).close()
-        with writing(path / "dataset", tmp_path) as writer:
+        with writing(path / "dataset", tmp_path, STEPS[verb]) as writer:
             for number in range(cuts):
                 writer.wait_for(writer.acked + chance.randrange(1, 12))
                 with writer.stopped():
                     copy = disk.copied(tmp_path / f"copy{number}")
-                    check_disk(copy, writer.acked)
+                    check_disk(copy, writer.acked, STEPS[verb])
                 copy.image.unlink()
     record_property(POINTS, cuts)
 
@@ -163,32 +174,38 @@ def test_a_dataset_is_there_as_soon_as_create_has_returned(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("format", "faults"),
+    ("format", "verb", "left_out"),
     [
-        pytest.param("vm2", {"sync_segments": False}, id="segments"),
-        pytest.param("vm2", {"sync_index": False}, id="index"),
-        pytest.param("vm2", {"sync_segments": False, "sync_index": False}, id="both"),
-        *(pytest.param(format, {"sync_segments": False}, id=f"segments of {format}") for format in SEG),
+        pytest.param("vm2", "append", ["files and directories"], id="segments"),
+        pytest.param("vm2", "append", ["index"], id="index"),
+        pytest.param("vm2", "append", ["files and directories", "index"], id="both"),
+        *(pytest.param(format, "append", ["files and directories"], id=f"segments of {format}") for format in SEG),
+        *(pytest.param(format, "repack", ["files and directories"], id=f"repacked {format}") for format in CONFIGS),
     ],
 )
 def test_without_syncs_a_cut_loses_data_and_these_tests_see_it(
-    format: str, faults: dict[str, bool], tmp_path: Path
+    format: str,
+    verb: str,
+    left_out: list[Literal["files and directories", "index"]],
+    tmp_path: Path,
 ) -> None:
     disk = Disk.make(tmp_path / "disk")
+    steps: list[Step] = [*map(LeaveOut, left_out), *STEPS[verb]]
     with disk.mounted() as path:
         with ondisk.create(path / "dataset", CONFIGS[format]):
             os.sync()  # the dataset itself is there
-        with writing(path / "dataset", tmp_path, **faults) as writer:
+        with writing(path / "dataset", tmp_path, steps) as writer:
             writer.wait_for(30)
             disk.cut()
             writer.wait_for_failure()
-    assert writer.acked >= 30
+    acked = writer.acked - len(left_out)
+    assert acked >= 28
     with pytest.raises((AssertionError, ondisk.OndiskError)):
-        check_disk(disk, writer.acked)
+        check_disk(disk, acked, STEPS[verb])
 
 
 def test_the_writer_takes_steps_of_every_kind() -> None:
     """So that what survives above is no empty dataset."""
-    contents = [len(Story([], STEPS[:count]).end) for count in (10, 50, 150)]
+    contents = [len(Story([], STEPS["append"][:count]).end) for count in (10, 50, 150)]
     assert contents[0] > 20
     assert contents == sorted(contents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -11,7 +12,7 @@ from ondisk.maintenance.states import State
 
 from .conftest import POINTS
 from .killpoints import needs_strace
-from .maintenance import CALLS, FAILING, failed, killed
+from .maintenance import CALLS, FAILING, failed, killed, ordered
 from .recovery import make
 from .test_append import Record
 from .workload import (
@@ -19,6 +20,7 @@ from .workload import (
     Append,
     Beside,
     Delete,
+    LeaveOut,
     LetAge,
     LoseSegment,
     Repack,
@@ -133,3 +135,23 @@ def test_a_few_calls_of_a_repack_that_fail_are_told_and_change_nothing_or_all(
     points = failed(STORIES, ("vm2", "dirty"), call, error, tmp_path, every)
     assert points >= 2
     record_property(POINTS, points)
+
+
+@pytest.mark.parametrize("case", STORIES)
+def test_a_repack_commits_and_removes_only_behind_syncs(case: tuple[str, str], tmp_path: Path) -> None:
+    assert ordered(STORIES, case, tmp_path) >= 1
+
+
+@pytest.mark.parametrize(
+    ("what", "caught"),
+    [
+        ("directories", "committed before these names are synced"),
+        ("files and directories", "committed before these are"),
+    ],
+)
+def test_a_repack_that_leaves_syncs_out_is_caught(
+    what: Literal["directories", "files and directories"], caught: str, tmp_path: Path
+) -> None:
+    story = Story(_DIRTY.before, [LeaveOut(what), Repack()])
+    with pytest.raises(AssertionError, match=caught):
+        ordered({("vm2", what): story}, ("vm2", what), tmp_path)

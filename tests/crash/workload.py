@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import filelock  # noqa: F401  ondisk would import it, and what follows, in the middle of a sweep
 import lz4.frame
@@ -42,6 +42,7 @@ import ondisk.maintenance.repack
 from ondisk.dataset import Dataset
 from ondisk.datum import Datum
 from ondisk.errors import SegmentMissing
+from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.segments.generations import hidden
@@ -128,7 +129,14 @@ class LetAge:
     days: int
 
 
-Step = Append | Delete | Repack | Fix | Beside | LoseIndex | LoseSegment | MakeForeign | LetAge
+@dataclass(frozen=True)
+class LeaveOut:
+    """Leave out a kind of sync from here on, to see that the tests see it."""
+
+    what: Literal["directories", "files and directories", "index"]
+
+
+Step = Append | Delete | Repack | Fix | Beside | LoseIndex | LoseSegment | MakeForeign | LetAge | LeaveOut
 VERBS = Repack | Fix
 """Those that a crash may leave half done, and that are done again."""
 
@@ -200,7 +208,7 @@ class Model:
                 self.missing.add(day)
                 self.on_disk = {name: each for name, each in self.on_disk.items() if day_of(name) != day}
                 yield self.content()
-            case MakeForeign():
+            case MakeForeign() | LeaveOut():
                 yield self.content()
             case LetAge(days):
                 self.oldest = (datetime.now(UTC) - timedelta(days=days)).strftime("%Y%m%d").encode()
@@ -257,6 +265,13 @@ def carry_out(dataset: Dataset, step: Step) -> None:
                     carry_out(dataset, each)
         case LoseIndex():
             (dataset.path / "index.sqlite").unlink()
+            dataset._access.directory.sync()
+        case LeaveOut("directories"):
+            Directory.sync = lambda *_: None  # type: ignore[method-assign,assignment]
+        case LeaveOut("files and directories"):
+            os.fsync = lambda _: None  # type: ignore[assignment]
+        case LeaveOut("index"):
+            ondisk.index.connection._FULL = 0  # PRAGMA synchronous=OFF
         case LoseSegment(day):
             segment_of(dataset, day).unlink()
         case MakeForeign(day):
