@@ -429,7 +429,10 @@ def acknowledged(acks: Path) -> list[dict[str, Any] | None]:
 
 
 def _check_lock_is_free(path: Path) -> None:
-    descriptor = os.open(path / ".lock", os.O_RDWR)
+    try:
+        descriptor = os.open(path / ".lock", os.O_RDWR)
+    except OSError:  # the filesystem has gone
+        return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
