@@ -154,7 +154,7 @@ class Transaction:
         return self._connection.total_changes - before
 
     def take_back(self, seqs: Iterable[int]) -> int:
-        """Remove rows that this transaction inserted; returns how many there were."""
+        """Remove rows of data that are no deletions: this transaction inserted them, or they stand elsewhere now."""
         with sqlite_errors(self._index.directory):
             cursor = self._connection.executemany("DELETE FROM datum WHERE seq = ?", ((seq,) for seq in seqs))
         return cursor.rowcount

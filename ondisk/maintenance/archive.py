@@ -41,24 +41,23 @@ def archive(access: Access, archives: Archives, names: Iterable[str]) -> list[Do
 
 def archived(access: Access, archives: Archives, name: str) -> Done:
     """Move one segment to `.archive/last`; where that has data of the same name, they are merged."""
+    before = archives.last()
+    if before is not None and _end(access, before, name):
+        return Done(name, State.OK, (), "archive")
     with access.transaction("archive") as transaction:
         check_trusted(access)
         last = archives.make_last()
         check_trusted(last)
-        with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
+        with access.current().index.snapshot() as main:
             diagnosis, _ = examine(access, main, name, None)
-            is_moved = name in _moved(main, there)
         if diagnosis is None or diagnosis.state & _UNMOVABLE:
             raise _unmovable(access, name, diagnosis)
         segment = _known(transaction, name, access)
-        is_same = False
-        if not is_moved:
-            move = _Move(access, last, segment)
-            with last.transaction("archive") as incoming:
-                move.copy(incoming)
-            is_same = move.is_whole
+        move = _Move(access, last, segment)
+        with last.transaction("archive") as incoming:
+            move.copy(incoming)
         size = _drop(access, transaction, segment)
-    return Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if is_same else size)
+    return Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_whole else size)
 
 
 def unarchive(access: Access, archives: Archives, names: Iterable[str]) -> list[Done]:
@@ -94,11 +93,28 @@ def settle(access: Access, archives: Archives) -> None:
     with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
         both = _moved(main, there)
     for name in both:
-        with access.transaction("archive") as transaction:
-            with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
-                is_moved = name in _moved(main, there)
-            if is_moved:
-                _drop(access, transaction, _known(transaction, name, access))
+        _end(access, last, name)
+
+
+def _end(access: Access, last: Access, name: str) -> bool:
+    """End a move that a crash interrupted; tells whether there was one and all of the segment is in the archive now.
+
+    What others appended to the segment since then stays in the dataset.
+    """
+    with access.transaction("archive") as transaction:
+        with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
+            segment, other = main.segment_named(name), there.segment_named(name)
+            if segment is None or other is None:
+                return False
+            mine, moved = set(places.seqs_of(main, segment)), set(places.seqs_of(there, other))
+        if mine.isdisjoint(moved):
+            return False
+        if mine <= moved:
+            _drop(access, transaction, segment)
+            return True
+        transaction.take_back(mine & moved)
+        transaction.commit()
+        return False
 
 
 def _moved(main: Snapshot, archive: Snapshot) -> list[str]:

@@ -264,3 +264,25 @@ def test_replaced_data_are_gone_behind_a_repack(tmp_path: Path) -> None:
         dataset.repack()
         assert content(dataset) == sorted([line(0, 0, 1, 2), line(0, 0, 2, 1)])
         assert segment_of(dataset, 0).read_bytes().count(b"\n") == 2
+
+
+def test_what_is_appended_to_a_segment_whose_archiving_was_killed_half_way_stays(tmp_path: Path, start: Start) -> None:
+    path = tmp_path / "dataset"
+    lines = [line(0, hour, 1, 1) for hour in range(4)]
+    name = "2026/11-20.vm2"
+    with ondisk.create(path, CONFIGS["vm2"]) as dataset:
+        dataset.append(map(datum, lines[:2]))
+        start(workers.die_before_the_drop, path, name).process.join(60)
+        dataset.append([datum(lines[2])])
+        assert content(dataset) == lines[:3]
+        dataset.archive(name)
+        assert content(dataset) == lines[:3]
+        assert [*path.glob("2026/*")] == []
+        dataset.append([datum(lines[3])])
+        start(workers.die_before_the_drop, path, name).process.join(60)
+        dataset.append([datum(line(0, 5, 1, 1))])
+    with ondisk.open(path) as dataset:
+        assert content(dataset) == [*lines, line(0, 5, 1, 1)]
+        assert not any(each.state for each in dataset.repack() if not each.action)
+        assert content(dataset) == [*lines, line(0, 5, 1, 1)]
+        assert not any(each.state for each in dataset.check(accurate=True))

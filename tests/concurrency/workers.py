@@ -17,6 +17,7 @@ from crash.workload import CONFIG, content, datum, key, line, line_of
 import ondisk
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import DatumNotFound
+from ondisk.maintenance import archive
 from ondisk.segments import generations
 
 BATCH = 50
@@ -230,3 +231,10 @@ def die_before_the_rename(path: Path, talk: Connection) -> None:
     generations.take_over = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     with ondisk.open(path) as dataset:
         dataset.repack()
+
+
+def die_before_the_drop(path: Path, talk: Connection, name: str) -> None:
+    """Archive a segment, and be killed between the commit of the archive and that of the dataset."""
+    archive._drop = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    with ondisk.open(path) as dataset:
+        dataset.archive(name)
