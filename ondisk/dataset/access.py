@@ -90,8 +90,10 @@ class Access:
         """Hold the writers' lock without a transaction, for the length of the block."""
         self._check_open()
         self._check_process()
-        with self._threads, self._lock.hold(verb, timeout):
-            yield
+        with self._threads:
+            self.check_not_failed()
+            with self._lock.hold(verb, timeout):
+                yield
 
     def leave(self, name: str) -> None:
         """Remember that other generations of a segment lie on disk, until a commit behind which nobody needs them."""

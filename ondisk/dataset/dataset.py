@@ -127,7 +127,7 @@ class Dataset:
             directory = Directory.open(path)
         except (FileNotFoundError, NotADirectoryError):
             raise no_dataset(path) from None
-        except PermissionError as error:
+        except OSError as error:
             raise StorageError(f"{path}: {error.strerror}") from error
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close)

@@ -112,6 +112,8 @@ def _diagnosed(
     access: Access, snapshot: Snapshot, name: str, known: Known | None, entry: Entry | None, at: Circumstances
 ) -> Diagnosis:
     format = access.format(name.rpartition(".")[2])
+    if entry is None and known is not None:  # a crash may have interrupted the switch to its first generation
+        entry = entry_of(access.directory, hidden(name, known.segment.id))
     found = None if entry is None else _looked_at(access.directory, name, entry, known, format)
     if known is not None and known.count:
         if not known.is_laid_out:

@@ -286,3 +286,20 @@ def test_what_is_appended_to_a_segment_whose_archiving_was_killed_half_way_stays
         assert not any(each.state for each in dataset.repack() if not each.action)
         assert content(dataset) == [*lines, line(0, 5, 1, 1)]
         assert not any(each.state for each in dataset.check(accurate=True))
+
+
+@pytest.mark.parametrize("verb", ["check", "fix", "repack"])
+def test_a_segment_that_was_archived_and_not_yet_renamed_is_not_missing(
+    verb: str, tmp_path: Path, start: Start
+) -> None:
+    path = tmp_path / "dataset"
+    lines = [line(0, hour, 1, 1) for hour in range(4)]
+    with ondisk.create(path, CONFIGS["vm2"]) as dataset:
+        dataset.append(map(datum, lines))
+        start(workers.die_before_the_rename, path, "2026/11-20.vm2").process.join(60)
+        assert [each.name for each in path.glob(".archive/last/2026/*")] == [".11-20.vm2.1"]
+        assert not any(each.state for each in getattr(dataset, verb)())
+        assert content(dataset) == lines
+    with ondisk.open(path) as dataset:
+        assert content(dataset) == lines
+        assert [each.name for each in path.glob("**/2026/*")] == ["11-20.vm2"]

@@ -226,11 +226,14 @@ def _checked(line_: bytes) -> bytes:
     return line_
 
 
-def die_before_the_rename(path: Path, talk: Connection) -> None:
-    """Repack, and be killed between the commit of a rewritten segment and its renaming."""
+def die_before_the_rename(path: Path, talk: Connection, name: str | None = None) -> None:
+    """Repack, or archive a segment, and be killed between the commit of its new generation and its renaming."""
     generations.take_over = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     with ondisk.open(path) as dataset:
-        dataset.repack()
+        if name is None:
+            dataset.repack()
+        else:
+            dataset.archive(name)
 
 
 def die_before_the_drop(path: Path, talk: Connection, name: str) -> None:

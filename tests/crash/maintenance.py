@@ -17,8 +17,9 @@ Stories = Mapping[tuple[str, str], Story]
 """Format and name of a story → the story."""
 
 CALLS = (*CHANGING_SEG, "openat")
-FAILING = tuple(call for call in CALLS if call not in ("write", "mkdir", "mkdirat"))
-"""Calls that are failed; `write` is that of the acknowledgements alone."""
+FAILING = tuple(call for call in CHANGING_SEG if call not in ("write", "mkdir", "mkdirat"))
+"""Calls that are failed. `write` is that of the acknowledgements alone; what SQLite may not open for writing it opens for
+reading, and then says that it may only be read."""
 
 _CHANGES = ("pwrite64(", "copy_file_range(", "ftruncate(", "link", "rename", "fsync(", "fdatasync(")
 _FULL, _LOST = 51, 52
