@@ -92,8 +92,12 @@ class Access:
         self._check_process()
         with self._threads:
             self.check_not_failed()
-            with self._lock.hold(verb, timeout):
-                yield
+            try:
+                with self._lock.hold(verb, timeout):
+                    yield
+            except DurabilityLost as error:
+                self._failed = error
+                raise
 
     def leave(self, name: str) -> None:
         """Remember that other generations of a segment lie on disk, until a commit behind which nobody needs them."""

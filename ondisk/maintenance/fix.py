@@ -229,7 +229,8 @@ class _Rescan:
                 places = [generations.hidden(self._name, each) for each in (segment.id, old)]
                 generations.discard(self._directory, places)
             raise
-        generations.take_over(self._directory, self._name, segment.id)
+        if transaction.checkpoint_error is None:  # else nothing more is written
+            generations.take_over(self._directory, self._name, segment.id)
         if transaction.unread:
             generations.discard(self._directory, [generations.hidden(self._name, old)])
 

@@ -41,7 +41,7 @@ import ondisk.maintenance.migrate
 import ondisk.maintenance.repack
 from ondisk.dataset import Dataset
 from ondisk.datum import Datum
-from ondisk.errors import SegmentMissing
+from ondisk.errors import SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
@@ -257,7 +257,9 @@ def carry_out(dataset: Dataset, step: Step) -> None:
         case Repack():
             dataset.repack()
         case Fix():
-            dataset.fix()
+            for each in dataset.fix():
+                if each.reasons[-1].startswith("it could not be fixed"):  # and the others were
+                    raise StorageError(each.reasons[-1])
         case Beside(steps):
             with contextlib.closing(dataset.query()) as query:  # type: ignore[type-var]
                 next(query)
