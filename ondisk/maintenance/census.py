@@ -229,16 +229,16 @@ def entry_of(directory: Directory, name: str) -> Entry | None:
 
 def _looked_at(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
     """Say of what stands on disk what a diagnosis needs; a committed generation stands for the segment itself."""
-    size, mtime = entry.size, entry.mtime
+    place, size, mtime = name, entry.size, entry.mtime
     is_file, is_empty, sealed = entry.kind == "file", False, 0
     if is_file and known is not None:
         switched = directory.stat(hidden(name, known.segment.id))
         if switched is not None:
-            size, mtime = switched.st_size, switched.st_mtime_ns
+            place, size, mtime = hidden(name, known.segment.id), switched.st_size, switched.st_mtime_ns
     suspicious = known is None or not known.count or size != known.segment.end.size
     if is_file and suspicious:
         with contextlib.suppress(FileNotFoundError, SegmentMissing):
-            file = directory.open_to_read(name)
+            file = directory.open_to_read(place)
             is_empty = format.is_empty(file)
             if known is not None:
                 end = known.segment.end
