@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
@@ -119,7 +120,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment) -> Conten
     except (IntegrityError, SegmentMissing) as error:
         return Content(error.message, is_whole=False, is_read=False)
     for offset, *_ in rows.rest():
-        wrong.add(offset, _reason(found, offset))
+        wrong.add(offset, reason_at(found, offset))
     return Content(str(wrong) if wrong.count else None, is_whole, left in (0, len(format.seal(found.end))))
 
 
@@ -192,11 +193,17 @@ def _compare(rows: list[tuple[int, ...]], found: Found, snapshot: Snapshot, wron
     # Data of one series share their metadata, so each is compared once.
     keys = [row[3:] for row in rows]
     pairs = {(id(each), key): (each, row) for each, key, row in zip(metadata, keys, rows, strict=True)}
-    differing = {pair for pair, (each, row) in pairs.items() if snapshot.canonical(row[3:]) != each}
+    names = snapshot.columns.kinds.keys()
+    differing = {pair for pair, (each, row) in pairs.items() if snapshot.canonical(row[3:]) != _declared(each, names)}
     if differing:
         for each, key, row in zip(metadata, keys, rows, strict=True):
             if (id(each), key) in differing:
                 wrong.add(row[0], "it has other metadata")
+
+
+def _declared(metadata: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Leave out of what a scan found the metadata that the index does not hold."""
+    return {name: metadata[name] for name in names if name in metadata}
 
 
 def reason_at(found: Found, offset: int) -> str:
