@@ -131,7 +131,9 @@ def test_both_ways_of_summing_up_give_what_counting_gives(access: Access, rows: 
 
 @given(
     rows=st.lists(
-        st.builds(Place, st.sampled_from(_IDS), st.integers(0, 20), st.integers(1, 4), st.integers(0, 5).map(DAY.__mul__))
+        st.builds(
+            Place, st.sampled_from(_IDS), st.integers(0, 20), st.integers(1, 4), st.integers(0, 5).map(DAY.__mul__)
+        )
     )
 )
 def test_any_rows_are_summed_up_as_counting_does(access: Access, rows: list[Place]) -> None:

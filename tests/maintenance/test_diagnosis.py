@@ -24,7 +24,9 @@ GONE, CLEAN, DIRECTORY = None, OnDisk(True, 112, 0), OnDisk(False, 4096, 0)
 NEWER, OLDER = OnDisk(True, 112, COMMITTED * 1000 + 1000), OnDisk(True, 112, COMMITTED * 1000)
 
 
-def known(*, size: int = 112, length: int | None = None, compressed: bool = False, data: int = 100, **values: Any) -> Known:
+def known(
+    *, size: int = 112, length: int | None = None, compressed: bool = False, data: int = 100, **values: Any
+) -> Known:
     """Say what the index says of `data` bytes of data, one behind the other."""
     end = End(size, size if length is None else length, 10, compressed)
     usual = {"count": 10, "size": data, "begin": BEGIN, "end": END - 1, "first": START, "behind": 112, "needed": 112}
