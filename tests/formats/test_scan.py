@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 from formats.diskqueue.test_golden import FILES, GOLDEN
@@ -89,7 +90,7 @@ def laid(format: Format, pieces: Sequence[Sequence[bytes]]) -> tuple[bytes, End,
 
 def cut(payloads: list[bytes], at: list[int]) -> list[list[bytes]]:
     edges = [0, *sorted(at), len(payloads)]
-    return [payloads[begin:end] for begin, end in zip(edges, edges[1:], strict=False)]
+    return [payloads[begin:end] for begin, end in pairwise(edges)]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.format}-{config.compression}")

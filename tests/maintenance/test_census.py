@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 import ondisk
 from ondisk.dataset.access import Access
 from ondisk.formats import End
-from ondisk.index import Segment, Transaction, places
+from ondisk.index import Segment, places
 from ondisk.maintenance.census import all_known, found_segments, known_of, lay_out
 from ondisk.maintenance.diagnosis import Known
 from ondisk.step import DAY, Interval
@@ -77,7 +76,7 @@ def counted(segment: Segment, rows: list[Place]) -> Known:
     known.gaps, known.gap_at = len(free), free[0] if free else None
     mine.sort(key=lambda pair: (pair[0].offset, pair[1]))
     for at, (row, seq) in enumerate(mine[1:], 1):
-        before = [other for other in mine[:at]]
+        before = mine[:at]
         if row.offset < max(other.offset + other.size + padding for other, _ in before):
             known.overlaps += 1
             known.overlap_at = row.offset if known.overlap_at is None else known.overlap_at

@@ -16,7 +16,7 @@ from concurrency.conftest import Start
 from concurrency.test_readers import mounted_read_only
 
 import ondisk
-import ondisk.index.tables  # noqa: F401  a user who may read nothing could not import it where an index is lost
+import ondisk.index.tables
 from ondisk.index import INDEX, places
 from ondisk.maintenance.check import check
 from ondisk.maintenance.states import Report, State
@@ -160,10 +160,12 @@ def test_a_read_only_mount_can_be_checked(public_path: Path, shared_files: bool)
     if not shared_files:
         for name in (f"{INDEX}-wal", f"{INDEX}-shm"):
             (world.path / name).unlink()
-    with mounted_read_only(world.path, public_path / "mounted") as place:
-        with ondisk.open(place, read_only=True) as dataset:
-            for accurate in (False, True):
-                assert one(dataset.check(accurate))[0] == State.DIRTY
+    with (
+        mounted_read_only(world.path, public_path / "mounted") as place,
+        ondisk.open(place, read_only=True) as dataset,
+    ):
+        for accurate in (False, True):
+            assert one(dataset.check(accurate))[0] == State.DIRTY
 
 
 class Slices:

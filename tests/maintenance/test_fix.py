@@ -18,7 +18,7 @@ from ondisk.maintenance.fix import fix
 from ondisk.maintenance.states import Done, Report, State
 
 from .test_matrix import cut, cut_in_datum, flip, in_lost_index
-from .worlds import KINDS, START, A, B, C, Kind, World
+from .worlds import KINDS, START, A, C, Kind, World
 
 LZ4, PLAIN, VM2, JSONL = KINDS
 
@@ -250,9 +250,13 @@ def test_a_fix_that_does_not_get_the_lock_says_so_and_leaves_the_sentinel(tmp_pa
     kind = Kind("vm2", {"format": "vm2", "lock_timeout": 0})
     world = World.make(tmp_path / "dataset", kind)
     world.sentinel()
-    with ondisk.open(world.path) as dataset, ondisk.open(world.path) as other, other._access.locked("test"):
-        with pytest.raises(LockError):
-            fix(dataset._access)
+    with (
+        ondisk.open(world.path) as dataset,
+        ondisk.open(world.path) as other,
+        other._access.locked("test"),
+        pytest.raises(LockError),
+    ):
+        fix(dataset._access)
     assert (world.path / SENTINEL).exists()
 
 
