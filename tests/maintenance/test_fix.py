@@ -59,7 +59,7 @@ def test_a_damaged_segment_is_noted_and_whole_again_once_it_is_put_back(world: W
 def test_damage_that_an_accurate_check_noted_goes_when_the_file_is_put_back(world: World) -> None:
     backup = world.file(A).read_bytes()
     flip(world)
-    world.opened(lambda dataset: check(dataset._access, max_duration=60, now=world.now))
+    world.opened(lambda dataset: check(dataset._access, dataset._archives, max_duration=60, now=world.now))
     assert world.states(world.check()) == {A: "CORRUPTED"}
     for _ in range(2):
         assert done(world.fix()).action is None
@@ -76,7 +76,7 @@ def test_a_file_put_back_too_short_is_not_believed(damage: Any, world: World) ->
     """A backup that is older than the last data must not make the index forget them."""
     backup = world.file(A).read_bytes()
     damage(world)
-    world.opened(lambda dataset: check(dataset._access, max_duration=60, now=world.now))
+    world.opened(lambda dataset: check(dataset._access, dataset._archives, max_duration=60, now=world.now))
     put_back(world, backup[: world.ends[3]])
     for _ in range(2):
         world.fix()
@@ -256,7 +256,7 @@ def test_a_fix_that_does_not_get_the_lock_says_so_and_leaves_the_sentinel(tmp_pa
         other._access.locked("test"),
         pytest.raises(LockError),
     ):
-        fix(dataset._access)
+        fix(dataset._access, dataset._archives)
     assert (world.path / SENTINEL).exists()
 
 
@@ -276,7 +276,7 @@ def test_what_cannot_be_read_is_reported_the_rest_is_fixed_and_the_sentinel_stay
         monkeypatch.setattr(os, "pread", failing)
 
     with ondisk.open(world.path) as dataset:
-        report = fix(dataset._access, progress=from_now_on)
+        report = fix(dataset._access, dataset._archives, progress=from_now_on)
         monkeypatch.undo()
         assert "it could not be fixed" in done(report).reasons[-1]
         assert report.needs_check

@@ -159,16 +159,15 @@ class World:
         assert self.opened(lambda dataset: dataset.delete(f"area: {match}")) == len(numbers)
 
     def check(self, *, accurate: bool = False) -> Report:
-        return self._run(lambda access: check(access, accurate=accurate, now=self.now), read_only=True)
+        return self.opened(
+            lambda dataset: check(dataset._access, dataset._archives, accurate=accurate, now=self.now), read_only=True
+        )
 
     def fix(self) -> Report:
-        return self._run(lambda access: fix(access, self.now))
+        return self.opened(lambda dataset: fix(dataset._access, dataset._archives, self.now))
 
     def repack(self) -> Report:
-        return self._run(lambda access: repack(access, self.now))
-
-    def _run(self, verb: Callable[[Any], Report], *, read_only: bool = False) -> Report:
-        return self.opened(lambda dataset: verb(dataset._access), read_only=read_only)
+        return self.opened(lambda dataset: repack(dataset._access, dataset._archives, self.now))
 
     def states(self, report: Report) -> dict[str, str]:
         """Give the states of the segments that are not OK, extensions left out."""
