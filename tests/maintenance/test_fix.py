@@ -127,6 +127,25 @@ def test_damage_before_data_that_the_index_knows_never_makes_them_unreadable(tmp
         assert len(whole) > len(backup)
 
 
+@pytest.mark.parametrize("kind", [LZ4, PLAIN], ids=lambda kind: kind.name)
+def test_a_damaged_header_of_a_segment_that_the_index_knows_changes_nothing_but_the_note(
+    kind: Kind, tmp_path: Path
+) -> None:
+    world = World.make(tmp_path / "dataset", kind)
+    world.delete(0)
+    whole = world.file(A).read_bytes()
+    put_back(world, b"\x07" + whole[1:])
+    assert world.states(world.check(accurate=True)) == {A: "DIRTY|CORRUPTED"}
+    world.sentinel()
+    world.fix()
+    assert world.states(world.check()) == {A: "DIRTY|CORRUPTED"}
+    assert world.content() == "123"
+    put_back(world, whole)
+    world.fix()
+    assert world.states(world.check(accurate=True)) == {}
+    assert world.content() == "0123"
+
+
 @pytest.mark.parametrize("kind", [VM2, JSONL], ids=lambda kind: kind.name)
 def test_lines_that_end_with_cr_lf_are_read_in_place_and_repacked_without(kind: Kind, tmp_path: Path) -> None:
     world = World.make(tmp_path / "dataset", kind)

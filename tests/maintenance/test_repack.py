@@ -143,7 +143,7 @@ def test_what_a_repack_frees_is_told_beforehand(world: World) -> None:
 def test_what_a_repack_deletes_is_told_beforehand(world: World) -> None:
     world.put("2026/11-22", world.foreign(), newer=False)
     told = {each.segment for each in world.check() if each.action == "delete"}  # type: ignore[union-attr]
-    files = {each for each in world.path.rglob(f"*.{world.kind.extension}")}
+    files = set(world.path.rglob(f"*.{world.kind.extension}"))
     world.repack()
-    gone = files - {each for each in world.path.rglob(f"*.{world.kind.extension}")}
+    gone = files - set(world.path.rglob(f"*.{world.kind.extension}"))
     assert {str(each.relative_to(world.path)) for each in gone} == told == {world.name("2026/11-22")}

@@ -104,7 +104,7 @@ def machine(values: dict[str, Any]) -> type[DatasetMachine]:
 
 @pytest.mark.parametrize("values", CONFIGS, ids=lambda values: f"{values['format']}-{values['step']}")
 def test_a_dataset_behaves_as_the_model(values):
-    run_state_machine_as_test(machine(values), settings=settings(max_examples=8, stateful_step_count=20))
+    run_state_machine_as_test(machine(values), settings=settings(max_examples=5, stateful_step_count=20))
 
 
 @pytest.mark.slow
