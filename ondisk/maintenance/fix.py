@@ -187,6 +187,7 @@ class _Rescan:
         assert interval is not None, "a name that does not fit is CORRUPTED"
         self._interval: Interval = interval
         self._known = known
+        self._read = 0
         self._damage, self._duplicates = _Tally(), _Tally()
         self._remedy = "to have them back, put the file back from a backup, and fix again"
 
@@ -197,6 +198,10 @@ class _Rescan:
     def done(self, diagnosis: Diagnosis, *reasons: str) -> Done:
         """Say what was done, and what was met that is not in the index now."""
         said = [*diagnosis.reasons, *reasons]
+        if self._read:
+            said.append(
+                f"{self._read} data were read back; those that were deleted and not yet repacked are among them"
+            )
         if self._damage.count:
             said.append(self._damaged())
         if self._duplicates.count:
@@ -313,7 +318,9 @@ class _Rescan:
                 strict=True,
             )
         )
-        if transaction.insert(rows) == len(rows):
+        new = transaction.insert(rows)
+        self._read += new
+        if new == len(rows):
             return
         inserted = transaction.seqs_from(seqs.start)
         for row in rows:

@@ -51,7 +51,7 @@ def test_a_damaged_segment_is_noted_and_whole_again_once_it_is_put_back(world: W
     put_back(world, backup)
     assert "DIRTY|CORRUPTED" in world.states(world.check()).values()  # as long as no fix looked at it
     report = done(world.fix())
-    assert (report.action, report.reasons[-1]) == ("rescan", "its file is whole again")
+    assert (report.action, report.reasons[-2]) == ("rescan", "its file is whole again")
     assert world.states(world.check(accurate=True)) == {}
     assert world.content() == "0123"
 
@@ -69,6 +69,17 @@ def test_damage_that_an_accurate_check_noted_goes_when_the_file_is_put_back(worl
     world.fix()
     assert world.states(world.check(accurate=True)) == {}
     assert world.opened(lambda dataset: [datum.location for datum in dataset.query()]) == locations
+
+
+def test_an_index_that_says_otherwise_than_a_whole_file_is_made_to_agree_once_a_check_noted_it(world: World) -> None:
+    world.sql("INSERT INTO value VALUES (999, 'another')")
+    world.sql("UPDATE datum SET f_area = 999 WHERE seq = (SELECT max(seq) FROM datum)")
+    assert world.opened(lambda dataset: dataset.summary('area: "VM2,3"').count) == 0
+    world.opened(lambda dataset: check(dataset._access, dataset._archives, max_duration=60, now=world.now))
+    assert world.states(world.check()) == {A: "CORRUPTED"}
+    world.fix()
+    assert world.states(world.check(accurate=True)) == {}
+    assert world.content() == "0123"
 
 
 @pytest.mark.parametrize("damage", [flip, lambda world: cut_in_datum(world, 2)], ids=["flip", "cut"])
@@ -236,7 +247,8 @@ def test_of_equal_data_in_one_segment_the_last_wins_and_of_those_in_two_the_firs
 def test_data_deleted_since_come_back_with_a_lost_index_and_fix_says_so(world: World) -> None:
     world.delete(1)
     world.lose_index()
-    world.fix()
+    report = done(world.fix())
+    assert report.reasons[-1] == "4 data were read back; those that were deleted and not yet repacked are among them"
     assert world.content() == "0123"
 
 
