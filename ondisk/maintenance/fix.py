@@ -135,12 +135,16 @@ def _looked_again(access: Access, transaction: Transaction, diagnosis: Diagnosis
         content = read_content(access, snapshot, known.segment)
     if not diagnosis.noted or not content.is_whole or (content.wrong is not None and not content.is_read):
         return _left(diagnosis)
+    said = "its file is whole again"
     if content.wrong is not None:  # the places of data behind damage may have been told wrong
         transaction.remove(known.segment)
         known = None
+        said += (
+            ", and was read anew: data that were deleted, and not yet removed by a repack, came back with the others"
+        )
     rescan = _Rescan(access, transaction, diagnosis.segment, known)
     rescan.in_place()
-    return rescan.done(diagnosis, "its file is whole again")
+    return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)  # the index lagged behind a file that is whole
 
 
 class _Foreign(Exception):
@@ -187,7 +191,6 @@ class _Rescan:
         assert interval is not None, "a name that does not fit is CORRUPTED"
         self._interval: Interval = interval
         self._known = known
-        self._read = 0
         self._damage, self._duplicates = _Tally(), _Tally()
         self._remedy = "to have them back, put the file back from a backup, and fix again"
 
@@ -198,10 +201,6 @@ class _Rescan:
     def done(self, diagnosis: Diagnosis, *reasons: str) -> Done:
         """Say what was done, and what was met that is not in the index now."""
         said = [*diagnosis.reasons, *reasons]
-        if self._read:
-            said.append(
-                f"{self._read} data were read back; those that were deleted and not yet repacked are among them"
-            )
         if self._damage.count:
             said.append(self._damaged())
         if self._duplicates.count:
@@ -318,9 +317,7 @@ class _Rescan:
                 strict=True,
             )
         )
-        new = transaction.insert(rows)
-        self._read += new
-        if new == len(rows):
+        if transaction.insert(rows) == len(rows):
             return
         inserted = transaction.seqs_from(seqs.start)
         for row in rows:
