@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import DurabilityLost, OndiskError, StorageError
+from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError
 from ondisk.formats import Format, Found, Patch
 from ondisk.index import Segment, Transaction
 from ondisk.maintenance.census import diagnoses, examine, interval_of
+from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
 from ondisk.step import Interval
 
 _NAMED = 3  # of many reasons of one kind, so many are told
+_FATAL = (DiskFull, DurabilityLost, LockError, StateError)  # for the other segments it would be the same
 
 
 def fix(
@@ -44,24 +48,31 @@ def fix(
 
 def _fix(access: Access, now: float | None, progress: Callable[[str], None]) -> Iterator[Done]:
     """Fix one dataset, or one archive."""
-    is_whole = True
+    with access.transaction("fix"):
+        pass  # a lost index is made anew; who may not write meets the error before anything is read
+    is_whole, needs_check = True, access.sentinel_stands()
     for before in [*diagnoses(access, now)]:
-        if not before.state & FIXED or State.CORRUPTED in before.state:
+        if not _is_wanted(before, needs_check=needs_check):
             yield _left(before)
             continue
         progress(before.segment)
         try:
-            yield _fixed(access, before.segment, now)
-        except DurabilityLost:
+            yield _fixed(access, before, now)
+        except _FATAL:
             raise
         except (OndiskError, OSError) as error:
-            if isinstance(error, StorageError) and error.exit_code != StorageError.exit_code:
-                raise  # no space, or no right to write: it would be the same for the others
             is_whole = False
             reason = f"it could not be fixed: {error}"
             yield Done(before.segment, before.state, (*before.reasons, reason))
     if is_whole:
         _remove_sentinel(access)
+
+
+def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:
+    """Tell whether there is anything to do for a segment, or to be remembered of it."""
+    if State.CORRUPTED in diagnosis.state:
+        return diagnosis.noted or needs_check
+    return bool(diagnosis.state & FIXED)
 
 
 def _left(diagnosis: Diagnosis) -> Done:
@@ -75,20 +86,28 @@ def _remove_sentinel(access: Access) -> None:
             access.directory.sync()
 
 
-def _fixed(access: Access, name: str, now: float | None) -> Done:
+def _fixed(access: Access, before: Diagnosis, now: float | None) -> Done:
     try:
-        return _fixed_once(access, name, now, rewriting=False)
+        return _fixed_once(access, before, now, rewriting=False)
     except _Foreign:
-        return _fixed_once(access, name, now, rewriting=True)
+        return _fixed_once(access, before, now, rewriting=True)
+    except _Unsafe as error:
+        with access.transaction("fix") as transaction:
+            transaction.note_check(error.segment, str(error))
+            transaction.commit()
+        return Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, str(error)))
 
 
-def _fixed_once(access: Access, name: str, now: float | None, *, rewriting: bool) -> Done:
+def _fixed_once(access: Access, before: Diagnosis, now: float | None, *, rewriting: bool) -> Done:
+    name = before.segment
     with access.transaction("fix") as transaction:
         with access.current().index.snapshot() as snapshot:
             diagnosis, known = examine(access, snapshot, name, None, now)
         if diagnosis is None:
             return Done(name, State.OK, ("it has gone meanwhile",))
-        if not diagnosis.state & FIXED or State.CORRUPTED in diagnosis.state:
+        if State.CORRUPTED in before.state | diagnosis.state:
+            return _looked_again(access, transaction, before, known)
+        if not diagnosis.state & FIXED:
             return _left(diagnosis)
         if State.MISSING in diagnosis.state:
             assert known is not None
@@ -100,11 +119,44 @@ def _fixed_once(access: Access, name: str, now: float | None, *, rewriting: bool
             rescan.rewrite()
         else:
             rescan.in_place()
-        return Done(name, diagnosis.state, (*diagnosis.reasons, *rescan.said()), diagnosis.action, 0, rescan.lost)
+        return rescan.done(diagnosis)
+
+
+def _looked_again(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
+    """Read a damaged segment again: its file may have been put back from a backup."""
+    if known is None or (known.damage is None and not access.sentinel_stands()):
+        return _left(diagnosis)
+    if known.damage is None:
+        # When its file is whole again there may be data in it that the index has lost, and no sentinel any more.
+        transaction.note_check(known.segment, f"{diagnosis.reasons[0]}, when it was to be read into a new index")
+        transaction.commit()
+        return _left(diagnosis)
+    with access.current().index.snapshot() as snapshot:
+        content = read_content(access, snapshot, known.segment)
+    if not diagnosis.noted or not content.is_whole or (content.wrong is not None and not content.is_read):
+        return _left(diagnosis)
+    said = "its file is whole again"
+    if content.wrong is not None:  # the places of data behind damage may have been told wrong
+        transaction.remove(known.segment)
+        known = None
+        said += (
+            ", and was read anew: data that were deleted, and not yet removed by a repack, came back with the others"
+        )
+    rescan = _Rescan(access, transaction, diagnosis.segment, known)
+    rescan.in_place()
+    return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)  # the index lagged behind a file that is whole
 
 
 class _Foreign(Exception):
     """A segment cannot stay as it is; see `Found.foreign`."""
+
+
+class _Unsafe(Exception):
+    """What the index knows of a segment stands behind damage, where a scan cannot tell its place."""
+
+    def __init__(self, segment: Segment, reason: str) -> None:
+        super().__init__(reason)
+        self.segment = segment
 
 
 @dataclass(slots=True)
@@ -130,6 +182,7 @@ class _Rescan:
     """
 
     def __init__(self, access: Access, transaction: Transaction, name: str, known: Known | None) -> None:
+        self._access = access
         self._directory = access.directory
         self._transaction = transaction
         self._name = name
@@ -139,14 +192,15 @@ class _Rescan:
         self._interval: Interval = interval
         self._known = known
         self._damage, self._duplicates = _Tally(), _Tally()
+        self._remedy = "to have them back, put the file back from a backup, and fix again"
 
     @property
     def lost(self) -> int:
         return self._damage.size + self._duplicates.count
 
-    def said(self) -> list[str]:
-        """Say what was met that is not in the index now."""
-        said = []
+    def done(self, diagnosis: Diagnosis, *reasons: str) -> Done:
+        """Say what was done, and what was met that is not in the index now."""
+        said = [*diagnosis.reasons, *reasons]
         if self._damage.count:
             said.append(self._damaged())
         if self._duplicates.count:
@@ -154,13 +208,14 @@ class _Rescan:
                 f"{self._duplicates.count} data stand in other segments already and were left out:"
                 f" {', '.join(self._duplicates.named)}{' …' * (self._duplicates.count > _NAMED)}"
             )
-        return said
+        return Done(self._name, diagnosis.state, tuple(said), "rescan", 0, self.lost)
 
     def in_place(self) -> None:
         """Tell the index of all data in the file, which stays as it is.
 
         Raises:
             _Foreign: it cannot stay so.
+            _Unsafe: it holds damage, and behind that data that the index knows.
         """
         transaction, known = self._transaction, self._known
         if known is None:
@@ -182,19 +237,23 @@ class _Rescan:
                 self._add(found, segment, first, known_offsets)
                 transaction.save_blocks(segment, found.blocks)
                 self._note(found)
-        self._save(replace(segment, end=end))
+        if known is not None and known.count and (end.length < known.behind or (end.compressed and self._damage.count)):
+            reason = f"it can be read up to byte {end.length}, its data go up to byte {known.behind}"
+            raise _Unsafe(segment, self._damaged() if self._damage.count else reason)
+        self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
         transaction.commit()
 
     def rewrite(self) -> None:
         """Write the data that the file holds to a new generation, in the form that ondisk itself writes."""
         transaction, known = self._transaction, self._known
-        if known is not None and known.count:
-            raise _Foreign  # ondisk never went on with a file of another kind
         segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
+        if known is None:
+            old = transaction.take_generation()
+        else:  # it was of another file, as ondisk never goes on with one of this kind
+            old = known.segment.id
+            generations.complete(self._directory, self._name, old)
+            transaction.remove(known.segment)
         source = self._directory.open_to_read(self._name)
-        if known is not None:
-            transaction.supersede(known.segment)
-        old = transaction.take_generation()  # of the file as it is, which no index knew
         first = transaction.take_seqs(0).start
         staged = generations.stage(self._directory, self._name, segment.id)
         try:
@@ -221,8 +280,10 @@ class _Rescan:
                 if patch is not None:
                     staged.write(patch.position, patch.content)
                 staged.sync()
+            if self._damage.count:
+                self._keep_original()
             generations.retire(self._directory, self._name, old)
-            self._save(replace(segment, end=laid.end))
+            self._save(replace(segment, end=laid.end), None)
             transaction.commit()
         except BaseException:
             if not transaction.sealed:
@@ -231,8 +292,7 @@ class _Rescan:
             raise
         if transaction.checkpoint_error is None:  # else nothing more is written
             generations.take_over(self._directory, self._name, segment.id)
-        if transaction.unread:
-            generations.discard(self._directory, [generations.hidden(self._name, old)])
+        self._access.leave(self._name)
 
     def _add(self, found: Found, segment: Segment, first: int, known_offsets: Callable[[int, int], set[int]]) -> None:
         """Insert rows of the data that are new; of equal data in one segment the last wins."""
@@ -275,17 +335,25 @@ class _Rescan:
         for damage in found.damage:
             self._damage.add(f"at byte {damage.offset}: {damage.reason}", damage.size)
 
-    def _save(self, segment: Segment) -> None:
+    def _keep_original(self) -> None:
+        """Give a damaged file that is written anew another name, by which it stays."""
+        for at in count(1):
+            kept = f"{self._name}.damaged{f'-{at}' * (at > 1)}"
+            with contextlib.suppress(FileExistsError):
+                self._directory.link(self._name, kept)
+                self._remedy = f"the file as it was is {kept} now"
+                return
+
+    def _save(self, segment: Segment, damage: str | None) -> None:
         mtime = self._directory.stat(self._name)
         assert mtime is not None
         self._transaction.save_segment(segment, self._interval, mtime.st_mtime_ns)
-        self._transaction.note_check(segment, self._damaged() if self._damage.count else None)
+        self._transaction.note_check(segment, damage)
 
     def _damaged(self) -> str:
         return (
             f"{self._damage.size} bytes of it are no data, {'; '.join(self._damage.named)}"
-            f"{' …' * (self._damage.count > _NAMED)}; to have them back, put the file back from a backup, make"
-            f" {SENTINEL}, and fix again"
+            f"{' …' * (self._damage.count > _NAMED)}; {self._remedy}"
         )
 
 
