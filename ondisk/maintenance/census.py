@@ -22,14 +22,17 @@ from ondisk.step import Interval, Step, days_ago
 _DEEPEST = 16  # folders in folders
 
 
-def circumstances(access: Access, snapshot: Snapshot, now: float | None = None) -> Circumstances:
+def circumstances(
+    access: Access, snapshot: Snapshot, now: float | None = None, committed_at: int | None = None
+) -> Circumstances:
     """Find what the diagnoses of a dataset depend on.
 
     Args:
         now: seconds since 1970; None for the present.
+        committed_at: when the index was last changed, microseconds; None to ask it.
     """
     config = access.config
-    committed = snapshot.dataset()["committed_at"]
+    committed = snapshot.dataset()["committed_at"] if committed_at is None else committed_at
     is_archive = access.prefix != ""
     return Circumstances(
         None if is_archive else config.step,
@@ -81,18 +84,24 @@ def diagnoses(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
 
 
 def examine(
-    access: Access, snapshot: Snapshot, name: str, before: Known | None, now: float | None = None
+    access: Access,
+    snapshot: Snapshot,
+    name: str,
+    before: Known | None,
+    now: float | None = None,
+    committed_at: int | None = None,
 ) -> tuple[Diagnosis | None, Known | None]:
     """Diagnose one segment; None where neither index nor disk has it. Gives what the index says of it, too.
 
     Args:
         before: what the index said of it when all segments were looked at.
+        now, committed_at: as `circumstances` has them.
     """
     known = known_of(access, snapshot, name, before)
     entry = entry_of(access.directory, name)
     if known is None and entry is None:
         return None, None
-    at = circumstances(access, snapshot, now)
+    at = circumstances(access, snapshot, now, committed_at)
     return _diagnosed(access, snapshot, name, known, entry, at), known
 
 
@@ -231,13 +240,13 @@ def entry_of(directory: Directory, name: str) -> Entry | None:
 def _looked_at(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
     """Say of what stands on disk what a diagnosis needs; a committed generation stands for the segment itself."""
     if entry.kind != "file":
-        return OnDisk(False, entry.size, entry.mtime)
-    place, size, mtime = name, entry.size, entry.mtime
+        return OnDisk(False, entry.size, entry.changed)
+    place, size = name, entry.size
     if known is not None:
         switched = directory.stat(hidden(name, known.segment.id))
         if switched is not None:
-            place, size, mtime = hidden(name, known.segment.id), switched.st_size, switched.st_mtime_ns
-    found = OnDisk(True, size, mtime)
+            place, size = hidden(name, known.segment.id), switched.st_size
+    found = OnDisk(True, size, entry.changed)
     if known is not None and known.count and size == known.segment.end.size:
         return found
     with contextlib.suppress(FileNotFoundError):

@@ -57,7 +57,7 @@ class OnDisk:
     Attributes:
         is_file: a plain file, as a concat segment must be.
         size: bytes.
-        mtime: nanoseconds since 1970.
+        changed: when its content or its name changed last, nanoseconds since 1970.
         is_empty: it holds no more than a new segment begins with.
         is_readable: something in it is of its format.
         sealed: bytes of the mark behind the last datum that says the segment is complete.
@@ -65,7 +65,7 @@ class OnDisk:
 
     is_file: bool
     size: int
-    mtime: int
+    changed: int
     is_empty: bool = False
     is_readable: bool = True
     sealed: int = 0
@@ -122,7 +122,7 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
         return Diagnosis(name, State.CORRUPTED, ("nothing in it is of its format, and the index does not know it",))
     if at.needs_check:
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and may have lost it",))
-    if found.mtime // 1000 > at.committed_at:
+    if found.changed // 1000 > at.committed_at:
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and is older",))
     if at.step is None:  # nothing unknown is ever deleted from an archive
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it",))

@@ -43,6 +43,7 @@ def fix(
     for part in archives.maintained():
         report.add(part.prefix, _fix(part, now, progress))
         report.needs_check |= part.needs_check()
+    report.sort()
     return report
 
 
@@ -51,13 +52,16 @@ def _fix(access: Access, now: float | None, progress: Callable[[str], None]) -> 
     with access.transaction("fix"):
         pass  # a lost index is made anew; who may not write meets the error before anything is read
     is_whole, needs_check = True, access.sentinel_stands()
-    for before in [*diagnoses(access, now)]:
+    with access.current().index.snapshot() as snapshot:
+        committed_at = snapshot.dataset()["committed_at"]  # a file that is newer stays so, whatever a fix commits
+    # What is missing goes first: a file that was renamed holds the very data that stand in its way.
+    for before in sorted(diagnoses(access, now), key=lambda each: State.MISSING not in each.state):
         if not _is_wanted(before, needs_check=needs_check):
             yield _left(before)
             continue
         progress(before.segment)
         try:
-            yield _fixed(access, before, now)
+            yield _fixed(access, before, now, committed_at)
         except _FATAL:
             raise
         except (OndiskError, OSError) as error:
@@ -86,11 +90,11 @@ def _remove_sentinel(access: Access) -> None:
             access.directory.sync()
 
 
-def _fixed(access: Access, before: Diagnosis, now: float | None) -> Done:
+def _fixed(access: Access, before: Diagnosis, now: float | None, committed_at: int) -> Done:
     try:
-        return _fixed_once(access, before, now, rewriting=False)
+        return _fixed_once(access, before, now, committed_at, rewriting=False)
     except _Foreign:
-        return _fixed_once(access, before, now, rewriting=True)
+        return _fixed_once(access, before, now, committed_at, rewriting=True)
     except _Unsafe as error:
         with access.transaction("fix") as transaction:
             transaction.note_check(error.segment, str(error))
@@ -98,11 +102,11 @@ def _fixed(access: Access, before: Diagnosis, now: float | None) -> Done:
         return Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, str(error)))
 
 
-def _fixed_once(access: Access, before: Diagnosis, now: float | None, *, rewriting: bool) -> Done:
+def _fixed_once(access: Access, before: Diagnosis, now: float | None, committed_at: int, *, rewriting: bool) -> Done:
     name = before.segment
     with access.transaction("fix") as transaction:
         with access.current().index.snapshot() as snapshot:
-            diagnosis, known = examine(access, snapshot, name, None, now)
+            diagnosis, known = examine(access, snapshot, name, None, now, committed_at)
         if diagnosis is None:
             return Done(name, State.OK, ("it has gone meanwhile",))
         if State.CORRUPTED in before.state | diagnosis.state:

@@ -51,7 +51,7 @@ def repack(
             report.add(part.prefix, _repack(part, archives, now, progress))
         except DiskFull as error:
             full = error
-    report.segments.sort(key=lambda each: (each.segment.startswith("."), each.segment))
+    report.sort()
     if full is not None:
         full.context["report"] = report
         raise full

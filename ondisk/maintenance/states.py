@@ -110,6 +110,10 @@ class Report:
             if each.state or isinstance(each, Diagnosis):
                 self.segments.append(replace(each, segment=prefix + each.segment))
 
+    def sort(self) -> None:
+        """Put the segments in the order of their names, those of the archive last."""
+        self.segments.sort(key=lambda each: (each.segment.startswith("."), each.segment))
+
     def __iter__(self) -> Iterator[Diagnosis | Done]:
         return iter(self.segments)
 

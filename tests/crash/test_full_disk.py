@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commits import commit
 
 import ondisk
 from ondisk.errors import DiskFull
@@ -153,7 +154,7 @@ def test_a_repack_without_space_for_any_segment_says_so_and_what_it_removed(form
         dataset.delete("reftime:=2026-11-21")
         unknown = path / "2026" / f"12-24.{CONFIGS[format]['format']}"
         unknown.write_bytes(bytes(100))
-        os.utime(unknown, (0, 0))
+        commit(dataset)
         before = content(dataset)
         fill_up(filler)
         with ondisk.open(path, read_only=True), pytest.raises(DiskFull) as caught:

@@ -9,6 +9,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from commits import commit
 
 import ondisk
 from ondisk import Datum
@@ -377,7 +378,7 @@ def test_an_unknown_file_in_the_archive_is_never_deleted(make):
     dataset.archive(segment(dataset))
     stray = dataset.path / ".archive/last" / segment(dataset, 5)
     stray.write_bytes((dataset.path / segment(dataset, 1)).read_bytes())
-    os.utime(stray, (0, 0))
+    commit(dataset.path / ".archive/last")
     (found,) = [each for each in dataset.check() if each.state]
     assert found.state == State.UNALIGNED
     dataset.repack()

@@ -103,7 +103,7 @@ UNKNOWN: list[tuple[str, OnDisk, Circumstances, State, int]] = [
     (NAME, OLDER, ARCHIVE, State.UNALIGNED, 0),
     (NAME, EMPTY, TRUSTED, State.DELETED, 12),
     (NAME, EMPTY, LOST, State.DELETED, 12),
-    (NAME, replace(EMPTY, mtime=NEWER.mtime), TRUSTED, State.DELETED, 12),
+    (NAME, replace(EMPTY, changed=NEWER.changed), TRUSTED, State.DELETED, 12),
     (NAME, UNREADABLE, TRUSTED, State.CORRUPTED, 0),
     (NAME, UNREADABLE, LOST, State.CORRUPTED, 0),
     (NAME, DIRECTORY, TRUSTED, State.CORRUPTED, 0),

@@ -18,7 +18,7 @@ from ondisk.maintenance.fix import fix
 from ondisk.maintenance.states import Done, Report, State
 
 from .test_matrix import cut, cut_in_datum, flip, in_lost_index
-from .worlds import KINDS, START, A, C, Kind, World
+from .worlds import KINDS, START, A, B, C, Kind, World
 
 LZ4, PLAIN, VM2, JSONL = KINDS
 
@@ -315,3 +315,19 @@ def test_what_cannot_be_read_is_reported_the_rest_is_fixed_and_the_sentinel_stay
         assert dataset.summary().count == 2
         assert not dataset.fix().needs_check
     assert world.content() == "0123"
+
+
+def test_files_that_are_newer_than_the_index_stay_so_while_others_are_fixed(tmp_path: Path) -> None:
+    """A fix commits; what it reads next must not look older for that, and be left to a repack that deletes it."""
+    world = World.make(tmp_path / "dataset", VM2)
+    for name in (B, C):
+        world.put(name, b"", newer=False)
+        world.file(name).write_bytes(VM2.datum(10 if name == B else 20).data + b"\n")
+    world.sql("DELETE FROM datum")
+    world.sql("DELETE FROM segment")
+    for name in (A, B, C):
+        world.file(name).touch()
+    assert set(world.states(world.check()).values()) == {"UNALIGNED"}
+    world.fix()
+    assert world.states(world.check()) == {}
+    assert world.opened(lambda dataset: dataset.summary().count) == 6

@@ -20,7 +20,7 @@ from ondisk.errors import IndexCorrupt, NeedsCheck
 from ondisk.index import INDEX
 from ondisk.maintenance.states import FIXED, State
 
-from .worlds import ARCHIVE_AGE, DAY, DELETE_AGE, KINDS, START, A, B, C, Kind, World
+from .worlds import ARCHIVE_AGE, DAY, DELETE_AGE, EARLIER, KINDS, START, A, B, C, Kind, World
 
 OK, NEEDS_CHECK = "", "NeedsCheck"
 
@@ -110,6 +110,10 @@ def put_directory(world: World) -> None:
 
 def rename(world: World) -> None:
     world.file(A).rename(world.file(C))
+
+
+def rename_back(world: World) -> None:
+    world.file(A).rename(world.file(EARLIER))
 
 
 def overlap(world: World) -> None:
@@ -224,7 +228,11 @@ CASES = {
         unknown("2026/11", newer=False), ("2026/11=CORRUPTED", "0123"), ("2026/11=CORRUPTED", "0123"),
         ("2026/11=CORRUPTED", "0123"), ("2026/11=CORRUPTED", "0123")),
     "renamed on disk": Case(
-        rename, (f"{A}=MISSING {C}=DELETED", "!"), (f"{C}=DELETED", ""), (OK, ""), (OK, "")),
+        rename, (f"{A}=MISSING {C}=UNALIGNED", "!"), (f"{C}=CORRUPTED", "0123"), (f"{C}=CORRUPTED", "0123"),
+        (f"{C}=DELETED", "")),
+    "renamed on disk, to an earlier name": Case(
+        rename_back, (f"{A}=MISSING {EARLIER}=UNALIGNED", "!"), (f"{EARLIER}=CORRUPTED", "0123"),
+        (f"{EARLIER}=CORRUPTED", "0123"), (f"{EARLIER}=DELETED", "")),
     "renamed on disk, sentinel": Case(
         with_sentinel(rename), (f"{A}=MISSING {C}=UNALIGNED", "!"), (f"{C}=CORRUPTED", "0123"),
         (f"{C}=CORRUPTED", "0123"), NEEDS_CHECK),

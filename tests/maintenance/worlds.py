@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from commits import commit
+
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
@@ -26,7 +28,7 @@ from ondisk.maintenance.fix import fix
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import Report
 
-A, B, C = "2026/11-20", "2027/11-20", "2026/11-22"
+A, B, C, EARLIER = "2026/11-20", "2027/11-20", "2026/11-22", "2026/11-19"
 ARCHIVE_AGE, DELETE_AGE = 36_500, 36_600  # days: more than lies between the data and any clock
 START = datetime(2026, 11, 20, tzinfo=UTC)
 DAY = 86_400
@@ -82,6 +84,7 @@ class World:
         path: of the dataset.
         ends: where the file of A ended before its first datum, and after each.
         now: seconds since 1970, for the ages.
+        is_older: a file was put there that is older than the index.
     """
 
     def __init__(self, path: Path, kind: Kind) -> None:
@@ -89,6 +92,7 @@ class World:
         self.kind = kind
         self.ends: list[int] = []
         self.now = START.timestamp() + 5 * DAY
+        self.is_older = False
 
     @classmethod
     def make(cls, path: Path, kind: Kind, order: Iterable[int] = range(4)) -> World:
@@ -105,7 +109,9 @@ class World:
     def copy(self, path: Path) -> World:
         """Copy it, times included."""
         world = World(Path(shutil.copytree(self.path, path)), self.kind)
-        world.ends, world.now = self.ends, self.now
+        world.ends, world.now, world.is_older = self.ends, self.now, self.is_older
+        if self.is_older and (world.path / INDEX).exists():
+            commit(world.path)
         return world
 
     def file(self, segment: str) -> Path:
@@ -133,8 +139,13 @@ class World:
         file = self.file(segment)
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
-        seconds = (datetime.now(UTC).timestamp() + 1000) if newer else 1000
-        os.utime(file, (seconds, seconds))
+        if newer:
+            seconds = datetime.now(UTC).timestamp() + 1000
+            os.utime(file, (seconds, seconds))
+            return
+        self.is_older = True
+        if (self.path / INDEX).exists():
+            commit(self.path)
 
     def sentinel(self) -> None:
         (self.path / SENTINEL).touch()
