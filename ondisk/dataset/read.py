@@ -125,7 +125,8 @@ class Reader:
         """
         segment = snapshot.segment_named(location.segment)
         if segment is not None and self._format(segment.format).is_dir:
-            row = snapshot.row_at(segment, location.offset, location.size)
+            is_place = 0 <= location.offset < segment.end.length and 0 <= location.size <= INTEGER_MAX
+            row = snapshot.row_at(segment, location.offset, location.size) if is_place else None
             if row is not None:
                 payload = self._directories.read(segment.name, location.offset, location.size)
                 return self._one(segment, snapshot.metadata(row[4:]), row, payload)
@@ -148,12 +149,13 @@ class Reader:
 
     def _with_data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[list[Datum]]:
         """Read rows of one segment; what stands before damage is given, then the error."""
-        format = self._format(snapshot.segment(run[0][1]).format)
+        segment = snapshot.segment(run[0][1])
+        format = self._format(segment.format)
         try:
             for base, content, rows in self._spans(snapshot, run):
                 data = _made(snapshot, rows, content, base, self._prefix)
                 if format.undeclared or not format.raw:
-                    self._decode(data, rows, format)
+                    self._decode(segment, data, rows, format)
                 yield data
                 run = run[len(rows) :]
         except (FrameCorrupt, SegmentCorrupt):
@@ -168,17 +170,13 @@ class Reader:
         format = self._format(segment.format)
         datum = Datum.stored(from_microseconds(row[0]), metadata, payload, self._prefix + segment.name, row)
         if format.undeclared or not format.raw:
-            self._decode([datum], [row], format)
+            self._decode(segment, [datum], [row], format)
         return datum
 
-    def _decode(self, data: list[Datum], rows: list[Row], format: Format) -> None:
+    def _decode(self, segment: Segment, data: list[Datum], rows: list[Row], format: Format) -> None:
         """Turn the bytes of data into what they hold, or add what stands beside them."""
         if format.is_dir:
-            beside = [
-                self._directories.beside(row[1], str(datum._segment), row[2])
-                for datum, row in zip(data, rows, strict=True)
-            ]
-            _fill(data, rows, format, beside)
+            _fill(data, rows, format, [self._directories.beside(segment.id, segment.name, row[2]) for row in rows])
         else:
             _fill(data, rows, format, [datum.data for datum in data])
 

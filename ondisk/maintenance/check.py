@@ -9,10 +9,11 @@ from dataclasses import replace
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.errors import IntegrityError, SegmentMissing
-from ondisk.formats import Found
+from ondisk.formats import Format, Found
 from ondisk.index import Segment, Snapshot, places
 from ondisk.maintenance.census import diagnoses
 from ondisk.maintenance.states import Diagnosis, Report, State
+from ondisk.segments.dir import scan
 
 _UNREADABLE = State.MISSING | State.CORRUPTED | State.UNALIGNED | State.DELETED
 
@@ -92,9 +93,9 @@ def content_damage(access: Access, snapshot: Snapshot, segment: Segment) -> str 
     """Read the data of a segment that the index knows, and say what is wrong with them; None where nothing is."""
     format = access.format(segment.format)
     rows = _Rows(snapshot, segment)
-    wrong = _Wrong()
+    wrong = _Wrong(format.unit)
     try:
-        for found in format.scan(access.current().reader.file_of(segment)):
+        for found in _scanned(access, segment, format):
             _compare(rows.up_to(found), found, snapshot, wrong)
     except (IntegrityError, SegmentMissing) as error:
         return error.message
@@ -103,17 +104,24 @@ def content_damage(access: Access, snapshot: Snapshot, segment: Segment) -> str 
     return str(wrong) if wrong.count else None
 
 
+def _scanned(access: Access, segment: Segment, format: Format) -> Iterator[Found]:
+    if format.is_dir:
+        return scan(access.directory, segment.name, format)
+    return format.scan(access.current().reader.file_of(segment))
+
+
 class _Wrong:
     """Data that are not as the index says: how many, and what of the first."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
         self.count = 0
         self._first = ""
 
     def add(self, offset: int, reason: str) -> None:
         self.count += 1
         if self.count == 1:
-            self._first = f"at byte {offset}: {reason}"
+            self._first = f"at {self._unit} {offset}: {reason}"
 
     def __str__(self) -> str:
         return f"{self.count} of its data are not as the index says, the first {self._first}"

@@ -55,7 +55,7 @@ class OnDisk:
     """What stands on disk in the place of a segment.
 
     Attributes:
-        is_file: a plain file, as a concat segment must be.
+        is_file: a plain file, as a concat segment must be; of a dir segment, a directory.
         size: bytes.
         mtime: nanoseconds since 1970.
         is_empty: it holds no more than a new segment begins with.
@@ -143,27 +143,46 @@ def _known(
     interval = at.interval(name)
     corrupted = [*_corrupted(known, found, interval, at)]
     dirty = [*_dirty(known, found, start)]
+    return judge(interval, corrupted, dirty, _freed(known, found, start), found.size, at)
+
+
+def judge(
+    interval: Interval | None, corrupted: list[str], dirty: list[str], freed: int, size: int, at: Circumstances
+) -> tuple[State, list[str], int]:
+    """Say in which states a segment is that has data, for what reasons, and what a repack would free.
+
+    Args:
+        corrupted, dirty: the reasons for these states.
+        freed: bytes that a repack would free.
+        size: bytes of the whole segment.
+    """
     state = State.CORRUPTED if corrupted else State.OK
     if dirty:
         state |= State.UNALIGNED if at.needs_check and not corrupted else State.DIRTY
-    freed = _freed(known, found, start) if dirty else 0
+    else:
+        freed = 0
     reasons = corrupted + dirty
     if interval is not None:
         if at.delete_before is not None and interval.end <= at.delete_before:
             state |= State.DELETE_AGE
             reasons.append("it is old enough to be deleted")
-            freed = found.size
+            freed = size
         elif at.archive_before is not None and interval.end <= at.archive_before:
             state |= State.ARCHIVE_AGE
             reasons.append("it is old enough to be archived")
     return state, reasons, freed
 
 
-def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circumstances) -> Iterator[str]:
+def misnamed(known: Known, interval: Interval | None, at: Circumstances) -> Iterator[str]:
+    """Say where the name of a segment does not fit its data, or the step."""
     if interval is None:
         yield f"its name does not fit the step {at.step}"
     elif known.begin < interval.begin or known.end >= interval.end:
         yield "it has data of other times than its name says"
+
+
+def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circumstances) -> Iterator[str]:
+    yield from misnamed(known, interval, at)
     if known.overlaps:
         yield f"{known.overlaps} data begin inside the one before, the first at byte {known.overlap_at}"
     if known.needed > found.size:

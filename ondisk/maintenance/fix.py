@@ -9,12 +9,14 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DurabilityLost, OndiskError, StorageError
-from ondisk.formats import Format, Found, Patch
+from ondisk.formats import End, Format, Found, Patch
 from ondisk.index import Segment, Transaction
+from ondisk.maintenance import dir_segments
 from ondisk.maintenance.census import diagnoses, examine, interval_of
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
+from ondisk.segments.dir import scan
 from ondisk.step import Interval
 
 _NAMED = 3  # of many reasons of one kind, so many are told
@@ -96,7 +98,9 @@ def _fixed_once(access: Access, name: str, now: float | None, *, rewriting: bool
             transaction.commit()
             return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action)
         rescan = _Rescan(access, transaction, name, known)
-        if rewriting:
+        if rescan.is_dir:
+            rescan.in_directory(trusted=not access.needs_check())
+        elif rewriting:
             rescan.rewrite()
         else:
             rescan.in_place()
@@ -133,12 +137,16 @@ class _Rescan:
         self._directory = access.directory
         self._transaction = transaction
         self._name = name
-        self._format: Format = access.format(name.rpartition(".")[2])
+        self._format: Format = access.format(known.segment.format) if known is not None else access.format_of(name)
         interval = interval_of(access, name)
         assert interval is not None, "a name that does not fit is CORRUPTED"
         self._interval: Interval = interval
         self._known = known
         self._damage, self._duplicates = _Tally(), _Tally()
+
+    @property
+    def is_dir(self) -> bool:
+        return self._format.is_dir
 
     @property
     def lost(self) -> int:
@@ -184,6 +192,43 @@ class _Rescan:
                 self._note(found)
         self._save(replace(segment, end=end))
         transaction.commit()
+
+    def in_directory(self, *, trusted: bool) -> None:
+        """Tell the index of all files of a dir segment that are as their entries say, and mend `.sequence`.
+
+        Where no directory stands, its data are removed from the index.
+
+        Args:
+            trusted: no sentinel stands: of a segment that it knows, the index lacks nothing.
+        """
+        transaction, known = self._transaction, self._known
+        try:
+            folder = self._directory.inside(self._name)
+        except StorageError:
+            assert known is not None, "what the index does not know, and is no directory, is CORRUPTED"
+            transaction.remove(known.segment)
+            transaction.commit()
+            return
+        with folder:
+            if known is None or not trusted:
+                self._read_files(known)
+                transaction.commit()
+            dir_segments.raise_sequence(folder, self._name)
+
+    def _read_files(self, known: Known | None) -> None:
+        transaction = self._transaction
+        if known is None:
+            segment = Segment(transaction.take_generation(), self._name, self._format.name, End())
+        else:
+            segment = known.segment
+        end = segment.end
+        with transaction.known_offsets(segment) as known_offsets:
+            first = transaction.take_seqs(0).start
+            for found in scan(self._directory, self._name, self._format):
+                end = found.end
+                self._add(found, segment, first, known_offsets)
+                self._note(found)
+        self._save(replace(segment, end=end))
 
     def rewrite(self) -> None:
         """Write the data that the file holds to a new generation, in the form that ondisk itself writes."""
@@ -269,11 +314,11 @@ class _Rescan:
                 if other is None or other[3] < row[3]:
                     transaction.replace(row, first, None)
             else:
-                self._duplicates.add(f"the datum at byte {row[3]}")
+                self._duplicates.add(f"the datum at {self._format.unit} {row[3]}")
 
     def _note(self, found: Found) -> None:
         for damage in found.damage:
-            self._damage.add(f"at byte {damage.offset}: {damage.reason}", damage.size)
+            self._damage.add(f"at {self._format.unit} {damage.offset}: {damage.reason}", damage.size)
 
     def _save(self, segment: Segment) -> None:
         mtime = self._directory.stat(self._name)
@@ -283,7 +328,7 @@ class _Rescan:
 
     def _damaged(self) -> str:
         return (
-            f"{self._damage.size} bytes of it are no data, {'; '.join(self._damage.named)}"
+            f"{self._damage.size} {self._format.unit}s of it are no data, {'; '.join(self._damage.named)}"
             f"{' …' * (self._damage.count > _NAMED)}; to have them back, put the file back from a backup, make"
             f" {SENTINEL}, and fix again"
         )
