@@ -25,7 +25,7 @@ import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
@@ -139,22 +139,29 @@ class Entries:
         """Find what was appended since; entries that are damaged are passed over where the way on can be told."""
         with self._lock:
             at, held = self.end, b""
-            while chunk := self._file.read(at + len(held), _PIECE):
+            while True:
+                chunk = self._file.read(at + len(held), _PIECE)
                 held += chunk
-                scanned = frame.scan(held, max_size=_LONGEST, base=at)
-                for offset, behind, content in zip(
-                    scanned.offsets, (*scanned.offsets[1:], scanned.end), scanned.payloads, strict=False
-                ):
-                    if len(content) >= _BEGIN.size:
-                        self._places[_BEGIN.unpack_from(content)[0]] = offset, behind - offset
-                held, at = held[scanned.end - at :], scanned.end
-                self.end, self.damage = at, scanned.damage
-                if scanned.damage is not None and not scanned.damage.torn:
-                    if not frame.has_two_lengths(held, _LONGEST):
+                while True:
+                    scanned = self._found(held, at)
+                    held, at = held[scanned.end - at :], scanned.end
+                    is_damaged = scanned.damage is not None and not scanned.damage.torn
+                    if not is_damaged or not frame.has_two_lengths(held, _LONGEST):
                         break
                     size = frame.length(held)
                     held, at = held[size:], at + size
-                    self.end, self.damage = at, None
+                self.end, self.damage = at, scanned.damage
+                if is_damaged or not chunk:
+                    return
+
+    def _found(self, data: bytes, at: int) -> frame.Scan:
+        """Remember where the entries stand in some bytes."""
+        scanned = frame.scan(data, max_size=_LONGEST, base=at)
+        behind = (*scanned.offsets[1:], scanned.end)
+        for offset, end, content in zip(scanned.offsets, behind, scanned.payloads, strict=False):
+            if len(content) >= _BEGIN.size:
+                self._places[_BEGIN.unpack_from(content)[0]] = offset, end - offset
+        return scanned
 
     def __contains__(self, number: int) -> bool:
         return number in self._places
@@ -185,9 +192,10 @@ class _Written:
 
     is_new: bool  # the batch made the directory
     known: bool
-    numbers: range
-    entries: bytes
     size_before: int  # of .metadata
+    next: int  # number behind the last one given out
+    numbers: list[int] = field(default_factory=list)
+    entries: bytes = b""
     is_synced: bool = False
     size: int = 0  # of .metadata
     mtime: int = 0
@@ -246,21 +254,53 @@ class DirWriter:
             SegmentMissing: the index knows data of it, and it is not on disk.
             SegmentCorrupt: `.metadata` is damaged.
         """
-        is_new = not self.exists(name)
-        if is_new and end.length:
-            open_directory(self._directory, name)
-        if is_new:
-            self._directory.create_file(f"{name}/{SEQUENCE}").close()
+        written = self._begin(name, end, first, known=known)
         with self._directory.inside(name) as folder:
-            written = _Written(is_new, known, range(first, first), b"", _end_of_entries(folder, name, end))
-            self._written[name] = written
             contents = []
-            for number, payload, each in zip(range(first, first + len(payloads)), payloads, beside, strict=True):
+            for number, (payload, each) in enumerate(zip(payloads, beside, strict=True), first):
                 with folder.create_file(file_name(name, number)) as file:
-                    written.numbers = range(first, number + 1)
+                    written.numbers.append(number)
                     file.write(0, payload)
                 contents.append(_BEGIN.pack(number, len(payload), crc32(payload)) + each)
-            written.entries = b"".join(frame.encode(contents))
+        written.next += len(contents)
+        written.entries = b"".join(frame.encode(contents))
+
+    def adopt(self, name: str, end: End, source: Directory, numbers: Sequence[int], shift: int, *, known: bool) -> bool:
+        """Give files of the same segment of another dataset a second name here, and copy their entries.
+
+        Durability: as `append`.
+
+        Args:
+            end, known: as in `append`.
+            source: the segment's directory there.
+            numbers: those of its files.
+            shift: what is added to a number here; all that are given out already are below it.
+
+        Returns:
+            False where they had to be copied, since they are on another filesystem.
+
+        Raises:
+            SegmentMissing: a file, or its entry, is not there.
+        """
+        written = self._begin(name, end, shift, known=known)
+        entries = Entries.of(source)
+        contents = []
+        is_linked = True
+        with self._directory.inside(name) as folder:
+            for number in numbers:
+                file = file_name(name, number)
+                if entries is None or number not in entries:
+                    raise SegmentMissing(f"{source.path / METADATA} has no entry of {file}", segment=name)
+                entry = entries.get(number)
+                written.numbers.append(number + shift)
+                try:
+                    is_linked &= _link_or_copy(source, file, folder, file_name(name, number + shift))
+                except FileNotFoundError:
+                    raise SegmentMissing(f"{source.path / file} is not on disk", segment=name) from None
+                contents.append(_BEGIN.pack(number + shift, entry.size, entry.checksum) + entry.beside)
+        written.next = max(written.numbers, default=shift - 1) + 1
+        written.entries = b"".join(frame.encode(contents))
+        return is_linked
 
     def sync(self) -> None:
         """Make everything written so far durable: the files, then what says of them.
@@ -287,7 +327,7 @@ class DirWriter:
     def end(self, name: str) -> End:
         """Tell where a segment that was synced ends now."""
         written = self._written[name]
-        return End(written.size, written.numbers.stop)
+        return End(written.size, written.next)
 
     def mtime(self, name: str) -> int:
         """Tell when a segment was written, nanoseconds since 1970."""
@@ -314,6 +354,18 @@ class DirWriter:
     def close(self) -> None:
         self._written.clear()
 
+    def _begin(self, name: str, end: End, first: int, *, known: bool) -> _Written:
+        """Make the directory of a segment, if it is not there."""
+        is_new = not self.exists(name)
+        if is_new and end.length:
+            open_directory(self._directory, name)
+        if is_new:
+            self._directory.create_file(f"{name}/{SEQUENCE}").close()
+        with self._directory.inside(name) as folder:
+            written = _Written(is_new, known, _end_of_entries(folder, name, end), first)
+        self._written[name] = written
+        return written
+
     def _say(self, folder: Directory, written: _Written) -> None:
         """Write `.metadata`, then `.sequence`: an entry is durable before its number is."""
         try:
@@ -326,7 +378,7 @@ class DirWriter:
             file.write(written.size_before, written.entries)
             file.sync()
         written.size = written.size_before + len(written.entries)
-        write_sequence(folder, written.numbers.stop - 1)
+        write_sequence(folder, written.next - 1)
         sequence = folder.stat(SEQUENCE)
         written.mtime = 0 if sequence is None else sequence.st_mtime_ns
 
@@ -361,6 +413,15 @@ def _is_behind_an_entry(file: ReadableFile, position: int) -> bool:
     if not frame.OVERHEAD < size <= min(position, _LONGEST):
         return False
     return frame.walk_back(file.read(position - size, size), max_size=_LONGEST) == 0
+
+
+def _link_or_copy(source: Directory, file: str, folder: Directory, name: str) -> bool:
+    if source.link(file, name, folder):
+        return True
+    content = source.open_to_read(file)
+    with folder.create_file(name) as copy:
+        copy.copy(content, 0, content.size(), 0)
+    return False
 
 
 def _discard(folder: Directory, name: str) -> None:
