@@ -1,4 +1,4 @@
-"""Blobs in a dataset: what is appended comes back, is deleted, replaced, read; a crash leaves nothing that is in the way."""
+"""Blobs in a dataset: appended, asked, read, replaced, deleted; what a crash leaves is in nobody's way."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_duplicates_are_left_out_without_a_gap_and_replaced_data_leave_their_fil
     other = create("other", format="blob", extension="h5", unique=["reftime"], replace="yes")
     other.append(some(2))
     other.append([Datum(T, {"x": "newer"}, b"newer")])
-    assert [(each.data, dict(each.metadata)) for each in other.query()][0] == (b"newer", {"x": "newer"})
+    assert next((each.data, dict(each.metadata)) for each in other.query()) == (b"newer", {"x": "newer"})
     assert names(other) == ["000000.h5", "000001.h5", "000002.h5"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondisk import Datum, DatasetConfig
+from ondisk import DatasetConfig, Datum
 from ondisk.datum import microseconds, restored
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
 from ondisk.formats import find, has_extension, of_extension, recognise
@@ -23,7 +23,9 @@ def blob(**values):
 
 def test_bytes_stay_as_they_are_and_metadata_stand_beside_them():
     format = blob(fields={"station": "integer", "made": "timestamp"})
-    datum = Datum(T, {"station": 5, "made": T, "note": "gusty", "seen": T, "none": None, "deep": {"a": [1, 2.5]}}, b"\0")
+    datum = Datum(
+        T, {"station": 5, "made": T, "note": "gusty", "seen": T, "none": None, "deep": {"a": [1, 2.5]}}, b"\0"
+    )
     batch = format.encode([datum])
     assert (batch.payloads, batch.refused) == ([b"\0"], [])
     assert format.describe(batch.beside[0]) == (microseconds(T), {"station": 5, "made": microseconds(T)})
@@ -115,7 +117,7 @@ def test_other_formats_have_no_dir_segments_yet():
 def test_no_content_is_taken_for_a_blob_unless_it_is_the_default():
     assert recognise("x.h5", b"\x89HDF", "seg") == "seg"
     assert recognise("x.h5", b"\x89HDF", "blob") == "blob"
-    assert recognise(None, b"{\"reftime\": 1}", "blob") == "jsonl"
+    assert recognise(None, b'{"reftime": 1}', "blob") == "jsonl"
 
 
 def test_reftimes_of_any_zone_are_kept_as_utc():

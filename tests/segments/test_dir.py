@@ -66,7 +66,7 @@ def test_a_batch_goes_on_behind_the_last_number(directory, path):
     end = append(directory, b"one")
     end = append(directory, b"two", b"three", end=end, known=True)
     assert end.length == 3
-    assert [*files(path)] and files(path)["000002.h5"] == b"three"
+    assert files(path)["000002.h5"] == b"three"
     assert len([*Entries(directory.open_to_read(f"{NAME}/{METADATA}"))]) == 3
 
 
@@ -75,7 +75,9 @@ def test_the_number_of_a_file_stands_in_its_name(name):
     assert number_of(NAME, name) == int(name[:-3])
 
 
-@pytest.mark.parametrize("name", ["0.h5", "0000001.h5", "000000.nc", "000000.h5.tmp", ".sequence", "00000a.h5", "٠٠٠٠٠٠.h5"])
+@pytest.mark.parametrize(
+    "name", ["0.h5", "0000001.h5", "000000.nc", "000000.h5.tmp", ".sequence", "00000a.h5", "٠٠٠٠٠٠.h5"]
+)
 def test_other_names_are_no_files_of_a_segment(name):
     assert number_of(NAME, name) is None
 
@@ -146,7 +148,7 @@ def test_nothing_is_appended_behind_damage(directory, path):
     content[:4] = b"\0\0\0\0"
     content += b"torn"
     (path / METADATA).write_bytes(content)
-    with pytest.raises(SegmentCorrupt, match=".metadata is damaged at byte 0"):
+    with pytest.raises(SegmentCorrupt, match=r".metadata is damaged at byte 0"):
         append(directory, b"three", end=End())
     append(directory, b"three", end=end, known=True)  # what the index knows ends in a whole entry
 
@@ -169,7 +171,7 @@ def test_a_reader_refuses_files_of_another_size_and_says_what_is_missing(directo
     with pytest.raises(SegmentCorrupt, match="has 6 bytes, the index knows 3"):
         reader.read(NAME, 0, 3)
     (path / "000001.h5").unlink()
-    with pytest.raises(SegmentMissing, match="000001.h5 is in the index and not on disk"):
+    with pytest.raises(SegmentMissing, match=r"000001.h5 is in the index and not on disk"):
         reader.read(NAME, 1, 3)
     with pytest.raises(SegmentMissing, match="is not on disk"):
         reader.beside(1, "2026/11-21.h5", 0)
