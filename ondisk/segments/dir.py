@@ -40,6 +40,7 @@ _BEGIN = struct.Struct("<QQI")
 _NUMBER = struct.Struct("<Q")
 _LONGEST = 2 * 1024 * 1024  # bytes of an entry
 _PIECE = 1024 * 1024
+_MANY = 32  # files of a batch; fewer are synced one by one
 _KEPT = 4  # segments of which a reader keeps the places of all entries
 _FILE = re.compile(r"([0-9]{6,18})\.(.+)")
 _FOUND = 256  # data that are described together
@@ -308,12 +309,14 @@ class DirWriter:
         Raises:
             DurabilityLost: a sync failed; the batch must not be committed.
 
-        Cost: a sync for each file, all behind the last write: a fifth to a third less than one behind each.
+        Cost: of a few files, a sync for each, all behind the last write; of more, one for all where the filesystem
+            allows it, which takes a fifth of the time on a quiet disk.
         """
+        is_synced = self._sync_together()
         parents = set()
         for name, written in self._written.items():
             with self._directory.inside(name) as folder:
-                for number in written.numbers:
+                for number in () if is_synced else written.numbers:
                     with folder.open_to_write(file_name(name, number)) as file:
                         file.sync()
                 written.is_synced = True
@@ -323,6 +326,12 @@ class DirWriter:
                 parents |= {name.rpartition("/")[0], ""}
         for parent in parents:
             self._directory.sync(parent)
+
+    def _sync_together(self) -> bool:
+        """Sync the files of all segments at once, if there are many; tells whether that was done."""
+        if sum(len(written.numbers) for written in self._written.values()) < _MANY:
+            return False
+        return self._directory.sync_together(self._written)
 
     def end(self, name: str) -> End:
         """Tell where a segment that was synced ends now."""

@@ -282,3 +282,18 @@ def test_what_says_the_last_number_may_be_missing_empty_or_nonsense(directory, p
         (path / SEQUENCE).unlink()
         assert read_sequence(folder) is None
     assert DirWriter(directory).next_number(NAME, End(0, 1), trusted=True) == 1
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_many_files_are_synced_at_once_where_the_filesystem_allows_it(directory, path, monkeypatch, together):
+    writer = append(directory, *[b"x"] * 40, commit=False)
+    synced, at_once = [], []
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, place: synced.append(os.path.relpath(place, path)))
+    monkeypatch.setattr(Directory, "_filesystem", lambda _: "ext4")
+    monkeypatch.setattr(
+        "ondisk.filesystem.files.sync_filesystem", lambda *_: at_once.append(len(files(path))) or together
+    )
+    writer.sync()
+    assert at_once == [40]
+    assert sum(each.endswith(".h5") for each in synced) == (0 if together else 40)
+    assert synced[-5:-2] == [METADATA, SEQUENCE, "."]
