@@ -65,7 +65,7 @@ class Model:
         self.rows: list[Row] = []
 
     def append(self, data: Iterable[Datum]) -> list[Status]:
-        """Append data of vm2, jsonl or seg; tells what became of each."""
+        """Append data of vm2, jsonl, seg or blob; tells what became of each."""
         return [self._append(datum) for datum in data]
 
     def query(
@@ -128,9 +128,9 @@ class Model:
             _, station, variable, *_ = datum.data.split(b",")
             said: dict[str, Value] = {"area": f"VM2,{int(station)}", "product": f"VM2,{int(variable)}"}
             return said if datum.metadata.items() <= said.items() else None
-        if self.config.format == "seg":
+        if self.config.format in ("seg", "blob"):
             try:
-                return _metadata_of_seg(datum, self.config)
+                return _metadata_in_cbor(datum, self.config)
             except InvalidInput:
                 return None
         if not datum.metadata.keys() <= self.config.fields.keys():
@@ -183,15 +183,18 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _metadata_of_seg(datum: Datum, config: DatasetConfig) -> dict[str, Any]:
-    """Give metadata as they come back from seg.
+def _metadata_in_cbor(datum: Datum, config: DatasetConfig) -> dict[str, Any]:
+    """Give metadata as they come back from seg and blob.
 
     Raises:
         InvalidInput: the datum has no form there.
     """
-    if not -(2**63) <= 1000 * microseconds(datum.reftime) < 2**63:
+    if config.format == "blob":
+        if not isinstance(datum.data, bytes):
+            raise InvalidInput("its data are no bytes")
+    elif not -(2**63) <= 1000 * microseconds(datum.reftime) < 2**63:
         raise InvalidInput("its nanoseconds do not fit into 64 bits")
-    if datum.data is not None and not isinstance(datum.data, bytes | Mapping):
+    elif datum.data is not None and not isinstance(datum.data, bytes | Mapping):
         raise InvalidInput("its data are neither a mapping nor bytes")
     _as_in_seg(datum.data, config.max_depth)
     said: dict[str, Any] = {
