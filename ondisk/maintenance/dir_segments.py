@@ -182,16 +182,6 @@ def _strangers(files: Files) -> Iterator[str]:
         yield f"{len(files.strangers)} names in it are none of its files', and left there: {named}"
 
 
-def raise_sequence(folder: Directory, name: str) -> int:
-    """Let `.sequence` say the highest number of a file, if it says less; gives what it says then. Synced."""
-    sequence = dir.read_sequence(folder)
-    highest = max(dir.files_of(folder, name), default=-1)
-    if sequence is None or sequence < highest:
-        dir.write_sequence(folder, highest)
-        folder.sync()
-    return highest if sequence is None else max(highest, sequence)
-
-
 def repacked(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
     """Remove files without a datum, or the whole segment; what stays is not touched.
 

@@ -11,12 +11,11 @@ from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DurabilityLost, OndiskError, StorageError
 from ondisk.formats import End, Format, Found, Patch
 from ondisk.index import Segment, Transaction
-from ondisk.maintenance import dir_segments
 from ondisk.maintenance.census import diagnoses, examine, interval_of
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
-from ondisk.segments.dir import scan
+from ondisk.segments.dir import raise_sequence, scan
 from ondisk.step import Interval
 
 _NAMED = 3  # of many reasons of one kind, so many are told
@@ -213,7 +212,7 @@ class _Rescan:
             if known is None or not trusted:
                 self._read_files(known)
                 transaction.commit()
-            dir_segments.raise_sequence(folder, self._name)
+            raise_sequence(folder, self._name)
 
     def _read_files(self, known: Known | None) -> None:
         transaction = self._transaction

@@ -110,6 +110,24 @@ def write_sequence(folder: Directory, number: int) -> None:
         file.sync()
 
 
+def raise_sequence(folder: Directory, name: str) -> None:
+    """Let `.sequence` say the highest number of a file, if it says less. Synced.
+
+    A torn entry is cut off first: then files of the append that wrote it are still told from damage, see `scan`.
+    """
+    sequence, numbers = read_sequence(folder), files_of(folder, name)
+    if not numbers or (sequence is not None and sequence >= max(numbers)):
+        return
+    with contextlib.suppress(SegmentCorrupt, FileNotFoundError):
+        end = _end_of_entries(folder, name, End())
+        with folder.open_to_write(METADATA) as file:
+            file.truncate(end)
+            file.sync()
+    if folder.stat(METADATA) is not None:  # else nobody knows what any of the files is
+        write_sequence(folder, max(numbers))
+        folder.sync()
+
+
 class Entries:
     """The entries of one segment, found by the number of their file. May be shared by threads.
 
@@ -502,17 +520,20 @@ class DirReader:
 def scan(directory: Directory, name: str, format: Format) -> Iterator[Found]:
     """Find the data of a segment: files that are as their entries say. Offsets, and those of damage, are numbers.
 
-    Files above `.sequence` without an entry are of an append that did not come through, and passed over in silence.
+    Files behind the last entry are of an append that did not come through, and passed over in silence, unless that
+    entry is torn, or there is none: then those up to `.sequence` once had one.
 
     Memory: a few numbers for each file; the bytes of one.
     """
     with open_directory(directory, name) as folder:
         sequence, entries = read_sequence(folder), Entries.of(folder)
         sizes = files_of(folder, name)
+        last = -1 if entries is None or entries.damage is not None else max(entries, default=-1)
         found = Found()
         for number in sorted(sizes):
             if entries is None or number not in entries:
-                if sequence is None or number <= sequence:
+                is_behind = number > last >= 0 or (sequence is not None and number > sequence)
+                if not is_behind:
                     found.damage.append(Damage(number, 1, f"{METADATA} has no entry of it"))
                 continue
             try:
