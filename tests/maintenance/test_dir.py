@@ -446,3 +446,15 @@ def test_segments_move_to_the_archive_and_back(dataset, path):
     assert not archived.exists()
     assert len([*dataset.query()]) == len([*path.glob("*.h5")]) == 5
     assert states(dataset.check(accurate=True)) == {}
+
+
+def test_a_field_declared_later_is_read_back_from_what_stands_beside_the_files(dataset):
+    dataset.append(some(600, day=1))
+    dataset.close()
+    with (dataset.path / "dataset.toml").open("a") as file:
+        file.write('x = "text"\n')
+    ondisk.migrate(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        assert [each.data for each in again.query("x: x3")] == [b"data 3"] * 2
+        assert again.summary().count == 604
+        assert states(again.check(accurate=True)) == {}
