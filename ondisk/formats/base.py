@@ -18,6 +18,9 @@ from ondisk.errors import ConfigError, FrameCorrupt, SegmentCorrupt
 BATCH_BYTES = 64 * 1024 * 1024
 """A batch ends at this many bytes, whatever its number of data."""
 
+_HEAD = 64 * 1024
+_PIECE = 1024 * 1024
+
 
 class Readable(Protocol):
     """A stream of bytes, as far as a format needs it: `read` gives none only at the end."""
@@ -328,8 +331,12 @@ class Format(ABC):
         """
 
     def is_empty(self, file: SegmentFile) -> bool:
-        """Tell whether a segment's file holds no more than what a new segment begins with."""
-        return file.size() == 0
+        """Tell whether a segment's file holds no more than a new one does, or than a power cut can leave of one."""
+        return is_zeros(file, 0)
+
+    def is_readable(self, file: SegmentFile) -> bool:
+        """Tell whether something in a segment's file is of this format."""
+        return self.recognises(file.read(0, _HEAD))
 
     def begin(self) -> Laid:
         """Give what a new segment begins with."""
@@ -375,3 +382,14 @@ class Format(ABC):
             SegmentCorrupt: it is damaged.
         """
         raise SegmentCorrupt(f"segments of {self.name} have no blocks")
+
+
+def is_zeros(file: SegmentFile, position: int) -> bool:
+    """Tell whether there is nothing but zeros from a position on, which a power cut can leave of what was written."""
+    size = file.size()
+    while position < size:
+        piece = file.read(position, _PIECE)
+        if not piece or piece.strip(b"\0"):
+            return False
+        position += len(piece)
+    return True

@@ -31,6 +31,9 @@ class LineFormat(Format):
             if len(batch):
                 yield batch
 
+    def is_readable(self, file: SegmentFile) -> bool:
+        return any(map(self.recognises, file.read(0, _SCANNED).split(b"\n")))
+
     def scan(self, file: SegmentFile) -> Iterator[Found]:
         limit = self.config.max_datum_size
         position, held, skipping = 0, b"", 0
@@ -50,7 +53,6 @@ class LineFormat(Format):
                 found.damage.append(Damage(position - skipping, skipping + first, f"a line longer than {limit} bytes"))
                 position, content, behind, skipping = position + first, content[first:], behind - first, 0
             if behind:
-                found.foreign = b"\r\n" in content[:behind]
                 self._find(content[: behind - 1].split(b"\n"), position, found)
             position, held = position + behind, content[behind:]
             found.end = End(position, position)
@@ -59,9 +61,9 @@ class LineFormat(Format):
         yield Found(damage=damage, end=End(position, position))  # a line without an end is one of a crashed append
 
     def _find(self, lines: list[bytes], position: int, found: Found) -> None:
-        """Add the data among whole lines, the first of which begins at a position."""
+        """Add the data among whole lines, the first of which begins at a position; a CR is none of their bytes."""
         ends = accumulate(map(len, lines), lambda at, size: at + size + 1, initial=position)
-        places = [(at, line) for at, line in zip(ends, lines, strict=False) if line.strip()]
+        places = [(at, line) for at, line in zip(ends, _without_cr(lines), strict=False) if line.strip()]
         batch = self.parse_lines([line for _, line in places], 1)
         for place, reason in batch.refused:
             at, line = places[place]

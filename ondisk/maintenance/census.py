@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from operator import add, le
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import NeedsCheck, SegmentMissing
+from ondisk.errors import NeedsCheck
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import Format, of_extension
 from ondisk.index import Snapshot, places
@@ -239,20 +240,23 @@ def entry_of(directory: Directory, name: str) -> Entry | None:
 
 def _looked_at(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
     """Say of what stands on disk what a diagnosis needs; a committed generation stands for the segment itself."""
+    if entry.kind != "file":
+        return OnDisk(False, entry.size, entry.mtime)
     place, size, mtime = name, entry.size, entry.mtime
-    is_file, is_empty, sealed = entry.kind == "file", False, 0
-    if is_file and known is not None:
+    if known is not None:
         switched = directory.stat(hidden(name, known.segment.id))
         if switched is not None:
             place, size, mtime = hidden(name, known.segment.id), switched.st_size, switched.st_mtime_ns
-    suspicious = known is None or not known.count or size != known.segment.end.size
-    if is_file and suspicious:
-        with contextlib.suppress(FileNotFoundError, SegmentMissing):
-            file = directory.open_to_read(place)
+    found = OnDisk(True, size, mtime)
+    if known is not None and known.count and size == known.segment.end.size:
+        return found
+    with contextlib.suppress(FileNotFoundError):
+        file = directory.open_to_read(place)
+        if known is None or not known.count:
             is_empty = format.is_empty(file)
-            if known is not None:
-                end = known.segment.end
-                seal = format.seal(end)
-                if seal and size == end.size + len(seal) and file.read(end.size, len(seal)) == seal:
-                    sealed = len(seal)
-    return OnDisk(is_file, size, mtime, is_empty, sealed)
+            return replace(found, is_empty=is_empty, is_readable=is_empty or format.is_readable(file))
+        end = known.segment.end
+        seal = format.seal(end)
+        if size == end.size + len(seal) and file.read(end.size, len(seal)) == seal:
+            return replace(found, sealed=len(seal))
+    return found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.errors import IntegrityError, SegmentMissing
-from ondisk.formats import Format, Found
+from ondisk.formats import Found
 from ondisk.index import Segment, Snapshot, places
 from ondisk.maintenance.census import diagnoses
 from ondisk.maintenance.states import Diagnosis, Report, State
@@ -46,7 +47,10 @@ def check(
         if deadline is not None:
             found = _read_in_slices(part, found, deadline, progress)
         elif accurate:
-            found = [_read(part, each, progress) for each in found]
+            found = [
+                each if each.state & _UNREADABLE else _with_damage(each, _read(part, each.segment, progress)[1])
+                for each in found
+            ]
         report.add(part.prefix, found)
     return report
 
@@ -61,53 +65,65 @@ def _read_in_slices(
     for name in names:
         if name not in by_name or by_name[name].state & _UNREADABLE:
             continue
-        before = by_name[name]
-        by_name[name] = after = _read(access, before, progress)
-        with access.transaction("check") as transaction:
-            with access.current().index.snapshot() as snapshot:
-                segment = snapshot.segment_named(name)
-                noted = None if segment is None else places.damage_of(snapshot, segment)
-            if segment is not None:
-                is_new = State.CORRUPTED in after.state and State.CORRUPTED not in before.state
-                transaction.note_check(segment, after.reasons[-1] if is_new else noted)
+        segment, damage = _read(access, name, progress)
+        by_name[name] = _with_damage(by_name[name], damage)
+        if segment is not None:
+            with access.transaction("check") as transaction:
+                transaction.note_check(segment, damage)  # of another generation, nothing is noted
                 transaction.commit()
         if time.monotonic() >= deadline:
             break
     return [*by_name.values()]
 
 
-def _read(access: Access, diagnosis: Diagnosis, progress: Callable[[str], None]) -> Diagnosis:
-    """Read the data of a segment, and add what is wrong with them to its diagnosis."""
-    if diagnosis.state & _UNREADABLE:
-        return diagnosis
-    progress(diagnosis.segment)
+def _read(access: Access, name: str, progress: Callable[[str], None]) -> tuple[Segment | None, str | None]:
+    """Read the data of a segment; gives the generation that was read, and what is wrong with it."""
+    progress(name)
     with access.current().index.snapshot() as snapshot:
-        segment = snapshot.segment_named(diagnosis.segment)
-        damage = None if segment is None else content_damage(access, snapshot, segment)
+        segment = snapshot.segment_named(name)
+        damage = None if segment is None else read_content(access, snapshot, segment).wrong
+    return segment, damage
+
+
+def _with_damage(diagnosis: Diagnosis, damage: str | None) -> Diagnosis:
     if damage is None:
         return diagnosis
     return replace(diagnosis, state=diagnosis.state | State.CORRUPTED, reasons=(*diagnosis.reasons, damage), freed=0)
 
 
-def content_damage(access: Access, snapshot: Snapshot, segment: Segment) -> str | None:
-    """Read the data of a segment that the index knows, and say what is wrong with them; None where nothing is."""
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What reading the file of a segment told.
+
+    Attributes:
+        wrong: what of the data that the index knows is not as it says; None where all is.
+        is_whole: nothing in the file is damaged.
+        is_read: it was read to its end.
+    """
+
+    wrong: str | None
+    is_whole: bool
+    is_read: bool
+
+
+def read_content(access: Access, snapshot: Snapshot, segment: Segment) -> Content:
+    """Read the file of a segment that the index knows, and compare the data there with what the index says."""
     format = access.format(segment.format)
     rows = _Rows(snapshot, segment)
     wrong = _Wrong(format.unit)
+    is_whole, found, left = True, Found(), 0
     try:
-        for found in _scanned(access, segment, format):
+        file = None if format.is_dir else access.current().reader.file_of(segment)
+        for found in scan(access.directory, segment.name, format) if file is None else format.scan(file):
+            is_whole &= not (found.damage or found.foreign)
             _compare(rows.up_to(found), found, snapshot, wrong)
+        if file is not None:
+            left = file.size() - found.end.size
     except (IntegrityError, SegmentMissing) as error:
-        return error.message
+        return Content(error.message, is_whole=False, is_read=False)
     for offset, *_ in rows.rest():
-        wrong.add(offset, "no whole datum stands there")
-    return str(wrong) if wrong.count else None
-
-
-def _scanned(access: Access, segment: Segment, format: Format) -> Iterator[Found]:
-    if format.is_dir:
-        return scan(access.directory, segment.name, format)
-    return format.scan(access.current().reader.file_of(segment))
+        wrong.add(offset, reason_at(found, offset))
+    return Content(str(wrong) if wrong.count else None, is_whole, left in (0, len(format.seal(found.end))))
 
 
 class _Wrong:
@@ -180,11 +196,17 @@ def _compare(rows: list[tuple[int, ...]], found: Found, snapshot: Snapshot, wron
     # Data of one series share their metadata, so each is compared once.
     keys = [row[3:] for row in rows]
     pairs = {(id(each), key): (each, row) for each, key, row in zip(metadata, keys, rows, strict=True)}
-    differing = {pair for pair, (each, row) in pairs.items() if snapshot.canonical(row[3:]) != each}
+    names = snapshot.columns.kinds.keys()
+    differing = {pair for pair, (each, row) in pairs.items() if snapshot.canonical(row[3:]) != _declared(each, names)}
     if differing:
         for each, key, row in zip(metadata, keys, rows, strict=True):
             if (id(each), key) in differing:
                 wrong.add(row[0], "it has other metadata")
+
+
+def _declared(metadata: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Leave out of what a scan found the metadata that the index does not hold."""
+    return {name: metadata[name] for name in names if name in metadata}
 
 
 def reason_at(found: Found, offset: int) -> str:

@@ -59,6 +59,7 @@ class OnDisk:
         size: bytes.
         mtime: nanoseconds since 1970.
         is_empty: it holds no more than a new segment begins with.
+        is_readable: something in it is of its format.
         sealed: bytes of the mark behind the last datum that says the segment is complete.
     """
 
@@ -66,6 +67,7 @@ class OnDisk:
     size: int
     mtime: int
     is_empty: bool = False
+    is_readable: bool = True
     sealed: int = 0
 
 
@@ -102,60 +104,52 @@ def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumsta
         found: what the disk says; None where nothing is there.
         start: where the first datum of a segment of its format begins.
     """
-    assert known is not None or found is not None
-    if known is None:
-        assert found is not None
-        state, reasons, freed = _unknown(name, found, at)
-    else:
-        state, reasons, freed = _known(name, known, found, at, start)
-    return Diagnosis(name, state, tuple(reasons), freed)
+    if known is not None:
+        return _known(name, known, found, at, start)
+    assert found is not None
+    return _unknown(name, found, at)
 
 
-def _unknown(name: str, found: OnDisk, at: Circumstances) -> tuple[State, list[str], int]:
+def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
     if at.interval(name) is None:
         step = "any step" if at.step is None else f"the step {at.step}"
-        return State.CORRUPTED, [f"the index does not know it, and its name does not fit {step}"], 0
+        return Diagnosis(name, State.CORRUPTED, (f"the index does not know it, and its name does not fit {step}",))
     if not found.is_file:
-        return State.CORRUPTED, ["no plain file stands there, and the index does not know it"], 0
+        return Diagnosis(name, State.CORRUPTED, ("no plain file stands there, and the index does not know it",))
     if found.is_empty:
-        return State.DELETED, ["it is empty, and the index does not know it"], found.size
+        return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",), found.size)
+    if not found.is_readable:
+        return Diagnosis(name, State.CORRUPTED, ("nothing in it is of its format, and the index does not know it",))
     if at.needs_check:
-        return State.UNALIGNED, ["the index does not know it, and may have lost it"], 0
+        return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and may have lost it",))
     if found.mtime // 1000 > at.committed_at:
-        return State.UNALIGNED, ["the index does not know it, and is older"], 0
+        return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and is older",))
     if at.step is None:  # nothing unknown is ever deleted from an archive
-        return State.UNALIGNED, ["the index does not know it"], 0
-    return State.DELETED, ["the index does not know it, and is newer"], found.size
+        return Diagnosis(name, State.UNALIGNED, ("the index does not know it",))
+    return Diagnosis(name, State.DELETED, ("the index does not know it, and is newer",), found.size)
 
 
-def _known(
-    name: str, known: Known, found: OnDisk | None, at: Circumstances, start: int
-) -> tuple[State, list[str], int]:
+def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
     if found is None or not found.is_file:
         reason = "it is not on disk" if found is None else "no plain file stands in its place; what does is left there"
-        return State.MISSING, [f"{reason}; the index knows {known.count} data of it"], 0
+        return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
     if not known.count:
-        if at.needs_check and not found.is_empty:
-            return State.UNALIGNED, ["the index knows no data of it, and may have lost them"], 0
-        if known.damage is not None:
-            return State.CORRUPTED, [known.damage], 0
-        return State.DELETED, ["all its data were deleted"], found.size
-    interval = at.interval(name)
-    corrupted = [*_corrupted(known, found, interval, at)]
+        return _known_without_data(name, known, found, at)
+    corrupted = [*_corrupted(known, found, at.interval(name), at)]
     dirty = [*_dirty(known, found, start)]
-    return judge(interval, corrupted, dirty, _freed(known, found, start), found.size, at)
+    return judge(known, corrupted, dirty, _freed(known, found, start), found.size, at)
 
 
-def judge(
-    interval: Interval | None, corrupted: list[str], dirty: list[str], freed: int, size: int, at: Circumstances
-) -> tuple[State, list[str], int]:
-    """Say in which states a segment is that has data, for what reasons, and what a repack would free.
+def judge(known: Known, corrupted: list[str], dirty: list[str], freed: int, size: int, at: Circumstances) -> Diagnosis:
+    """Diagnose a segment that has data.
 
     Args:
         corrupted, dirty: the reasons for these states.
         freed: bytes that a repack would free.
         size: bytes of the whole segment.
     """
+    name = known.segment.name
+    interval = at.interval(name)
     state = State.CORRUPTED if corrupted else State.OK
     if dirty:
         state |= State.UNALIGNED if at.needs_check and not corrupted else State.DIRTY
@@ -170,7 +164,17 @@ def judge(
         elif at.archive_before is not None and interval.end <= at.archive_before:
             state |= State.ARCHIVE_AGE
             reasons.append("it is old enough to be archived")
-    return state, reasons, freed
+    return Diagnosis(name, state, tuple(reasons), 0 if corrupted else freed, noted=corrupted == [known.damage])
+
+
+def _known_without_data(name: str, known: Known, found: OnDisk, at: Circumstances) -> Diagnosis:
+    if known.damage is not None:
+        return Diagnosis(name, State.CORRUPTED, (known.damage,), noted=True)
+    if at.needs_check and not found.is_empty:
+        if not found.is_readable:
+            return Diagnosis(name, State.CORRUPTED, ("nothing in it is of its format",))
+        return Diagnosis(name, State.UNALIGNED, ("the index knows no data of it, and may have lost them",))
+    return Diagnosis(name, State.DELETED, ("all its data were deleted",), found.size)
 
 
 def misnamed(known: Known, interval: Interval | None, at: Circumstances) -> Iterator[str]:

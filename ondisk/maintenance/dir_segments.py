@@ -139,12 +139,14 @@ def diagnose_files(
         return found if files is None else replace(found, reasons=(*found.reasons, *_strangers(files)))
     corrupted = [*_corrupted(known, files, at)]
     dirty = [*_dirty(files)]
-    state, reasons, freed = judge(at.interval(name), corrupted, dirty, files.unknown_size, files.size, at)
+    found = judge(known, corrupted, dirty, files.unknown_size, files.size, at)
+    state, reasons = found.state, found.reasons
     if files.sequence is None or files.sequence < files.highest:
         state |= State.UNALIGNED
         said = "is missing" if files.sequence is None else f"says {files.sequence}"
-        reasons.insert(0, f"{dir.SEQUENCE} {said}, files go up to {files.highest}: an append did not come through")
-    return Diagnosis(name, state, (*reasons, *_strangers(files)), freed)
+        reason = f"{dir.SEQUENCE} {said}, files go up to {files.highest}: an append did not come through"
+        reasons = (reason, *reasons)
+    return replace(found, state=state, reasons=(*reasons, *_strangers(files)))
 
 
 def _stray(name: str, known: Known | None, entry: Entry, at: Circumstances) -> Diagnosis:

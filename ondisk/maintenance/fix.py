@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import DurabilityLost, OndiskError, StorageError
+from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError, StorageError
 from ondisk.formats import End, Format, Found, Patch
 from ondisk.index import Segment, Transaction
 from ondisk.maintenance.census import diagnoses, examine, interval_of
+from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
@@ -19,6 +22,7 @@ from ondisk.segments.dir import raise_sequence, scan
 from ondisk.step import Interval
 
 _NAMED = 3  # of many reasons of one kind, so many are told
+_FATAL = (DiskFull, DurabilityLost, LockError, StateError)  # for the other segments it would be the same
 
 
 def fix(
@@ -45,24 +49,31 @@ def fix(
 
 def _fix(access: Access, now: float | None, progress: Callable[[str], None]) -> Iterator[Done]:
     """Fix one dataset, or one archive."""
-    is_whole = True
+    with access.transaction("fix"):
+        pass  # a lost index is made anew; who may not write meets the error before anything is read
+    is_whole, needs_check = True, access.sentinel_stands()
     for before in [*diagnoses(access, now)]:
-        if not before.state & FIXED or State.CORRUPTED in before.state:
+        if not _is_wanted(before, needs_check=needs_check):
             yield _left(before)
             continue
         progress(before.segment)
         try:
-            yield _fixed(access, before.segment, now)
-        except DurabilityLost:
+            yield _fixed(access, before, now)
+        except _FATAL:
             raise
         except (OndiskError, OSError) as error:
-            if isinstance(error, StorageError) and error.exit_code != StorageError.exit_code:
-                raise  # no space, or no right to write: it would be the same for the others
             is_whole = False
             reason = f"it could not be fixed: {error}"
             yield Done(before.segment, before.state, (*before.reasons, reason))
     if is_whole:
         _remove_sentinel(access)
+
+
+def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:
+    """Tell whether there is anything to do for a segment, or to be remembered of it."""
+    if State.CORRUPTED in diagnosis.state:
+        return diagnosis.noted or needs_check
+    return bool(diagnosis.state & FIXED)
 
 
 def _left(diagnosis: Diagnosis) -> Done:
@@ -76,20 +87,28 @@ def _remove_sentinel(access: Access) -> None:
             access.directory.sync()
 
 
-def _fixed(access: Access, name: str, now: float | None) -> Done:
+def _fixed(access: Access, before: Diagnosis, now: float | None) -> Done:
     try:
-        return _fixed_once(access, name, now, rewriting=False)
+        return _fixed_once(access, before, now, rewriting=False)
     except _Foreign:
-        return _fixed_once(access, name, now, rewriting=True)
+        return _fixed_once(access, before, now, rewriting=True)
+    except _Unsafe as error:
+        with access.transaction("fix") as transaction:
+            transaction.note_check(error.segment, str(error))
+            transaction.commit()
+        return Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, str(error)))
 
 
-def _fixed_once(access: Access, name: str, now: float | None, *, rewriting: bool) -> Done:
+def _fixed_once(access: Access, before: Diagnosis, now: float | None, *, rewriting: bool) -> Done:
+    name = before.segment
     with access.transaction("fix") as transaction:
         with access.current().index.snapshot() as snapshot:
             diagnosis, known = examine(access, snapshot, name, None, now)
         if diagnosis is None:
             return Done(name, State.OK, ("it has gone meanwhile",))
-        if not diagnosis.state & FIXED or State.CORRUPTED in diagnosis.state:
+        if State.CORRUPTED in before.state | diagnosis.state:
+            return _looked_again(access, transaction, before, known)
+        if not diagnosis.state & FIXED:
             return _left(diagnosis)
         if State.MISSING in diagnosis.state:
             assert known is not None
@@ -97,17 +116,48 @@ def _fixed_once(access: Access, name: str, now: float | None, *, rewriting: bool
             transaction.commit()
             return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action)
         rescan = _Rescan(access, transaction, name, known)
-        if rescan.is_dir:
-            rescan.in_directory(trusted=not access.needs_check())
-        elif rewriting:
+        if rewriting:
             rescan.rewrite()
         else:
-            rescan.in_place()
-        return Done(name, diagnosis.state, (*diagnosis.reasons, *rescan.said()), diagnosis.action, 0, rescan.lost)
+            rescan.in_place(trusted=not access.needs_check())
+        return rescan.done(diagnosis)
+
+
+def _looked_again(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
+    """Read a damaged segment again: its file may have been put back from a backup."""
+    if known is None or (known.damage is None and not access.sentinel_stands()):
+        return _left(diagnosis)
+    if known.damage is None:
+        # When its file is whole again there may be data in it that the index has lost, and no sentinel any more.
+        transaction.note_check(known.segment, f"{diagnosis.reasons[0]}, when it was to be read into a new index")
+        transaction.commit()
+        return _left(diagnosis)
+    with access.current().index.snapshot() as snapshot:
+        content = read_content(access, snapshot, known.segment)
+    if not diagnosis.noted or not content.is_whole or (content.wrong is not None and not content.is_read):
+        return _left(diagnosis)
+    said = "its file is whole again"
+    if content.wrong is not None:  # the places of data behind damage may have been told wrong
+        transaction.remove(known.segment)
+        known = None
+        said += (
+            ", and was read anew: data that were deleted, and not yet removed by a repack, came back with the others"
+        )
+    rescan = _Rescan(access, transaction, diagnosis.segment, known)
+    rescan.in_place()
+    return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)  # the index lagged behind a file that is whole
 
 
 class _Foreign(Exception):
     """A segment cannot stay as it is; see `Found.foreign`."""
+
+
+class _Unsafe(Exception):
+    """What the index knows of a segment stands behind damage, where a scan cannot tell its place."""
+
+    def __init__(self, segment: Segment, reason: str) -> None:
+        super().__init__(reason)
+        self.segment = segment
 
 
 @dataclass(slots=True)
@@ -133,6 +183,7 @@ class _Rescan:
     """
 
     def __init__(self, access: Access, transaction: Transaction, name: str, known: Known | None) -> None:
+        self._access = access
         self._directory = access.directory
         self._transaction = transaction
         self._name = name
@@ -142,18 +193,15 @@ class _Rescan:
         self._interval: Interval = interval
         self._known = known
         self._damage, self._duplicates = _Tally(), _Tally()
-
-    @property
-    def is_dir(self) -> bool:
-        return self._format.is_dir
+        self._remedy = "to have them back, put the file back from a backup, and fix again"
 
     @property
     def lost(self) -> int:
         return self._damage.size + self._duplicates.count
 
-    def said(self) -> list[str]:
-        """Say what was met that is not in the index now."""
-        said = []
+    def done(self, diagnosis: Diagnosis, *reasons: str) -> Done:
+        """Say what was done, and what was met that is not in the index now."""
+        said = [*diagnosis.reasons, *reasons]
         if self._damage.count:
             said.append(self._damaged())
         if self._duplicates.count:
@@ -161,14 +209,21 @@ class _Rescan:
                 f"{self._duplicates.count} data stand in other segments already and were left out:"
                 f" {', '.join(self._duplicates.named)}{' …' * (self._duplicates.count > _NAMED)}"
             )
-        return said
+        return Done(self._name, diagnosis.state, tuple(said), "rescan", 0, self.lost)
 
-    def in_place(self) -> None:
-        """Tell the index of all data in the file, which stays as it is.
+    def in_place(self, *, trusted: bool = False) -> None:
+        """Tell the index of all data in the file, or the directory, which stays as it is.
+
+        Args:
+            trusted: of a dir segment that it knows, the index lacks nothing.
 
         Raises:
             _Foreign: it cannot stay so.
+            _Unsafe: it holds damage, and behind that data that the index knows.
         """
+        if self._format.is_dir:
+            self._in_directory(trusted=trusted)
+            return
         transaction, known = self._transaction, self._known
         if known is None:
             segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
@@ -189,16 +244,16 @@ class _Rescan:
                 self._add(found, segment, first, known_offsets)
                 transaction.save_blocks(segment, found.blocks)
                 self._note(found)
-        self._save(replace(segment, end=end))
+        if known is not None and known.count and (end.length < known.behind or (end.compressed and self._damage.count)):
+            reason = f"it can be read up to byte {end.length}, its data go up to byte {known.behind}"
+            raise _Unsafe(segment, self._damaged() if self._damage.count else reason)
+        self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
         transaction.commit()
 
-    def in_directory(self, *, trusted: bool) -> None:
-        """Tell the index of all files of a dir segment that are as their entries say, and mend `.sequence`.
+    def _in_directory(self, *, trusted: bool) -> None:
+        """Tell the index of all files that are as their entries say, and mend `.sequence`.
 
         Where no directory stands, its data are removed from the index.
-
-        Args:
-            trusted: no sentinel stands: of a segment that it knows, the index lacks nothing.
         """
         transaction, known = self._transaction, self._known
         try:
@@ -227,18 +282,19 @@ class _Rescan:
                 end = found.end
                 self._add(found, segment, first, known_offsets)
                 self._note(found)
-        self._save(replace(segment, end=end))
+        self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
 
     def rewrite(self) -> None:
         """Write the data that the file holds to a new generation, in the form that ondisk itself writes."""
         transaction, known = self._transaction, self._known
-        if known is not None and known.count:
-            raise _Foreign  # ondisk never went on with a file of another kind
         segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
+        if known is None:
+            old = transaction.take_generation()
+        else:  # it was of another file, as ondisk never goes on with one of this kind
+            old = known.segment.id
+            generations.complete(self._directory, self._name, old)
+            transaction.remove(known.segment)
         source = self._directory.open_to_read(self._name)
-        if known is not None:
-            transaction.supersede(known.segment)
-        old = transaction.take_generation()  # of the file as it is, which no index knew
         first = transaction.take_seqs(0).start
         staged = generations.stage(self._directory, self._name, segment.id)
         try:
@@ -265,8 +321,10 @@ class _Rescan:
                 if patch is not None:
                     staged.write(patch.position, patch.content)
                 staged.sync()
+            if self._damage.count:
+                self._keep_original()
             generations.retire(self._directory, self._name, old)
-            self._save(replace(segment, end=laid.end))
+            self._save(replace(segment, end=laid.end), None)
             transaction.commit()
         except BaseException:
             if not transaction.sealed:
@@ -275,8 +333,7 @@ class _Rescan:
             raise
         if transaction.checkpoint_error is None:  # else nothing more is written
             generations.take_over(self._directory, self._name, segment.id)
-        if transaction.unread:
-            generations.discard(self._directory, [generations.hidden(self._name, old)])
+        self._access.leave(self._name)
 
     def _add(self, found: Found, segment: Segment, first: int, known_offsets: Callable[[int, int], set[int]]) -> None:
         """Insert rows of the data that are new; of equal data in one segment the last wins."""
@@ -319,17 +376,25 @@ class _Rescan:
         for damage in found.damage:
             self._damage.add(f"at {self._format.unit} {damage.offset}: {damage.reason}", damage.size)
 
-    def _save(self, segment: Segment) -> None:
+    def _keep_original(self) -> None:
+        """Give a damaged file that is written anew another name, by which it stays."""
+        for at in count(1):
+            kept = f"{self._name}.damaged{f'-{at}' * (at > 1)}"
+            with contextlib.suppress(FileExistsError):
+                self._directory.link(self._name, kept)
+                self._remedy = f"the file as it was is {kept} now"
+                return
+
+    def _save(self, segment: Segment, damage: str | None) -> None:
         mtime = self._directory.stat(self._name)
         assert mtime is not None
         self._transaction.save_segment(segment, self._interval, mtime.st_mtime_ns)
-        self._transaction.note_check(segment, self._damaged() if self._damage.count else None)
+        self._transaction.note_check(segment, damage)
 
     def _damaged(self) -> str:
         return (
             f"{self._damage.size} {self._format.unit}s of it are no data, {'; '.join(self._damage.named)}"
-            f"{' …' * (self._damage.count > _NAMED)}; to have them back, put the file back from a backup, make"
-            f" {SENTINEL}, and fix again"
+            f"{' …' * (self._damage.count > _NAMED)}; {self._remedy}"
         )
 
 

@@ -90,7 +90,28 @@ def _repack(access: Access, archives: Archives, now: float | None, progress: Cal
 
 
 def repacked(access: Access, name: str, now: float | None = None) -> Done:
-    """Repack one segment, or remove it."""
+    """Repack one segment, or remove it; what turns out to be damaged is left, and remembered."""
+    try:
+        return _repacked(access, name, now)
+    except _Damaged as error:
+        with access.transaction("repack") as transaction:
+            transaction.note_check(error.segment, error.reason)
+            transaction.commit()
+        state = error.diagnosis.state | State.CORRUPTED
+        return Done(name, state, (*error.diagnosis.reasons, error.reason))
+
+
+class _Damaged(Exception):
+    """The data of a segment cannot be read."""
+
+    def __init__(self, diagnosis: Diagnosis, segment: Segment, reason: str) -> None:
+        super().__init__(reason)
+        self.diagnosis = diagnosis
+        self.segment = segment
+        self.reason = reason
+
+
+def _repacked(access: Access, name: str, now: float | None) -> Done:
     with access.transaction("repack") as transaction:
         check_trusted(access)
         reader = access.current().reader
@@ -113,7 +134,7 @@ def repacked(access: Access, name: str, now: float | None = None) -> Done:
                     rewrite.write(snapshot, reader)
                 except (IntegrityError, SegmentMissing) as error:
                     rewrite.take_back()
-                    return Done(name, state | State.CORRUPTED, (*reasons, error.message))
+                    raise _Damaged(diagnosis, known.segment, error.message) from error
                 except BaseException:
                     rewrite.take_back()
                     raise

@@ -41,12 +41,14 @@ class Diagnosis:
         state: all that is so.
         reasons: why, each for itself.
         freed: bytes that a repack would give back; of a compressed segment estimated.
+        noted: it is CORRUPTED only by what was once found in its content; a fix looks whether that is still so.
     """
 
     segment: str
     state: State
     reasons: tuple[str, ...] = ()
     freed: int = 0
+    noted: bool = False
 
     @property
     def action(self) -> str | None:

@@ -1,4 +1,4 @@
-"""A dataset as a list of rows: what appending, asking and deleting must give, in the plainest Python."""
+"""A dataset as a list of rows: what appending, asking, deleting and mending must give, in the plainest Python."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from math import isnan
 from typing import Any, Literal, TypeAlias
 
@@ -13,6 +14,7 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, FieldType, Value, canonical, from_microseconds, microseconds, restored
 from ondisk.errors import InvalidInput
 from ondisk.json_shapes import format_time
+from ondisk.maintenance.states import State
 from ondisk.matcher import Expression, Fields, matches, parse, parse_sort
 
 Status: TypeAlias = Literal["imported", "duplicate", "replaced", "refused"]
@@ -58,15 +60,27 @@ class Model:
 
     Attributes:
         rows: the data in the order of appending.
+        laid: segment → all that stands in its file, in order; what was deleted or replaced, too, until a repack.
+        lost: the index was lost, or is not trusted, so that what else stands in the files may be data.
     """
 
     def __init__(self, config: DatasetConfig) -> None:
         self.config = config
         self.rows: list[Row] = []
+        self.laid: dict[str, list[Row]] = {}
+        self.lost = False
 
-    def append(self, data: Iterable[Datum]) -> list[Status]:
+    def append(self, data: Iterable[Datum], batch_size: int = 1000) -> list[Status]:
         """Append data of vm2, jsonl, seg or blob; tells what became of each."""
-        return [self._append(datum) for datum in data]
+        statuses: list[Status] = []
+        given = iter(data)
+        while batch := list(islice(given, batch_size)):
+            before = self._living()
+            statuses += [self._append(datum) for datum in batch]
+            for row in self.rows:  # what is replaced in its own batch is never written
+                if id(row) not in before:
+                    self.laid.setdefault(self.segment_of(row), []).append(row)
+        return statuses
 
     def query(
         self, match: str | Expression | None = None, sort: str | None = None, limit: int | None = None
@@ -92,6 +106,63 @@ class Model:
         gone = {id(row) for row in rows}
         self.rows = [row for row in self.rows if id(row) not in gone]
         return len(gone)
+
+    def segment_of(self, row: Row) -> str:
+        return f"{self.config.step.stem(row.reftime)}.{self.config.format}"
+
+    def states(self) -> dict[str, State]:
+        """Say in which state each segment is."""
+        living, states = self._living(), {}
+        for name, laid in self.laid.items():
+            here = [row for row in laid if id(row) in living]
+            place = {id(row): at for at, row in enumerate(self.rows)}
+            ordered = here == sorted(here, key=lambda row: (row.reftime, place[id(row)]))
+            if len(here) == len(laid) and (ordered or self.config.format == "blob"):
+                states[name] = State.OK
+            elif self.lost:
+                states[name] = State.UNALIGNED
+            else:
+                states[name] = State.DIRTY if here else State.DELETED
+        return states
+
+    def distrust(self, *, lost: bool) -> None:
+        """Trust the index no longer; where it is lost, it knows no data any more."""
+        self.lost = True
+        if lost:
+            self.rows.clear()
+
+    def fix(self) -> None:
+        """Know all data in the files again, unless a fix is not needed; of equal ones the last of a segment."""
+        if not self.lost:
+            return
+        for name in sorted(self.laid):
+            place = {id(row): at for at, row in enumerate(self.laid[name])}
+            for row in self.laid[name]:
+                if id(row) in self._living():
+                    continue
+                other = self._duplicate_of(row)
+                if other is None or place.get(id(other), len(place)) < place[id(row)]:
+                    self.rows = [*(each for each in self.rows if each is not other), row]
+        self.lost = False
+
+    def repack(self) -> None:
+        """Leave in the files what is known, in the order of a query; files of blobs are never renumbered."""
+        if self.config.format == "blob":
+            living = self._living()
+            kept = {name: [row for row in laid if id(row) in living] for name, laid in self.laid.items()}
+            self.laid = {name: laid for name, laid in kept.items() if laid}
+            return
+        self.laid.clear()
+        for row in self.query():
+            self.laid.setdefault(self.segment_of(row), []).append(row)
+
+    def drop(self, name: str) -> None:
+        """Forget a segment whose file has gone."""
+        self.remove([row for row in self.rows if self.segment_of(row) == name])
+        del self.laid[name]
+
+    def _living(self) -> set[int]:
+        return {id(row) for row in self.rows}
 
     def summary(self, match: str | Expression | None = None) -> ModelSummary:
         """Count what matches."""

@@ -1,8 +1,8 @@
 """A state machine: a real dataset and the model, driven side by side, must never differ.
 
 It appends (from Python and from files, with duplicates), replaces, deletes by match and by location, asks with random
-conditions and orders, reads single data, closes and opens (seg with another compression), loses the index, and keeps
-readers open over all of that.
+conditions and orders, reads single data, closes and opens (seg with another compression), loses the index, checks,
+fixes and repacks, damages files as a crash does, and keeps readers open over all of that.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset import AppendResult, Dataset
 from ondisk.dataset.layout import CONFIG, SENTINEL
 from ondisk.datum import Datum, from_microseconds, microseconds
-from ondisk.errors import DatumNotFound
+from ondisk.errors import DatumNotFound, NeedsCheck
 from ondisk.formats import find
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index import INDEX
+from ondisk.maintenance.states import Done, State
 from ondisk.matcher import And
 from ondisk.testing import strategies
 from ondisk.testing.model import Model, Row, Status, same
@@ -55,7 +56,6 @@ class DatasetMachine(RuleBasedStateMachine):
         path: the dataset.
         model: what it must hold.
         dataset: the dataset, open but while `check_files` runs.
-        lost: its index was lost, so segments may hold data that are not in the model.
     """
 
     config: DatasetConfig
@@ -67,7 +67,6 @@ class DatasetMachine(RuleBasedStateMachine):
         self.model = Model(self.config)
         self.dataset: Dataset = ondisk.create(self.path, self.config)
         self.readers: list[tuple[Iterator[Datum], list[Row]]] = []
-        self.lost = False
 
     def teardown(self) -> None:
         self.readers.clear()
@@ -87,7 +86,9 @@ class DatasetMachine(RuleBasedStateMachine):
         if known:
             given += data.draw(st.lists(st.sampled_from(known), max_size=2))
         given = data.draw(st.permutations(given))
-        self._check_result(self.dataset.append(given, outcomes=True, batch_size=batch_size), self.model.append(given))
+        self._check_result(
+            self.dataset.append(given, outcomes=True, batch_size=batch_size), self.model.append(given, batch_size)
+        )
 
     @rule(data=st.data())
     def append_what_the_format_cannot_carry(self, data: st.DataObject) -> None:
@@ -103,7 +104,7 @@ class DatasetMachine(RuleBasedStateMachine):
         given = data.draw(st.lists(strategies.data(self.config), min_size=1, max_size=6))
         content = self._file_of(given, data)
         result = self.dataset.append_file(io.BytesIO(content), self.config.format, outcomes=True, batch_size=batch_size)
-        self._check_result(result, self.model.append(given))
+        self._check_result(result, self.model.append(given, batch_size))
         assert (result.damage, result.notes) == ([], [])
 
     @rule(data=st.data(), limit=st.none() | st.integers(0, 5), with_data=st.booleans())
@@ -190,31 +191,114 @@ class DatasetMachine(RuleBasedStateMachine):
             (self.path / CONFIG).write_text(config.to_toml())
         self.dataset = ondisk.open(self.path)
 
-    @precondition(lambda self: not self.readers and not self.lost)
+    @precondition(lambda self: not self.readers and not self.model.lost)
     @rule(reopened=st.booleans())
     def lose_the_index(self, reopened: bool) -> None:
         """Remove the index: its data are known to nobody until a fix, and no byte of them may be overwritten."""
         if reopened:
             self._close()
-        segments = self._segments()
         for name in (INDEX, f"{INDEX}-wal", f"{INDEX}-shm"):
             (self.path / name).unlink()
+        self.kept = self._segments()
         if reopened:
             self.dataset = ondisk.open(self.path)
-        self.model.rows.clear()
-        self.lost = True
-        self.kept = segments
+        self.model.distrust(lost=True)
+
+    @precondition(lambda self: not self.model.lost)
+    @rule()
+    def distrust_the_index(self) -> None:
+        """Set the sentinel: what is deleted and not yet repacked may be data that the index has lost."""
+        (self.path / SENTINEL).touch()
+        self.kept = self._segments()
+        self.model.distrust(lost=False)
+
+    @rule(accurate=st.booleans())
+    def check(self, accurate: bool) -> None:
+        self._check_states(accurate=accurate)
+
+    @rule()
+    def fix(self) -> None:
+        """Fix, twice: the second time there is nothing to do."""
+        self.dataset.fix()
+        self.model.fix()
+        self._check_states()
+        self._check_content()
+        report = self.dataset.fix()
+        assert not [each for each in report if isinstance(each, Done) and each.action]
+        self._check_states()
+        self._check_content()
+
+    @precondition(lambda self: self.config.format != "blob" or not self.readers)  # its files wait for those
+    @rule()
+    def repack(self) -> None:
+        """Repack, twice: the second time there is nothing to do; refused while the index is not trusted."""
+        if self.model.lost:
+            before = self._segments()
+            with contextlib.suppress(NeedsCheck):
+                raise AssertionError(f"it was repacked: {self.dataset.repack()}")
+            assert self._segments() == before
+            return
+        self.dataset.repack()
+        self.model.repack()
+        self._check_states(accurate=True)
+        self._check_content()
+        before = self._segments()
+        self.dataset.repack()
+        assert self._segments() == before
+
+    @precondition(lambda self: not self.model.lost and self.model.rows and self.config.format != "blob")
+    @rule(data=st.data())
+    def leave_a_torn_append(self, data: st.DataObject) -> None:
+        """Write a part of a datum behind a segment, as a crash leaves it; a repack removes it."""
+        row = data.draw(st.sampled_from(self.model.rows))
+        name = self.model.segment_of(row)
+        tail = find(self.config.format)(self.config).encode([row.datum()]).payloads[0]
+        with (self.path / name).open("ab") as file:
+            file.write(tail[: data.draw(st.integers(1, len(tail)))])
+        states = {each.segment: each.state for each in self.dataset.check(accurate=True)}
+        assert states == self.model.states() | {name: State.DIRTY}
+        self.dataset.repack()
+        self.model.repack()
+        self._check_states()
+        self._check_content()
+
+    @precondition(lambda self: not self.model.lost and not self.readers and self.model.laid)
+    @rule(data=st.data(), verb=st.sampled_from(["fix", "repack"]))
+    def remove_a_segment(self, data: st.DataObject, verb: str) -> None:
+        """Remove a file: its data are lost, and the index forgets them by a fix or a repack."""
+        name = data.draw(st.sampled_from(sorted(self.model.laid)))
+        if self.config.format == "blob":
+            shutil.rmtree(self.path / name)
+        else:
+            (self.path / name).unlink()
+        (missing,) = (each for each in self.dataset.check() if each.segment == name)
+        assert missing.state == State.MISSING
+        self.model.drop(name)
+        if verb == "fix":
+            self.dataset.fix()
+        else:
+            self.dataset.repack()
+            self.model.repack()
+        self._check_states(accurate=True)
+        self._check_content()
 
     @invariant()
-    def the_sentinel_stands_once_the_index_was_lost(self) -> None:
-        assert self.dataset.needs_check is self.lost
-        assert not (self.path / SENTINEL).exists() or self.lost
+    def the_sentinel_stands_once_the_index_is_not_trusted(self) -> None:
+        assert self.dataset.needs_check is self.model.lost
+        assert not (self.path / SENTINEL).exists() or self.model.lost
 
     @invariant()
-    def bytes_of_a_lost_index_stay(self) -> None:
-        if self.lost:
+    def bytes_stay_while_the_index_is_not_trusted(self) -> None:
+        if self.model.lost:
             now = self._segments()
             assert all(now[path].startswith(content) for path, content in self.kept.items())
+
+    def _check_states(self, *, accurate: bool = False) -> None:
+        found = {each.segment: each.state for each in self.dataset.check(accurate)}
+        assert found == self.model.states()
+
+    def _check_content(self) -> None:
+        _check_data(list(self.dataset.query()), self.model.query(), self.config)
 
     def _close(self) -> None:
         self.dataset.close()

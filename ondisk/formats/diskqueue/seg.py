@@ -35,6 +35,7 @@ from ondisk.formats.base import (
     Patch,
     Readable,
     SegmentFile,
+    is_zeros,
 )
 from ondisk.formats.diskqueue import blocks, frame, header, payload
 from ondisk.formats.diskqueue.frame import Scan
@@ -50,7 +51,6 @@ _PASSED = 1000  # damaged places that are passed over in one file
 _MAX_COUNT = 2**32 - 1
 _BEGINNINGS = (header.Header(options=header.LZ4).pack() + blocks.FRAME_HEADER, header.Header().pack())
 _MOVE = "Restore the file from a backup, or move it out of the dataset."
-_PIECE = 1024 * 1024
 _MAGIC = 4  # bytes that an LZ4 frame begins with
 _BEGINNING = max(map(len, _BEGINNINGS)) + 1
 _TYPES = {
@@ -126,8 +126,8 @@ class Seg(Format):
         """Find the frames of a segment; what is damaged is passed over where the way on can be told."""
         try:
             head = header.Header.parse(file.read(0, header.SIZE))
-        except SegmentCorrupt as error:
-            yield Found(damage=[Damage(0, file.size(), error.context["reason"])])
+        except (InvalidInput, SegmentCorrupt) as error:
+            yield Found(damage=[Damage(0, file.size(), error.message)])
             return
         kept: list[Block] = []
         limit = self.config.max_datum_size
@@ -165,7 +165,7 @@ class Seg(Format):
         yield Found(blocks=kept, damage=damage, end=end, foreign=foreign)
 
     def is_empty(self, file: SegmentFile) -> bool:
-        return file.size() <= _BEGINNING and _is_begun(file.read(0, _BEGINNING), file.size())
+        return _is_begun(file.read(0, _BEGINNING), file.size()) or is_zeros(file, 0)
 
     def seal(self, end: End) -> bytes:
         return blocks.END_MARK if end.compressed else b""
@@ -221,7 +221,7 @@ class Seg(Format):
 
         Cost: reads and decompresses all of that; keeps a few numbers for each block.
         """
-        if not end.size and (_is_begun(file.read(0, _BEGINNING), file.size()) or _is_zeros(file, 0)):
+        if not end.size and self.is_empty(file):
             return self.begin()
         if end.size:
             found = header.Header(options=header.LZ4 * end.compressed)
@@ -242,7 +242,7 @@ class Seg(Format):
         for _ in frames:
             pass
         sealed = frames.sealed_at
-        if sealed is not None and file.size() != sealed + len(blocks.END_MARK) and _is_zeros(file, sealed):
+        if sealed is not None and file.size() != sealed + len(blocks.END_MARK) and is_zeros(file, sealed):
             # No seal, but what a power cut can leave of blocks that were not yet written.
             behind: int | None = sealed if frames.rest(limit) == b"" else None
         elif frames.damage is not None and not _is_torn(frames, file, limit):
@@ -432,19 +432,6 @@ def _header_of(file: SegmentFile) -> header.Header:
         reason = "its header says that it is plain, and LZ4 follows"
         raise SegmentCorrupt(reason, hint=_MOVE)
     return found
-
-
-def _is_zeros(file: SegmentFile, position: int) -> bool:
-    """Tell whether there is nothing but zeros from a position on, which a power cut can leave of what was written."""
-    size = file.size()
-    if size < header.SIZE:
-        return False
-    while position < size:
-        piece = file.read(position, _PIECE)
-        if piece.strip(b"\0"):
-            return False
-        position += len(piece)
-    return True
 
 
 def _is_torn(frames: FrameReader, file: SegmentFile, limit: int) -> bool:

@@ -1,0 +1,223 @@
+"""Scanning a segment's file finds the data that parsing it gives, where they stand."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pytest
+from formats.diskqueue.test_golden import FILES, GOLDEN
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import Datum
+from ondisk.formats import Batch, Block, End, Format, Found, find, lines
+from ondisk.testing import EVERY_TYPE, strategies
+
+CONFIGS = [
+    DatasetConfig.from_mapping(each)
+    for each in (
+        {"format": "vm2", "step": "daily", "fields": {"area": "text", "product": "text"}},
+        {"format": "jsonl", "step": "daily", "fields": EVERY_TYPE},
+        {"format": "seg", "step": "daily", "fields": EVERY_TYPE},
+        {"format": "seg", "step": "daily", "compression": "none", "fields": EVERY_TYPE},
+    )
+]
+
+
+@dataclass(frozen=True)
+class File:
+    """A segment's file in memory."""
+
+    content: bytes
+
+    def size(self) -> int:
+        return len(self.content)
+
+    def read(self, position: int, size: int, /) -> bytes:
+        return self.content[position : position + size]
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """All that a scan gave, and the bytes that it is about, decompressed."""
+
+    found: Found
+    foreign: bool
+
+    @classmethod
+    def of(cls, format: Format, content: bytes) -> Scanned:
+        whole, foreign = Found(), False
+        for each in format.scan(File(content)):
+            for name in ("offsets", "sizes", "reftimes", "metadata", "blocks", "damage"):
+                getattr(whole, name).extend(getattr(each, name))
+            whole.end, foreign = each.end, foreign or each.foreign
+        return cls(whole, foreign)
+
+    def payloads(self, format: Format, content: bytes) -> list[bytes]:
+        if not self.found.end.compressed:
+            return self._cut(content)
+        data = bytearray(12)
+        for offset, position, stored in self.found.blocks:
+            assert offset == len(data)
+            data += format.unpack(memoryview(content)[position : position + stored])
+        return self._cut(bytes(data))
+
+    def _cut(self, content: bytes) -> list[bytes]:
+        places = zip(self.found.offsets, self.found.sizes, strict=True)
+        return [content[offset : offset + size] for offset, size in places]
+
+
+def parsed(format: Format, content: bytes) -> Batch:
+    whole = Batch()
+    for batch in format.parse(io.BytesIO(content), 1000):
+        whole.extend(batch)
+    return whole
+
+
+def laid(format: Format, pieces: Sequence[Sequence[bytes]]) -> tuple[bytes, End, list[Block]]:
+    """Write a segment in several appends."""
+    begin = format.begin()
+    content, end, blocks = begin.content, begin.end, list(begin.blocks)
+    for piece in pieces:
+        more = format.lay(piece, end)
+        content, end, blocks = content + more.content, more.end, blocks + list(more.blocks)
+    return content, end, blocks
+
+
+def cut(payloads: list[bytes], at: list[int]) -> list[list[bytes]]:
+    edges = [0, *sorted(at), len(payloads)]
+    return [payloads[begin:end] for begin, end in pairwise(edges)]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.format}-{config.compression}")
+@given(data=st.data())
+@settings(max_examples=40)
+def test_a_scan_finds_what_parse_gives_where_it_stands(config: DatasetConfig, data: st.DataObject) -> None:
+    format = find(config.format)(config)
+    given_data: list[Datum] = data.draw(st.lists(strategies.data(config), max_size=12))
+    payloads = format.encode(given_data).payloads
+    at = data.draw(st.lists(st.integers(0, len(payloads)), max_size=3))
+    content, end, blocks = laid(format, cut(payloads, at))
+    sealed = content + (format.seal(end) if data.draw(st.booleans()) else b"")
+    scanned, expected = Scanned.of(format, sealed), parsed(format, sealed)
+    assert scanned.payloads(format, sealed) == expected.payloads == payloads
+    assert scanned.found.reftimes == expected.reftimes
+    assert [dict(each) for each in scanned.found.metadata] == [dict(each) for each in expected.metadata]
+    assert (scanned.found.damage, scanned.foreign) == ([], False)
+    assert scanned.found.end == end
+    assert scanned.found.blocks == blocks
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.format}-{config.compression}")
+@given(data=st.data())
+@settings(max_examples=40)
+def test_a_scan_of_a_cut_file_finds_all_whole_data_and_ends_behind_them(
+    config: DatasetConfig, data: st.DataObject
+) -> None:
+    format = find(config.format)(config)
+    payloads = format.encode(data.draw(st.lists(strategies.data(config), min_size=1, max_size=8))).payloads
+    content, end, _ = laid(format, [[payload] for payload in payloads])
+    size = data.draw(st.integers(format.begin().end.size, len(content)))
+    whole, whole_end = 0, format.begin().end
+    for count in range(len(payloads) + 1):
+        before = laid(format, [[payload] for payload in payloads[:count]])[1]
+        if before.size <= size:
+            whole, whole_end = count, before
+    scanned = Scanned.of(format, content[:size])
+    assert scanned.payloads(format, content[:size]) == payloads[:whole]
+    assert scanned.found.damage == []
+    assert (scanned.found.end.length, scanned.found.end.size) == (whole_end.length, whole_end.size)
+    assert end.size == len(content)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.format}-{config.compression}")
+@given(data=st.data())
+@settings(max_examples=40)
+def test_a_scan_of_damaged_bytes_gives_whole_data_only_and_ends(config: DatasetConfig, data: st.DataObject) -> None:
+    """Whatever was flipped: what is found can be read at its place, in order, and nothing overlaps."""
+    format = find(config.format)(config)
+    payloads = format.encode(data.draw(st.lists(strategies.data(config), min_size=1, max_size=6))).payloads
+    content = bytearray(laid(format, [[payload] for payload in payloads])[0])
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    scanned = Scanned.of(format, bytes(content))
+    found = scanned.found
+    ends = [offset + size for offset, size in zip(found.offsets, found.sizes, strict=True)]
+    assert all(end <= offset for end, offset in zip(ends, found.offsets[1:], strict=False))
+    assert found.end.size <= len(content)
+    if not scanned.foreign:
+        for payload, reftime, metadata in zip(
+            scanned.payloads(format, bytes(content)), found.reftimes, found.metadata, strict=True
+        ):
+            described, said = format.describe(payload)
+            assert (described, dict(said)) == (reftime, dict(metadata))
+
+
+@pytest.mark.parametrize("config", CONFIGS[:2], ids=lambda config: config.format)
+@given(data=st.data(), pieces=st.integers(1, 64))
+@settings(max_examples=40)
+def test_lines_are_found_however_the_file_is_read(config: DatasetConfig, data: st.DataObject, pieces: int) -> None:
+    """Blank lines, CR LF, lines that are no data, and a last line without an end, across the edges of reading."""
+    format = find(config.format)(replace(config, max_datum_size=100_000))
+    payloads = format.encode(data.draw(st.lists(strategies.data(config), max_size=6))).payloads
+    content, expected, wrong = b"", [], 0
+    for payload in payloads:
+        for noise in data.draw(st.lists(st.sampled_from([b"\n", b"\r\n", b"no datum\n"]), max_size=2)):
+            content += noise
+            wrong += noise == b"no datum\n"
+        expected.append((len(content), len(payload)))
+        content += payload + data.draw(st.sampled_from([b"\n", b"\r\n"]))
+    whole = len(content)
+    content += data.draw(st.sampled_from([b"", b"{", b"2026"]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "_SCANNED", pieces)
+        scanned = Scanned.of(format, content)
+    assert list(zip(scanned.found.offsets, scanned.found.sizes, strict=True)) == expected
+    assert [damage.size for damage in scanned.found.damage] == [8] * wrong
+    assert scanned.found.end == End(whole, whole)
+
+
+def test_a_line_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_SCANNED", 64)
+    format = find("vm2")(replace(CONFIGS[0], max_datum_size=100))
+    line = b"202611200000,1,2,3,,,\n"
+    content = line + b"x" * 1000 + b"\n" + line
+    scanned = Scanned.of(format, content)
+    assert scanned.found.offsets == [0, len(line) + 1001]
+    assert sum(damage.size for damage in scanned.found.damage) == 1001
+    scanned = Scanned.of(format, line + b"x" * 1000)
+    assert [(damage.offset, damage.size) for damage in scanned.found.damage] == [(len(line), 1000)]
+
+
+GOLDEN_CONFIG = DatasetConfig.from_mapping({"format": "seg", "step": "daily"})
+
+
+@pytest.mark.parametrize(("variant", "name"), FILES)
+def test_a_scan_of_a_file_of_beats_finds_what_parse_gives(variant: str, name: str) -> None:
+    format = find("seg")(GOLDEN_CONFIG)
+    content = (GOLDEN / variant / name).read_bytes()
+    scanned, expected = Scanned.of(format, content), parsed(format, content)
+    assert scanned.found.reftimes == expected.reftimes
+    assert scanned.found.sizes == list(map(len, expected.payloads))
+    torn = {"5.seg", "6.seg", "7.seg", "8.seg"}  # a torn end is damage of an input, and of a segment none
+    if name not in torn:
+        assert [(damage.size, damage.offset) for damage in scanned.found.damage] == [
+            (damage.size, damage.offset) for damage in expected.damage
+        ]
+    if variant != "v2-lz4":
+        assert not scanned.foreign
+        assert scanned.payloads(format, content) == expected.payloads
+    else:
+        assert scanned.foreign or not expected.payloads
+
+
+@pytest.mark.parametrize("variant", ["v0", "v2-enc", "v2-pb", "v2draft-enc", "v3draft-lz4stream"])
+def test_a_file_of_a_variant_that_is_not_read_yet_is_all_damage(variant: str) -> None:
+    content = (GOLDEN / variant / "1.seg").read_bytes()
+    (found,) = find("seg")(GOLDEN_CONFIG).scan(File(content))
+    ((offset, size),) = [(each.offset, each.size) for each in found.damage]
+    assert (offset, size, found.offsets) == (0, len(content), [])

@@ -1,0 +1,1 @@
+"""Hostile input and hostile datasets: the documented error, and nothing else."""

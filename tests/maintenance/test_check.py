@@ -1,0 +1,270 @@
+"""Check: reads only; with `accurate` it finds every difference between data and index; in slices it remembers."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from concurrency import workers
+from concurrency.conftest import Start
+from concurrency.test_readers import mounted_read_only
+
+import ondisk
+import ondisk.index.tables
+from ondisk.index import INDEX, places
+from ondisk.maintenance.check import check
+from ondisk.maintenance.states import Report, State
+
+from .test_matrix import CASES, Case, flip, in_lost_index
+from .worlds import KINDS, A, B, Kind, World
+
+ROW = "seq = (SELECT min(seq) + 1 FROM datum JOIN segment ON segment.id = segment WHERE name LIKE '2026/%')"
+IN_INDEX = {
+    "another reftime": ("UPDATE datum SET reftime = reftime + 1 WHERE", "it has another reftime"),
+    "another value": ("UPDATE datum SET f_area = 999 WHERE", "it has other metadata"),
+    "no value": ("UPDATE datum SET f_area = 0 WHERE", "it has other metadata"),
+    "shorter": ("UPDATE datum SET size = size - 1 WHERE", "no whole datum stands there"),
+    "elsewhere": ("UPDATE datum SET offset = offset + 1, size = size - 1 WHERE", "no whole datum stands there"),
+}
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    kind: Kind = request.param
+    return World.make(tmp_path / "dataset", kind)
+
+
+def one(report: Report, segment: str = A) -> tuple[State, str]:
+    """Give state and reasons of a segment, the only one that is not OK."""
+    (found,) = (each for each in report if each.state)
+    assert found.segment.startswith(segment)
+    return found.state, "; ".join(found.reasons)
+
+
+@pytest.mark.parametrize("difference", IN_INDEX)
+def test_an_accurate_check_finds_what_the_index_says_otherwise_than_the_data(difference: str, world: World) -> None:
+    statement, reason = IN_INDEX[difference]
+    assert world.check(accurate=True).ok == 2
+    world.sql("INSERT INTO value VALUES (999, 'another')")
+    world.sql(f"{statement} {ROW}")
+    state, told = one(world.check(accurate=True))
+    assert State.CORRUPTED in state
+    assert f"1 of its data are not as the index says, the first at byte {offset_of(world, 1)}: {reason}" in told
+
+
+def offset_of(world: World, number: int) -> int:
+    rows = world.sql("SELECT offset FROM datum JOIN segment ON segment.id = segment WHERE name = ? ORDER BY seq",
+                     world.name(A))  # fmt: skip
+    return int(rows[number][0])
+
+
+def test_an_accurate_check_finds_bytes_that_are_no_datum_any_more(world: World) -> None:
+    flip(world)
+    assert world.check().ok == 2
+    state, told = one(world.check(accurate=True))
+    assert state == State.CORRUPTED
+    assert "of its data are not as the index says, the first at byte" in told
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"\0", b"x"])
+def test_an_accurate_check_of_a_file_of_garbage_ends(world: World, content: bytes) -> None:
+    world.file(A).write_bytes(content * world.ends[-1])
+    assert world.check().ok == 2
+    state, told = one(world.check(accurate=True))
+    assert state == State.CORRUPTED
+    assert "4 of its data are not as the index says" in told
+
+
+def test_a_flip_of_any_byte_is_found_or_changes_nothing_that_comes_back(tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", KINDS[1])
+    content, asked = world.file(A).read_bytes(), world.content()
+    with ondisk.open(world.path, read_only=True) as dataset:
+        for at in range(0, len(content), 3):
+            world.file(A).write_bytes(content[:at] + bytes([content[at] ^ 0x20]) + content[at + 1 :])
+            if check(dataset._access, dataset._archives, accurate=True, now=world.now).ok == 2:
+                assert at in range(4, 8)  # the count in the header, a hint
+                assert world.content() == asked
+
+
+def test_every_difference_is_counted_and_the_first_told(world: World) -> None:
+    world.sql("UPDATE datum SET reftime = reftime + 1")
+    report = world.check(accurate=True)
+    assert [each.reasons[-1].partition(",")[0] for each in report if each.state] == [
+        "4 of its data are not as the index says",
+        "2 of its data are not as the index says",
+    ]
+
+
+@pytest.mark.parametrize("name", ["clean", "index deleted", "index deleted then imported into", "cut inside a datum",
+                                  "all deleted", "unknown file, newer than the index", "sentinel on dirty",
+                                  "interrupted import, torn"])  # fmt: skip
+@pytest.mark.parametrize("accurate", [False, True])
+def test_a_check_changes_nothing(name: str, accurate: bool, tmp_path: Path) -> None:
+    case: Case = CASES[name]
+    world = World.make(tmp_path / "dataset", KINDS[0], map(int, case.order))
+    case.damage(world)
+    before = everything(world.path)
+    world.check(accurate=accurate)
+    assert everything(world.path) == before
+
+
+def everything(path: Path) -> dict[str, tuple[int, int, int]]:
+    """Look at all files; those that SQLite shares among readers may change in their content."""
+    return {
+        str(each.relative_to(path)): (each.stat().st_ino, each.stat().st_size, each.stat().st_mtime_ns)
+        for each in path.rglob("*")
+        if not each.name.endswith("-shm")
+    }
+
+
+def check_as(path: Path, talk: Connection, user: int) -> None:
+    """Check as a user without any right to write."""
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+    try:
+        with ondisk.open(path, read_only=True) as dataset:
+            reports = [dataset.check(), dataset.check(accurate=True)]
+    except ondisk.OndiskError as error:
+        talk.send(error)
+    else:
+        talk.send([[(each.segment, each.state.names) for each in report if each.state] for report in reports])
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing user takes root")
+def test_a_user_without_write_permission_can_check(public_path: Path, start: Start) -> None:
+    world = World.make(public_path / "dataset", KINDS[0])
+    world.delete(1)
+    before = everything(world.path)
+    dirty = (world.name(A), ["DIRTY"])
+    assert start(check_as, world.path, workers.NOBODY).hear() == [[dirty], [dirty]]
+    assert everything(world.path) == before
+    in_lost_index()(world)
+    lost = [(world.name(segment), ["UNALIGNED"]) for segment in (A, B)]
+    assert start(check_as, world.path, workers.NOBODY).hear() == [lost, lost]
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+@pytest.mark.parametrize("shared_files", [True, False])
+def test_a_read_only_mount_can_be_checked(public_path: Path, shared_files: bool) -> None:
+    world = World.make(public_path / "dataset", KINDS[0])
+    world.delete(1)
+    if not shared_files:
+        for name in (f"{INDEX}-wal", f"{INDEX}-shm"):
+            (world.path / name).unlink()
+    with (
+        mounted_read_only(world.path, public_path / "mounted") as place,
+        ondisk.open(place, read_only=True) as dataset,
+    ):
+        for accurate in (False, True):
+            assert one(dataset.check(accurate))[0] == State.DIRTY
+
+
+class Slices:
+    """Checks in slices of no time at all: each reads the data of one segment."""
+
+    def __init__(self, path: Path, segments: int) -> None:
+        self.path = path
+        config = {"format": "vm2", "step": "daily", "unique": ["reftime"]}
+        with ondisk.create(path, config) as dataset:
+            dataset.append(
+                ondisk.Datum(KINDS[2].datum(0).reftime.replace(day=day), data=f"202611{day:02}0000,1,2,3,,,".encode())
+                for day in range(1, segments + 1)
+            )
+        self.names = [f"2026/11-{day:02}.vm2" for day in range(1, segments + 1)]
+
+    def run(self, seconds: float = 0) -> tuple[list[str], Report]:
+        """Run one slice; gives the segments whose data it read, and what it reports."""
+        read: list[str] = []
+        with ondisk.open(self.path) as dataset:
+            return read, check(dataset._access, dataset._archives, max_duration=seconds, progress=read.append)
+
+
+def test_each_slice_reads_at_least_one_segment_that_was_not_read_for_the_longest_time(tmp_path: Path) -> None:
+    slices = Slices(tmp_path / "dataset", 3)
+    assert [slices.run()[0] for _ in range(5)] == [[name] for name in [*slices.names, *slices.names[:2]]]
+    assert slices.run(600)[0] == [slices.names[2], *slices.names[:2]]
+
+
+def test_a_new_segment_is_read_before_those_that_were_read(tmp_path: Path) -> None:
+    slices = Slices(tmp_path / "dataset", 2)
+    slices.run(600)
+    with ondisk.open(slices.path) as dataset:
+        dataset.append([ondisk.Datum(KINDS[2].datum(0).reftime.replace(day=9), data=b"202611090000,1,2,3,,,")])
+    assert slices.run()[0] == ["2026/11-09.vm2"]
+
+
+def test_what_a_slice_found_is_remembered_and_not_read_again(tmp_path: Path) -> None:
+    slices = Slices(tmp_path / "dataset", 2)
+    (slices.path / slices.names[0]).write_bytes(b"x" * (slices.path / slices.names[0]).stat().st_size)
+    read, report = slices.run()
+    assert read == [slices.names[0]]
+    state, told = one(report, slices.names[0])
+    assert state == State.CORRUPTED
+    for _ in range(2):
+        read, report = slices.run()
+        assert read == [slices.names[1]]
+        assert one(report, slices.names[0]) == (state, told)
+    with ondisk.open(slices.path, read_only=True) as dataset:
+        assert one(dataset.check(), slices.names[0]) == (state, told)
+        assert one(dataset.check(accurate=True), slices.names[0]) == (state, told)
+
+
+def test_a_slice_notes_nothing_of_a_generation_that_is_not_there_any_more(tmp_path: Path) -> None:
+    slices = Slices(tmp_path / "dataset", 1)
+    name = slices.names[0]
+    (slices.path / name).write_bytes(b"x" * (slices.path / name).stat().st_size)
+    with ondisk.open(slices.path) as dataset, ondisk.open(slices.path) as other:
+
+        def replace_segment(_: str) -> None:
+            other.delete("")
+            other.repack()
+            other.append([ondisk.Datum(KINDS[2].datum(0).reftime.replace(day=1), data=b"202611010000,1,2,3,,,")])
+
+        check(dataset._access, dataset._archives, max_duration=0, progress=replace_segment)
+        assert dataset.check().ok == 1
+
+
+def test_a_check_in_slices_of_a_lost_index_reads_nothing_and_changes_nothing(tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", KINDS[0])
+    world.lose_index()
+    before = everything(world.path)
+    with ondisk.open(world.path, read_only=True) as dataset:
+        report = check(dataset._access, dataset._archives, max_duration=0, now=world.now)
+    assert {each.state for each in report} == {State.UNALIGNED}
+    assert everything(world.path) == before
+
+
+def test_data_may_be_appended_and_deleted_while_a_check_reads(tmp_path: Path) -> None:
+    """Each verb comes right before a segment is read; what it does is no damage, and is not waited for."""
+    world = World.make(tmp_path / "dataset", KINDS[0])
+    with ondisk.open(world.path) as writer, ondisk.open(world.path, read_only=True) as dataset:
+        verbs: list[Callable[[], Any]] = [
+            lambda: writer.append([world.kind.datum(4 - 1 + 17)]),
+            lambda: writer.delete('area: "VM2,1"'),
+        ]
+
+        def meanwhile(_: str) -> None:
+            verbs.pop(0)()
+
+        report = check(dataset._access, dataset._archives, accurate=True, now=world.now, progress=meanwhile)
+    assert not verbs
+    assert not [each for each in report if State.CORRUPTED in each.state]
+
+
+def test_unchecked_segments_come_first_then_by_time(tmp_path: Path) -> None:
+    slices = Slices(tmp_path / "dataset", 4)
+    with closing(sqlite3.connect(slices.path / INDEX)) as index, index:
+        for name, at in zip(slices.names, (30, None, 10, 20), strict=True):
+            index.execute("UPDATE segment SET checked_at = ? WHERE name = ?", (at, name))
+    with ondisk.open(slices.path) as dataset, dataset._access.current().index.snapshot() as snapshot:
+        order = [*places.longest_unchecked(snapshot)]
+    assert order == [slices.names[at] for at in (1, 2, 3, 0)]

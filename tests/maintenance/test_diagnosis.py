@@ -1,0 +1,143 @@
+"""The diagnosis is a pure function: what the index says and what the disk says give states and every reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ondisk.formats import End
+from ondisk.index import Segment
+from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
+from ondisk.maintenance.states import Diagnosis, State
+from ondisk.step import DAY, Step
+
+NAME = "1970/01-11.seg"
+BEGIN, END = 10 * DAY, 11 * DAY
+START = 12  # of the first datum
+COMMITTED = 100 * DAY
+TRUSTED = Circumstances(Step.DAILY, COMMITTED, needs_check=False)
+LOST = replace(TRUSTED, needs_check=True)
+ARCHIVE = replace(TRUSTED, step=None)
+GONE, CLEAN, DIRECTORY = None, OnDisk(True, 112, 0), OnDisk(False, 4096, 0)
+NEWER, OLDER = OnDisk(True, 112, COMMITTED * 1000 + 1000), OnDisk(True, 112, COMMITTED * 1000)
+
+
+def known(
+    *, size: int = 112, length: int | None = None, compressed: bool = False, data: int = 100, **values: Any
+) -> Known:
+    """Say what the index says of `data` bytes of data, one behind the other."""
+    end = End(size, size if length is None else length, 10, compressed)
+    usual = {"count": 10, "size": data, "begin": BEGIN, "end": END - 1, "first": START, "behind": 112, "needed": 112}
+    return Known(Segment(7, NAME, "seg", end), **{**usual, **values})
+
+
+KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] = [
+    (known(), CLEAN, TRUSTED, State.OK, [], 0),
+    (known(), CLEAN, LOST, State.OK, [], 0),
+    (known(), NEWER, TRUSTED, State.OK, [], 0),
+    (known(), GONE, TRUSTED, State.MISSING, ["not on disk"], 0),
+    (known(), GONE, LOST, State.MISSING, ["not on disk"], 0),
+    (known(), DIRECTORY, TRUSTED, State.MISSING, ["no plain file"], 0),
+    (known(count=0), GONE, TRUSTED, State.MISSING, ["knows 0 data"], 0),
+    (known(count=0), CLEAN, TRUSTED, State.DELETED, ["were deleted"], 112),
+    (known(count=0), CLEAN, LOST, State.UNALIGNED, ["may have lost them"], 0),
+    (known(count=0), replace(CLEAN, is_empty=True), LOST, State.DELETED, ["were deleted"], 112),
+    (known(count=0), replace(CLEAN, is_readable=False), LOST, State.CORRUPTED, ["of its format"], 0),
+    (known(count=0, damage="noted"), CLEAN, LOST, State.CORRUPTED, ["noted"], 0),
+    (known(first=22, data=90), CLEAN, TRUSTED, State.DIRTY, ["10 bytes before"], 10),
+    (known(gaps=10, gap_at=32, data=90), CLEAN, TRUSTED, State.DIRTY,
+     ["10 bytes between its data are no data, the first at byte 32"], 10),
+    (known(behind=102, needed=102, data=90), CLEAN, TRUSTED, State.DIRTY, ["10 bytes behind"], 10),
+    (known(first=22, data=90), CLEAN, LOST, State.UNALIGNED, ["10 bytes before"], 10),
+    (known(), OnDisk(True, 130, 0), TRUSTED, State.DIRTY, ["18 bytes at its end"], 18),
+    (known(), OnDisk(True, 130, 0), LOST, State.UNALIGNED, ["18 bytes at its end"], 18),
+    (known(), OnDisk(True, 116, 0, sealed=4), TRUSTED, State.OK, [], 0),
+    (known(), OnDisk(True, 117, 0, sealed=4), TRUSTED, State.DIRTY, ["5 bytes at its end"], 5),
+    (known(behind=102, needed=102, data=90), OnDisk(True, 105, 0), TRUSTED, State.DIRTY,
+     ["10 bytes behind", "ends at byte 105"], 3),
+    (known(misplaced=2, misplaced_at=50), CLEAN, TRUSTED, State.DIRTY, ["2 data stand behind"], 0),
+    (known(misplaced=2, misplaced_at=50, gaps=10, gap_at=40, data=90), CLEAN, TRUSTED, State.DIRTY,
+     ["10 bytes between", "2 data stand behind"], 10),
+    (known(), OnDisk(True, 111, 0), TRUSTED, State.CORRUPTED, ["ends at byte 111, its data go up to byte 112"], 0),
+    (known(overlaps=1, overlap_at=20), CLEAN, TRUSTED, State.CORRUPTED, ["byte 20"], 0),
+    (known(begin=BEGIN - 1), CLEAN, TRUSTED, State.CORRUPTED, ["other times"], 0),
+    (known(end=END), CLEAN, TRUSTED, State.CORRUPTED, ["other times"], 0),
+    (known(damage="noted"), CLEAN, TRUSTED, State.CORRUPTED, ["noted"], 0),
+    (known(), CLEAN, replace(TRUSTED, step=Step.MONTHLY), State.CORRUPTED, ["does not fit the step monthly"], 0),
+    (known(), CLEAN, ARCHIVE, State.OK, [], 0),
+    (known(first=22, overlaps=1, overlap_at=20, damage="noted"), OnDisk(True, 100, 0), LOST,
+     State.CORRUPTED | State.DIRTY, ["begin inside", "ends at byte 100", "noted", "10 bytes before"], 0),
+    (known(), CLEAN, replace(TRUSTED, archive_before=END), State.ARCHIVE_AGE, ["archived"], 0),
+    (known(), CLEAN, replace(TRUSTED, archive_before=END - 1), State.OK, [], 0),
+    (known(), CLEAN, replace(TRUSTED, archive_before=END, delete_before=END), State.DELETE_AGE, ["deleted"], 112),
+    (known(), CLEAN, replace(TRUSTED, archive_before=END, delete_before=END - 1), State.ARCHIVE_AGE, ["archived"], 0),
+    (known(first=22, data=90), CLEAN, replace(TRUSTED, archive_before=END), State.DIRTY | State.ARCHIVE_AGE,
+     ["10 bytes before", "archived"], 10),
+    (known(first=22, data=90), CLEAN, replace(TRUSTED, delete_before=END), State.DIRTY | State.DELETE_AGE,
+     ["10 bytes before", "deleted"], 112),
+    (known(damage="noted"), CLEAN, replace(TRUSTED, delete_before=END), State.CORRUPTED | State.DELETE_AGE,
+     ["noted", "deleted"], 0),
+    (known(size=60, length=112, compressed=True, needed=60), OnDisk(True, 60, 0), TRUSTED, State.OK, [], 0),
+    (known(size=60, length=112, compressed=True, needed=60, gaps=50, gap_at=30, data=50), OnDisk(True, 60, 0),
+     TRUSTED, State.DIRTY, ["50 bytes between"], 27),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", range(len(KNOWN)))
+def test_a_segment_of_the_index_is_diagnosed(row: int) -> None:
+    said, found, at, state, reasons, freed = KNOWN[row]
+    diagnosis = diagnose(NAME, said, found, at, START)
+    assert (diagnosis.segment, diagnosis.state, diagnosis.freed) == (NAME, state, freed)
+    for told, reason in zip(diagnosis.reasons, reasons, strict=True):
+        assert reason in told
+    assert diagnosis.noted == (reasons[:1] == ["noted"])
+
+
+EMPTY, UNREADABLE = OnDisk(True, 12, 0, is_empty=True), OnDisk(True, 12, 0, is_readable=False)
+UNKNOWN: list[tuple[str, OnDisk, Circumstances, State, int]] = [
+    (NAME, OLDER, TRUSTED, State.DELETED, 112),
+    (NAME, NEWER, TRUSTED, State.UNALIGNED, 0),
+    (NAME, OLDER, LOST, State.UNALIGNED, 0),
+    (NAME, OLDER, ARCHIVE, State.UNALIGNED, 0),
+    (NAME, EMPTY, TRUSTED, State.DELETED, 12),
+    (NAME, EMPTY, LOST, State.DELETED, 12),
+    (NAME, replace(EMPTY, mtime=NEWER.mtime), TRUSTED, State.DELETED, 12),
+    (NAME, UNREADABLE, TRUSTED, State.CORRUPTED, 0),
+    (NAME, UNREADABLE, LOST, State.CORRUPTED, 0),
+    (NAME, DIRECTORY, TRUSTED, State.CORRUPTED, 0),
+    ("1970/01.seg", OLDER, TRUSTED, State.CORRUPTED, 0),
+    ("1970/01.seg", NEWER, LOST, State.CORRUPTED, 0),
+    ("1970/01.seg", EMPTY, TRUSTED, State.CORRUPTED, 0),
+    ("1970/01.seg", OLDER, ARCHIVE, State.UNALIGNED, 0),
+    ("a/b.seg", OLDER, ARCHIVE, State.CORRUPTED, 0),
+]
+
+
+@pytest.mark.parametrize("row", range(len(UNKNOWN)))
+def test_a_segment_that_the_index_does_not_know_is_diagnosed(row: int) -> None:
+    name, found, at, state, freed = UNKNOWN[row]
+    diagnosis = diagnose(name, None, found, at, START)
+    assert (diagnosis.segment, diagnosis.state, diagnosis.freed) == (name, state, freed)
+    assert len(diagnosis.reasons) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "action"),
+    [
+        (State.OK, None),
+        (State.DIRTY, "repack"),
+        (State.UNALIGNED, "rescan"),
+        (State.MISSING, "remove from the index"),
+        (State.DELETED, "delete"),
+        (State.DELETE_AGE | State.DIRTY, "delete"),
+        (State.ARCHIVE_AGE, "archive"),
+        (State.ARCHIVE_AGE | State.DIRTY, "repack and archive"),
+        (State.CORRUPTED, None),
+        (State.CORRUPTED | State.DIRTY, None),
+        (State.CORRUPTED | State.DELETE_AGE, None),
+    ],
+)
+def test_what_mends_a_state_is_told(state: State, action: str | None) -> None:
+    assert Diagnosis(NAME, state).action == action

@@ -1,0 +1,317 @@
+"""Fix: what it reads back from files, what it leaves, and how damaged files come back from a backup."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import lz4.frame
+import pytest
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset.layout import SENTINEL
+from ondisk.errors import LockError, ReadOnly
+from ondisk.maintenance.check import check
+from ondisk.maintenance.fix import fix
+from ondisk.maintenance.states import Done, Report, State
+
+from .test_matrix import cut, cut_in_datum, flip, in_lost_index
+from .worlds import KINDS, START, A, C, Kind, World
+
+LZ4, PLAIN, VM2, JSONL = KINDS
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    kind: Kind = request.param
+    return World.make(tmp_path / "dataset", kind)
+
+
+def done(report: Report, segment: str = A) -> Done:
+    (found,) = (each for each in report if each.segment.startswith(segment))
+    assert isinstance(found, Done)
+    return found
+
+
+def put_back(world: World, content: bytes) -> None:
+    world.file(A).write_bytes(content)
+
+
+def test_a_damaged_segment_is_noted_and_whole_again_once_it_is_put_back(world: World) -> None:
+    backup = world.file(A).read_bytes()
+    in_lost_index(flip)(world)
+    report = done(world.fix())
+    assert report.action == "rescan"
+    assert report.lost > 0
+    assert "are no data, at byte" in report.reasons[-1]
+    assert world.content() == "023"
+    assert State.CORRUPTED in world.check().segments[0].state
+    put_back(world, backup)
+    assert "DIRTY|CORRUPTED" in world.states(world.check()).values()  # as long as no fix looked at it
+    report = done(world.fix())
+    assert report.action == "rescan"
+    assert report.reasons[-1].startswith("its file is whole again")
+    assert world.states(world.check(accurate=True)) == {}
+    assert world.content() == "0123"
+
+
+def test_damage_that_an_accurate_check_noted_goes_when_the_file_is_put_back(world: World) -> None:
+    backup = world.file(A).read_bytes()
+    flip(world)
+    world.opened(lambda dataset: check(dataset._access, dataset._archives, max_duration=60, now=world.now))
+    assert world.states(world.check()) == {A: "CORRUPTED"}
+    for _ in range(2):
+        assert done(world.fix()).action is None
+        assert world.states(world.check()) == {A: "CORRUPTED"}
+    put_back(world, backup)
+    locations = world.opened(lambda dataset: [datum.location for datum in dataset.query()])
+    world.fix()
+    assert world.states(world.check(accurate=True)) == {}
+    assert world.opened(lambda dataset: [datum.location for datum in dataset.query()]) == locations
+
+
+def test_an_index_that_says_otherwise_than_a_whole_file_is_made_to_agree_once_a_check_noted_it(world: World) -> None:
+    world.sql("INSERT INTO value VALUES (999, 'another')")
+    world.sql("UPDATE datum SET f_area = 999 WHERE seq = (SELECT max(seq) FROM datum)")
+    assert world.opened(lambda dataset: dataset.summary('area: "VM2,3"').count) == 0
+    world.opened(lambda dataset: check(dataset._access, dataset._archives, max_duration=60, now=world.now))
+    assert world.states(world.check()) == {A: "CORRUPTED"}
+    world.fix()
+    assert world.states(world.check(accurate=True)) == {}
+    assert world.content() == "0123"
+
+
+@pytest.mark.parametrize("damage", [flip, lambda world: cut_in_datum(world, 2)], ids=["flip", "cut"])
+def test_a_file_put_back_too_short_is_not_believed(damage: Any, world: World) -> None:
+    """A backup that is older than the last data must not make the index forget them."""
+    backup = world.file(A).read_bytes()
+    damage(world)
+    world.opened(lambda dataset: check(dataset._access, dataset._archives, max_duration=60, now=world.now))
+    put_back(world, backup[: world.ends[3]])
+    for _ in range(2):
+        world.fix()
+        assert "CORRUPTED" in world.states(world.check(accurate=True))[A]
+    put_back(world, backup)
+    world.fix()
+    assert world.states(world.check(accurate=True)) == {}
+    assert world.content() == "0123"
+
+
+def test_data_that_the_index_lost_come_back_with_a_file_that_was_cut_when_it_was_fixed(tmp_path: Path) -> None:
+    """The sentinel has gone with that fix, and yet no repack may take them for deleted."""
+    for number, kind in enumerate(KINDS):
+        world = World.make(tmp_path / str(number), kind, [0, 1])
+        world.lose_index()
+        world.append(2, 3)
+        backup = world.file(A).read_bytes()
+        cut(world, world.ends[-1] + 30)
+        world.fix()
+        assert not (world.path / SENTINEL).exists()
+        put_back(world, backup)
+        world.repack()
+        assert world.file(A).read_bytes() == backup
+        world.fix()
+        assert world.states(world.check(accurate=True)) == {}
+        assert world.content() == "0123"
+
+
+def test_damage_before_data_that_the_index_knows_never_makes_them_unreadable(tmp_path: Path) -> None:
+    for number, kind in enumerate(KINDS):
+        world = World.make(tmp_path / str(number), kind, [0, 1, 2])
+        backup = world.file(A).read_bytes()
+        world.lose_index()
+        world.append(3)
+        whole = world.file(A).read_bytes()
+        flip(world)
+        world.fix()
+        assert not (world.path / SENTINEL).exists()
+        assert "CORRUPTED" in world.states(world.check())[A]
+        assert world.content() == ("3" if kind is LZ4 else "023")
+        before = world.file(A).read_bytes()
+        world.repack()
+        assert world.file(A).read_bytes() == before
+        put_back(world, whole)
+        world.fix()
+        assert world.states(world.check(accurate=True)) == {}
+        assert world.content() == "0123"
+        assert len(whole) > len(backup)
+
+
+@pytest.mark.parametrize("kind", [LZ4, PLAIN], ids=lambda kind: kind.name)
+def test_a_damaged_header_of_a_segment_that_the_index_knows_changes_nothing_but_the_note(
+    kind: Kind, tmp_path: Path
+) -> None:
+    world = World.make(tmp_path / "dataset", kind)
+    world.delete(0)
+    whole = world.file(A).read_bytes()
+    put_back(world, b"\x07" + whole[1:])
+    assert world.states(world.check(accurate=True)) == {A: "DIRTY|CORRUPTED"}
+    world.sentinel()
+    world.fix()
+    assert world.states(world.check()) == {A: "DIRTY|CORRUPTED"}
+    assert world.content() == "123"
+    put_back(world, whole)
+    world.fix()
+    assert world.states(world.check(accurate=True)) == {}
+    assert world.content() == "0123"
+
+
+@pytest.mark.parametrize("kind", [VM2, JSONL], ids=lambda kind: kind.name)
+def test_lines_that_end_with_cr_lf_are_read_in_place_and_repacked_without(kind: Kind, tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", kind)
+    content = world.foreign()
+    world.put(C, content.replace(b"\n", b"\r\n"), newer=True)
+    world.fix()
+    assert world.states(world.check(accurate=True)) == {C: "DIRTY"}
+    assert world.content() == "0123ab"
+    world.repack()
+    assert world.file(C).read_bytes() == content
+    assert world.content() == "0123ab"
+
+
+def foreign_seg(world: World, **options: Any) -> bytes:
+    """Give the frames of C in an LZ4 frame of another writer."""
+    plain = World(world.path, PLAIN).foreign()
+    return plain[:8] + bytes([2, 0, 0, 0]) + lz4.frame.compress(plain[12:], **options)
+
+
+FOREIGN = {
+    "linked": {"block_linked": True},
+    "with checksums": {"content_checksum": True, "block_checksum": True},
+    "large blocks": {"block_size": lz4.frame.BLOCKSIZE_MAX4MB},
+}
+
+
+@pytest.mark.parametrize("options", FOREIGN.values(), ids=FOREIGN)
+def test_a_file_with_lz4_of_another_writer_is_written_anew(options: dict[str, Any], tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", LZ4)
+    world.put(C, foreign_seg(world, **options), newer=True)
+    world.fix()
+    assert world.states(world.check(accurate=True)) == {}
+    assert world.content() == "0123ab"
+    assert sorted(each.name for each in (world.path / "2026").iterdir()) == ["11-20.seg", "11-22.seg"]
+    world.delete(20)
+    world.repack()
+    assert world.content() == "0123b"
+
+
+def test_a_damaged_file_that_is_written_anew_is_kept_beside(tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", LZ4)
+    content = bytearray(foreign_seg(world, block_linked=False, content_checksum=True))
+    content[-30] ^= 0x80
+    for kept in ("11-22.seg.damaged", "11-22.seg.damaged-2"):
+        world.put(C, bytes(content), newer=True)
+        report = done(world.fix(), C)
+        assert f"the file as it was is 2026/{kept} now" in report.reasons[-1]
+        assert report.lost > 0
+        assert (world.path / "2026" / kept).read_bytes() == content
+        assert world.states(world.check(accurate=True)) in ({}, {C: "DELETED"})
+        world.opened(lambda dataset: dataset.delete("reftime: =2026-11-22"))
+        world.repack()
+        assert not world.file(C).exists()
+    assert world.content() == "0123"
+
+
+def test_a_known_segment_replaced_by_a_foreign_file_is_read_anew_where_the_index_is_not_trusted(tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", LZ4)
+    world.append(20, 21)
+    world.delete(20)
+    world.sentinel()
+    world.file(C).write_bytes(foreign_seg(world) + b"\0" * 500)
+    world.fix()
+    assert not (world.path / SENTINEL).exists()
+    assert world.content() == "0123ab"
+
+
+def test_of_equal_data_in_one_segment_the_last_wins_and_of_those_in_two_the_first(tmp_path: Path) -> None:
+    config = {"format": "jsonl", "step": "daily", "unique": ["key"], "replace": "yes", "fields": {"key": "integer"}}
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        for value in range(3):
+            dataset.append([Datum(START, {"key": 1}, {"value": value})])
+        dataset.append([Datum(START.replace(day=21), {"key": 2}, {"value": 3})])
+        dataset.append([Datum(START.replace(day=22), {"key": 2}, {"value": 4})])
+    for suffix in ("", "-wal", "-shm"):
+        (tmp_path / "dataset" / f"index.sqlite{suffix}").unlink()
+    with ondisk.open(tmp_path / "dataset") as dataset:
+        report = dataset.fix()
+        assert [datum.data["value"] for datum in dataset.query()] == [2, 3]
+        assert "1 data stand in other segments already" in done(report, "2026/11-22").reasons[-1]
+        assert done(report, "2026/11-22").lost == 1
+        assert {each.segment: each.state for each in dataset.check() if each.state} == {
+            "2026/11-20.jsonl": State.DIRTY,
+            "2026/11-22.jsonl": State.DELETED,
+        }
+
+
+def test_data_deleted_since_come_back_with_a_lost_index(world: World) -> None:
+    world.delete(1)
+    world.lose_index()
+    world.fix()
+    assert world.content() == "0123"
+
+
+def test_a_lost_index_without_any_segment_needs_no_check_after_a_fix(tmp_path: Path) -> None:
+    world = World(tmp_path / "dataset", VM2)
+    ondisk.create(world.path, VM2.config).close()
+    world.lose_index()
+    assert not world.fix().needs_check
+    assert not world.opened(lambda dataset: dataset.needs_check)
+
+
+def test_an_index_that_is_lost_while_the_dataset_is_open_is_made_anew(tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", VM2)
+    with ondisk.open(world.path) as dataset:
+        world.lose_index()
+        assert dataset.needs_check
+        assert not dataset.fix().needs_check
+    assert world.content() == "0123"
+
+
+def test_who_opened_a_dataset_to_read_cannot_fix_it(tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", VM2)
+    world.sentinel()
+    with ondisk.open(world.path, read_only=True) as dataset, pytest.raises(ReadOnly):
+        dataset.fix()
+    assert (world.path / SENTINEL).exists()
+
+
+def test_a_fix_that_does_not_get_the_lock_says_so_and_leaves_the_sentinel(tmp_path: Path) -> None:
+    kind = Kind("vm2", {"format": "vm2", "lock_timeout": 0})
+    world = World.make(tmp_path / "dataset", kind)
+    world.sentinel()
+    with (
+        ondisk.open(world.path) as dataset,
+        ondisk.open(world.path) as other,
+        other._access.locked("test"),
+        pytest.raises(LockError),
+    ):
+        fix(dataset._access, dataset._archives)
+    assert (world.path / SENTINEL).exists()
+
+
+def test_what_cannot_be_read_is_reported_the_rest_is_fixed_and_the_sentinel_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World.make(tmp_path / "dataset", VM2)
+    world.lose_index()
+    pread, bad = os.pread, world.file(A).stat().st_ino
+
+    def failing(descriptor: int, size: int, offset: int) -> bytes:
+        if os.fstat(descriptor).st_ino == bad:
+            raise OSError(5, "Input/output error")
+        return pread(descriptor, size, offset)
+
+    def from_now_on(_: str) -> None:
+        monkeypatch.setattr(os, "pread", failing)
+
+    with ondisk.open(world.path) as dataset:
+        report = fix(dataset._access, dataset._archives, progress=from_now_on)
+        monkeypatch.undo()
+        assert "it could not be fixed" in done(report).reasons[-1]
+        assert report.needs_check
+        assert (world.path / SENTINEL).exists()
+        assert dataset.summary().count == 2
+        assert not dataset.fix().needs_check
+    assert world.content() == "0123"

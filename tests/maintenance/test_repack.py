@@ -1,0 +1,149 @@
+"""Repack: segments without holes and in query order, byte by byte; readers keep what they saw; damage is left."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk import Datum
+from ondisk.formats.diskqueue.blocks import END_MARK
+from ondisk.maintenance.states import Done, Report, State
+
+from .test_matrix import flip
+from .worlds import KINDS, START, A, B, Kind, World, number_of
+
+LZ4, PLAIN, VM2, JSONL = KINDS
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    kind: Kind = request.param
+    return World.make(tmp_path / "dataset", kind, [0, 2, 1, 3])
+
+
+def done(report: Report, segment: str = A) -> Done:
+    (found,) = (each for each in report if each.segment.startswith(segment))
+    assert isinstance(found, Done)
+    return found
+
+
+def fresh(world: World, *numbers: int) -> bytes:
+    """Give the bytes of a segment to which these data were appended at once, sealed where it can be."""
+    other = World(world.path.with_name("fresh"), world.kind)
+    with ondisk.create(other.path, world.kind.config) as dataset:
+        dataset.append(map(world.kind.datum, numbers))
+    return other.file(A).read_bytes() + (END_MARK if world.kind is LZ4 else b"")
+
+
+def test_a_repacked_segment_is_what_one_append_of_its_data_in_order_would_have_made(world: World) -> None:
+    world.delete(2)
+    before = world.file(A).stat().st_size
+    report = done(world.repack())
+    assert world.file(A).read_bytes() == fresh(world, 0, 1, 3)
+    assert (report.action, report.state) == ("repack", State.DIRTY)
+    assert report.freed == before - world.file(A).stat().st_size
+    assert [each.name for each in world.file(A).parent.iterdir()] == [world.file(A).name]
+
+
+def test_data_keep_their_numbers_and_their_metadata(world: World) -> None:
+    seqs = world.sql("SELECT seq, f_area, reftime FROM datum ORDER BY seq")
+    world.repack()
+    assert world.sql("SELECT seq, f_area, reftime FROM datum ORDER BY seq") == seqs
+    assert world.states(world.check(accurate=True)) == {}
+
+
+def test_a_repacked_segment_grows_on(world: World) -> None:
+    world.delete(3)
+    world.repack()
+    world.append(3)
+    assert world.states(world.check(accurate=True)) == {}
+    assert world.content() == "0123"
+
+
+@pytest.mark.parametrize("kind", [PLAIN, VM2], ids=lambda kind: kind.name)
+def test_large_data_are_copied_and_small_ones_between_them_laid_together(kind: Kind, tmp_path: Path) -> None:
+    """Some pieces are copied in the kernel and some written, in one segment."""
+    if kind is VM2:
+        config = {"format": "jsonl", "step": "daily", "fields": {"n": "integer"}}
+    else:
+        config = {"format": "seg", "step": "daily", "compression": "none", "fields": {"n": "integer"}}
+    sizes = [5, 3_000_000, 3_000_000, 7, 20, 2_500_000, 9, 4_000_000, 11]
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        data = [
+            Datum(START + timedelta(hours=at), {"n": at}, {"text": chr(97 + at) * size})
+            for at, size in enumerate(sizes)
+        ]
+        dataset.append(data[::2])
+        dataset.append(data[1::2])
+        assert dataset.delete(dataset.fields.n == 3) == 1
+        dataset.repack()
+        assert [(datum.metadata["n"], datum.data) for datum in dataset.query()] == [
+            (at, each.data) for at, each in enumerate(data) if at != 3
+        ]
+        assert not [each for each in dataset.check(accurate=True) if each.state]
+        dataset.append([data[3]])
+        assert len([*dataset.query()]) == len(data)
+
+
+def test_a_query_that_began_before_gives_what_was_there_and_then_the_space_comes_back(world: World) -> None:
+    with ondisk.open(world.path) as dataset:
+        query = dataset.query()
+        first = next(query)
+        dataset.delete('area: "VM2,1"')
+        report = dataset.repack()
+        assert done(report).action == "repack"
+        hidden = [each for each in world.file(A).parent.iterdir() if each.name.startswith(".")]
+        assert len(hidden) == 1
+        assert [number_of(each) for each in (first, *query)] == [0, 1, 2, 3, 10, 11]
+        assert [number_of(each) for each in dataset.query()] == [0, 2, 3, 10, 11]
+        dataset.append([world.kind.datum(1)])  # a commit, behind which nobody is
+        assert not hidden[0].exists()
+
+
+def test_a_segment_whose_bytes_cannot_be_read_is_left_and_noted(tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", LZ4)
+    world.delete(3)
+    content = bytearray(world.file(A).read_bytes())
+    content[world.ends[1] + 4 : world.ends[2]] = b"\xff" * (world.ends[2] - world.ends[1] - 4)
+    world.file(A).write_bytes(content)
+    report = done(world.repack())
+    assert report.state == State.DIRTY | State.CORRUPTED
+    assert report.action is None
+    assert world.file(A).read_bytes() == content
+    assert world.states(world.check()) == {A: "DIRTY|CORRUPTED"}
+    assert [each.name for each in world.file(A).parent.iterdir()] == [world.file(A).name]
+    assert done(world.repack()).action is None
+
+
+def test_a_flipped_byte_does_not_hide_behind_a_repack(tmp_path: Path) -> None:
+    """A repack copies bytes as they are: an accurate check still finds what was damaged before."""
+    for number, kind in enumerate(KINDS):
+        world = World.make(tmp_path / str(number), kind)
+        world.delete(3)
+        flip(world)
+        world.repack()
+        assert "CORRUPTED" in world.states(world.check(accurate=True))[A]
+
+
+def test_what_a_repack_frees_is_told_beforehand(world: World) -> None:
+    world.delete(1, 10, 11)
+    told = {each.segment: each.freed for each in world.check() if each.state}
+    report = world.repack()
+    freed = {each.segment: each.freed for each in report if isinstance(each, Done)}
+    assert freed[world.name(B)] == told[world.name(B)] > 0
+    assert told.keys() == freed.keys()
+    assert report.freed == sum(freed.values())
+    if world.kind is not LZ4:
+        assert told == freed
+
+
+def test_what_a_repack_deletes_is_told_beforehand(world: World) -> None:
+    world.put("2026/11-22", world.foreign(), newer=False)
+    told = {each.segment for each in world.check() if each.action == "delete"}  # type: ignore[union-attr]
+    files = set(world.path.rglob(f"*.{world.kind.extension}"))
+    world.repack()
+    gone = files - set(world.path.rglob(f"*.{world.kind.extension}"))
+    assert {str(each.relative_to(world.path)) for each in gone} == told == {world.name("2026/11-22")}

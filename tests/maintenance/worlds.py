@@ -1,0 +1,202 @@
+"""Small datasets to damage: three segments' worth of data, in every kind of segment, and what there is to do to them.
+
+Segment A has the data 0 to 3, at 0, 6, 12 and 18 o'clock, each from an append of its own; B, a year later, 10 and 11,
+which must be there whatever is done to A; the file of C holds 20 and 21, and stands nowhere yet.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset.layout import SENTINEL
+from ondisk.errors import IntegrityError, NotFound, StorageError
+from ondisk.index import INDEX
+from ondisk.maintenance.check import check
+from ondisk.maintenance.fix import fix
+from ondisk.maintenance.repack import repack
+from ondisk.maintenance.states import Report
+
+A, B, C = "2026/11-20", "2027/11-20", "2026/11-22"
+ARCHIVE_AGE, DELETE_AGE = 36_500, 36_600  # days: more than lies between the data and any clock
+START = datetime(2026, 11, 20, tzinfo=UTC)
+DAY = 86_400
+LETTERS = "0123" + "?" * 16 + "ab"  # what stands for the data in the table, by their numbers
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of segment: how a dataset of it is configured."""
+
+    name: str
+    values: dict[str, Any] = field(hash=False)
+
+    @property
+    def extension(self) -> str:
+        return str(self.values["format"])
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {
+            "step": "daily",
+            "unique": ["area"],
+            "fields": {"area": "text"},
+            "archive_age": ARCHIVE_AGE,
+            "delete_age": DELETE_AGE,
+        } | self.values
+
+    def datum(self, number: int) -> Datum:
+        """Make a datum: of A, of B from 10 on, of C from 20 on."""
+        days = {0: 0, 1: 365, 2: 2}[number // 10]
+        reftime = START + timedelta(days=days, hours=6 * (number % 10))
+        if self.extension == "vm2":
+            return Datum(reftime, data=f"{reftime:%Y%m%d%H%M},{number},227,{number},,,000000000".encode())
+        return Datum(reftime, {"area": f"VM2,{number}"}, {"n": number, "text": "some text " * 5})
+
+
+KINDS = [
+    Kind("seg lz4", {"format": "seg"}),
+    Kind("seg plain", {"format": "seg", "compression": "none"}),
+    Kind("vm2", {"format": "vm2"}),
+    Kind("jsonl", {"format": "jsonl"}),
+]
+
+
+def number_of(datum: Datum) -> int:
+    return int(datum.metadata["area"].split(",")[1])
+
+
+class World:
+    """A dataset of one kind, closed between two steps.
+
+    Attributes:
+        path: of the dataset.
+        ends: where the file of A ended before its first datum, and after each.
+        now: seconds since 1970, for the ages.
+    """
+
+    def __init__(self, path: Path, kind: Kind) -> None:
+        self.path = path
+        self.kind = kind
+        self.ends: list[int] = []
+        self.now = START.timestamp() + 5 * DAY
+
+    @classmethod
+    def make(cls, path: Path, kind: Kind, order: Iterable[int] = range(4)) -> World:
+        world = cls(path, kind)
+        with ondisk.create(path, kind.config) as dataset:
+            dataset.append(map(kind.datum, (10, 11)))
+            for number in order:
+                assert dataset.append([kind.datum(number)]).imported == 1
+                world.ends.append(world.file(A).stat().st_size)
+            begin = 0 if kind.extension != "seg" else 12 + 7 * (kind.config.get("compression") != "none")
+            world.ends.insert(0, begin)
+        return world
+
+    def copy(self, path: Path) -> World:
+        """Copy it, times included."""
+        world = World(Path(shutil.copytree(self.path, path)), self.kind)
+        world.ends, world.now = self.ends, self.now
+        return world
+
+    def file(self, segment: str) -> Path:
+        return self.path / f"{segment}.{self.kind.extension}"
+
+    def name(self, segment: str) -> str:
+        return f"{segment}.{self.kind.extension}"
+
+    def hidden(self, segment: str, generation: int) -> Path:
+        file = self.file(segment)
+        return file.with_name(f".{file.name}.{generation}")
+
+    def foreign(self) -> bytes:
+        """Give the bytes of a file of C, which the dataset never saw."""
+        other = self.path.with_name("other")
+        with ondisk.create(other, self.kind.config) as dataset:
+            dataset.append([self.kind.datum(20)])
+            dataset.append([self.kind.datum(21)])
+        content = (other / self.name(C)).read_bytes()
+        shutil.rmtree(other)
+        return content
+
+    def put(self, segment: str, content: bytes, *, newer: bool) -> None:
+        """Put a file where a segment would be, newer or older than the index."""
+        file = self.file(segment)
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+        seconds = (datetime.now(UTC).timestamp() + 1000) if newer else 1000
+        os.utime(file, (seconds, seconds))
+
+    def sentinel(self) -> None:
+        (self.path / SENTINEL).touch()
+
+    def lose_index(self) -> None:
+        for name in (INDEX, f"{INDEX}-wal", f"{INDEX}-shm"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def sql(self, statement: str, *values: Any) -> Any:
+        with closing(sqlite3.connect(self.path / INDEX)) as index, index:
+            return index.execute(statement, values).fetchall()
+
+    def opened(self, action: Callable[[ondisk.Dataset], Any], *, read_only: bool = False) -> Any:
+        with ondisk.open(self.path, read_only=read_only) as dataset:
+            return action(dataset)
+
+    def append(self, *numbers: int) -> None:
+        self.opened(lambda dataset: dataset.append(map(self.kind.datum, numbers)))
+
+    def delete(self, *numbers: int) -> None:
+        match = " or ".join(f'"VM2,{number}"' for number in numbers)
+        assert self.opened(lambda dataset: dataset.delete(f"area: {match}")) == len(numbers)
+
+    def check(self, *, accurate: bool = False) -> Report:
+        return self.opened(
+            lambda dataset: check(dataset._access, dataset._archives, accurate=accurate, now=self.now), read_only=True
+        )
+
+    def fix(self) -> Report:
+        return self.opened(lambda dataset: fix(dataset._access, dataset._archives, self.now))
+
+    def repack(self) -> Report:
+        return self.opened(lambda dataset: repack(dataset._access, dataset._archives, self.now))
+
+    def states(self, report: Report) -> dict[str, str]:
+        """Give the states of the segments that are not OK, extensions left out."""
+        return {
+            each.segment.removesuffix(f".{self.kind.extension}"): "|".join(each.state.names)
+            for each in report
+            if each.state
+        }
+
+    def content(self) -> str:
+        """Give the letters of what a query gives, B's left out, then ! where it ends with an error.
+
+        What is given must be what was appended.
+        """
+        numbers, end = [], ""
+        with ondisk.open(self.path, read_only=True) as dataset:
+            try:
+                for datum in dataset.query():
+                    number = number_of(datum)
+                    assert same_datum(datum, self.kind.datum(number)), datum
+                    numbers.append(number)
+            except (NotFound, IntegrityError, StorageError):
+                end = "!"
+            if not end and not dataset.needs_check:
+                assert numbers[-2:] == [10, 11]
+        return "".join(LETTERS[number] for number in numbers if number not in (10, 11)) + end
+
+
+def same_datum(found: Datum, given: Datum) -> bool:
+    if type(found.data) is not bytes and dict(found.metadata) != dict(given.metadata):
+        return False
+    return found.reftime == given.reftime and found.data == given.data
