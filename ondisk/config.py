@@ -10,6 +10,8 @@ max_datum_size = 134217728      bytes
 max_depth = 64                  nesting allowed in data from outside
 lock_timeout = 60               seconds to wait for other writers
 compression = "lz4"             lz4 | none: how new segments of the format seg are stored
+segments = "concat"             concat | dir: one file a segment, or one a datum; those of blob are always dir
+extension = "blob"              of the files of the format blob
 archive_age = 365               days, after which repack moves a segment to the archive
 delete_age = 3650               days, after which repack deletes a segment, and data are refused
 [fields]                        declared metadata
@@ -32,6 +34,7 @@ from ondisk.step import Step
 
 Replace: TypeAlias = Literal["no", "yes", "newer"]
 Compression: TypeAlias = Literal["lz4", "none"]
+Segments: TypeAlias = Literal["concat", "dir"]
 
 _DEFAULT_FORMAT = "seg"
 
@@ -39,6 +42,9 @@ RESERVED_FIELDS = frozenset({"self", "reftime", "match", "sort", "limit", "with_
 """Names that a query's own arguments have."""
 
 _FIELD_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+EXTENSION = re.compile(r"[a-z][a-z0-9]{0,15}")
+"""What an extension of a blob's files may be."""
+
 # SQLite refuses tables of more than 2000 columns; rows of so many fields are a mistake long before.
 _MAX_FIELDS = 500
 MAX_DEPTH = 500
@@ -48,7 +54,7 @@ _MAX_DOTS = 100  # in a line; tomllib takes memory with the square of a key's pa
 _NOT_BUILT = {"filter"}
 _MAX_AGE = 4_000_000  # days; more than the years that a time can have
 # The one value of these keys that is built, which is also their default.
-_ONLY = {"durability": "full", "segments": "concat"}
+_ONLY = {"durability": "full"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,8 @@ class DatasetConfig:
     max_depth: int = 64
     lock_timeout: float = 60.0
     compression: Compression = "lz4"
+    segments: Segments = "concat"
+    extension: str = "blob"
     archive_age: int | None = None
     delete_age: int | None = None
     fields: Mapping[str, FieldType] = field(default_factory=dict)
@@ -112,7 +120,7 @@ class DatasetConfig:
         default = DatasetConfig(self.format, self.step)
         lines = [f"format = {json.dumps(self.format)}", f"step = {json.dumps(self.step.value)}"]
         for key in ("unique", "index", "replace", "version_field", "max_datum_size", "max_depth", "lock_timeout",
-                    "compression", "archive_age", "delete_age"):  # fmt: skip
+                    "compression", "segments", "extension", "archive_age", "delete_age"):  # fmt: skip
             value = getattr(self, key)
             if value != getattr(default, key):
                 lines.append(f"{key} = {json.dumps(value)}")
@@ -239,6 +247,8 @@ _READERS: dict[str, Callable[[str, Any, _Source], Any]] = {
     "max_depth": _whole,
     "lock_timeout": _seconds,
     "compression": _text,
+    "segments": _text,
+    "extension": _text,
     "archive_age": _whole,
     "delete_age": _whole,
     "fields": _fields,
@@ -268,6 +278,12 @@ def _check(config: DatasetConfig, source: _Source) -> None:
     if config.compression not in get_args(Compression):
         problem = f"{config.compression!r} is no way to compress"
         raise source.error("compression", problem, 'Write "lz4" or "none", in quotes.')
+    if config.segments not in get_args(Segments):
+        problem = f"{config.segments!r} is no kind of segments"
+        raise source.error("segments", problem, 'Write "concat" or "dir", in quotes.')
+    if not EXTENSION.fullmatch(config.extension):
+        problem = f"{config.extension!r} is no extension for files"
+        raise source.error("extension", problem, 'Write up to 16 of a-z and 0-9, a letter first: extension = "h5".')
     for key in ("max_datum_size", "max_depth"):
         if getattr(config, key) < 1:
             raise source.error(key, "must be 1 or more", "Remove the line to have the default.")

@@ -22,7 +22,7 @@ from ondisk.errors import (
     StorageError,
     UnsupportedFilesystem,
 )
-from ondisk.filesystem import LOCK, Directory, WritersLock, components
+from ondisk.filesystem import LOCK, Directory, WritersLock, components, files
 
 NAME = "2026/11-20.vm2"
 OUTSIDE = ["../x", "/etc/passwd", "a/../b", "a//b", "", "/", "a/", "a\0b", "..", "a/" + "x" * 256, "\u00e9" * 128]
@@ -409,3 +409,27 @@ def test_a_filesystem_without_locks_is_refused(directory, monkeypatch, code):
     monkeypatch.setattr(fcntl, "flock", fail(code))
     with pytest.raises(UnsupportedFilesystem, match="no locks"), WritersLock(directory, 0.1).hold("append"):
         pass
+
+
+def test_a_whole_filesystem_is_synced_only_where_errors_are_told(directory, monkeypatch, tmp_path):
+    (tmp_path / "inner").mkdir()
+    calls = []
+    monkeypatch.setattr(files, "sync_filesystem", lambda *_: calls.append(1) or True)
+    for kind, expected in (("ext4", True), ("fuse", False), (None, False), ("nfs", False)):
+        monkeypatch.setattr(Directory, "_filesystem", lambda _, kind=kind: kind)
+        assert directory.sync_together(["inner"]) is expected
+    monkeypatch.setattr(Directory, "_filesystem", lambda _: "ext4")
+    assert not directory.sync_together(["inner", "missing"])
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(("release", "expected"), [("5.7.19-x", False), ("5.8.0", True), ("6.18.44-fc", True)])
+def test_a_kernel_that_keeps_errors_to_itself_is_not_asked_to_sync_all(tmp_path, monkeypatch, release, expected):
+    monkeypatch.setattr(files, "_release", lambda: tuple(int(each) for each in release.split("-")[0].split(".")[:2]))
+    with (tmp_path / "file").open("wb") as file:
+        assert files.sync_filesystem(file.fileno(), "file") is expected
+
+
+def test_a_sync_of_all_that_fails_loses_durability():
+    with pytest.raises(DurabilityLost, match="fsync failed"):
+        files.sync_filesystem(-1, "nowhere")

@@ -13,7 +13,7 @@ from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation
 from ondisk.dataset.read import Reader
 from ondisk.errors import DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
 from ondisk.filesystem import Directory, WritersLock
-from ondisk.formats import Format, find
+from ondisk.formats import Format, find, of_extension
 from ondisk.index import Index, Transaction
 from ondisk.index.connection import NEXT
 from ondisk.index.replace import complete
@@ -221,6 +221,10 @@ class Access:
         if name not in self._formats:
             self._formats[name] = find(name)(self.config)
         return self._formats[name]
+
+    def format_of(self, segment: str) -> Format:
+        """Give the format of a segment that only the disk knows, by its name; extensions of none are blobs'."""
+        return self.format(of_extension(segment.rpartition(".")[2], self.config) or "blob")
 
     def check_not_failed(self) -> None:
         if self._failed is not None:

@@ -15,7 +15,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Block, Damage, End, Format, Laid
 from ondisk.formats.base import BATCH_BYTES
 from ondisk.index import Segment, Transaction
-from ondisk.segments import ConcatWriter
+from ondisk.segments import ConcatWriter, DirWriter
 from ondisk.step import DAY, Interval, Step
 
 BATCH_SIZE = 100_000
@@ -176,15 +176,15 @@ def store(
     """
     if not batch.payloads:
         return Stored()
-    writer = ConcatWriter(directory)
+    writer = DirWriter(directory) if format.is_dir else ConcatWriter(directory)
     try:
         targets = _Targets(batch.reftimes, format, config.step, transaction, writer, trusted=trusted)
-        seqs = transaction.take_seqs(len(batch.payloads))
+        seqs: Sequence[int] = transaction.take_seqs(len(batch.payloads))
         sizes = list(map(len, batch.payloads))
-        offsets = targets.offsets(sizes, len(format.padding))
+        offsets = targets.offsets(sizes)
         columns = (seqs, batch.reftimes, targets.ids(), offsets, sizes, *transaction.columns(batch.metadata))
         stored = Stored(imported=transaction.insert(zip(*columns, strict=True)))
-        payloads = batch.payloads
+        payloads, beside = batch.payloads, batch.beside
         kept_out, replacing = (set(), set()) if archived is None else archived.find(batch)
         if kept_out:
             stored.imported -= transaction.take_back(seqs[place] for place in kept_out)
@@ -194,12 +194,17 @@ def store(
             if not kept:
                 return stored
             payloads = [payloads[place] for place in kept]
+            beside = [beside[place] for place in kept if beside]
             targets.keep(kept)
-            moved = targets.offsets(list(map(len, payloads)), len(format.padding))
+            moved = targets.offsets(list(map(len, payloads)))
             transaction.move(
                 (offset, seqs[place]) for place, offset in zip(kept, moved, strict=True) if offset != offsets[place]
             )
-        _write(targets, payloads, format, transaction, writer, stored)
+            seqs = [seqs[place] for place in kept]
+        if isinstance(writer, DirWriter):
+            _write_files(targets, payloads, beside, seqs, transaction, writer, stored)
+        else:
+            _write(targets, payloads, format, transaction, writer, stored)
         if archived is not None:
             stored.imported -= len(replacing - stored.replaced)
             stored.replaced |= replacing
@@ -243,19 +248,25 @@ class _Targets:
         format: Format,
         step: Step,
         transaction: Transaction,
-        writer: ConcatWriter,
+        writer: ConcatWriter | DirWriter,
         *,
         trusted: bool,
     ) -> None:
+        self._format = format
         self._days = [reftime // DAY for reftime in reftimes]
         stems = {day: step.stem_of_day(day) for day in sorted(set(self._days))}
-        names = {stem: f"{stem}.{format.name}" for stem in stems.values()}
+        names = {stem: f"{stem}.{format.extension}" for stem in stems.values()}
         known = transaction.segments(names.values())
         by_stem = {}
         for stem, name in names.items():
             interval = step.interval(stem)
             assert interval is not None
-            by_stem[stem] = _target(known.get(name), name, interval, format, transaction, writer, trusted=trusted)
+            segment = known.get(name)
+            if isinstance(writer, DirWriter):
+                target = _directory(segment, name, interval, format, transaction, writer, trusted=trusted)
+            else:
+                target = _target(segment, name, interval, format, transaction, writer, trusted=trusted)
+            by_stem[stem] = target
         self._by_day = {day: by_stem[stem] for day, stem in stems.items()}
         self.runs = self._found_runs()
 
@@ -271,8 +282,11 @@ class _Targets:
         """Give the segment id of each datum."""
         return [id_ for target, count in self.runs for id_ in repeat(target.segment.id, count)]
 
-    def offsets(self, sizes: list[int], padding: int) -> list[int]:
+    def offsets(self, sizes: list[int]) -> list[int]:
         """Lay the data one after the other at the ends of their segments; give the offset of each."""
+        padding = len(self._format.padding)
+        if self._format.is_dir:
+            sizes = [1] * len(sizes)  # an offset counts files
         for target in self._by_day.values():
             target.next = target.laid.end.length
         offsets: list[int] = []
@@ -316,6 +330,27 @@ def _target(
         segment = Segment(transaction.take_generation(), name, format.name, laid.end)
         writer.clear(name, segment.id)
     return _Target(segment, interval, laid, known=known)
+
+
+def _directory(
+    segment: Segment | None,
+    name: str,
+    interval: Interval,
+    format: Format,
+    transaction: Transaction,
+    writer: DirWriter,
+    *,
+    trusted: bool,
+) -> _Target:
+    """Find which number the next file of a dir segment has."""
+    if segment is not None and not writer.exists(name) and transaction.forget(segment, interval):
+        segment = None  # its data were deleted, and then its files: it begins anew
+    known = segment is not None
+    end = End() if segment is None else segment.end
+    number = writer.next_number(name, end, trusted=known and trusted)
+    if segment is None:
+        segment = Segment(transaction.take_generation(), name, format.name, end)
+    return _Target(segment, interval, Laid(b"", End(end.size, number)), known=known)
 
 
 def _settle_duplicates(
@@ -379,6 +414,40 @@ def _write(
         transaction.save_blocks(segment, target.blocks)
     stored.bytes = sum(map(len, payloads))
     stored.segments = {target.segment.name for target in contents}
+
+
+def _write_files(
+    targets: _Targets,
+    payloads: list[bytes],
+    beside: list[bytes],
+    seqs: Sequence[int],
+    transaction: Transaction,
+    writer: DirWriter,
+    stored: Stored,
+) -> None:
+    """Write the data as files of dir segments, make them durable, and tell the index which numbers are taken."""
+    places: dict[_Target, list[int]] = {}
+    at = 0
+    for target, count in targets.runs:
+        places.setdefault(target, []).extend(range(at, at + count))
+        at += count
+    while True:
+        try:
+            for target, mine in places.items():
+                name, end, first = target.segment.name, target.segment.end, target.laid.end.length
+                contents, others = [payloads[place] for place in mine], [beside[place] for place in mine]
+                writer.append(name, end, first, contents, others, known=target.known)
+            break
+        except FileExistsError:  # left by a crash; above all that are there, none is
+            writer.undo()
+            target.laid = Laid(b"", End(target.laid.end.size, writer.number_behind(name)))
+            transaction.move(zip(targets.offsets(list(map(len, payloads))), seqs, strict=True))
+    writer.sync()
+    for target in places:
+        segment = replace(target.segment, end=writer.end(target.segment.name))
+        transaction.save_segment(segment, target.interval, writer.mtime(segment.name))
+    stored.bytes = sum(map(len, payloads))
+    stored.segments = {target.segment.name for target in places}
 
 
 def _check_data(piece: Sequence[object]) -> None:

@@ -16,7 +16,7 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Block, Format, find
 from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot
 from ondisk.matcher import Expression, Sort
-from ondisk.segments import ConcatReader
+from ondisk.segments import ConcatReader, DirReader
 
 _SPAN = 1024 * 1024  # an event may take 70 times its bytes, and all of a span are alive at once
 _GAPS = 256 * 1024  # reading over so much that is not wanted costs less than another read for each datum
@@ -52,11 +52,13 @@ class Reader:
     def __init__(self, directory: Directory, config: DatasetConfig, prefix: str = "") -> None:
         self._prefix = prefix
         self._files = ConcatReader(directory)
+        self._directories = DirReader(directory)
         self._config = config
         self._formats: dict[str, Format] = {}
 
     def close(self) -> None:
         self._files.close()
+        self._directories.close()
 
     def query(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, *, with_data: bool
@@ -122,7 +124,15 @@ class Reader:
             DatumNotFound: none stands there; after a repack a datum has another location.
         """
         segment = snapshot.segment_named(location.segment)
-        if segment is not None and location.offset >= 0 and 0 <= location.size <= segment.end.length - location.offset:
+        if segment is not None and self._format(segment.format).is_dir:
+            is_place = 0 <= location.offset < segment.end.length and 0 <= location.size <= INTEGER_MAX
+            row = snapshot.row_at(segment, location.offset, location.size) if is_place else None
+            if row is not None:
+                payload = self._directories.read(segment.name, location.offset, location.size)
+                return self._one(segment, snapshot.metadata(row[4:]), row, payload)
+        elif (
+            segment is not None and location.offset >= 0 and 0 <= location.size <= segment.end.length - location.offset
+        ):
             format, place = self._format(segment.format), (location.offset, location.size)
             payload = b""
             try:
@@ -139,12 +149,13 @@ class Reader:
 
     def _with_data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[list[Datum]]:
         """Read rows of one segment; what stands before damage is given, then the error."""
-        format = self._format(snapshot.segment(run[0][1]).format)
+        segment = snapshot.segment(run[0][1])
+        format = self._format(segment.format)
         try:
             for base, content, rows in self._spans(snapshot, run):
                 data = _made(snapshot, rows, content, base, self._prefix)
                 if format.undeclared or not format.raw:
-                    _decode(data, rows, format)
+                    self._decode(segment, data, rows, format)
                 yield data
                 run = run[len(rows) :]
         except (FrameCorrupt, SegmentCorrupt):
@@ -159,28 +170,39 @@ class Reader:
         format = self._format(segment.format)
         datum = Datum.stored(from_microseconds(row[0]), metadata, payload, self._prefix + segment.name, row)
         if format.undeclared or not format.raw:
-            _decode([datum], [row], format)
+            self._decode(segment, [datum], [row], format)
         return datum
+
+    def _decode(self, segment: Segment, data: list[Datum], rows: list[Row], format: Format) -> None:
+        """Turn the bytes of data into what they hold, or add what stands beside them."""
+        if format.is_dir:
+            _fill(data, rows, format, [self._directories.beside(segment.id, segment.name, row[2]) for row in rows])
+        else:
+            _fill(data, rows, format, [datum.data for datum in data])
 
     def _spans(self, snapshot: Snapshot, run: list[Row]) -> Iterator[tuple[int, bytes, list[Row]]]:
         """Read the bytes of rows, in as few reads as is worth it: (offset of the bytes, the bytes, their rows)."""
+        segment = snapshot.segment(run[0][1])
+        if self._format(segment.format).is_dir:
+            for row in run:
+                yield row[2], self._directories.read(segment.name, row[2], row[3]), [row]
+            return
         begin = min(map(_offset_of, run))
         last = max(run, key=_offset_of)
         size = last[2] + last[3] - begin
         wanted = sum(map(_size_of, run))
         if wanted > size or min(map(_size_of, run)) < 0:
-            name = snapshot.segment(run[0][1]).name
             raise IndexCorrupt(
-                f"the index is damaged: its data of {name!r} overlap near byte {begin}",
+                f"the index is damaged: its data of {segment.name!r} overlap near byte {begin}",
                 hint=RESTORE,
-                segment=name,
+                segment=segment.name,
             )
         if len(run) > 1 and (size > _SPAN or size > 2 * wanted + _GAPS):
             half = len(run) // 2
             yield from self._spans(snapshot, run[:half])
             yield from self._spans(snapshot, run[half:])
             return
-        yield begin, self._content(snapshot, snapshot.segment(run[0][1]), begin, size), run
+        yield begin, self._content(snapshot, segment, begin, size), run
 
     def _content(self, snapshot: Snapshot, segment: Segment, begin: int, size: int) -> bytes:
         """Read decompressed bytes of a segment."""
@@ -217,18 +239,19 @@ class Reader:
         return format
 
 
-def _decode(data: list[Datum], rows: list[Row], format: Format) -> None:
-    """Turn the bytes of data into what they hold."""
+def _fill(data: list[Datum], rows: list[Row], format: Format, payloads: list[bytes]) -> None:
+    """Give data what their bytes hold, or what stands beside them."""
     try:
-        loaded = format.load([datum.data for datum in data])
+        loaded = format.load(payloads)
     except FrameCorrupt as error:
         raise _located(error, data[error.context["position"]].location) from None
     if loaded.reftimes is not None and loaded.reftimes != [row[0] for row in rows]:
         datum, reftime = next(pair for pair in zip(data, loaded.reftimes, strict=True) if pair[0]._place[0] != pair[1])
         problem = f"it is a datum of {from_microseconds(reftime)}, the index says {datum.reftime}"
         raise _located(FrameCorrupt(problem), datum.location)
-    for datum, content in zip(data, loaded.data, strict=True):
-        datum.data = content
+    if not format.raw:
+        for datum, content in zip(data, loaded.data, strict=True):
+            datum.data = content
     if loaded.undeclared is not None:
         for datum, undeclared in zip(data, loaded.undeclared, strict=True):
             if undeclared:

@@ -7,7 +7,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,8 @@ from ondisk.filesystem.translate import errors_of, not_regular, raise_as_ours
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "9p", "lustre", "glusterfs",
                       "beegfs", "gpfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs"})  # fmt: skip
 
+_SYNCED_TOGETHER = frozenset({"ext4", "xfs", "btrfs"})
+"""Filesystems whose syncfs waits for all data and tells of errors."""
 
 Kind: TypeAlias = Literal["file", "directory", "other"]
 
@@ -324,17 +326,40 @@ class Directory:
 
     def is_network(self) -> bool:
         """Tell whether the directory lies on a network filesystem, where SQLite's WAL cannot work."""
+        return self._filesystem() in _NETWORK
+
+    def sync_together(self, names: Iterable[str]) -> bool:
+        """Make durable at once what was written in some directories, their entries too.
+
+        Returns:
+            False where that cannot be done safely: the filesystem or the kernel may not tell of errors, or one of the
+            directories is on another filesystem. Then nothing was done.
+
+        Raises:
+            DurabilityLost: it failed; it must not be tried again.
+
+        Cost: one call for any number of files; waits for what others write to this filesystem, too.
+        """
+        device = os.fstat(self._descriptor).st_dev
+        found = map(self.stat, names)
+        if any(each is None or each.st_dev != device for each in found) or self._filesystem() not in _SYNCED_TOGETHER:
+            return False
+        # Errors are told since this descriptor was opened, which was before anything was written.
+        return files.sync_filesystem(self._descriptor, str(self.path))
+
+    def _filesystem(self) -> str | None:
+        """Name the kind of filesystem that the directory lies on; None where nothing says it."""
         device = os.fstat(self._descriptor).st_dev
         wanted = f"{os.major(device)}:{os.minor(device)}"
         try:
             mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
         except OSError:
-            return False
+            return None
         for line in mounts.splitlines():
             before, _, after = line.partition(" - ")
             if before.split(" ", 3)[2] == wanted:
-                return after.split(" ", 1)[0] in _NETWORK
-        return False
+                return after.split(" ", 1)[0]
+        return None
 
     def shared(self) -> SharedLock:
         """Take a shared lock of the directory: no checkpoint of the index runs while it is held.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import sys
 from types import TracebackType
 from typing import Self
 
@@ -119,9 +121,31 @@ def sync(descriptor: int, path: str) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # The kernel may have dropped the unwritten pages and marked them clean: a second fsync would lie.
-        raise DurabilityLost(
-            f"{path}: fsync failed: {error.strerror}; nothing of this batch was acknowledged",
-            hint="Look at the disk (dmesg), then open the dataset again and append the batch again.",
-            path=path,
-        ) from error
+        raise _not_durable(error, path) from error
+
+
+def sync_filesystem(descriptor: int, path: str) -> bool:
+    """Sync the whole filesystem of a descriptor; False where the kernel cannot, or would not tell of errors."""
+    if sys.platform != "linux" or _release() < (5, 8):  # before, syncfs kept errors of writing to itself
+        return False
+    import ctypes
+
+    syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    if syncfs(descriptor) != 0:
+        code = ctypes.get_errno()
+        error = OSError(code, os.strerror(code))
+        raise _not_durable(error, path) from error
+    return True
+
+
+def _release() -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall("[0-9]+", os.uname().release)[:2])
+
+
+def _not_durable(error: OSError, path: str) -> DurabilityLost:
+    # The kernel may have dropped the unwritten pages and marked them clean: a second fsync would lie.
+    return DurabilityLost(
+        f"{path}: fsync failed: {error.strerror}; nothing of this batch was acknowledged",
+        hint="Look at the disk (dmesg), then open the dataset again and append the batch again.",
+        path=path,
+    )

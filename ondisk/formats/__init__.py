@@ -9,15 +9,18 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import PurePath
 
+from ondisk.config import EXTENSION, DatasetConfig
 from ondisk.errors import ConfigError
 from ondisk.formats.base import Batch, Block, Damage, End, Format, Found, Laid, Patch
 
-__all__ = ["Batch", "Block", "Damage", "End", "Format", "Found", "Laid", "Patch", "find", "is_known", "recognise"]
+__all__ = ["Batch", "Block", "Damage", "End", "Format", "Found", "Laid", "Patch", "find", "has_extension", "is_dir",
+           "is_known", "of_extension", "recognise"]  # fmt: skip
 
 _BUILT_IN = {
     "seg": ("ondisk.formats.diskqueue.seg", "Seg"),
     "vm2": ("ondisk.formats.vm2", "Vm2"),
     "jsonl": ("ondisk.formats.jsonl", "JsonLines"),
+    "blob": ("ondisk.formats.blob", "Blob"),
 }
 _GROUP = "ondisk.formats"
 
@@ -60,6 +63,23 @@ def recognise(file_name: str | None, head: bytes, default: str) -> str:
 def is_known(name: str) -> bool:
     """Tell whether there is a format of this name."""
     return name in _BUILT_IN or _from_entry_point(name)
+
+
+def is_dir(name: str) -> bool:
+    """Tell whether there is a format of this name, and its segments are directories."""
+    return is_known(name) and find(name).is_dir
+
+
+def has_extension(name: str, extension: str) -> bool:
+    """Tell whether segments of a format can have this extension, whatever the configuration says now."""
+    return extension == name or (is_dir(name) and EXTENSION.fullmatch(extension) is not None)
+
+
+def of_extension(extension: str, config: DatasetConfig) -> str | None:
+    """Name the format of segments with an extension; None where it is that of no format."""
+    if extension == config.extension:
+        return "blob"
+    return extension if is_known(extension) else None
 
 
 def _from_entry_point(name: str) -> bool:

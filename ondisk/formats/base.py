@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum
-from ondisk.errors import FrameCorrupt, SegmentCorrupt
+from ondisk.errors import ConfigError, FrameCorrupt, SegmentCorrupt
 
 BATCH_BYTES = 64 * 1024 * 1024
 """A batch ends at this many bytes, whatever its number of data."""
@@ -62,6 +62,8 @@ class End:
             compressed.
         count: data that were ever laid into it, where the format counts them.
         compressed: it is stored in blocks.
+
+    Of a dir segment, `size` is that of its file of metadata, and `length` the number of the next file.
     """
 
     size: int = 0
@@ -157,6 +159,7 @@ class Batch:
         refused: (position, reason), ascending; positions count all data of the batch, the refused ones too.
         damage: what of the input was no data.
         notes: what else is to be said of the input, though nothing was lost.
+        beside: what stands beside the datum's bytes, one for each payload; empty but in dir segments.
     """
 
     reftimes: list[int] = field(default_factory=list)
@@ -165,6 +168,7 @@ class Batch:
     refused: list[tuple[int, str]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    beside: list[bytes] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.payloads) + len(self.refused)
@@ -175,6 +179,7 @@ class Batch:
         self.reftimes += other.reftimes
         self.metadata += other.metadata
         self.payloads += other.payloads
+        self.beside += other.beside
         self.refused += [(size + position, reason) for position, reason in other.refused]
         self.damage += other.damage
         self.notes += other.notes
@@ -190,6 +195,7 @@ class Batch:
         self.reftimes = [self.reftimes[place] for place in kept]
         self.metadata = [self.metadata[place] for place in kept]
         self.payloads = [self.payloads[place] for place in kept]
+        self.beside = [self.beside[place] for place in kept if self.beside]
 
     def positions(self) -> Sequence[int]:
         """Give the position of each datum that was not refused."""
@@ -230,11 +236,16 @@ class Format(ABC):
     """One data format, set up for one dataset.
 
     Attributes:
-        name: as in `dataset.toml`; also the extension of its segments.
+        name: as in `dataset.toml`.
         padding: bytes behind each datum that are not part of it.
         block_size: decompressed bytes of a block at most.
         preamble: bytes before the first datum of a stream that is to be read as a file of this format.
         raw: the data are the datum's bytes as they stand; `decode` need not be called.
+        is_dir: its segments are directories, each datum a file, whose bytes say nothing of reftime and metadata. These
+            stand beside it: `encode` gives them as `Batch.beside`, `describe` and `load` take that for the payload.
+            Offsets are the files' numbers then; what is said of a segment's file does not apply.
+        unit: what an offset counts.
+        extension: of its segments.
     """
 
     name: ClassVar[str]
@@ -242,9 +253,18 @@ class Format(ABC):
     preamble: ClassVar[bytes] = b""
     block_size: ClassVar[int] = 0
     raw: ClassVar[bool] = False
+    is_dir: ClassVar[bool] = False
+    unit: ClassVar[str] = "byte"
 
     def __init__(self, config: DatasetConfig) -> None:
         self.config = config
+        if config.segments == "dir" and config.format == self.name and not self.is_dir:
+            hint = 'Remove the line, or write format = "blob".'
+            raise ConfigError(f"segments: this version of ondisk has no dir segments of {self.name}", hint=hint)
+
+    @property
+    def extension(self) -> str:
+        return self.name
 
     @classmethod
     @abstractmethod

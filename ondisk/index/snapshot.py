@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 from ondisk.datum import Value, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
-from ondisk.formats import Block, End
+from ondisk.formats import Block, End, has_extension, is_dir
 from ondisk.index.columns import Columns
 from ondisk.index.connection import RESTORE, SQLITE_ERRORS, Connection, translated
 from ondisk.index.where import Condition, condition, resolve
@@ -60,7 +60,7 @@ class Segment:
             IndexCorrupt: it cannot be.
         """
         id_, name, format, size, length, count, compressed = row
-        if min(size, length, count) < 0 or not (compressed or length == size):
+        if min(size, length, count) < 0 or not (compressed or length == size or is_dir(format)):
             raise IndexCorrupt(
                 f"the index is damaged: {name!r} cannot end as it says there", hint=RESTORE, segment=name
             )
@@ -291,7 +291,7 @@ class Snapshot:
             raise self.corrupt(f"it has data of a segment {value!r} that it does not know")
         segment = Segment.of(row)
         stem, dot, extension = segment.name.rpartition(".")
-        if not dot or extension != segment.format or not any(step.interval(stem) for step in Step):
+        if not dot or not has_extension(segment.format, extension) or not any(step.interval(stem) for step in Step):
             raise self.corrupt(f"{segment.name!r} is no name of a segment")
         components(segment.name)
         self._index.segments[segment.id] = segment

@@ -17,8 +17,10 @@ from ondisk.errors import AlreadyExists, LockError, OndiskError, SegmentMissing,
 from ondisk.formats import End
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
 from ondisk.maintenance.census import check_trusted, examine
+from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.states import Diagnosis, Done, State
-from ondisk.segments import generations
+from ondisk.segments import DirWriter, generations
+from ondisk.segments.dir import open_directory
 
 _ROWS = 10_000
 _PIECE = 4 * 1024 * 1024  # bytes that are laid together
@@ -152,6 +154,10 @@ def _known(transaction: Transaction, name: str, access: Access) -> Segment:
 def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:
     """Remove a segment that stands elsewhere now; gives the bytes of its file."""
     directory, name = access.directory, segment.name
+    if access.format(segment.format).is_dir:
+        transaction.remove(segment, moved=True)
+        transaction.commit()
+        return remove(directory, name, set(), whole=True) if transaction.unread else 0
     generations.complete(directory, name, segment.id)
     found = directory.stat(name)
     if found is not None:
@@ -194,6 +200,9 @@ class _Move:
         source = self._source.current()
         generations.complete(self._source.directory, name, self._segment.id)
         there = transaction.segments([name]).get(name)
+        if self._format.is_dir:
+            self._copy_files(transaction, there)
+            return
         staged: list[str] = []
         try:
             with contextlib.ExitStack() as stack:
@@ -221,11 +230,36 @@ class _Move:
         generations.complete(self._target.directory, name, new.id)
         self._target.leave(name)
 
-    def _insert(self, snapshot: Snapshot, transaction: Transaction, new: Segment) -> None:
+    def _copy_files(self, transaction: Transaction, there: Segment | None) -> None:
+        """Let the target have a dir segment, too: its files under numbers above those that it has."""
+        name = self._segment.name
+        writer = DirWriter(self._target.directory)
+        try:
+            if there is None:
+                self._check_free(name)
+            with self._source.current().index.snapshot() as snapshot:
+                interval = places.interval_of(snapshot, self._segment)
+                transaction.go_on_from(snapshot.dataset()["seq"])
+                new = there or Segment(transaction.take_generation(), name, self._segment.format, End())
+                shift = writer.next_number(name, new.end, trusted=False)
+                self._insert(snapshot, transaction, new, shift)
+                placed = [offset for piece in transaction.pieces_of([new], _PIECE) for _, _, _, offset, _ in piece]
+                numbers = sorted(offset - shift for offset in placed if offset >= shift)
+                with open_directory(self._source.directory, name) as folder:
+                    self.is_whole = writer.adopt(name, new.end, folder, numbers, shift, known=there is not None)
+            writer.sync()
+            transaction.save_segment(replace(new, end=writer.end(name)), interval, writer.mtime(name))
+            transaction.commit()
+        except BaseException:
+            if not transaction.sealed:
+                writer.undo()
+            raise
+
+    def _insert(self, snapshot: Snapshot, transaction: Transaction, new: Segment, shift: int = 0) -> None:
         """Insert the rows, which keep their numbers; of data with equal unique fields the later one stays."""
         for rows in places.in_order_of_seq(snapshot, self._segment):
             fields = transaction.columns([snapshot.canonical(row[4:]) for _, row in rows])
-            made = [(seq, row[0], new.id, row[2], row[3]) for seq, row in rows]
+            made = [(seq, row[0], new.id, row[2] + shift, row[3]) for seq, row in rows]
             if fields:
                 made = list(map(tuple.__add__, made, zip(*fields, strict=True)))
             if transaction.insert(made) == len(made):
@@ -239,9 +273,7 @@ class _Move:
         """Let the file stand in the target, under the hidden name of its generation there until that is committed."""
         name = new.name
         source, target = self._source.directory, self._target.directory
-        if target.stat(name) is not None:
-            hint = f"Move it away, or `ondisk fix {self._target.path}`, which lets the index know it."
-            raise AlreadyExists(f"{target.path / name} is there, and no index knows it", hint=hint)
+        self._check_free(name)
         place = generations.hidden(name, new.id)
         generations.discard(target, [place])
         try:
@@ -254,6 +286,12 @@ class _Move:
         except FileNotFoundError:
             raise SegmentMissing(f"{source.path / name} is not on disk", segment=name) from None
         target.sync(name.rpartition("/")[0])
+
+    def _check_free(self, name: str) -> None:
+        target = self._target.directory
+        if target.stat(name) is not None:
+            hint = f"Move it away, or `ondisk fix {self._target.path}`, which lets the index know it."
+            raise AlreadyExists(f"{target.path / name} is there, and no index knows it", hint=hint)
 
     def _stat_mtime(self, name: str) -> int:
         found = self._source.directory.stat(name)

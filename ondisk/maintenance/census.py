@@ -8,14 +8,17 @@ from dataclasses import replace
 from itertools import groupby
 from operator import add, le
 
+from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import NeedsCheck
 from ondisk.filesystem import Directory, Entry
-from ondisk.formats import Format, is_known
+from ondisk.formats import Format, of_extension
 from ondisk.index import Snapshot, places
+from ondisk.maintenance import dir_segments
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.states import Diagnosis
+from ondisk.segments.dir import METADATA
 from ondisk.segments.generations import hidden
 from ondisk.step import Interval, Step, days_ago
 
@@ -75,7 +78,7 @@ def diagnoses(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
     with access.current().index.snapshot() as snapshot:
         at = circumstances(access, snapshot, now)
         known = {each.segment.name: each for each in all_known(access, snapshot)}
-        on_disk = dict(found_segments(access.directory))
+        on_disk = dict(found_segments(access.directory, access.config))
         for name in sorted(known.keys() | on_disk.keys()):
             found = _diagnosed(access, snapshot, name, known.get(name), on_disk.get(name), at)
             diagnosis = _again(access, name, known.get(name), now) if found.state else found
@@ -121,7 +124,9 @@ def _again(access: Access, name: str, before: Known | None, now: float | None) -
 def _diagnosed(
     access: Access, snapshot: Snapshot, name: str, known: Known | None, entry: Entry | None, at: Circumstances
 ) -> Diagnosis:
-    format = access.format(name.rpartition(".")[2])
+    format = access.format(known.segment.format) if known is not None else access.format_of(name)
+    if format.is_dir:
+        return dir_segments.diagnosed(access, snapshot, name, known, entry, at)
     if entry is None and known is not None:  # a crash may have interrupted the switch to its first generation
         entry = entry_of(access.directory, hidden(name, known.segment.id))
     found = None if entry is None else _looked_at(access.directory, name, entry, known, format)
@@ -215,7 +220,7 @@ def lay_out(snapshot: Snapshot, known: Known, padding: int) -> None:
     known.is_laid_out = True
 
 
-def found_segments(directory: Directory) -> Iterator[tuple[str, Entry]]:
+def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tuple[str, Entry]]:
     """Find what may be a segment on disk: names whose extension is that of a format, hidden ones left out."""
     waiting = [""]
     while waiting:
@@ -225,10 +230,15 @@ def found_segments(directory: Directory) -> Iterator[tuple[str, Entry]]:
                 continue
             name = f"{parent}/{entry.name}" if parent else entry.name
             extension = entry.name.rpartition(".")[2]
-            if "." in entry.name and is_known(extension):
+            if "." in entry.name and (of_extension(extension, config) or _is_directory_of_data(directory, name, entry)):
                 yield name, entry
             elif entry.kind == "directory" and name.count("/") < _DEEPEST:
                 waiting.append(name)
+
+
+def _is_directory_of_data(directory: Directory, name: str, entry: Entry) -> bool:
+    """Tell whether a directory of no known extension is a segment: it was written under another configuration."""
+    return entry.kind == "directory" and directory.stat(f"{name}/{METADATA}") is not None
 
 
 def entry_of(directory: Directory, name: str) -> Entry | None:

@@ -14,6 +14,7 @@ from ondisk.formats import Found
 from ondisk.index import Segment, Snapshot, places
 from ondisk.maintenance.census import diagnoses
 from ondisk.maintenance.states import Diagnosis, Report, State
+from ondisk.segments.dir import scan
 
 _UNREADABLE = State.MISSING | State.CORRUPTED | State.UNALIGNED | State.DELETED
 
@@ -109,14 +110,15 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment) -> Conten
     """Read the file of a segment that the index knows, and compare the data there with what the index says."""
     format = access.format(segment.format)
     rows = _Rows(snapshot, segment)
-    wrong = _Wrong()
-    is_whole, found = True, Found()
+    wrong = _Wrong(format.unit)
+    is_whole, found, left = True, Found(), 0
     try:
-        file = access.current().reader.file_of(segment)
-        for found in format.scan(file):
+        file = None if format.is_dir else access.current().reader.file_of(segment)
+        for found in scan(access.directory, segment.name, format) if file is None else format.scan(file):
             is_whole &= not (found.damage or found.foreign)
             _compare(rows.up_to(found), found, snapshot, wrong)
-        left = file.size() - found.end.size
+        if file is not None:
+            left = file.size() - found.end.size
     except (IntegrityError, SegmentMissing) as error:
         return Content(error.message, is_whole=False, is_read=False)
     for offset, *_ in rows.rest():
@@ -127,14 +129,15 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment) -> Conten
 class _Wrong:
     """Data that are not as the index says: how many, and what of the first."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
         self.count = 0
         self._first = ""
 
     def add(self, offset: int, reason: str) -> None:
         self.count += 1
         if self.count == 1:
-            self._first = f"at byte {offset}: {reason}"
+            self._first = f"at {self._unit} {offset}: {reason}"
 
     def __str__(self) -> str:
         return f"{self.count} of its data are not as the index says, the first {self._first}"

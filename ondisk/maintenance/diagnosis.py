@@ -55,7 +55,7 @@ class OnDisk:
     """What stands on disk in the place of a segment.
 
     Attributes:
-        is_file: a plain file, as a concat segment must be.
+        is_file: a plain file, as a concat segment must be; of a dir segment, a directory.
         size: bytes.
         changed: when its content or its name changed last, nanoseconds since 1970.
         is_empty: it holds no more than a new segment begins with.
@@ -135,19 +135,32 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
     if not known.count:
         return _known_without_data(name, known, found, at)
-    interval = at.interval(name)
-    corrupted = [*_corrupted(known, found, interval, at)]
+    corrupted = [*_corrupted(known, found, at.interval(name), at)]
     dirty = [*_dirty(known, found, start)]
+    return judge(known, corrupted, dirty, _freed(known, found, start), found.size, at)
+
+
+def judge(known: Known, corrupted: list[str], dirty: list[str], freed: int, size: int, at: Circumstances) -> Diagnosis:
+    """Diagnose a segment that has data.
+
+    Args:
+        corrupted, dirty: the reasons for these states.
+        freed: bytes that a repack would free.
+        size: bytes of the whole segment.
+    """
+    name = known.segment.name
+    interval = at.interval(name)
     state = State.CORRUPTED if corrupted else State.OK
     if dirty:
         state |= State.UNALIGNED if at.needs_check and not corrupted else State.DIRTY
-    freed = _freed(known, found, start) if dirty else 0
+    else:
+        freed = 0
     reasons = corrupted + dirty
     if interval is not None:
         if at.delete_before is not None and interval.end <= at.delete_before:
             state |= State.DELETE_AGE
             reasons.append("it is old enough to be deleted")
-            freed = found.size
+            freed = size
         elif at.archive_before is not None and interval.end <= at.archive_before:
             state |= State.ARCHIVE_AGE
             reasons.append("it is old enough to be archived")
@@ -164,11 +177,16 @@ def _known_without_data(name: str, known: Known, found: OnDisk, at: Circumstance
     return Diagnosis(name, State.DELETED, ("all its data were deleted",), found.size)
 
 
-def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circumstances) -> Iterator[str]:
+def misnamed(known: Known, interval: Interval | None, at: Circumstances) -> Iterator[str]:
+    """Say where the name of a segment does not fit its data, or the step."""
     if interval is None:
         yield f"its name does not fit the step {at.step}"
     elif known.begin < interval.begin or known.end >= interval.end:
         yield "it has data of other times than its name says"
+
+
+def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circumstances) -> Iterator[str]:
+    yield from misnamed(known, interval, at)
     if known.overlaps:
         yield f"{known.overlaps} data begin inside the one before, the first at byte {known.overlap_at}"
     if known.needed > found.size:

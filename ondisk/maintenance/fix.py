@@ -10,14 +10,15 @@ from itertools import count
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError
-from ondisk.formats import Format, Found, Patch
+from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError, StorageError
+from ondisk.formats import End, Format, Found, Patch
 from ondisk.index import Segment, Transaction
 from ondisk.maintenance.census import diagnoses, examine, interval_of
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
+from ondisk.segments.dir import raise_sequence, scan
 from ondisk.step import Interval
 
 _NAMED = 3  # of many reasons of one kind, so many are told
@@ -122,7 +123,7 @@ def _fixed_once(access: Access, before: Diagnosis, now: float | None, committed_
         if rewriting:
             rescan.rewrite()
         else:
-            rescan.in_place()
+            rescan.in_place(trusted=not access.needs_check())
         return rescan.done(diagnosis)
 
 
@@ -190,7 +191,7 @@ class _Rescan:
         self._directory = access.directory
         self._transaction = transaction
         self._name = name
-        self._format: Format = access.format(name.rpartition(".")[2])
+        self._format: Format = access.format(known.segment.format) if known is not None else access.format_of(name)
         interval = interval_of(access, name)
         assert interval is not None, "a name that does not fit is CORRUPTED"
         self._interval: Interval = interval
@@ -214,13 +215,19 @@ class _Rescan:
             )
         return Done(self._name, diagnosis.state, tuple(said), "rescan", 0, self.lost)
 
-    def in_place(self) -> None:
-        """Tell the index of all data in the file, which stays as it is.
+    def in_place(self, *, trusted: bool = False) -> None:
+        """Tell the index of all data in the file, or the directory, which stays as it is.
+
+        Args:
+            trusted: of a dir segment that it knows, the index lacks nothing.
 
         Raises:
             _Foreign: it cannot stay so.
             _Unsafe: it holds damage, and behind that data that the index knows.
         """
+        if self._format.is_dir:
+            self._in_directory(trusted=trusted)
+            return
         transaction, known = self._transaction, self._known
         if known is None:
             segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
@@ -246,6 +253,40 @@ class _Rescan:
             raise _Unsafe(segment, self._damaged() if self._damage.count else reason)
         self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
         transaction.commit()
+
+    def _in_directory(self, *, trusted: bool) -> None:
+        """Tell the index of all files that are as their entries say, and mend `.sequence`.
+
+        Where no directory stands, its data are removed from the index.
+        """
+        transaction, known = self._transaction, self._known
+        try:
+            folder = self._directory.inside(self._name)
+        except StorageError:
+            assert known is not None, "what the index does not know, and is no directory, is CORRUPTED"
+            transaction.remove(known.segment)
+            transaction.commit()
+            return
+        with folder:
+            if known is None or not trusted:
+                self._read_files(known)
+                transaction.commit()
+            raise_sequence(folder, self._name)
+
+    def _read_files(self, known: Known | None) -> None:
+        transaction = self._transaction
+        if known is None:
+            segment = Segment(transaction.take_generation(), self._name, self._format.name, End())
+        else:
+            segment = known.segment
+        end = segment.end
+        with transaction.known_offsets(segment) as known_offsets:
+            first = transaction.take_seqs(0).start
+            for found in scan(self._directory, self._name, self._format):
+                end = found.end
+                self._add(found, segment, first, known_offsets)
+                self._note(found)
+        self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
 
     def rewrite(self) -> None:
         """Write the data that the file holds to a new generation, in the form that ondisk itself writes."""
@@ -333,11 +374,11 @@ class _Rescan:
                 if other is None or other[3] < row[3]:
                     transaction.replace(row, first, None)
             else:
-                self._duplicates.add(f"the datum at byte {row[3]}")
+                self._duplicates.add(f"the datum at {self._format.unit} {row[3]}")
 
     def _note(self, found: Found) -> None:
         for damage in found.damage:
-            self._damage.add(f"at byte {damage.offset}: {damage.reason}", damage.size)
+            self._damage.add(f"at {self._format.unit} {damage.offset}: {damage.reason}", damage.size)
 
     def _keep_original(self) -> None:
         """Give a damaged file that is written anew another name, by which it stays."""
@@ -356,7 +397,7 @@ class _Rescan:
 
     def _damaged(self) -> str:
         return (
-            f"{self._damage.size} bytes of it are no data, {'; '.join(self._damage.named)}"
+            f"{self._damage.size} {self._format.unit}s of it are no data, {'; '.join(self._damage.named)}"
             f"{' …' * (self._damage.count > _NAMED)}; {self._remedy}"
         )
 

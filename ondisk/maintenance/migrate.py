@@ -24,6 +24,7 @@ from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflic
 from ondisk.index.replace import complete, put_in_place
 from ondisk.maintenance.check import reason_at
 from ondisk.segments import ConcatReader
+from ondisk.segments.dir import scan
 
 _NAMED = 100
 
@@ -314,8 +315,9 @@ def _fill(part: _Part, new: Rebuilt) -> None:
     try:
         for id, name, format, places in new.segments():
             ahead = _Ahead(places)
+            form = find(format)(config)
             try:
-                for found in find(format)(config).scan(reader.file_of(id, name)):
+                for found in scan(part.directory, name, form) if form.is_dir else form.scan(reader.file_of(id, name)):
                     values, others = _matched(ahead.before_end_of(found), found)
                     new.fill(kinds, values)
                     _refuse(part, name, others)
@@ -340,7 +342,7 @@ class _Ahead:
 
     def before_end_of(self, found: Found) -> Iterator[Place]:
         """Take those that begin before what was found ends."""
-        ends = [offset + size for offset, size in zip(found.offsets[-1:], found.sizes[-1:], strict=True)]
+        ends = [offset + 1 for offset in found.offsets[-1:]]
         ends += [damage.offset + damage.size for damage in found.damage]
         end = max(ends, default=0)
         while self._next is not None and self._next[1] < end:

@@ -13,6 +13,7 @@ from ondisk.errors import DiskFull, IntegrityError, SegmentMissing
 from ondisk.filesystem import WritableFile
 from ondisk.formats import End, Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
+from ondisk.maintenance import dir_segments
 from ondisk.maintenance.archive import archived
 from ondisk.maintenance.census import check_trusted, diagnoses, examine
 from ondisk.maintenance.diagnosis import Known
@@ -124,8 +125,9 @@ def _repacked(access: Access, name: str, now: float | None) -> Done:
             state, reasons = diagnosis.state, diagnosis.reasons
             if not state & REPACKED or State.CORRUPTED in state:
                 return Done(name, state, reasons)
+            format = access.format(known.segment.format) if known is not None else access.format_of(name)
             rewrite = None
-            if State.DIRTY in state and not state & _DROPPED:
+            if State.DIRTY in state and not state & _DROPPED and not format.is_dir:
                 assert known is not None
                 rewrite = _Rewrite(access, transaction, known)
                 try:
@@ -136,6 +138,8 @@ def _repacked(access: Access, name: str, now: float | None) -> Done:
                 except BaseException:
                     rewrite.take_back()
                     raise
+        if format.is_dir:
+            return dir_segments.repacked(access, transaction, diagnosis, known)
         if rewrite is not None:
             return Done(name, state, reasons, "repack", rewrite.switch())
         if state & _DROPPED:

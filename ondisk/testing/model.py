@@ -71,7 +71,7 @@ class Model:
         self.lost = False
 
     def append(self, data: Iterable[Datum], batch_size: int = 1000) -> list[Status]:
-        """Append data of vm2, jsonl or seg; tells what became of each."""
+        """Append data of vm2, jsonl, seg or blob; tells what became of each."""
         statuses: list[Status] = []
         given = iter(data)
         while batch := list(islice(given, batch_size)):
@@ -117,7 +117,7 @@ class Model:
             here = [row for row in laid if id(row) in living]
             place = {id(row): at for at, row in enumerate(self.rows)}
             ordered = here == sorted(here, key=lambda row: (row.reftime, place[id(row)]))
-            if len(here) == len(laid) and ordered:
+            if len(here) == len(laid) and (ordered or self.config.format == "blob"):
                 states[name] = State.OK
             elif self.lost:
                 states[name] = State.UNALIGNED
@@ -146,7 +146,12 @@ class Model:
         self.lost = False
 
     def repack(self) -> None:
-        """Leave in the files what is known, in the order of a query."""
+        """Leave in the files what is known, in the order of a query; files of blobs are never renumbered."""
+        if self.config.format == "blob":
+            living = self._living()
+            kept = {name: [row for row in laid if id(row) in living] for name, laid in self.laid.items()}
+            self.laid = {name: laid for name, laid in kept.items() if laid}
+            return
         self.laid.clear()
         for row in self.query():
             self.laid.setdefault(self.segment_of(row), []).append(row)
@@ -194,9 +199,9 @@ class Model:
             _, station, variable, *_ = datum.data.split(b",")
             said: dict[str, Value] = {"area": f"VM2,{int(station)}", "product": f"VM2,{int(variable)}"}
             return said if datum.metadata.items() <= said.items() else None
-        if self.config.format == "seg":
+        if self.config.format in ("seg", "blob"):
             try:
-                return _metadata_of_seg(datum, self.config)
+                return _metadata_in_cbor(datum, self.config)
             except InvalidInput:
                 return None
         if not datum.metadata.keys() <= self.config.fields.keys():
@@ -249,15 +254,18 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _metadata_of_seg(datum: Datum, config: DatasetConfig) -> dict[str, Any]:
-    """Give metadata as they come back from seg.
+def _metadata_in_cbor(datum: Datum, config: DatasetConfig) -> dict[str, Any]:
+    """Give metadata as they come back from seg and blob.
 
     Raises:
         InvalidInput: the datum has no form there.
     """
-    if not -(2**63) <= 1000 * microseconds(datum.reftime) < 2**63:
+    if config.format == "blob":
+        if not isinstance(datum.data, bytes):
+            raise InvalidInput("its data are no bytes")
+    elif not -(2**63) <= 1000 * microseconds(datum.reftime) < 2**63:
         raise InvalidInput("its nanoseconds do not fit into 64 bits")
-    if datum.data is not None and not isinstance(datum.data, bytes | Mapping):
+    elif datum.data is not None and not isinstance(datum.data, bytes | Mapping):
         raise InvalidInput("its data are neither a mapping nor bytes")
     _as_in_seg(datum.data, config.max_depth)
     said: dict[str, Any] = {

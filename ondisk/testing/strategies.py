@@ -145,11 +145,13 @@ def metadata(fields: Mapping[str, FieldType]) -> SearchStrategy[dict[str, Value]
 
 
 def data(config: DatasetConfig) -> SearchStrategy[Datum]:
-    """Data that a dataset of this configuration stores without refusing any; for vm2, jsonl and seg."""
+    """Data that a dataset of this configuration stores without refusing any; for vm2, jsonl, seg and blob."""
     if config.format == "vm2":
         return vm2_data()
     if config.format == "seg":
         return seg_data(config)
+    if config.format == "blob":
+        return st.builds(Datum, reftimes(), st.just({}) | _said(config), st.binary(max_size=20))
     contents = st.dictionaries(
         st.sampled_from(["wind", "note", "$bytes", "\u00e9"]), json_values(allow_nan=False), max_size=2
     )
@@ -177,7 +179,9 @@ def _vm2_datum(
 
 
 def refused_data(config: DatasetConfig) -> SearchStrategy[Datum]:
-    """Data that the format cannot carry; for vm2, jsonl and seg."""
+    """Data that the format cannot carry; for vm2, jsonl, seg and blob."""
+    if config.format == "blob":
+        return data(config).map(lambda datum: Datum(datum.reftime, datum.metadata, [datum.data]))
     if config.format != "seg":
         return data(config).map(lambda datum: Datum(datum.reftime, {**datum.metadata, "undeclared": 1}, datum.data))
     return seg_data(config).flatmap(lambda datum: _refused_by_seg(datum, config))
@@ -185,16 +189,20 @@ def refused_data(config: DatasetConfig) -> SearchStrategy[Datum]:
 
 def seg_data(config: DatasetConfig) -> SearchStrategy[Datum]:
     """Data of seg: any CBOR that Beats can read as data and as undeclared metadata; some are larger than a block."""
-    others = st.sampled_from(["flow", "note", "reftime", "data", "\u00e9"]).filter(lambda key: key not in config.fields)
-    deep = st.just(_nested(config.max_depth - 1))
-    undeclared = st.dictionaries(others, seg_values() | values(FieldType.TIMESTAMP) | deep, max_size=2)
-    missing = st.dictionaries(st.sampled_from([*config.fields, "nothing"]), st.none(), max_size=1)
-    said = st.builds(lambda *some: dict(ChainMap(*some)), missing, undeclared, metadata(config.fields))
     content = st.dictionaries(_seg_keys() | st.sampled_from(["data", "wind"]), seg_values(), max_size=2)
     small = content | st.none() | st.binary(max_size=20) | st.just({"deep": _nested(config.max_depth - 1)})
     large = st.builds(_large, st.integers(50_000, 200_000), st.booleans(), st.booleans())
     contents = st.sampled_from([small] * 9 + [large]).flatmap(lambda chosen: chosen)
-    return st.builds(Datum, reftimes(False, *_OF_SEG), st.just({}) | said, contents)
+    return st.builds(Datum, reftimes(False, *_OF_SEG), st.just({}) | _said(config), contents)
+
+
+def _said(config: DatasetConfig) -> SearchStrategy[dict[str, Any]]:
+    """Metadata of seg and blob: declared, undeclared and missing ones."""
+    others = st.sampled_from(["flow", "note", "reftime", "data", "\u00e9"]).filter(lambda key: key not in config.fields)
+    deep = st.just(_nested(config.max_depth - 1))
+    undeclared = st.dictionaries(others, seg_values() | values(FieldType.TIMESTAMP) | deep, max_size=2)
+    missing = st.dictionaries(st.sampled_from([*config.fields, "nothing"]), st.none(), max_size=1)
+    return st.builds(lambda *some: dict(ChainMap(*some)), missing, undeclared, metadata(config.fields))
 
 
 def seg_values() -> SearchStrategy[Any]:

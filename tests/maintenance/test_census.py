@@ -155,5 +155,5 @@ def test_segments_are_found_by_their_extension_wherever_they_are(tmp_path: Path)
             (dataset.path / name).write_bytes(b"x")
         (dataset.path / names[-1]).mkdir()
         (dataset.path / names[-1] / "inside.vm2").write_bytes(b"x")
-        found = {name: entry.kind for name, entry in found_segments(dataset._access.directory)}
+        found = {name: entry.kind for name, entry in found_segments(dataset._access.directory, dataset.config)}
     assert found == {name: "directory" if name == names[-1] else "file" for name in names}

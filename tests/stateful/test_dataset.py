@@ -46,12 +46,18 @@ CONFIGS: list[dict[str, Any]] = [
      "index": ["reftime", "valid"], "fields": EVERY_TYPE},
     {"format": "seg", "step": "yearly", "compression": "none", "unique": ["made"], "replace": "newer",
      "version_field": "level", "fields": {"made": "timestamp", "level": "real"}},
+    {"format": "blob", "step": "daily", "unique": ["reftime", "product"], "index": ["product"], "fields": EVERY_TYPE},
+    {"format": "blob", "step": "weekly", "unique": ["station", "key"], "replace": "yes", "fields": EVERY_TYPE},
+    {"format": "blob", "step": "biweekly"},
+    {"format": "blob", "step": "monthly", "unique": ["valid"], "replace": "newer", "version_field": "station",
+     "fields": EVERY_TYPE},
+    {"format": "blob", "step": "yearly", "segments": "dir", "index": ["made"], "fields": {"made": "timestamp"}},
 ]  # fmt: skip
 
 
 def test_every_step_of_every_format_is_driven():
     assert {(each["format"], each["step"]) for each in CONFIGS} == {
-        (f, s.value) for f in ("vm2", "jsonl", "seg") for s in Step
+        (f, s.value) for f in ("vm2", "jsonl", "seg", "blob") for s in Step
     }
 
 

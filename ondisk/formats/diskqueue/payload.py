@@ -22,7 +22,6 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from itertools import accumulate, chain
 from math import isfinite
@@ -31,10 +30,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import cbor2
 
-from ondisk.datum import FieldType, canonical
 from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats.diskqueue import cbor
-from ondisk.json_shapes import format_time
+from ondisk.formats.metadata import times_to_text
 
 BYTES_FLAG = 0x80
 """The flag that tells that `fields` stands for bytes."""
@@ -250,10 +248,7 @@ def _dump_with_care(columns: Columns, begin: int, max_depth: int) -> list[bytes]
 def _with_texts(meta: Mapping[str, Any], position: int) -> dict[str, Any]:
     """Turn the timestamps in metadata into text."""
     try:
-        return {
-            key: format_time(int(canonical(value, FieldType.TIMESTAMP))) if isinstance(value, datetime) else value
-            for key, value in meta.items()
-        }
+        return times_to_text(meta)
     except InvalidInput as error:
         error.context["position"] = position
         raise

@@ -12,14 +12,14 @@ Files from outside may be of version 1, or have other kinds of LZ4; their frames
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from math import isnan
 from typing import Any, ClassVar
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
-from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType, canonical
+from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType
 from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import (
     BATCH_BYTES,
@@ -41,7 +41,7 @@ from ondisk.formats.diskqueue import blocks, frame, header, payload
 from ondisk.formats.diskqueue.frame import Scan
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.diskqueue.reader import FrameReader
-from ondisk.json_shapes import parse_time
+from ondisk.formats.metadata import canonical_metadata, without
 
 _ENCODED = 128  # data that are encoded at a time where one of more is refused
 _NANOSECONDS = 1000  # in a microsecond
@@ -199,7 +199,7 @@ class Seg(Format):
             (described, event), self._described = self._described, _NOTHING
             if described is not payloads[0] or event is None:
                 event = self._event(payloads[0])
-            alone = None if event.meta.keys() <= declared else [_without(event.meta, declared)]
+            alone = None if event.meta.keys() <= declared else [without(event.meta, declared)]
             return Loaded([event.data], alone, [event.timestamp // _NANOSECONDS])
         try:
             columns = payload.decode_columns(frame.decode_many(payloads), max_depth=MAX_DEPTH)
@@ -207,7 +207,7 @@ class Seg(Format):
             raise _corrupt(error) from None
         undeclared = None
         if not set().union(*columns.metas) <= declared:
-            undeclared = [_without(meta, declared) for meta in columns.metas]
+            undeclared = [without(meta, declared) for meta in columns.metas]
         reftimes = [timestamp // _NANOSECONDS for timestamp in columns.timestamps]
         return Loaded(columns.data(), undeclared, reftimes)
 
@@ -365,19 +365,7 @@ class Seg(Format):
         return list(map(self._shared.__getitem__, zip(*columns, strict=True)))
 
     def _canonical_one(self, meta: Mapping[str, Any], *, from_frame: bool) -> dict[str, Any]:
-        metadata: dict[str, Any] = {}
-        for name, kind in self.config.fields.items():
-            value = meta.get(name)
-            if value is None:
-                continue
-            try:
-                if from_frame and kind is FieldType.TIMESTAMP and type(value) is str:
-                    metadata[name] = parse_time(value)
-                else:
-                    metadata[name] = canonical(value, kind)
-            except InvalidInput as error:
-                raise InvalidInput(f"{name}: {error.message}") from None
-        return metadata
+        return canonical_metadata(meta, self.config.fields, times_as_text=from_frame)
 
     def _event(self, stored: bytes) -> Event:
         """Check and decode one frame of a segment."""
@@ -471,10 +459,6 @@ def _is_begun(head: bytes, size: int) -> bool:
 
 def _packed_count(count: int) -> bytes:
     return header.COUNT.pack(min(count, _MAX_COUNT))
-
-
-def _without(meta: Mapping[str, Any], declared: Set[str]) -> dict[str, Any]:
-    return {key: value for key, value in meta.items() if key not in declared}
 
 
 def _are_canonical(values: list[Any], kind: FieldType) -> bool:

@@ -1,0 +1,132 @@
+"""Blobs: any bytes, a file each.
+
+Reftime and metadata are given at append and stand beside the file, in CBOR:
+
+    {"reftime": microseconds since 1970, "metadata": {…}}
+
+Metadata can hold what `diskqueue.cbor` writes; timestamps in them are RFC 3339 text, of at most 1 MiB together. The
+extension of the files is `extension` in `dataset.toml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ondisk.config import MAX_DEPTH, DatasetConfig
+from ondisk.datum import INTEGER_MAX, INTEGER_MIN, Datum, microseconds
+from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
+from ondisk.formats import is_known
+from ondisk.formats.base import Batch, Format, Found, Loaded, Readable, SegmentFile
+from ondisk.formats.diskqueue import cbor
+from ondisk.formats.metadata import canonical_metadata, times_to_text, without
+
+MAX_METADATA = 1024 * 1024
+"""Bytes of what stands beside one file."""
+
+_MAX_ITEMS = 64 * 1024  # values and keys in it
+
+
+class Blob(Format):
+    """The blob format; see the module's docstring."""
+
+    name: ClassVar[str] = "blob"
+    raw: ClassVar[bool] = True
+    is_dir: ClassVar[bool] = True
+    unit: ClassVar[str] = "file"
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__(config)
+        if config.extension != self.name and is_known(config.extension):
+            hint = "Choose another extension."
+            raise ConfigError(f"extension: {config.extension!r} is that of another format", hint=hint, key="extension")
+
+    @property
+    def extension(self) -> str:
+        return self.config.extension
+
+    @property
+    def undeclared(self) -> bool:
+        return True
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        return False
+
+    def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
+        """Refuse: a file of any bytes says nothing of its reftime.
+
+        Raises:
+            InvalidInput: always.
+        """
+        raise InvalidInput(
+            "a file of the format blob does not say its reftime and metadata",
+            hint="Give them in Python: dataset.append([Datum(reftime, metadata, Path(file).read_bytes())]).",
+        )
+
+    def encode(self, data: Sequence[Datum]) -> Batch:
+        batch = Batch()
+        for position, datum in enumerate(data):
+            try:
+                metadata, beside = self._encoded(datum)
+            except InvalidInput as error:
+                batch.refused.append((position, error.message))
+            else:
+                batch.reftimes.append(microseconds(datum.reftime))
+                batch.metadata.append(metadata)
+                batch.payloads.append(datum.data)
+                batch.beside.append(beside)
+        return batch
+
+    def decode(self, payload: bytes) -> bytes:
+        return payload
+
+    def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
+        reftime, metadata = self._read(payload)
+        try:
+            return reftime, canonical_metadata(metadata, self.config.fields, times_as_text=True)
+        except InvalidInput as error:
+            raise FrameCorrupt(f"its metadata are damaged: {error.message}") from None
+
+    def load(self, payloads: Sequence[bytes]) -> Loaded:
+        """Read reftimes and undeclared metadata; the data are what the files hold."""
+        declared = self.config.fields.keys()
+        reftimes, undeclared = [], []
+        for position, payload in enumerate(payloads):
+            try:
+                reftime, metadata = self._read(payload)
+            except FrameCorrupt as error:
+                error.context["position"] = position
+                raise
+            reftimes.append(reftime)
+            undeclared.append(without(metadata, declared))
+        return Loaded([], undeclared, reftimes)
+
+    def scan(self, file: SegmentFile) -> Iterator[Found]:
+        raise NotImplementedError("ondisk.segments.dir finds the data of a directory")
+
+    def _encoded(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
+        """Give canonical metadata of a datum, and what is to stand beside it."""
+        if type(datum.data) is not bytes:
+            raise InvalidInput(f"the data of blob are bytes, not {type(datum.data).__name__}")
+        if len(datum.data) > self.config.max_datum_size:
+            raise InvalidInput(f"{len(datum.data)} bytes are more than max_datum_size, {self.config.max_datum_size}")
+        metadata = canonical_metadata(datum.metadata, self.config.fields, times_as_text=False)
+        beside = cbor.encode(
+            {"reftime": microseconds(datum.reftime), "metadata": times_to_text(datum.metadata)},
+            max_depth=self.config.max_depth + 1,
+            max_items=_MAX_ITEMS,
+        )
+        if len(beside) > MAX_METADATA:
+            raise InvalidInput(f"{len(beside)} bytes of metadata are more than {MAX_METADATA}")
+        return metadata, beside
+
+    def _read(self, beside: bytes) -> tuple[int, Mapping[str, Any]]:
+        try:
+            content = cbor.decode(beside, max_depth=MAX_DEPTH + 1, max_items=_MAX_ITEMS)
+        except (FrameCorrupt, InvalidInput) as error:
+            raise FrameCorrupt(f"its metadata are damaged: {error.message}") from None
+        match content:
+            case {"reftime": int(reftime), "metadata": dict(metadata)} if INTEGER_MIN <= reftime <= INTEGER_MAX:
+                return reftime, metadata
+        raise FrameCorrupt("its metadata are damaged: no reftime and metadata stand there")

@@ -1,0 +1,268 @@
+"""Dir segments in maintenance: what their directories hold, what that says of them, and what a repack removes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from ondisk.dataset.access import Access
+from ondisk.errors import DiskFull, OndiskError
+from ondisk.filesystem import Directory, Entry
+from ondisk.index import Snapshot, Transaction, places
+from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose, judge, misnamed
+from ondisk.maintenance.states import Diagnosis, Done, State
+from ondisk.segments import dir
+
+_OWN = {dir.METADATA, dir.SEQUENCE, dir.STAGED}
+_NAMED = 3  # of what is no file of a segment, so many are told
+_PIECE = 1024 * 1024
+_DROPPED = State.DELETED | State.DELETE_AGE | State.MISSING
+_READ = "a query that began earlier may still read them; a repack after that removes them"
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many files are so, and the first of them."""
+
+    count: int = 0
+    first: str = ""
+
+    def add(self, file: str) -> None:
+        self.count += 1
+        self.first = self.first or file
+
+
+@dataclass(slots=True)
+class Files:
+    """What the directory of a segment holds, and how it differs from what the index says.
+
+    Attributes:
+        size: bytes of its data's files.
+        mtime: of `.sequence`, else of the directory; nanoseconds since 1970.
+        highest: the highest number of a file; -1 without one.
+        sequence: the last number given out, as `.sequence` says; None where that says nothing.
+        has_metadata: there is a `.metadata`.
+        missing: data of the index without a file.
+        resized: files with another size than the index says.
+        repeated: data of the index that have a file which another has.
+        unknown: files without a datum in the index; `unknown_size` their bytes.
+        strangers: names of what is none of the segment's.
+    """
+
+    size: int = 0
+    mtime: int = 0
+    highest: int = -1
+    sequence: int | None = None
+    has_metadata: bool = False
+    missing: Tally = field(default_factory=Tally)
+    resized: Tally = field(default_factory=Tally)
+    repeated: Tally = field(default_factory=Tally)
+    unknown: Tally = field(default_factory=Tally)
+    unknown_size: int = 0
+    strangers: list[str] = field(default_factory=list)
+
+
+def diagnosed(
+    access: Access, snapshot: Snapshot, name: str, known: Known | None, entry: Entry | None, at: Circumstances
+) -> Diagnosis:
+    """Look at what stands on disk of a dir segment, and say in which states that is."""
+    files = None
+    if entry is not None and entry.kind == "directory":
+        with contextlib.suppress(FileNotFoundError), access.directory.inside(name) as folder:
+            files = look(folder, name, entry.mtime, _rows(snapshot, known))
+    return diagnose_files(name, known, entry, files, at)
+
+
+def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int]]:
+    """Give number and size of a segment's data, in the order of their numbers."""
+    if known is not None and known.count:
+        for number, size, *_ in places.in_order_of_offset(snapshot, known.segment, known.begin, known.end):
+            yield number, size
+
+
+def look(folder: Directory, name: str, mtime: int, rows: Iterable[tuple[int, int]]) -> Files:
+    """Compare the files of a segment with what the index says.
+
+    Args:
+        mtime: of the directory.
+        rows: number and size of each datum, in the order of their numbers.
+
+    Memory: a few numbers for each file.
+    """
+    files = Files(mtime=mtime, sequence=dir.read_sequence(folder))
+    sizes = {}
+    for entry in folder.entries():
+        number = dir.number_of(name, entry.name)
+        if number is not None and entry.kind == "file":
+            sizes[number] = entry.size
+        elif entry.name not in _OWN or entry.kind != "file":
+            files.strangers.append(entry.name)
+        elif entry.name == dir.SEQUENCE:
+            files.mtime = entry.mtime
+        elif entry.name == dir.METADATA:
+            files.has_metadata = True
+    files.size, files.highest = sum(sizes.values()), max(sizes, default=-1)
+    before = None
+    for number, size in rows:
+        file = dir.file_name(name, number)
+        if number == before:
+            files.repeated.add(file)
+            continue
+        before, found = number, sizes.pop(number, None)
+        if found is None:
+            files.missing.add(file)
+        elif found != size:
+            files.resized.add(f"{file}, which has {found} bytes instead of {size}")
+    for number in sorted(sizes):
+        files.unknown.add(dir.file_name(name, number))
+    files.unknown_size = sum(sizes.values())
+    return files
+
+
+def diagnose_files(
+    name: str, known: Known | None, entry: Entry | None, files: Files | None, at: Circumstances
+) -> Diagnosis:
+    """Say in which states a dir segment is, and why; a pure function, as `diagnosis.diagnose`.
+
+    Args:
+        entry: what stands in its place; None where nothing does.
+        files: what is in it; None where it is no directory.
+    """
+    if files is None and entry is not None:
+        return _stray(name, known, entry, at)
+    if known is None and files is not None and files.highest < 0 and files.strangers:
+        return Diagnosis(name, State.CORRUPTED, (*_strangers(files), "the index does not know it"))
+    if known is None or files is None or not known.count:
+        on_disk = None if files is None else OnDisk(True, files.size, files.mtime, is_empty=files.highest < 0)
+        found = diagnose(name, known, on_disk, at, 0)
+        return found if files is None else replace(found, reasons=(*found.reasons, *_strangers(files)))
+    corrupted = [*_corrupted(known, files, at)]
+    dirty = [*_dirty(files)]
+    found = judge(known, corrupted, dirty, files.unknown_size, files.size, at)
+    state, reasons = found.state, found.reasons
+    if files.sequence is None or files.sequence < files.highest:
+        state |= State.UNALIGNED
+        said = "is missing" if files.sequence is None else f"says {files.sequence}"
+        reason = f"{dir.SEQUENCE} {said}, files go up to {files.highest}: an append did not come through"
+        reasons = (reason, *reasons)
+    return replace(found, state=state, reasons=(*reasons, *_strangers(files)))
+
+
+def _stray(name: str, known: Known | None, entry: Entry, at: Circumstances) -> Diagnosis:
+    """Judge what is no directory."""
+    if known is None:
+        if entry.kind == "file" and not entry.size and at.interval(name) is not None:
+            return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",))
+        return Diagnosis(name, State.CORRUPTED, ("no directory stands there, and the index does not know it",))
+    reason = f"no directory stands in its place; what does is left there; the index knows {known.count} data of it"
+    return Diagnosis(name, State.UNALIGNED, (reason,))
+
+
+def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
+    yield from misnamed(known, at.interval(known.segment.name), at)
+    if files.repeated.count:
+        yield f"{files.repeated.count} data have the file of another, the first {files.repeated.first}"
+    if files.missing.count:
+        yield f"{files.missing.count} files are missing, the first {files.missing.first}"
+    if files.resized.count:
+        yield f"{files.resized.count} files have another size, the first {files.resized.first}"
+    if not files.has_metadata:
+        yield f"{dir.METADATA} is missing"
+    if known.damage is not None:
+        yield known.damage
+
+
+def _dirty(files: Files) -> Iterator[str]:
+    if files.unknown.count:
+        yield f"{files.unknown.count} files are of no data of the index, the first {files.unknown.first}"
+
+
+def _strangers(files: Files) -> Iterator[str]:
+    if files.strangers:
+        named = ", ".join(files.strangers[:_NAMED]) + " …" * (len(files.strangers) > _NAMED)
+        yield f"{len(files.strangers)} names in it are none of its files', and left there: {named}"
+
+
+def repacked(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
+    """Remove files without a datum, or the whole segment; what stays is not touched.
+
+    Durability: the index is committed first; the files go only when nobody reads an older state of it. Killed between,
+        files are left without a datum, or a directory that the index does not know: the next repack removes them.
+    """
+    name, state = diagnosis.segment, diagnosis.state
+    is_dropped = bool(state & _DROPPED)
+    if not is_dropped and State.DIRTY not in state:
+        return Done(name, state, diagnosis.reasons)
+    kept: set[int] = set()
+    if is_dropped and known is not None:
+        transaction.remove(known.segment)
+    elif known is not None:
+        with access.current().index.snapshot() as snapshot:
+            kept = {number for number, _ in _rows(snapshot, known)}
+    transaction.commit()
+    action = "repack" if not is_dropped else diagnosis.action
+    entry = access.directory.stat(name)
+    if entry is None or State.MISSING in state:
+        return Done(name, state, diagnosis.reasons, action)
+    if not transaction.unread:
+        action = action if is_dropped and known is not None else None
+        return Done(name, state, (*diagnosis.reasons, _READ), action)
+    return Done(name, state, diagnosis.reasons, action, remove(access.directory, name, kept, whole=is_dropped))
+
+
+def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> int:
+    """Remove the files of a segment but for those of some numbers; gives their bytes.
+
+    Args:
+        whole: remove all else that is the segment's, too, and the directory, unless something else stands in it.
+
+    Durability: none: what a power cut brings back is removed by the next repack. `.metadata` goes last, or is written
+        anew then, so that every file that is left can be read back into an index.
+    """
+    found = Entry.of(name, stat) if (stat := directory.stat(name)) is not None else None
+    if found is None:
+        return 0
+    if found.kind == "file":  # an empty one
+        directory.unlink(name)
+        return found.size
+    freed = 0
+    with directory.inside(name) as folder:
+        for number, size in dir.files_of(folder, name).items():
+            if number not in kept:
+                folder.unlink(dir.file_name(name, number))
+                freed += size
+        if not whole:
+            with contextlib.suppress(DiskFull):  # entries of files that are gone harm nobody
+                _rewrite_entries(folder, kept)
+            return freed
+        for own in (dir.STAGED, dir.METADATA, dir.SEQUENCE):
+            with contextlib.suppress(FileNotFoundError):
+                folder.unlink(own)
+    directory.remove_directory(name)
+    return freed
+
+
+def _rewrite_entries(folder: Directory, kept: set[int]) -> None:
+    """Write `.metadata` anew, with the entries of some files only. Synced."""
+    entries = dir.Entries.of(folder)
+    if entries is None or entries.damage is not None:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        folder.unlink(dir.STAGED)
+    try:
+        with folder.create_file(dir.STAGED) as file:
+            at, piece = 0, b""
+            for number in sorted(kept):
+                if number in entries:
+                    piece += entries.frame(number)
+                if len(piece) >= _PIECE:
+                    file.write(at, piece)
+                    at, piece = at + len(piece), b""
+            file.write(at, piece)
+            file.sync()
+    except OndiskError:
+        with contextlib.suppress(FileNotFoundError, OndiskError):
+            folder.unlink(dir.STAGED)
+        raise
+    folder.rename(dir.STAGED, dir.METADATA)

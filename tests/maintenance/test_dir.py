@@ -1,0 +1,460 @@
+"""Dir segments damaged in every way: what check says, what fix and repack make of it, what a query gives then."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset.layout import SENTINEL
+from ondisk.errors import DiskFull, NeedsCheck
+from ondisk.filesystem import Directory
+from ondisk.index import INDEX
+from ondisk.maintenance.census import all_known
+from ondisk.maintenance.diagnosis import Circumstances
+from ondisk.maintenance.dir_segments import Files, diagnose_files
+from ondisk.maintenance.states import State
+from ondisk.step import Step
+
+T = datetime(2026, 11, 20, tzinfo=UTC)
+NAME = "2026/11-20.h5"
+CONFIG = {"format": "blob", "step": "daily", "extension": "h5", "unique": ["reftime", "station"],
+          "fields": {"station": "integer"}}  # fmt: skip
+
+
+def some(count=4, day=0):
+    return [Datum(T + timedelta(days=day, hours=n), {"station": n, "x": f"x{n}"}, b"data %d" % n) for n in range(count)]
+
+
+@pytest.fixture
+def dataset(create):
+    dataset = create(**CONFIG)
+    dataset.append(some())
+    return dataset
+
+
+@pytest.fixture
+def path(dataset):
+    return dataset.path / NAME
+
+
+def lose_index(dataset):
+    for suffix in ("", "-wal", "-shm"):
+        (dataset.path / f"{INDEX}{suffix}").unlink()
+    dataset.close()
+    return ondisk.open(dataset.path)
+
+
+def states(report):
+    return {each.segment: "|".join(each.state.names) for each in report if each.state}
+
+
+def reasons(dataset, **options):
+    return "; ".join(reason for each in dataset.check(**options) for reason in each.reasons)
+
+
+def content(dataset):
+    return [each.data[-1:] for each in dataset.query()]
+
+
+def sequence(path):
+    return int.from_bytes((path / ".sequence").read_bytes(), "little")
+
+
+def newer(path):
+    os.utime(path / ".sequence")
+
+
+def older(path, seconds=1000):
+    """Make what stands there older than the index."""
+    for each in (path, path / ".sequence"):
+        if each.exists():
+            then = time.time() - seconds
+            os.utime(each, (then, then))
+
+
+def test_what_is_whole_is_ok(dataset, path):
+    assert states(dataset.check(accurate=True)) == states(dataset.fix()) == states(dataset.repack()) == {}
+    assert content(dataset) == [b"0", b"1", b"2", b"3"]
+
+
+def cut(path):
+    (path / "000001.h5").write_bytes(b"cut")
+
+
+def grow(path):
+    (path / "000001.h5").write_bytes(b"data 1 and more")
+
+
+def remove_file(path):
+    (path / "000001.h5").unlink()
+
+
+def directory_for_a_file(path):
+    (path / "000001.h5").unlink()
+    (path / "000001.h5").mkdir()
+
+
+def link_for_a_file(path):
+    (path / "000001.h5").rename(path.parent / "elsewhere")
+    (path / "000001.h5").symlink_to(path.parent / "elsewhere")
+
+
+def remove_metadata(path):
+    (path / ".metadata").unlink()
+
+
+@pytest.mark.parametrize("damage", [cut, grow, remove_file, directory_for_a_file, link_for_a_file, remove_metadata])
+def test_what_is_not_as_the_index_says_is_corrupted_and_left(dataset, path, damage):
+    dataset.append([Datum(T, {"station": 99}, b"deleted")])
+    dataset.delete("station:99")
+    damage(path)
+    for report in (dataset.check(), dataset.fix(), dataset.repack(), dataset.check()):
+        assert states(report) == {NAME: "DIRTY|CORRUPTED"}
+    assert (path / "000004.h5").exists()
+
+
+def test_every_reason_is_told(dataset, path):
+    cut(path)
+    (path / "000002.h5").unlink()
+    said = reasons(dataset)
+    assert "1 files are missing, the first 000002.h5" in said
+    assert "1 files have another size, the first 000001.h5, which has 3 bytes instead of 6" in said
+
+
+def test_a_flipped_byte_is_seen_by_an_accurate_check_only(dataset, path):
+    (path / "000001.h5").write_bytes(b"dAta 1")
+    assert states(dataset.check()) == {}
+    assert states(dataset.check(accurate=True)) == {NAME: "CORRUPTED"}
+    assert "1 of its data are not as the index says, the first at file 1" in reasons(dataset, accurate=True)
+
+
+def test_two_files_that_were_swapped_are_seen_by_an_accurate_check(dataset, path):
+    (path / "000001.h5").rename(path / "x")
+    (path / "000002.h5").rename(path / "000001.h5")
+    (path / "x").rename(path / "000002.h5")
+    assert states(dataset.check(accurate=True)) == {NAME: "CORRUPTED"}
+
+
+def test_metadata_that_are_not_those_of_the_index_are_seen_by_an_accurate_check(create, dataset, path):
+    other = create("other", **CONFIG)
+    other.append([Datum(each.reftime, {"station": 7, "x": "x"}, each.data) for each in some()])
+    shutil.copy(other.path / NAME / ".metadata", path / ".metadata")
+    assert states(dataset.check()) == {}
+    assert "the first at file 0: it has other metadata" in reasons(dataset, accurate=True)
+
+
+def test_damaged_metadata_are_seen_by_an_accurate_check(dataset, path):
+    text = bytearray((path / ".metadata").read_bytes())
+    text[30] ^= 1
+    (path / ".metadata").write_bytes(text)
+    assert states(dataset.check(accurate=True)) == {NAME: "CORRUPTED"}
+
+
+def test_files_of_deleted_data_are_removed_by_a_repack_and_no_file_is_renumbered(dataset, path):
+    size = (path / ".metadata").stat().st_size
+    dataset.delete("station:1 or 2")
+    assert states(dataset.check()) == states(dataset.fix()) == {NAME: "DIRTY"}
+    assert dataset.check().freed == 12
+    report = dataset.repack()
+    assert (states(report), report.freed, [each.action for each in report if each.state]) == (
+        {NAME: "DIRTY"}, 12, ["repack"])  # fmt: skip
+    assert sorted(each.name for each in path.glob("*.h5")) == ["000000.h5", "000003.h5"]
+    assert (path / ".metadata").stat().st_size < size
+    assert states(dataset.check(accurate=True)) == states(dataset.repack()) == {}
+    assert [dict(each.metadata) for each in dataset.query()] == [{"station": 0, "x": "x0"}, {"station": 3, "x": "x3"}]
+    dataset.append(some(5))
+    assert (path / "000006.h5").exists()
+    assert content(dataset) == [b"0", b"1", b"2", b"3", b"4"]
+    with lose_index(dataset) as again:
+        again.fix()
+        assert content(again) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_files_stay_while_a_query_may_still_read_them(dataset, path):
+    reader = dataset.query()
+    first = next(reader)
+    dataset.delete("station:1 or 2")
+    report = dataset.repack()
+    assert "a query that began earlier" in report.segments[0].reasons[-1]
+    assert report.segments[0].action is None
+    assert [first, *reader] == some()
+    assert dataset.repack().freed == 12
+    assert states(dataset.check()) == {}
+
+
+def test_a_segment_without_data_is_removed_when_nobody_reads_it(dataset, path):
+    reader = dataset.query()
+    next(reader)
+    dataset.delete("")
+    assert states(dataset.check()) == {NAME: "DELETED"}
+    dataset.repack()
+    assert [each.data for each in reader] == [each.data for each in some()[1:]]
+    assert states(dataset.check()) == {NAME: "DELETED"}
+    assert dataset.repack().freed == 24
+    assert not path.exists()
+    assert states(dataset.check()) == {}
+    dataset.append(some())
+    assert content(dataset) == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(
+    "left", [[".sequence", ".metadata"], [".sequence"], [], ["000002.h5", ".sequence", ".metadata"]]
+)
+def test_a_removal_that_was_killed_is_ended_by_the_next_repack(dataset, path, left):
+    dataset.delete("")
+    dataset.repack()
+    path.mkdir()
+    for name in left:
+        (path / name).write_bytes(b"")
+    older(path)
+    assert states(dataset.check()) == {NAME: "DELETED"}
+    dataset.repack()
+    assert not path.exists()
+    assert states(dataset.check()) == {}
+
+
+def test_the_index_is_built_again_from_the_directory_alone(dataset, path):
+    expected = [*dataset.query()]
+    with lose_index(dataset) as again:
+        assert states(again.check()) == {NAME: "UNALIGNED"}
+        with pytest.raises(NeedsCheck):
+            again.repack()
+        assert states(again.fix()) == {NAME: "UNALIGNED"}
+        assert [*again.query()] == expected
+        assert not (again.path / SENTINEL).exists()
+        assert states(again.check(accurate=True)) == states(again.fix()) == states(again.repack()) == {}
+
+
+def test_an_index_that_was_lost_and_appended_to_gets_all_data(dataset, path):
+    with lose_index(dataset) as again:
+        again.append([*some(2, day=0), *some(1, day=1)])
+        again.append([Datum(T + timedelta(hours=9), {}, b"new 9")])
+        assert states(again.check())[NAME] == "UNALIGNED"
+        again.fix()
+        assert sorted(content(again)) == [b"0", b"0", b"1", b"2", b"3", b"9"]
+        assert states(again.check()) == {NAME: "DIRTY"}  # the same datum twice: the later file has it
+        again.repack()
+        assert states(again.check(accurate=True)) == {}
+        assert sorted(content(again)) == [b"0", b"0", b"1", b"2", b"3", b"9"]
+
+
+@pytest.mark.parametrize("damage", [cut, lambda path: (path / "000001.h5").write_bytes(b"dAta 1")])
+def test_what_cannot_be_read_back_is_named_and_left(dataset, path, damage):
+    damage(path)
+    with lose_index(dataset) as again:
+        report = again.fix()
+        assert "1 files of it are no data, at file 1: it" in report.segments[0].reasons[-1]
+        assert content(again) == [b"0", b"2", b"3"]
+        again.repack()
+        assert states(again.check()) == {NAME: "DIRTY|CORRUPTED"}
+        assert (path / "000001.h5").exists()
+
+
+def test_nothing_is_deleted_where_all_metadata_are_lost_with_the_index(dataset, path):
+    remove_metadata(path)
+    with lose_index(dataset) as again:
+        again.fix()
+        again.repack()
+        assert content(again) == []
+        assert states(again.check()) == {NAME: "CORRUPTED"}
+        assert len([*path.glob("*.h5")]) == 4
+
+
+@pytest.mark.parametrize("content_of_last", [b"whole", b""])
+def test_files_above_the_last_number_given_out_are_passed_over_and_their_numbers_never_used(
+    dataset, path, content_of_last
+):
+    (path / "000009.h5").write_bytes(content_of_last)
+    assert states(dataset.check()) == {NAME: "DIRTY|UNALIGNED"}
+    assert ".sequence says 3, files go up to 9" in reasons(dataset)
+    dataset.fix()
+    assert sequence(path) == 9
+    assert states(dataset.check()) == {NAME: "DIRTY"}
+    dataset.repack()
+    assert not (path / "000009.h5").exists()
+    dataset.append(some(5))
+    assert (path / "000010.h5").exists()
+    assert states(dataset.check()) == {}
+
+
+@pytest.mark.parametrize("said", [None, b"", (1).to_bytes(8, "little"), b"\xff" * 8])
+def test_the_last_number_is_found_again_where_it_is_lost_or_low(dataset, path, said):
+    (path / ".sequence").unlink()
+    if said is not None:
+        (path / ".sequence").write_bytes(said)
+    for _ in range(2):
+        assert states(dataset.check()) == {NAME: "UNALIGNED"}
+    assert states(dataset.repack()) == {NAME: "UNALIGNED"}
+    dataset.fix()
+    assert sequence(path) == 3
+    assert states(dataset.check()) == {}
+    dataset.append(some(5))
+    assert content(dataset) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_first_append_that_was_killed_is_read_back_as_far_as_it_came(create):
+    dataset = create(**CONFIG)
+    path = dataset.path / NAME
+    path.mkdir(parents=True)
+    (path / ".sequence").write_bytes(b"")
+    (path / "000000.h5").write_bytes(b"cut")
+    assert states(dataset.check()) == {NAME: "UNALIGNED"}
+    dataset.fix()
+    assert states(dataset.check()) == {NAME: "DELETED"}
+    dataset.repack()
+    assert not path.exists()
+
+
+def test_a_missing_directory_is_removed_from_the_index(dataset, path):
+    shutil.rmtree(path)
+    assert states(dataset.check()) == {NAME: "MISSING"}
+    dataset.fix()
+    assert (content(dataset), states(dataset.check())) == ([], {})
+
+
+@pytest.mark.parametrize("stray", [b"stray", None])
+def test_what_is_no_directory_is_left_and_its_data_go_from_the_index(dataset, path, stray):
+    shutil.move(path, dataset.path.with_name("away"))
+    if stray is None:
+        path.symlink_to(dataset.path.with_name("away"))
+    else:
+        path.write_bytes(stray)
+    assert states(dataset.check()) == states(dataset.repack()) == {NAME: "UNALIGNED"}
+    dataset.fix()
+    assert content(dataset) == []
+    assert states(dataset.check()) == states(dataset.fix()) == states(dataset.repack()) == {NAME: "CORRUPTED"}
+    assert path.is_symlink() or path.read_bytes() == stray
+    assert len([*dataset.path.with_name("away").iterdir()]) == 6
+
+
+def test_an_empty_file_in_its_place_is_removed(dataset):
+    path = dataset.path / "2026/11-23.h5"
+    path.write_bytes(b"")
+    assert states(dataset.check()) == {"2026/11-23.h5": "DELETED"}
+    dataset.repack()
+    assert not path.exists()
+
+
+def test_unknown_directories_are_judged_as_unknown_files(dataset, path):
+    shutil.copytree(path, dataset.path / "2026/11-21.h5")
+    newer(dataset.path / "2026/11-21.h5")
+    assert states(dataset.check()) == {"2026/11-21.h5": "UNALIGNED"}  # newer than the index
+    shutil.copytree(path, dataset.path / "2026/2026-1.h5")
+    older(dataset.path / "2026/11-21.h5")
+    assert states(dataset.check()) == {"2026/11-21.h5": "DELETED", "2026/2026-1.h5": "CORRUPTED"}
+    dataset.repack()
+    assert not (dataset.path / "2026/11-21.h5").exists()
+    assert (dataset.path / "2026/2026-1.h5").exists()
+
+
+def test_data_that_another_segment_holds_are_left_out_by_a_rescan(dataset, path):
+    shutil.copytree(path, dataset.path / "2026/11-21.h5")
+    newer(dataset.path / "2026/11-21.h5")
+    report = dataset.fix()
+    assert (
+        "4 data stand in other segments already and were left out: the datum at file 0"
+        in report.segments[0].reasons[-1]
+    )
+    assert content(dataset) == [b"0", b"1", b"2", b"3"]
+    dataset.repack()
+    assert states(dataset.check()) == {}
+
+
+def test_other_names_in_a_directory_are_named_and_left(dataset, path):
+    for name in ("notes.txt", "1.h5", "000004.nc"):
+        (path / name).write_bytes(b"mine")
+    assert states(dataset.check()) == {}
+    dataset.delete("")
+    assert "3 names in it are none of its files', and left there: 000004.nc, 1.h5, notes.txt" in reasons(dataset)
+    dataset.repack()
+    assert sorted(each.name for each in path.iterdir()) == ["000004.nc", "1.h5", "notes.txt"]
+    assert states(dataset.check()) == states(dataset.repack()) == {NAME: "CORRUPTED"}
+
+
+def test_data_of_other_times_and_names_of_other_steps_are_corrupted(dataset, path):
+    files = Files(sequence=3, highest=3, has_metadata=True)
+    at = Circumstances(Step.DAILY, 0, needs_check=False)
+    with dataset._access.current().index.snapshot() as snapshot:
+        (known,) = all_known(dataset._access, snapshot)
+    entry = Directory.open(dataset.path).entries("2026")[0]
+    known.end += 10**12
+    found = diagnose_files(NAME, known, entry, files, at)
+    assert (found.state, found.reasons) == (State.CORRUPTED, ("it has data of other times than its name says",))
+    files.repeated.add("000001.h5")
+    assert "1 data have the file of another" in diagnose_files(NAME, known, entry, files, at).reasons[1]
+
+
+@pytest.mark.parametrize("dirty", [False, True])
+def test_ages_are_those_of_the_name(create, dirty):
+    dataset = create(**CONFIG)
+    dataset.append([*some(), *some(day=-30)])
+    if dirty:
+        dataset.delete("station:1")
+    dataset.close()
+    text = (dataset.path / "dataset.toml").read_text()
+    (dataset.path / "dataset.toml").write_text("delete_age = 5\n" + text)
+    with ondisk.open(dataset.path) as again:
+        found = states(again.check())
+        assert found["2026/10-21.h5"] == "DIRTY|DELETE_AGE" if dirty else "DELETE_AGE"
+        again.repack()
+        assert not (again.path / "2026/10-21.h5").exists()
+        assert states(again.check()).keys() <= {NAME}
+
+
+def test_deleting_and_repacking_work_on_a_full_disk(dataset, path, monkeypatch):
+    dataset.delete("station:1")
+
+    def full(*_):
+        raise DiskFull("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Directory, "create_file", full)
+        assert dataset.repack().freed == 6
+    assert states(dataset.check(accurate=True)) == {}
+    with lose_index(dataset) as again:
+        again.fix()
+        assert content(again) == [b"0", b"2", b"3"]
+
+
+def test_a_read_only_check_writes_nothing(dataset, path):
+    before = {each: each.stat().st_mtime_ns for each in dataset.path.rglob("*")}
+    dataset.close()
+    with ondisk.open(dataset.path, read_only=True) as again:
+        again.check(accurate=True)
+    assert {each: each.stat().st_mtime_ns for each in dataset.path.rglob("*.h5")}.items() <= before.items()
+
+
+def test_segments_move_to_the_archive_and_back(dataset, path):
+    expected = [*dataset.query()]
+    dataset.archive(NAME)
+    assert not path.exists()
+    archived = dataset.path / ".archive/last" / NAME
+    assert (archived / "000003.h5").read_bytes() == b"data 3"
+    assert [*dataset.query()] == expected
+    dataset.append([Datum(T + timedelta(hours=20), {"station": 5}, b"late 5")])
+    dataset.archive(NAME)
+    assert [*dataset.query()] == [*expected, Datum(T + timedelta(hours=20), {"station": 5}, b"late 5")]
+    assert len([*archived.glob("*.h5")]) == 5
+    assert states(dataset.check(accurate=True)) == {}
+    dataset.unarchive(NAME)
+    assert not archived.exists()
+    assert len([*dataset.query()]) == len([*path.glob("*.h5")]) == 5
+    assert states(dataset.check(accurate=True)) == {}
+
+
+def test_a_field_declared_later_is_read_back_from_what_stands_beside_the_files(dataset):
+    dataset.append(some(600, day=1))
+    dataset.close()
+    with (dataset.path / "dataset.toml").open("a") as file:
+        file.write('x = "text"\n')
+    ondisk.migrate(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        assert [each.data for each in again.query("x: x3")] == [b"data 3"] * 2
+        assert again.summary().count == 604
+        assert states(again.check(accurate=True)) == {}

@@ -1,0 +1,183 @@
+"""Dir segments, and a process that is killed at every call by which it changes the disk: nothing is lost or in the way.
+
+The calls of Python are counted; at one of them, and all later ones, the process is as good as dead. SQLite's own are
+not counted: its transaction is rolled back, as the next who opens the index would do.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import ondisk
+from ondisk import Datum
+from ondisk.index import INDEX
+from ondisk.maintenance.states import State
+
+pytestmark = pytest.mark.crash
+
+T = datetime(2026, 11, 20, tzinfo=UTC)
+NAME = "2026/11-20.h5"
+CONFIG = {"format": "blob", "step": "daily", "extension": "h5", "unique": ["reftime"], "fields": {"n": "integer"}}
+CALLS = ("pwrite", "fsync", "ftruncate", "unlink", "rename", "link", "mkdir", "rmdir")
+
+
+class Killed(BaseException):
+    pass
+
+
+class Deadline:
+    """Counts the calls that change the disk, and kills at one of them."""
+
+    def __init__(self, patch, at):
+        self.left = at
+        for name in CALLS:
+            patch.setattr(os, name, self.counted(getattr(os, name)))
+        self.open = os.open
+        patch.setattr(os, "open", lambda path, flags, *rest, **more: self.opened(path, flags, *rest, **more))
+
+    def counted(self, call):
+        def counting(*arguments, **options):
+            self.count()
+            return call(*arguments, **options)
+
+        return counting
+
+    def opened(self, path, flags, *rest, **more):
+        if flags & os.O_CREAT:
+            self.count()
+        return self.open(path, flags, *rest, **more)
+
+    def count(self):
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+
+
+def some(numbers, value=b"data"):
+    return [Datum(T + timedelta(hours=n), {"n": n, "x": f"x{n}"}, b"%s %d" % (value, n)) for n in numbers]
+
+
+def content(dataset):
+    return [(each.reftime, sorted(each.metadata.items()), each.data) for each in dataset.query()]
+
+
+def append(dataset):
+    dataset.append(some([*range(2, 5), *range(24, 27)]))
+
+
+def append_to_nothing(dataset):
+    dataset.append(some(range(48, 52)))
+
+
+def repack(dataset):
+    dataset.repack()
+
+
+def drop(dataset):
+    dataset.delete("reftime:=2026-11-20")
+    dataset.repack()
+
+
+def fix(dataset):
+    dataset.fix()
+
+
+def archive(dataset):
+    dataset.archive(NAME)
+
+
+def archive_again(dataset):
+    dataset.archive(NAME)
+
+
+def unarchive(dataset):
+    dataset.unarchive(NAME)
+
+
+def lose_index(path):
+    for suffix in ("", "-wal", "-shm"):
+        (path / f"{INDEX}{suffix}").unlink(missing_ok=True)
+
+
+def before(verb, path):
+    """Make the dataset that a verb works on."""
+    with ondisk.create(path, CONFIG) as dataset:
+        dataset.append(some([0, 1, 6, 7]))
+        if verb is repack:
+            dataset.delete("n:1 or 6")
+        if verb in (archive_again, unarchive):
+            dataset.archive(NAME)
+        if verb is archive_again:
+            dataset.append(some([2, 3, 9]))
+    if verb is fix:
+        (path / NAME / "000009.h5").write_bytes(b"of a crash")
+        lose_index(path)
+        ondisk.open(path).close()
+
+
+def killed_at_every_call(verb, room, monkeypatch):
+    """Give the dataset as each kill left it, until the verb comes through."""
+    template = room / "template"
+    before(verb, template)
+    for at in range(1000):
+        path = room / "dataset"
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(template, path)
+        dataset = ondisk.open(path)
+        with monkeypatch.context() as patch:
+            Deadline(patch, at)
+            try:
+                verb(dataset)
+            except Killed:
+                is_done = False
+            else:
+                is_done = True
+        dataset.close()
+        yield path
+        if is_done:
+            assert at > 3
+            return
+
+
+def is_damaged(dataset):
+    return any(each.state & (State.CORRUPTED | State.MISSING) for each in dataset.check(accurate=True))
+
+
+VERBS = [append, append_to_nothing, repack, drop, fix, archive, archive_again, unarchive]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_kill_leaves_all_or_nothing_and_nothing_that_maintenance_cannot_mend(verb, tmp_path, monkeypatch):
+    seen = []
+    for path in killed_at_every_call(verb, tmp_path, monkeypatch):
+        with ondisk.open(path) as dataset:
+            found = content(dataset)
+            assert not is_damaged(dataset)
+            if found not in seen:
+                seen.append(found)
+            if verb is append:
+                verb(dataset)
+                found = content(dataset)
+            dataset.fix()
+            assert [each for each in found if each not in content(dataset)] == []
+            found = content(dataset)
+            dataset.repack()
+            assert content(dataset) == found
+            assert not any(each.state for each in dataset.check(accurate=True)), "nothing is left to be mended"
+    assert len(seen) <= 2
+
+
+@pytest.mark.parametrize("verb", [append, append_to_nothing, repack, drop, fix])
+def test_a_kill_and_the_loss_of_the_index_lose_no_data(verb, tmp_path, monkeypatch):
+    for path in killed_at_every_call(verb, tmp_path, monkeypatch):
+        with ondisk.open(path) as dataset:
+            found = content(dataset)
+        lose_index(path)
+        with ondisk.open(path) as dataset:
+            dataset.fix()
+            assert [each for each in found if each not in content(dataset)] == []
+            assert not is_damaged(dataset)

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import errno
+import os
+from zlib import crc32
+
+import pytest
+
+from ondisk import DatasetConfig, Datum
+from ondisk.datum import from_microseconds
+from ondisk.errors import DiskFull, DurabilityLost, SegmentCorrupt, SegmentMissing, StorageError
+from ondisk.filesystem import Directory
+from ondisk.formats import End
+from ondisk.formats.blob import Blob
+from ondisk.segments import DirReader, DirWriter
+from ondisk.segments.dir import METADATA, SEQUENCE, Entries, number_of, read_sequence, scan
+
+NAME = "2026/11-20.h5"
+FORMAT = Blob(DatasetConfig.from_mapping({"format": "blob", "step": "daily", "extension": "h5"}))
+
+
+@pytest.fixture
+def directory(tmp_path):
+    with Directory.open(tmp_path) as directory:
+        yield directory
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / NAME
+
+
+def beside(*numbers):
+    return FORMAT.encode([Datum(from_microseconds(number), {"n": number}, b"") for number in numbers]).beside
+
+
+def append(directory, *payloads, end=None, first=None, known=False, commit=True):
+    """Append as a batch does; gives the end."""
+    writer = DirWriter(directory)
+    end = end or End()
+    first = writer.next_number(NAME, end, trusted=known) if first is None else first
+    writer.append(NAME, end, first, payloads, beside(*range(len(payloads))), known=known)
+    if commit:
+        writer.sync()
+        return writer.end(NAME)
+    return writer
+
+
+def files(path):
+    return {each.name: each.read_bytes() for each in path.iterdir() if not each.name.startswith(".")}
+
+
+def test_each_datum_is_a_file_and_its_metadata_stand_in_one_file_of_all(directory, path):
+    end = append(directory, b"one", b"", b"three")
+    assert files(path) == {"000000.h5": b"one", "000001.h5": b"", "000002.h5": b"three"}
+    assert (path / SEQUENCE).read_bytes() == (2).to_bytes(8, "little")
+    assert end == End((path / METADATA).stat().st_size, 3)
+    reader = DirReader(directory)
+    assert reader.read(NAME, 2, 5) == b"three"
+    assert reader.beside(1, NAME, 2) == beside(2)[0]
+    entry = Entries(directory.open_to_read(f"{NAME}/{METADATA}")).get(2)
+    assert (entry.size, entry.checksum) == (5, crc32(b"three"))
+
+
+def test_a_batch_goes_on_behind_the_last_number(directory, path):
+    end = append(directory, b"one")
+    end = append(directory, b"two", b"three", end=end, known=True)
+    assert end.length == 3
+    assert files(path)["000002.h5"] == b"three"
+    assert len([*Entries(directory.open_to_read(f"{NAME}/{METADATA}"))]) == 3
+
+
+@pytest.mark.parametrize("name", ["000000.h5", "999999.h5", "1000000.h5"])
+def test_the_number_of_a_file_stands_in_its_name(name):
+    assert number_of(NAME, name) == int(name[:-3])
+
+
+@pytest.mark.parametrize(
+    "name", ["0.h5", "0000001.h5", "000000.nc", "000000.h5.tmp", ".sequence", "00000a.h5", "٠٠٠٠٠٠.h5"]
+)
+def test_other_names_are_no_files_of_a_segment(name):
+    assert number_of(NAME, name) is None
+
+
+def test_files_of_a_crashed_append_are_never_overwritten_nor_their_numbers_used_again(directory, path):
+    """arkimet #315: the import met an existing file, and failed for ever."""
+    end = append(directory, b"one")
+    append(directory, b"lost", b"lost too", end=end, known=True, commit=False)
+    assert (path / SEQUENCE).read_bytes() == bytes(8)
+    writer = DirWriter(directory)
+    assert writer.next_number(NAME, end, trusted=False) == 3
+    assert writer.next_number(NAME, end, trusted=True) == 1  # without a look at all files
+    with pytest.raises(FileExistsError):
+        writer.append(NAME, end, 1, [b"two"], beside(1), known=True)
+    writer.undo()
+    assert files(path) == {"000000.h5": b"one", "000001.h5": b"lost", "000002.h5": b"lost too"}
+    end = append(directory, b"two", end=end, first=writer.number_behind(NAME), known=True)
+    assert end.length == 4
+    assert files(path)["000003.h5"] == b"two"
+
+
+def test_undo_takes_back_files_and_entries_and_a_new_directory(directory, path):
+    writer = append(directory, b"one", commit=False)
+    writer.sync()
+    writer.undo()
+    assert not path.exists()
+    end = append(directory, b"one")
+    before = (path / METADATA).read_bytes()
+    writer = append(directory, b"two", b"three", end=end, known=True, commit=False)
+    writer.sync()
+    writer.undo()
+    assert files(path) == {"000000.h5": b"one"}
+    assert (path / METADATA).read_bytes() == before
+    assert DirWriter(directory).next_number(NAME, end, trusted=True) == 3  # given out, and never again
+
+
+def test_undo_leaves_what_was_not_the_batchs_own(directory, path):
+    append(directory, b"one")
+    (path / "000002.h5").write_bytes(b"other")
+    writer = DirWriter(directory)
+    with pytest.raises(FileExistsError):
+        writer.append(NAME, End(), 1, [b"a", b"b"], beside(1, 2), known=False)
+    writer.undo()
+    assert files(path) == {"000000.h5": b"one", "000002.h5": b"other"}
+
+
+@pytest.mark.parametrize("tail", [b"\x20", b"\x20\0\0\0torn", b"\0" * 5000, b"\xff\0\0\0" + b"x" * 100])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_torn_entry_is_cut_off_by_the_next_append(directory, path, tail, known):
+    end = append(directory, b"one")
+    with (path / METADATA).open("ab") as file:
+        file.write(tail)
+    append(directory, b"two", end=end, known=known)
+    entries = Entries(directory.open_to_read(f"{NAME}/{METADATA}"))
+    assert ([*entries], entries.damage) == ([0, 1], None)
+
+
+def test_entries_that_the_index_does_not_know_stay_while_nobody_vouches_for_it(directory, path):
+    end = append(directory, b"one")
+    append(directory, b"two", end=end, known=True)
+    append(directory, b"three", end=End())
+    assert [*Entries(directory.open_to_read(f"{NAME}/{METADATA}"))] == [0, 1, 2]
+
+
+def test_nothing_is_appended_behind_damage(directory, path):
+    end = append(directory, b"one", b"two")
+    content = bytearray((path / METADATA).read_bytes())
+    content[:4] = b"\0\0\0\0"
+    content += b"torn"
+    (path / METADATA).write_bytes(content)
+    with pytest.raises(SegmentCorrupt, match=r".metadata is damaged at byte 0"):
+        append(directory, b"three", end=End())
+    append(directory, b"three", end=end, known=True)  # what the index knows ends in a whole entry
+
+
+def test_a_damaged_entry_is_passed_over(directory, path):
+    end = append(directory, b"one", b"two", b"three")
+    content = bytearray((path / METADATA).read_bytes())
+    content[6] ^= 1
+    (path / METADATA).write_bytes(content)
+    entries = Entries(directory.open_to_read(f"{NAME}/{METADATA}"))
+    assert ([*entries], entries.end) == ([1, 2], end.size)
+    with pytest.raises(SegmentCorrupt, match=r"the metadata of 000000.h5 cannot be read.*no entry"):
+        DirReader(directory).beside(1, NAME, 0)
+
+
+def test_a_reader_refuses_files_of_another_size_and_says_what_is_missing(directory, path):
+    append(directory, b"one", b"two")
+    reader = DirReader(directory)
+    (path / "000000.h5").write_bytes(b"longer")
+    with pytest.raises(SegmentCorrupt, match="has 6 bytes, the index knows 3"):
+        reader.read(NAME, 0, 3)
+    (path / "000001.h5").unlink()
+    with pytest.raises(SegmentMissing, match=r"000001.h5 is in the index and not on disk"):
+        reader.read(NAME, 1, 3)
+    with pytest.raises(SegmentMissing, match="is not on disk"):
+        reader.beside(1, "2026/11-21.h5", 0)
+
+
+def test_no_link_is_followed(directory, path, tmp_path):
+    append(directory, b"one")
+    (tmp_path / "secret").write_bytes(b"two")
+    (path / "000000.h5").unlink()
+    (path / "000000.h5").symlink_to(tmp_path / "secret")
+    with pytest.raises(StorageError, match="symbolic link"):
+        DirReader(directory).read(NAME, 0, 3)
+    (tmp_path / "2026/11-21.h5").symlink_to(path)
+    with pytest.raises(StorageError, match="symbolic link"):
+        DirReader(directory).beside(1, "2026/11-21.h5", 0)
+
+
+def test_a_reader_sees_entries_that_were_appended_or_written_anew_since(directory, path):
+    end = append(directory, b"one")
+    reader = DirReader(directory)
+    assert reader.beside(1, NAME, 0) == beside(0)[0]
+    end = append(directory, b"two", end=end, known=True)
+    assert reader.beside(1, NAME, 1) == beside(0)[0]
+    content = (path / METADATA).read_bytes()
+    (path / "new").write_bytes(content[content.rfind(content[:4], 0, -4) :])
+    append(directory, b"three", end=end, known=True)
+    (path / METADATA).replace(path / "old")
+    (path / "old").rename(path / METADATA)
+    assert reader.beside(1, NAME, 2) == beside(0)[0]
+    assert reader.beside(1, NAME, 0) == beside(0)[0]
+
+
+def test_reading_keeps_few_files_open(directory, open_files):
+    for day in range(10, 30):
+        writer = DirWriter(directory)
+        writer.append(f"2026/11-{day}.h5", End(), 0, [b"x"] * 20, beside(*range(20)), known=False)
+        writer.sync()
+    before = open_files()
+    reader = DirReader(directory)
+    for day in range(10, 30):
+        for number in range(20):
+            assert reader.read(f"2026/11-{day}.h5", number, 1) == b"x"
+            reader.beside(day, f"2026/11-{day}.h5", number)
+    assert open_files() - before <= 4
+    reader.close()
+    assert open_files() == before
+
+
+def fail(code):
+    def call(*_):
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_can_be_taken_back(directory, path, monkeypatch, code):
+    end = append(directory, b"one")
+    writer = DirWriter(directory)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", fail(code))
+        with pytest.raises(DiskFull):
+            writer.append(NAME, end, 1, [b"two"], beside(1), known=True)
+    writer.undo()
+    assert files(path) == {"000000.h5": b"one"}
+
+
+def test_a_sync_that_fails_loses_durability(directory, monkeypatch):
+    writer = append(directory, b"one", commit=False)
+    monkeypatch.setattr(os, "fsync", fail(errno.EIO))
+    with pytest.raises(DurabilityLost):
+        writer.sync()
+
+
+def test_files_are_durable_before_what_says_of_them_and_the_directory_last(directory, path, monkeypatch):
+    writer = append(directory, b"one", b"two", commit=False)
+    synced = []
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, place: synced.append(os.path.relpath(place, path)))
+    writer.sync()
+    assert synced[:5] == ["000000.h5", "000001.h5", METADATA, SEQUENCE, "."]
+    assert sorted(synced[5:]) == ["..", "../.."]
+
+
+def test_a_scan_gives_what_is_as_its_entry_says_and_names_the_rest(directory, path):
+    append(directory, b"one", b"two", b"three", b"four", b"five")
+    append(directory, b"six", end=End(), commit=False)  # above .sequence, without an entry: nobody misses it
+    (path / "000001.h5").write_bytes(b"twos")
+    (path / "000002.h5").write_bytes(b"threE")
+    (path / "000003.h5").unlink()
+    (path / SEQUENCE).write_bytes((6).to_bytes(8, "little"))
+    (path / "000006.h5").write_bytes(b"no entry")
+    found = [*scan(directory, NAME, FORMAT)]
+    assert [number for each in found for number in each.offsets] == [0, 4]
+    assert found[-1].end.length == 7
+    said = {damage.offset: damage.reason for each in found for damage in each.damage}
+    assert said.keys() == {1, 2}
+    assert said[1] == "it has 4 bytes instead of 3"
+    assert "its checksum is" in said[2]
+    with (path / METADATA).open("ab") as file:
+        file.write(b"torn")  # then there may have been entries of them
+    said = {damage.offset: damage.reason for each in scan(directory, NAME, FORMAT) for damage in each.damage}
+    assert said.keys() == {1, 2, 5, 6}
+    assert said[6] == f"{METADATA} has no entry of it"
+
+
+def test_what_says_the_last_number_may_be_missing_empty_or_nonsense(directory, path):
+    append(directory, b"one")
+    with directory.inside(NAME) as folder:
+        for content, expected in [(b"", -1), (b"\1", -1), (b"\xff" * 8, None), ((7).to_bytes(8, "little"), 7)]:
+            (path / SEQUENCE).write_bytes(content)
+            assert read_sequence(folder) == expected
+        (path / SEQUENCE).unlink()
+        assert read_sequence(folder) is None
+    assert DirWriter(directory).next_number(NAME, End(0, 1), trusted=True) == 1
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_many_files_are_synced_at_once_where_the_filesystem_allows_it(directory, path, monkeypatch, together):
+    writer = append(directory, *[b"x"] * 40, commit=False)
+    synced, at_once = [], []
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, place: synced.append(os.path.relpath(place, path)))
+    monkeypatch.setattr(Directory, "_filesystem", lambda _: "ext4")
+    monkeypatch.setattr(
+        "ondisk.filesystem.files.sync_filesystem", lambda *_: at_once.append(len(files(path))) or together
+    )
+    writer.sync()
+    assert at_once == [40]
+    assert sum(each.endswith(".h5") for each in synced) == (0 if together else 40)
+    assert synced[-5:-2] == [METADATA, SEQUENCE, "."]
