@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ondisk.config import DatasetConfig
@@ -38,12 +38,14 @@ class Access:
         read_only: nothing is ever written.
         prefix: what the names of its segments begin with in answers and reports: `.archive/last/` for the archive.
         inode: of the directory.
+        seq_elsewhere: tells up to which number others have given out the order of changes that this one shares.
     """
 
     def __init__(self, directory: Directory, config: DatasetConfig, *, read_only: bool, prefix: str = "") -> None:
         self.path = directory.path
         self.prefix = prefix
         self.inode = directory.identity()
+        self.seq_elsewhere: Callable[[], int] = lambda: 0
         self.directory = directory
         self.config = config
         self.read_only = read_only
@@ -206,7 +208,7 @@ class Access:
         """Make an empty index in the place of a lost one, the sentinel first."""
         if not self.sentinel_stands():
             self.directory.write_new(SENTINEL, SENTINEL_TEXT)
-        Index.create(self.directory, self.config, last_generation(self.directory))
+        Index.create(self.directory, self.config, last_generation(self.directory), self.seq_elsewhere())
 
     def _drop(self, *, queries: bool) -> None:
         if self._opened is not None:

@@ -24,7 +24,7 @@ from ondisk.datum import FieldType, canonical, from_microseconds
 from ondisk.errors import ArchiveOffline, DatasetNotFound, InvalidInput
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch
-from ondisk.index import Index, Snapshot, Transaction, places
+from ondisk.index import Index, Segment, Snapshot, Transaction, places
 from ondisk.json_shapes import from_json, parse_time
 
 LAST = "last"
@@ -40,6 +40,7 @@ class Archives:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._opened: dict[str, Access] = {}
+        access.seq_elsewhere = self.seq
 
     def online(self) -> Iterator[Access]:
         """Give the archives that can be read, in the order in which they are asked: by name, `last` at the end."""
@@ -92,6 +93,18 @@ class Archives:
             return None
         archive = self.get(name)
         return None if archive is None else (archive, inner)
+
+    def seq(self) -> int:
+        """Tell up to which number the archives have the order of changes, which they share with the dataset."""
+        return max(map(_seq, self.online()), default=0)
+
+    def catch_up(self) -> None:
+        """Let the dataset give out no number that an archive has, as one whose index was built anew."""
+        seq = self.seq()
+        if seq > _seq(self._access):
+            with self._access.transaction("open") as transaction:
+                transaction.go_on_from(seq)
+                transaction.commit()
 
     def maintained(self) -> list[Access]:
         """Give what maintenance works on: the dataset, then the archive that repack fills."""
@@ -152,7 +165,9 @@ class Archives:
         except DatasetNotFound:
             directory.close()
             raise
-        return Access(directory, config, read_only=self._access.read_only, prefix=prefix)
+        archive = Access(directory, config, read_only=self._access.read_only, prefix=prefix)
+        archive.seq_elsewhere = lambda: _seq(self._access)
+        return archive
 
     def _drop(self, name: str) -> None:
         found = self._opened.pop(name, None)
@@ -229,8 +244,19 @@ def held(main: Snapshot, archive: Snapshot) -> tuple[list[int], list[int]] | Non
         return None
     there = {segment.name: segment for segment, _ in places.all_segments(archive)}
     both = [(segment, there[segment.name]) for segment, _ in places.all_segments(main) if segment.name in there]
-    seqs = [seq for segment, _ in both for seq in places.seqs_of(main, segment)]
-    return ([other.id for _, other in both], seqs) if seqs else None
+    common = {other.id: _common(main, archive, segment, other) for segment, other in both}
+    ids = [id_ for id_, seqs in common.items() if seqs]
+    return (ids, [seq for id_ in ids for seq in common[id_]]) if ids else None
+
+
+def _common(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment) -> set[int]:
+    """Give the numbers of the data that stand in a segment of both. A number alone may be told twice by damage."""
+    return {seq for seq, _ in {*places.numbers_of(main, segment)} & {*places.numbers_of(archive, other)}}
+
+
+def _seq(access: Access) -> int:
+    with access.current().index.snapshot() as snapshot:
+        return int(snapshot.dataset()["seq"])
 
 
 def merged(parts: list[Summary]) -> Summary:

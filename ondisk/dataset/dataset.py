@@ -134,14 +134,12 @@ class Dataset:
             config = read_config(directory)
             find(config.format)(config)
             access = Access(directory, config, read_only=read_only)
-            undo.callback(access.close)
+            dataset = cls(access)
+            undo.callback(dataset.close)
             if read_only:
                 access.current()
             else:
                 access.open_to_write()
-            dataset = cls(access)
-            undo.callback(dataset.close)
-            if not read_only:
                 dataset._end_moves()
             undo.pop_all()
         return dataset
@@ -154,6 +152,7 @@ class Dataset:
 
             with contextlib.suppress(LockError, ReadOnly):  # another writer will, or nobody can
                 last.open_to_write()
+                self._archives.catch_up()
                 settle(self._access, self._archives)
 
     def close(self) -> None:
@@ -183,7 +182,7 @@ class Dataset:
     @property
     def needs_check(self) -> bool:
         """Whether the index may not know all data: it was lost, or the sentinel stands."""
-        return any(part.needs_check() for part in self._archives.maintained())
+        return self._access.needs_check() or any(part.needs_check() for part in self._archives.maintained())
 
     def append(self, data: Iterable[Datum], outcomes: bool = False, *, batch_size: int = BATCH_SIZE) -> AppendResult:
         """Store data in the default format.

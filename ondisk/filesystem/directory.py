@@ -36,22 +36,23 @@ class Entry:
         name: its last component.
         kind: "file", "directory", or "other": a link, a device …
         size: bytes.
-        changed: when its content or its name changed last, nanoseconds since 1970.
+        mtime: when its content changed last, nanoseconds since 1970.
+        ctime: when anything of it changed last, its names included.
         inode: two names of one file have the same.
     """
 
     name: str
     kind: Kind
     size: int
-    changed: int
+    mtime: int
+    ctime: int
     inode: int
 
     @classmethod
     def of(cls, name: str, found: os.stat_result) -> Entry:
         mode = found.st_mode
         kind: Kind = "file" if stat.S_ISREG(mode) else "directory" if stat.S_ISDIR(mode) else "other"
-        changed = max(found.st_mtime_ns, found.st_ctime_ns)  # a file that is moved keeps its mtime
-        return cls(name, kind, found.st_size, changed, found.st_ino)
+        return cls(name, kind, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
 class Directory:

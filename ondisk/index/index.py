@@ -111,11 +111,12 @@ class Index:
         return index
 
     @classmethod
-    def create(cls, directory: Directory, config: DatasetConfig, generation: int = 0) -> None:
+    def create(cls, directory: Directory, config: DatasetConfig, generation: int = 0, seq: int = 0) -> None:
         """Make an empty index, which appears whole or not at all. Under the writers' lock.
 
         Args:
             generation: the counter of generations starts above it.
+            seq: so does that of the order of changes.
 
         Durability: built beside its place, synced by SQLite, renamed, directory synced. Stale `-journal`,
             `-wal` and `-shm` files go first: SQLite would take them for the new index's.
@@ -132,7 +133,7 @@ class Index:
                 connection.execute("BEGIN")
                 for statement in _create_statements(config):
                     connection.execute(statement)
-                row = (1, str(uuid.uuid4()), 0, generation, dump(config), _now())
+                row = (1, str(uuid.uuid4()), seq, generation, dump(config), _now())
                 connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?)", row)
                 connection.execute("COMMIT")
             finally:

@@ -117,12 +117,11 @@ def span(snapshot: Snapshot) -> Interval | None:
     return None if begin is None else Interval(begin, end)
 
 
-def seqs_of(snapshot: Snapshot, segment: Segment) -> Iterator[int]:
-    """Give the numbers of one segment's data."""
+def numbers_of(snapshot: Snapshot, segment: Segment) -> Iterator[tuple[int, int]]:
+    """Give seq and reftime of one segment's data."""
     interval = interval_of(snapshot, segment)
-    sql = "SELECT seq FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ?"
-    for (seq,) in snapshot.connection.execute(sql, (interval.begin, interval.end, segment.id)):
-        yield seq
+    sql = "SELECT seq, reftime FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ?"
+    return snapshot.connection.execute(sql, (interval.begin, interval.end, segment.id))
 
 
 def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:

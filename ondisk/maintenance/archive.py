@@ -108,13 +108,13 @@ def _end(access: Access, last: Access, name: str) -> bool:
             segment, other = main.segment_named(name), there.segment_named(name)
             if segment is None or other is None:
                 return False
-            mine, moved = set(places.seqs_of(main, segment)), set(places.seqs_of(there, other))
+            mine, moved = set(places.numbers_of(main, segment)), set(places.numbers_of(there, other))
         if mine.isdisjoint(moved):
             return False
         if mine <= moved:
             _drop(access, transaction, segment)
             return True
-        transaction.take_back(mine & moved)
+        transaction.take_back(seq for seq, _ in mine & moved)
         transaction.commit()
         return False
 
@@ -124,14 +124,8 @@ def _moved(main: Snapshot, archive: Snapshot) -> list[str]:
     found = held(main, archive)
     if found is None:
         return []
-    ids, seqs = found
-    names = []
-    for id_ in ids:
-        segment = archive.segment(id_)
-        there = set(places.seqs_of(archive, segment))
-        if not there.isdisjoint(seqs):
-            names.append(segment.name)
-    return names
+    ids, _ = found
+    return [archive.segment(id_).name for id_ in ids]
 
 
 def _unmovable(access: Access, name: str, diagnosis: Diagnosis | None) -> OndiskError:

@@ -250,13 +250,13 @@ def entry_of(directory: Directory, name: str) -> Entry | None:
 def _looked_at(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
     """Say of what stands on disk what a diagnosis needs; a committed generation stands for the segment itself."""
     if entry.kind != "file":
-        return OnDisk(False, entry.size, entry.changed)
+        return OnDisk(False, entry.size, entry.mtime)
     place, size = name, entry.size
     if known is not None:
         switched = directory.stat(hidden(name, known.segment.id))
         if switched is not None:
             place, size = hidden(name, known.segment.id), switched.st_size
-    found = OnDisk(True, size, entry.changed)
+    found = OnDisk(True, size, max(entry.mtime, entry.ctime))  # a file that is moved keeps its mtime
     if known is not None and known.count and size == known.segment.end.size:
         return found
     with contextlib.suppress(FileNotFoundError):

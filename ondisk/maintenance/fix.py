@@ -44,6 +44,7 @@ def fix(
     for part in archives.maintained():
         report.add(part.prefix, _fix(part, now, progress))
         report.needs_check |= part.needs_check()
+    archives.catch_up()
     report.sort()
     return report
 

@@ -139,8 +139,18 @@ def settle(
     others = [generation for generation in generations if generation != current]
     if not unread or (current is None and not trusted):
         return others
-    discard(directory, (hidden(name, generation) for generation in others))
-    return []
+    # What was dropped, and a crash left in its place, keeps its second name: taking that away would let it look newer
+    # than the index, so that a fix would bring it back.
+    needed = [
+        generation for generation in others if current is None and _same(directory, name, hidden(name, generation))
+    ]
+    discard(directory, (hidden(name, generation) for generation in others if generation not in needed))
+    return needed
+
+
+def _same(directory: Directory, name: str, other: str) -> bool:
+    one, two = directory.stat(name), directory.stat(other)
+    return one is not None and two is not None and one.st_ino == two.st_ino
 
 
 def _parent(name: str) -> str:

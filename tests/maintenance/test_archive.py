@@ -424,3 +424,25 @@ def test_a_dataset_without_archives_makes_none(make):
         dataset.unarchive(segment(dataset))
     with pytest.raises(SegmentMissing):
         dataset.archive("2026/01-01.seg")
+
+
+def test_the_order_of_changes_goes_on_behind_the_archive_when_an_index_was_lost(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    late = [datum(hour, 9, 1) for hour in (23, 2, 5)]
+    dataset.append(late)
+    before = content(dataset)
+    dataset.close()
+    for lost in (dataset.path, dataset.path / ".archive/last", dataset.path):
+        for file in lost.glob(f"{INDEX}*"):
+            file.unlink()
+        with ondisk.open(dataset.path) as again:
+            again.fix()
+            assert same(content(again), before)
+            assert again.append([datum(3, 1), datum(70, 1), *late]).duplicates == 5
+            assert same(content(again), before)
+        with ondisk.open(dataset.path) as again:
+            assert same(content(again), before)
+    with ondisk.open(dataset.path) as again:
+        again.archive(segment(again))
+        assert same(content(again), before)
