@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import groupby
-from operator import add, le
+from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
@@ -14,7 +13,7 @@ from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import NeedsCheck
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import Format, of_extension
-from ondisk.index import Snapshot, places
+from ondisk.index import Segment, Snapshot, places
 from ondisk.maintenance import dir_segments
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.states import Diagnosis
@@ -140,38 +139,41 @@ def _diagnosed(
 
 
 def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
-    """Sum up the rows of all segments, in one pass over them in the order in which they were appended.
+    """Sum up the rows of all segments.
 
-    Cost: a segment's data mostly follow one another in that order, so most of the work is done for many rows at once.
+    Cost: one pass over the rows, inside SQLite, finds those that do not go on from the one appended before. What was
+    appended to a segment in one go, and never changed, is known by where that begins and ends; only the rows of the
+    other segments are looked at one by one.
     """
-    known = {}
-    paddings = {}
-    for segment, damage in places.all_segments(snapshot):
-        known[segment.id] = Known(segment, damage=damage)
-        paddings[segment.id] = len(access.format(segment.format).padding)
-    last: dict[int, int] = {}
-    for segments, offsets, sizes, reftimes in places.every_place(snapshot):
-        if segments[0] == segments[-1] and len(set(segments)) == 1:
-            runs = [(segments[0], len(segments))]
+    known = {segment.id: Known(segment, damage=damage) for segment, damage in places.all_segments(snapshot)}
+    paddings = {each.segment.format: len(access.format(each.segment.format).padding) for each in known.values()}
+    others: set[int] = set()
+
+    def add_run(run: tuple[Any, ...], last: tuple[Any, ...] | None) -> None:
+        """Sum up a run by its first datum and its last, which is not known where a number is missing behind it."""
+        each = known.get(run[1])
+        if each is None:
+            raise snapshot.corrupt(f"it has data of a segment {run[1]} that it does not know")
+        if last is None or each.count:
+            others.add(each.segment.id)
         else:
-            runs = [(id_, len(list(run))) for id_, run in groupby(segments)]
-        ends = list(map(add, offsets, sizes))
-        at = 0
-        for id_, count in runs:
-            each, padding = known.get(id_), paddings.get(id_, 0)
-            if each is None:
-                raise snapshot.corrupt(f"it has data of a segment {id_} that it does not know")
-            begin, at = at, at + count
-            times = reftimes[begin:at]
-            behind = [end + padding for end in ends[begin:at]] if padding else ends[begin:at]
-            straight = (
-                offsets[begin + 1 : at] == tuple(behind[:-1])
-                and all(map(le, times[:-1], times[1:]))
-                and (not each.count or (each.behind == offsets[begin] and last[id_] <= times[0]))
-            )
-            _add(each, offsets[begin:at], behind, times)
-            each.is_laid_out &= straight
-            last[id_] = times[-1]
+            seq, _, each.first, each.begin = run
+            each.count = last[0] - seq + 1
+            each.behind = last[1] + paddings[each.segment.format]
+            each.size = each.behind - each.first
+            each.end = last[2]
+
+    run: tuple[Any, ...] | None = None
+    for row in places.run_starts(snapshot, paddings):
+        if run is not None:
+            add_run(run, None if row[4] is None else row[4:])
+        run = row[:4]
+    if run is not None:
+        add_run(run, places.last_appended(snapshot))
+    outside = places.outside_of_intervals(snapshot) if others else {}
+    for id_ in others:
+        segment, damage = known[id_].segment, known[id_].damage
+        known[id_] = _summed(snapshot, segment, damage, paddings[segment.format], *outside.get(id_, (None, None)))
     return list(known.values())
 
 
@@ -180,10 +182,17 @@ def known_of(access: Access, snapshot: Snapshot, name: str, before: Known | None
     segment = snapshot.segment_named(name)
     if segment is None:
         return None
-    known = Known(segment, damage=places.damage_of(snapshot, segment), is_laid_out=False)
     padding = len(access.format(segment.format).padding)
     span = (None, None) if before is None or not before.count else (before.begin, before.end)
-    for offsets, sizes, reftimes in places.places_of(snapshot, segment, *span):
+    return _summed(snapshot, segment, places.damage_of(snapshot, segment), padding, *span)
+
+
+def _summed(
+    snapshot: Snapshot, segment: Segment, damage: str | None, padding: int, begin: int | None, end: int | None
+) -> Known:
+    """Sum up the rows of one segment; see `places.places_of`."""
+    known = Known(segment, damage=damage, is_laid_out=False)
+    for offsets, sizes, reftimes in places.places_of(snapshot, segment, begin, end):
         _add(known, offsets, [offset + size + padding for offset, size in zip(offsets, sizes, strict=True)], reftimes)
     return known
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 from ondisk.dataset.access import Access
@@ -149,6 +151,7 @@ class _Rows:
     def __init__(self, snapshot: Snapshot, segment: Segment) -> None:
         self._lists = places.rows_by_offset(snapshot, segment)
         self._held: list[tuple[int, ...]] = []
+        self._taken = 0  # of those that are held
 
     def up_to(self, found: Found) -> list[tuple[int, ...]]:
         """Take the rows of data that begin before what was found ends."""
@@ -159,16 +162,14 @@ class _Rows:
             more = next(self._lists, None)
             if more is None:
                 break
-            self._held += more
-        at = len(self._held)
-        while at and self._held[at - 1][0] > last:
-            at -= 1
-        taken, self._held = self._held[:at], self._held[at:]
-        return taken
+            self._held = self._held[self._taken :] + more
+            self._taken = 0
+        begin, self._taken = self._taken, bisect_right(self._held, last, self._taken, key=itemgetter(0))
+        return self._held[begin : self._taken]
 
     def rest(self) -> Iterator[tuple[int, ...]]:
         """Take all other rows."""
-        yield from self._held
+        yield from self._held[self._taken :]
         for rows in self._lists:
             yield from rows
 

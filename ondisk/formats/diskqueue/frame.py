@@ -28,6 +28,7 @@ _LENGTH = struct.Struct("<I")
 _FOOTER = struct.Struct("<II")
 _FOOTER_SIZE = 8
 _FOOTER_AND_LENGTH = struct.Struct("<III")
+_LARGE = 8 * 1024  # bytes of a frame that is not copied for its checksum
 _FIRST_KEY = b"\x69timestamp"  # CBOR; Beats and ondisk write this key first, behind one byte for the map
 
 
@@ -138,14 +139,14 @@ def scan(data: bytes, *, max_size: int, base: int = 0) -> Scan:
     # A footer and the length behind it are unpacked in one go; only behind the last footer there may be none.
     unpack, unpack_footer = _FOOTER_AND_LENGTH.unpack_from, _FOOTER.unpack_from
     at, limit, size = 0, len(data), length(data)
-    last = limit - _LENGTH.size
+    last, whole = limit - _LENGTH.size, memoryview(data)
     while OVERHEAD < size <= max_size and (end := at + size) <= limit:
         footer = end - _FOOTER_SIZE
-        begin = data[at:footer]
+        begin: bytes | memoryview = data[at:footer] if size < _LARGE else whole[at:footer]
         checksum, again, following = unpack(data, footer) if end <= last else (*unpack_footer(data, footer), 0)
         if again != size or crc32(begin) != checksum:
             break
-        payloads.append(begin[4:])
+        payloads.append(bytes(begin[4:]))
         offsets.append(base + at)
         at, size = end, following
     fault = _fault(data, at, max_size) if at < limit else None

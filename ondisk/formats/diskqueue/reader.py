@@ -145,7 +145,8 @@ class FrameReader:
             more = bool(piece)
             pieces.append(piece)
             size += len(piece)
-        self._held = b"".join(pieces)
+        whole = [piece for piece in pieces if piece]
+        self._held = whole[0] if len(whole) == 1 else b"".join(whole)
         return more
 
     def _of_stream(self) -> Iterator[bytes]:
