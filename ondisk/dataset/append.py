@@ -208,7 +208,7 @@ def store(
         if archived is not None:
             stored.imported -= len(replacing - stored.replaced)
             stored.replaced |= replacing
-            archived.take_seqs(transaction)
+            archived.note(transaction)
         transaction.commit()
         if archived is not None:
             archived.delete()

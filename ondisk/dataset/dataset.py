@@ -363,6 +363,7 @@ class Dataset:
 
         with self._access.transaction("delete") as transaction, contextlib.ExitStack() as stack:
             deleted = delete(self._access, transaction)
+            self._archives.delete_replaced()
             changed = []
             for archive in filter(concerns, self._archives.online()):
                 archived = stack.enter_context(archive.transaction("delete"))
@@ -376,7 +377,8 @@ class Dataset:
                 transaction.commit()
             for archived in changed:
                 archived.commit()
-        self._access.check_not_failed()
+        for part in (self._access, *self._archives.online()):
+            part.check_not_failed()
         return deleted
 
     def check(
