@@ -6,7 +6,9 @@
 
 Each is a dataset of its own, with configuration and index. All share one order of changes: a datum keeps its `seq` when
 it is archived. While it is moved, both the dataset and its archive may hold it: who asks takes the dataset's snapshot
-first, then those of the archives, and leaves out of these what the first one has.
+first, then those of the archives, and leaves out of these what the first one has. What an append replaces in an archive
+is noted among the dataset's own deletions, in the commit of what replaces it, and deleted in the archive behind that:
+who asks leaves out, too, what the dataset says was deleted since the archive's last change.
 """
 
 from __future__ import annotations
@@ -150,6 +152,11 @@ class Archives:
         directory = self._access.directory.inside(f"{ARCHIVE}/{LAST}", make=True)
         try:
             Index.create(directory, self._access.config)
+            with contextlib.closing(Index.open(directory, self._access.config)) as index:
+                with Transaction(index) as transaction:
+                    transaction.commit()  # makes -wal and -shm: from here on nobody has to write in order to read
+                if transaction.checkpoint_error is not None:
+                    raise transaction.checkpoint_error
             staged = f".{CONFIG}.new"
             with contextlib.suppress(FileNotFoundError):
                 directory.unlink(staged)

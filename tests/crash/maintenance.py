@@ -109,11 +109,11 @@ def _is_ignored(run: Run) -> bool:
     """Tell whether SQLite goes on by itself: where a directory could not be synced, and to roll a new index back."""
     assert run.injected is not None
     call = run.calls[run.injected]
-    is_rolled_back = any(f"{run.path}/index.sqlite-journal" in each for each in run.calls[: run.injected])
-    return call.startswith("fdatasync(") and (
-        synced_path(call) in (str(run.path), f"{run.path}/{LAST}")
-        or (is_rolled_back and synced_path(call) == f"{run.path}/index.sqlite")
-    )
+    if not call.startswith("fdatasync("):
+        return False
+    path, is_index, suffix = synced_path(call).partition("/index.sqlite")
+    is_rolled_back = any(f"{path}/index.sqlite-journal" in each for each in run.calls[: run.injected])
+    return path in (str(run.path), f"{run.path}/{LAST}") and (not is_index or (is_rolled_back and not suffix))
 
 
 def _changes(calls: list[str]) -> Iterator[str]:
