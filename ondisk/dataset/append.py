@@ -210,7 +210,7 @@ def store(
             stored.replaced |= replacing
             archived.note(transaction)
         transaction.commit()
-        if archived is not None:
+        if archived is not None and transaction.checkpoint_error is None:  # else nothing more is written
             archived.delete()
     except BaseException:
         if not transaction.sealed:

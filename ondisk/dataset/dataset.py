@@ -375,8 +375,9 @@ class Dataset:
             if deleted:
                 # The dataset's first: the archives share its counter, which must be ahead of them.
                 transaction.commit()
-            for archived in changed:
-                archived.commit()
+            if transaction.checkpoint_error is None:  # else nothing more is written
+                for archived in changed:
+                    archived.commit()
         for part in (self._access, *self._archives.online()):
             part.check_not_failed()
         return deleted
