@@ -208,9 +208,9 @@ def store(
         if archived is not None:
             stored.imported -= len(replacing - stored.replaced)
             stored.replaced |= replacing
-            archived.take_seqs(transaction)
+            archived.note(transaction)
         transaction.commit()
-        if archived is not None:
+        if archived is not None and transaction.checkpoint_error is None:  # else nothing more is written
             archived.delete()
     except BaseException:
         if not transaction.sealed:

@@ -6,11 +6,14 @@
 
 Each is a dataset of its own, with configuration and index. All share one order of changes: a datum keeps its `seq` when
 it is archived. While it is moved, both the dataset and its archive may hold it: who asks takes the dataset's snapshot
-first, then those of the archives, and leaves out of these what the first one has.
+first, then those of the archives, and leaves out of these what the first one has. What an append replaces in an archive
+is noted among the dataset's own deletions, in the commit of what replaces it, and deleted in the archive behind that:
+who asks leaves out, too, what the dataset says was deleted since the archive's last change.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -116,7 +119,23 @@ class Archives:
         if not config.unique or self._access.directory.inode(ARCHIVE) is None:
             return None
         last = self.last()
-        return None if last is None else Archived(last, config)
+        return None if last is None else Archived(self, last, config)
+
+    def delete_replaced(self) -> None:
+        """Delete from the archive what was replaced, as the dataset's index tells. Under the writers' lock.
+
+        Before the archive's counter of changes moves on: what it has passed is not looked for any more.
+        """
+        last = self.last()
+        if last is None:
+            return
+        with self._access.current().index.snapshot() as main, last.current().index.snapshot() as there:
+            changes = replaced(main, there)
+        if changes:
+            with last.transaction("append") as archived:
+                archived.delete_as(changes)
+                archived.commit()
+            last.check_not_failed()
 
     def last(self) -> Access | None:
         """Open the archive that repack fills; None where nothing was archived yet."""
@@ -133,7 +152,18 @@ class Archives:
         directory = self._access.directory.inside(f"{ARCHIVE}/{LAST}", make=True)
         try:
             Index.create(directory, self._access.config)
-            directory.write_new(CONFIG, self._access.config.to_toml().encode())
+            with contextlib.closing(Index.open(directory, self._access.config)) as index:
+                with Transaction(index) as transaction:
+                    transaction.commit()  # makes -wal and -shm: from here on nobody has to write in order to read
+                if transaction.checkpoint_error is not None:
+                    raise transaction.checkpoint_error
+            staged = f".{CONFIG}.new"
+            with contextlib.suppress(FileNotFoundError):
+                directory.unlink(staged)
+            with directory.create_file(staged) as file:
+                file.write(0, self._access.config.to_toml().encode())
+                file.sync()
+            directory.rename(staged, CONFIG)
         finally:
             directory.close()
         made = self.last()
@@ -181,11 +211,11 @@ class Archived:
     Used for one batch, under the writers' lock.
     """
 
-    def __init__(self, last: Access, config: DatasetConfig) -> None:
+    def __init__(self, archives: Archives, last: Access, config: DatasetConfig) -> None:
+        self._archives = archives
         self._last = last
         self._config = config
         self._doomed: set[int] = set()
-        self._seqs = range(0)
 
     def find(self, batch: Batch) -> tuple[set[int], set[int]]:
         """Find the places of data that the archive has: those that stay out, and those that replace what it has."""
@@ -210,18 +240,14 @@ class Archived:
                     kept_out.add(place)
         return kept_out, replacing
 
-    def take_seqs(self, transaction: Transaction) -> None:
-        """Take numbers in the order of changes, before the dataset's own commit, for what will be deleted."""
-        self._seqs = transaction.take_seqs(len(self._doomed))
+    def note(self, transaction: Transaction) -> None:
+        """Note in the dataset's index what is replaced: from its commit on nobody is given it any more."""
+        transaction.note_deleted(sorted(self._doomed))
 
     def delete(self) -> None:
         """Delete from the archive what was replaced, now that what replaces it is committed."""
-        if not self._doomed:
-            return
-        with self._last.transaction("append") as archived:
-            archived.go_on_from(self._seqs.start - 1)
-            archived.delete_seqs([*self._doomed])
-            archived.commit()
+        if self._doomed:
+            self._archives.delete_replaced()
 
     def _replaces(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
         name = self._config.version_field
@@ -257,6 +283,25 @@ def _common(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment)
 def _seq(access: Access) -> int:
     with access.current().index.snapshot() as snapshot:
         return int(snapshot.dataset()["seq"])
+
+
+def replaced(main: Snapshot, archive: Snapshot) -> list[tuple[int, int]]:
+    """Find the data of an archive that the dataset's own snapshot says were deleted, and the archive does not yet.
+
+    Returns:
+        The numbers of the deletions, and of the data.
+
+    Cost: looks at the dataset's deletions since the archive's last change.
+    """
+    return places.among(archive, places.deletions(main, archive.dataset()["seq"], places.last_seq(archive)))
+
+
+def leave_out(main: Snapshot, archive: Snapshot) -> None:
+    """Let an archive's snapshot leave out what the dataset's own one gives, or has given a replacement for."""
+    segments, seqs = held(main, archive) or ([], [])
+    old = [datum for _, datum in replaced(main, archive)]
+    if seqs or old:
+        archive.leave_out([*segments, *places.segments_of(archive, old)], [*seqs, *old])
 
 
 def merged(parts: list[Summary]) -> Summary:

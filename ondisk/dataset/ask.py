@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Any, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Opened
-from ondisk.dataset.archives import Archives, held
+from ondisk.dataset.archives import Archives, leave_out
 from ondisk.dataset.read import Reader, Summary, check_limit
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import InvalidInput
@@ -149,8 +149,7 @@ class _Parts:
             for archive in self._archives.online():
                 opened = archive.current()
                 snapshot = stack.enter_context(opened.index.snapshot())
-                if (left_out := held(main, snapshot)) is not None:
-                    snapshot.leave_out(*left_out)
+                leave_out(main, snapshot)
                 self._parts.append((opened, snapshot))
             self._parts.append((self._main, main))
             self._stack = stack.pop_all()

@@ -363,6 +363,7 @@ class Dataset:
 
         with self._access.transaction("delete") as transaction, contextlib.ExitStack() as stack:
             deleted = delete(self._access, transaction)
+            self._archives.delete_replaced()
             changed = []
             for archive in filter(concerns, self._archives.online()):
                 archived = stack.enter_context(archive.transaction("delete"))
@@ -374,9 +375,11 @@ class Dataset:
             if deleted:
                 # The dataset's first: the archives share its counter, which must be ahead of them.
                 transaction.commit()
-            for archived in changed:
-                archived.commit()
-        self._access.check_not_failed()
+            if transaction.checkpoint_error is None:  # else nothing more is written
+                for archived in changed:
+                    archived.commit()
+        for part in (self._access, *self._archives.online()):
+            part.check_not_failed()
         return deleted
 
     def check(

@@ -6,6 +6,7 @@ outside of the interval in the segment's row, by a look at all rows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -154,6 +155,32 @@ def numbers_of(snapshot: Snapshot, segment: Segment) -> Iterator[tuple[int, int]
     interval = interval_of(snapshot, segment)
     sql = "SELECT seq, reftime FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ?"
     return snapshot.connection.execute(sql, (interval.begin, interval.end, segment.id))
+
+
+def last_seq(snapshot: Snapshot) -> int:
+    """Give the highest number of a datum; 0 without data."""
+    return int(snapshot.connection.execute("SELECT ifnull(max(seq), 0) FROM datum").fetchone()[0])
+
+
+def deletions(snapshot: Snapshot, after: int, last: int) -> list[tuple[int, int]]:
+    """Give the deletions behind a number, of data up to another: the numbers of the deletions, and of the data."""
+    sql = "SELECT seq, datum FROM deletion WHERE seq > ? AND datum <= ? ORDER BY seq"
+    return snapshot.connection.execute(sql, (after, last)).fetchall()
+
+
+def among(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Give those of some changes whose data are there."""
+    if not changes:
+        return changes
+    sql = "SELECT seq FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
+    there = {row[0] for row in snapshot.connection.execute(sql, (json.dumps([datum for _, datum in changes]),))}
+    return [change for change in changes if change[1] in there]
+
+
+def segments_of(snapshot: Snapshot, seqs: list[int]) -> list[int]:
+    """Give the generations of the segments of some data."""
+    sql = "SELECT DISTINCT segment FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
+    return [row[0] for row in snapshot.connection.execute(sql, (json.dumps(seqs),))]
 
 
 def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -159,9 +158,18 @@ class Transaction:
             cursor = self._connection.executemany("DELETE FROM datum WHERE seq = ?", ((seq,) for seq in seqs))
         return cursor.rowcount
 
-    def delete_seqs(self, seqs: Sequence[int]) -> int:
-        """Delete the data with these numbers; returns how many there were."""
-        return self._delete("SELECT seq FROM datum WHERE seq IN (SELECT value FROM json_each(?))", (json.dumps(seqs),))
+    def note_deleted(self, seqs: Sequence[int]) -> None:
+        """Note in the order of changes that these data, which stand in another index, are deleted."""
+        with sqlite_errors(self._index.directory):
+            rows = zip(self.take_seqs(len(seqs)), seqs, strict=True)
+            self._connection.executemany("INSERT INTO deletion VALUES (?, ?)", rows)
+
+    def delete_as(self, changes: Sequence[tuple[int, int]]) -> None:
+        """Delete data as another index has noted it: the numbers of the deletions, and of the data."""
+        with sqlite_errors(self._index.directory):
+            self._connection.executemany("INSERT INTO deletion VALUES (?, ?)", changes)
+            self._connection.executemany("DELETE FROM datum WHERE seq = ?", ((datum,) for _, datum in changes))
+        self.go_on_from(max(number for number, _ in changes))
 
     def seqs_from(self, first: int) -> set[int]:
         """Give the numbers, from `first` on, of the data that are in the index."""

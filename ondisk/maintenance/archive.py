@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives, held
-from ondisk.errors import AlreadyExists, LockError, OndiskError, SegmentMissing, StateError
+from ondisk.dataset.archives import Archives, held, replaced
+from ondisk.errors import AlreadyExists, DurabilityLost, LockError, OndiskError, SegmentMissing, StateError
 from ondisk.formats import End
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
 from ondisk.maintenance.census import check_trusted, examine
@@ -38,7 +38,11 @@ def archive(access: Access, archives: Archives, names: Iterable[str]) -> list[Do
     Durability: the archive commits, then the dataset; every datum is in one of them at every moment.
     Locks: the writers' lock, for each segment anew.
     """
-    return [archived(access, archives, name) for name in names]
+    done = []
+    for name in names:
+        done.append(archived(access, archives, name))
+        access.check_not_failed()
+    return done
 
 
 def archived(access: Access, archives: Archives, name: str) -> Done:
@@ -50,6 +54,7 @@ def archived(access: Access, archives: Archives, name: str) -> Done:
         check_trusted(access)
         last = archives.make_last()
         check_trusted(last)
+        archives.delete_replaced()
         with access.current().index.snapshot() as main:
             diagnosis, _ = examine(access, main, name, None)
         if diagnosis is None or diagnosis.state & _UNMOVABLE:
@@ -58,6 +63,7 @@ def archived(access: Access, archives: Archives, name: str) -> Done:
         move = _Move(access, last, segment)
         with last.transaction("archive") as incoming:
             move.copy(incoming)
+        last.check_not_failed()
         size = _drop(access, transaction, segment)
     return Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_whole else size)
 
@@ -78,22 +84,32 @@ def unarchive(access: Access, archives: Archives, names: Iterable[str]) -> list[
         if last is None:
             raise SegmentMissing(f"{access.path} has no archive", hint="Nothing was archived yet.", segment=name)
         inner = name.removeprefix(last.prefix)
-        with access.transaction("unarchive") as transaction, last.transaction("unarchive") as outgoing:
-            segment = _known(outgoing, inner, last)
-            _Move(last, access, segment).copy(transaction)
-            _wait_for_readers(access)
-            _drop(last, outgoing, segment)
+        with access.transaction("unarchive") as transaction:
+            with last.transaction("unarchive") as outgoing:
+                segment = _known(outgoing, inner, last)
+                _Move(last, access, segment).copy(transaction)
+                if transaction.checkpoint_error is None:  # else nothing more is written
+                    _wait_for_readers(access)
+                    _drop(last, outgoing, segment)
+            last.check_not_failed()
+        access.check_not_failed()
         done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
     return done
 
 
 def settle(access: Access, archives: Archives) -> None:
-    """Drop from the dataset what its archive holds too, since a crash interrupted a move. Under no lock."""
+    """End what a crash interrupted: drop from the dataset what its archive holds too, and from that what was replaced.
+
+    Locks: taken only where there is something to do.
+    """
     last = archives.last()
     if last is None:
         return
     with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
-        both = _moved(main, there)
+        both, old = _moved(main, there), replaced(main, there)
+    if old:
+        with access.locked("archive"):
+            archives.delete_replaced()
     for name in both:
         _end(access, last, name)
 
@@ -154,13 +170,17 @@ def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:
         return remove(directory, name, set(), whole=True) if transaction.unread else 0
     generations.complete(directory, name, segment.id)
     found = directory.stat(name)
-    if found is not None:
-        generations.retire(directory, name, segment.id)
-    transaction.remove(segment, moved=True)
-    transaction.commit()
     access.leave(name)
-    generations.discard(directory, [name])
-    directory.sync(name.rpartition("/")[0])
+    try:
+        if found is not None:
+            generations.hide(directory, name, segment.id)
+        transaction.remove(segment, moved=True)
+        transaction.commit()
+    except BaseException as error:
+        if not transaction.sealed and not isinstance(error, DurabilityLost):  # then the next opening puts it back
+            with contextlib.suppress(OndiskError):
+                generations.complete(directory, name, segment.id)
+        raise
     return 0 if found is None else found.st_size
 
 
@@ -221,8 +241,9 @@ class _Move:
             if not transaction.sealed:
                 generations.discard(self._target.directory, staged)
             raise
-        generations.complete(self._target.directory, name, new.id)
         self._target.leave(name)
+        if transaction.checkpoint_error is None:  # else nothing more is written
+            generations.complete(self._target.directory, name, new.id)
 
     def _copy_files(self, transaction: Transaction, there: Segment | None) -> None:
         """Let the target have a dir segment, too: its files under numbers above those that it has."""

@@ -198,6 +198,8 @@ class _Rescan:
         self._interval: Interval = interval
         self._known = known
         self._damage, self._duplicates = _Tally(), _Tally()
+        # Dataset and archive share one order of changes: where both lost their index, both would begin it anew.
+        transaction.go_on_from(access.seq_elsewhere())
         self._remedy = "to have them back, put the file back from a backup, and fix again"
 
     @property

@@ -12,7 +12,8 @@ again. To change a segment:
     4. when nobody reads an older snapshot, unlink what is not the generation of the index
 
 To drop one: link as in 1, commit, unlink NAME, then 4. `settle` ends what a crash interrupted; a dropped one that is
-still in its place it leaves to the next repack, which removes what the index does not know.
+still in its place it leaves to the next repack, which removes what the index does not know. One that was moved to an
+archive is renamed to `.NAME.old` instead, so that nothing is in its place.
 
 All functions are called under the writers' lock; names are relative to the dataset.
 """
@@ -50,6 +51,15 @@ def retire(directory: Directory, name: str, generation: int) -> None:
     with contextlib.suppress(FileExistsError):
         directory.link(name, hidden(name, generation))
     directory.sync(_parent(name))
+
+
+def hide(directory: Directory, name: str, generation: int) -> None:
+    """Let the bytes of the present generation stand under its hidden name alone, before the segment is dropped.
+
+    Behind the commit nothing is left at the segment's name, that a rebuilt index would take for data. Synced.
+    """
+    discard(directory, [hidden(name, generation)])  # of two names of one file, rename would leave both
+    directory.rename(name, hidden(name, generation))
 
 
 def take_over(directory: Directory, name: str, generation: int) -> None:

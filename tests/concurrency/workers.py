@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import random
@@ -12,11 +13,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from crash.workload import CONFIG, content, datum, key, line, line_of
+from crash.workload import CONFIG, content, datum, key, line, line_of, segment_of
 
 import ondisk
 from ondisk.datum import Datum, from_microseconds
-from ondisk.errors import DatumNotFound
+from ondisk.errors import DatumNotFound, SegmentMissing
 from ondisk.maintenance import archive
 from ondisk.segments import generations
 
@@ -162,6 +163,79 @@ def change_and_repack(path: Path, talk: Connection, rounds: int) -> None:
         talk.recv()
 
 
+def change_and_archive(path: Path, talk: Connection, rounds: int) -> None:
+    """Append batches, also to archived days, replace some, archive, unarchive, repack, delete; say how many moves."""
+    moved = 0
+    with ondisk.open(path) as dataset:
+        format = dataset.config.format
+        first, second = (str(segment_of(dataset, day).relative_to(path)) for day in (0, 1))
+        talk.send("ready")
+        talk.recv()
+        for number in range(rounds):
+            dataset.append(batch(number, format))
+            match number % 4:
+                case 0:
+                    moved += len(dataset.archive(first))
+                case 1:
+                    dataset.append(batch(number - 1, format, REPLACED))  # half of it is archived
+                    moved += len(dataset.archive(first, second))
+                case 2:
+                    dataset.append(batch(number, format, REPLACED))
+                    dataset.repack()
+                    moved += len(dataset.unarchive(second, first))
+                case _:  # nothing is archived: a delete is one commit
+                    old = [each.location for each in dataset.query() if value(each, format) % REPLACED < number - 1]
+                    dataset.delete([each for each in old if each is not None])
+                    dataset.repack()
+        talk.send(moved)
+        talk.recv()
+
+
+def read_archives_in_all_ways(path: Path, talk: Connection) -> None:
+    """Query with and without a sort, look up, count and pass on bytes, until told to end; say how often."""
+    counts: Counter[str] = Counter()
+    chance = random.Random(os.getpid())
+    with ondisk.open(path, read_only=True) as dataset:
+        format = dataset.config.format
+        talk.send("ready")
+        talk.recv()
+        try:
+            while not talk.poll():
+                data = list(dataset.query())
+                _check_state([line_of(each, format) for each in data], 6)
+                in_order = list(dataset.query(sort="-reftime"))
+                assert [each.reftime for each in in_order] == sorted((each.reftime for each in in_order), reverse=True)
+                _check_state([line_of(each, format) for each in in_order], 6)
+                _check_state(lines_of(dataset, b"".join(dataset.payloads())), 6)
+                summary = dataset.summary()
+                assert summary.count % BATCH == 0
+                assert sum(count for _, count in summary.fields["area"]) == summary.count
+                for each in chance.sample(data, min(len(data), 10)):
+                    found = [line_of(other, format) for other in dataset.query(reftime=each.reftime, **each.metadata)]
+                    assert len(found) < 2
+                    if not found:
+                        left = {value(other, format) % REPLACED for other in dataset.query()}
+                        assert value(each, format) % REPLACED not in left
+                    counts["found by key" if found else "gone by key"] += 1
+                counts["archived"] += any(each.location and each.location.segment.startswith(".") for each in data)
+                counts["rounds"] += 1
+        except Exception as error:
+            talk.send("".join(traceback.format_exception(error)))
+        else:
+            talk.send(counts)
+
+
+def archive_all(path: Path, talk: Connection, days: int) -> None:
+    """Archive days that others archive, too."""
+    with ondisk.open(path) as dataset:
+        talk.send("ready")
+        talk.recv()
+        for day in range(days):
+            with contextlib.suppress(SegmentMissing):  # the other was faster
+                dataset.archive(str(segment_of(dataset, day).relative_to(path)))
+        talk.send("done")
+
+
 def read_in_all_ways(path: Path, talk: Connection) -> None:
     """Query, look up, read at locations and pass on bytes, until told to end; say how often, or what was wrong."""
     counts: Counter[str] = Counter()
@@ -208,13 +282,13 @@ def lines_of(dataset: ondisk.Dataset, content: bytes) -> list[bytes]:
     return found
 
 
-def _check_state(lines: list[bytes]) -> None:
-    """Each batch is there whole, all of it replaced or none; at most five of them, one behind the other."""
+def _check_state(lines: list[bytes], most: int = 5) -> None:
+    """Each batch is there whole, all of it replaced or none; not more of them than `most`, one behind the other."""
     values = Counter(int(_checked(each).split(b",")[3]) for each in lines)
     assert set(values.values()) <= {BATCH}, values
     numbers = sorted(each % REPLACED for each in values)
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True, values
-    assert len(numbers) <= 5, values
+    assert len(numbers) <= most, values
 
 
 def _checked(line_: bytes) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from .killpoints import CHANGING, CHANGING_SEG, Bench, Run, synced_path
-from .recovery import check, make
+from .recovery import LAST, check, make
 from .workload import CONFIGS, Story
 
 Stories = Mapping[tuple[str, str], Story]
@@ -22,7 +22,7 @@ FAILING = tuple(call for call in CHANGING_SEG if call not in ("write", "mkdir", 
 read, and says then that it may only be read."""
 
 _CHANGES = ("pwrite64(", "copy_file_range(", "ftruncate(", "link", "rename", "fsync(", "fdatasync(")
-_NO_CHANGE = re.compile(r"/\.lock>|/\.index\.sqlite\.new|^fdatasync\([0-9]+<[^>]*/dataset>")
+_NO_CHANGE = re.compile(r"/\.lock>|/\.index\.sqlite\.new|^fdatasync\([0-9]+<[^>]*/(dataset|last)>")
 _LOST = 52
 _FOLDER = re.compile(r"[0-9]+<([^>]*/[0-9]{2,4})>")  # of segments
 _QUOTED = re.compile(r'"([^"]*)"')
@@ -30,7 +30,8 @@ _QUOTED = re.compile(r'"([^"]*)"')
 
 def bench(stories: Stories, case: tuple[str, str], tmp_path: Path) -> Bench:
     story = stories[case]
-    return Bench(tmp_path / "runs", make(tmp_path / "template", story, CONFIGS[case[0]]), story.steps)
+    config = CONFIGS[case[0]] | ({"replace": "yes"} if story.replace else {})
+    return Bench(tmp_path / "runs", make(tmp_path / "template", story, config), story.steps)
 
 
 def killed(stories: Stories, case: tuple[str, str], call: str, tmp_path: Path, every: int = 1) -> int:
@@ -108,10 +109,11 @@ def _is_ignored(run: Run) -> bool:
     """Tell whether SQLite goes on by itself: where a directory could not be synced, and to roll a new index back."""
     assert run.injected is not None
     call = run.calls[run.injected]
-    is_rolled_back = any(f"{run.path}/index.sqlite-journal" in each for each in run.calls[: run.injected])
-    return call.startswith("fdatasync(") and (
-        synced_path(call) == str(run.path) or (is_rolled_back and synced_path(call) == f"{run.path}/index.sqlite")
-    )
+    if not call.startswith("fdatasync("):
+        return False
+    path, is_index, suffix = synced_path(call).partition("/index.sqlite")
+    is_rolled_back = any(f"{path}/index.sqlite-journal" in each for each in run.calls[: run.injected])
+    return path in (str(run.path), f"{run.path}/{LAST}") and (not is_index or (is_rolled_back and not suffix))
 
 
 def _changes(calls: list[str]) -> Iterator[str]:

@@ -16,10 +16,12 @@ from .workload import (
     CONFIG,
     START,
     VERBS,
+    Archive,
     Content,
     Line,
     Repack,
     Story,
+    Unarchive,
     carry_out,
     check_index,
     content,
@@ -29,10 +31,13 @@ from .workload import (
     file_of,
     left_behind,
     line,
+    segment_of,
 )
 
 LATER = line(3650, 0, 1, 1)
 """A datum of a day that no workload touches."""
+
+LAST = ".archive/last"
 
 _LATER_STATION = 99
 _COUNT = struct.Struct("<I")
@@ -54,8 +59,9 @@ def check(path: Path, acked: int, story: Story, *, in_order: bool = True) -> Non
     assert found in possible or (not in_order and _is_whole_by_day(found, possible)), (
         f"{acked} steps were acknowledged, {len(found)} data are there"
     )
-    check_index(path)
-    check_committed(path)
+    for part in (path, path / LAST):
+        check_index(part)
+        check_committed(part)
     with ondisk.open(path) as dataset:
         assert content(dataset) == found
         for step in story.steps[acked:]:
@@ -89,12 +95,25 @@ def check_carried_out(dataset: ondisk.Dataset, story: Story) -> None:
     if not isinstance(verb, VERBS):
         return
     left = State.OK if isinstance(verb, Repack) else State.DIRTY
+    if isinstance(verb, Archive | Unarchive):
+        check_moved(dataset, verb)
     report = dataset.check(accurate=True)
     assert [each for each in report if each.state & ~left] == []
     assert not report.needs_check
-    again = dataset.repack() if isinstance(verb, Repack) else dataset.fix()
-    assert [each for each in again if each.action and each.state & ~left] == []
+    if isinstance(verb, Archive | Unarchive):
+        carry_out(dataset, verb)
+        check_moved(dataset, verb)
+    else:
+        again = dataset.repack() if isinstance(verb, Repack) else dataset.fix()
+        assert [each for each in again if each.action and each.state & ~left] == []
     assert content(dataset) == story.end
+
+
+def check_moved(dataset: ondisk.Dataset, verb: Archive | Unarchive) -> None:
+    """No file of what was moved stands where it was."""
+    source = dataset.path if isinstance(verb, Archive) else dataset.path / LAST
+    for day in verb.days:
+        assert not (source / segment_of(dataset, day).relative_to(dataset.path)).exists()
 
 
 def check_committed(path: Path) -> None:

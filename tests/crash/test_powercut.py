@@ -23,7 +23,21 @@ from .killpoints import server
 from .powercut import Disk
 from .recovery import check
 from .test_append import Record
-from .workload import CONFIGS, SEG, Append, Delete, Fix, LeaveOut, LoseIndex, Repack, Step, Story, random_lines
+from .workload import (
+    CONFIGS,
+    SEG,
+    Append,
+    Archive,
+    Delete,
+    Fix,
+    LeaveOut,
+    LoseIndex,
+    Repack,
+    Step,
+    Story,
+    Unarchive,
+    random_lines,
+)
 
 pytestmark = [
     pytest.mark.crash,
@@ -46,6 +60,18 @@ STEPS: dict[str, list[Step]] = {
         [Append(random_lines(number, 6, days=2 + number // 60)), Delete(number % 9), LoseIndex(), Fix(), Repack()][
             number % 5
         ]
+        for number in range(_MANY)
+    ],
+    "archive": [
+        [
+            Append(random_lines(number, 9, days=2)),
+            Archive((0, 1)),
+            Append(random_lines(number, 9, days=2)),
+            Archive((0,)),
+            Unarchive((1,)),
+            Delete(number % 9),
+            Repack(),
+        ][number % 7]
         for number in range(_MANY)
     ],
 }
@@ -126,7 +152,7 @@ def check_disk(disk: Disk, acked: int, steps: list[Step]) -> None:
     ("format", "verb", "seed"),
     [("vm2", "append", seed) for seed in range(12)]
     + [(format, "append", seed) for format in SEG for seed in range(5)]
-    + [(format, verb, seed) for verb in ("repack", "fix") for format in CONFIGS for seed in range(5)],
+    + [(format, verb, seed) for verb in ("repack", "fix", "archive") for format in CONFIGS for seed in range(5)],
 )
 def test_what_was_acknowledged_survives_the_filesystem_going_away(
     format: str, verb: str, seed: int, tmp_path: Path, record_property: Record
@@ -145,7 +171,7 @@ def test_what_was_acknowledged_survives_the_filesystem_going_away(
 @pytest.mark.parametrize(
     ("format", "verb", "cuts"),
     [("vm2", "append", 20), ("seg lz4", "append", 10), ("seg plain", "append", 10)]
-    + [(format, verb, 15) for verb in ("repack", "fix") for format in CONFIGS],
+    + [(format, verb, 15) for verb in ("repack", "fix", "archive") for format in CONFIGS],
 )
 def test_what_was_acknowledged_survives_a_cut_at_many_moments_of_one_run(
     format: str, verb: str, cuts: int, tmp_path: Path, record_property: Record
@@ -181,6 +207,7 @@ def test_a_dataset_is_there_as_soon_as_create_has_returned(tmp_path: Path) -> No
         pytest.param("vm2", "append", ["files and directories", "index"], id="both"),
         *(pytest.param(format, "append", ["files and directories"], id=f"segments of {format}") for format in SEG),
         *(pytest.param(format, "repack", ["files and directories"], id=f"repacked {format}") for format in CONFIGS),
+        *(pytest.param(format, "archive", ["files and directories"], id=f"archived {format}") for format in CONFIGS),
     ],
 )
 def test_without_syncs_a_cut_loses_data_and_these_tests_see_it(

@@ -20,7 +20,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
@@ -35,6 +35,7 @@ import ondisk.formats.diskqueue.seg
 import ondisk.formats.vm2
 import ondisk.index.migrations
 import ondisk.index.tables
+import ondisk.maintenance.archive
 import ondisk.maintenance.check
 import ondisk.maintenance.fix
 import ondisk.maintenance.migrate
@@ -97,6 +98,20 @@ class Fix:
 
 
 @dataclass(frozen=True)
+class Archive:
+    """Move the segments of some days to the archive; those that are there stay there."""
+
+    days: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Unarchive:
+    """Move the segments of some days back from the archive."""
+
+    days: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Beside:
     """Carry out steps while a query runs, that began before them: what they replace or drop stays on disk."""
 
@@ -130,14 +145,24 @@ class LetAge:
 
 
 @dataclass(frozen=True)
+class LetArchive:
+    """Have data older than so many days archived by a repack."""
+
+    days: int
+
+
+@dataclass(frozen=True)
 class LeaveOut:
     """Leave out a kind of sync from here on, to see that the tests see it."""
 
     what: Literal["directories", "files and directories", "index"]
 
 
-Step = Append | Delete | Repack | Fix | Beside | LoseIndex | LoseSegment | MakeForeign | LetAge | LeaveOut
-VERBS = Repack | Fix
+Step = (
+    Append | Delete | Repack | Fix | Archive | Unarchive | Beside
+    | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
+)  # fmt: skip
+VERBS = Repack | Fix | Archive | Unarchive
 """Those that a crash may leave half done, and that are done again."""
 
 MISSING = [b"a segment is missing"]
@@ -162,6 +187,7 @@ class Model:
     Attributes:
         on_disk: the last line of each key that stands in a segment's file, known to the index or not.
         missing: days whose segment the index knows, and the disk has not.
+        archived: the keys of what stands in the archive.
         oldest: data of days before it are old enough to be deleted.
     """
 
@@ -170,6 +196,7 @@ class Model:
         self.data: dict[bytes, Line] = {}
         self.on_disk: dict[bytes, Line] = {}
         self.missing: set[bytes] = set()
+        self.archived: set[bytes] = set()
         self.oldest = b""
 
     def carry_out(self, step: Step) -> Iterator[Content]:
@@ -180,10 +207,14 @@ class Model:
                     for each in lines[begin : begin + batch_size]:
                         if self.replace or key(each) not in self.data:
                             self.data[key(each)] = self.on_disk[key(each)] = each
+                            self.archived.discard(key(each))
                     yield self.content()
             case Delete(station):
-                self.data = {name: each for name, each in self.data.items() if int(name.split(b",")[1]) != station}
-                yield self.content()
+                gone = {name for name in self.data if int(name.split(b",")[1]) == station}
+                for part in (gone - self.archived, gone & self.archived):  # a commit each
+                    self.data = {name: each for name, each in self.data.items() if name not in part}
+                    yield self.content()
+                self.archived -= gone
             case Repack():
                 yield self.content()
                 for day in sorted({*self.missing, *(day_of(each) for each in self.data if day_of(each) < self.oldest)}):
@@ -197,6 +228,14 @@ class Model:
                         self._remove(day)
                     self.data.update((name, each) for name, each in self.on_disk.items() if day_of(name) == day)
                     yield self.content()
+            case Archive(days):
+                moved = {day_of(line(each, 0, 0, 0)) for each in days}
+                self.archived |= {name for name in self.data if day_of(name) in moved}
+                yield self.content()
+            case Unarchive(days):
+                moved = {day_of(line(each, 0, 0, 0)) for each in days}
+                self.archived = {name for name in self.archived if day_of(name) not in moved}
+                yield self.content()
             case Beside(steps):
                 for each in steps:
                     yield from self.carry_out(each)
@@ -208,7 +247,7 @@ class Model:
                 self.missing.add(day)
                 self.on_disk = {name: each for name, each in self.on_disk.items() if day_of(name) != day}
                 yield self.content()
-            case MakeForeign() | LeaveOut():
+            case MakeForeign() | LetArchive() | LeaveOut():
                 yield self.content()
             case LetAge(days):
                 self.oldest = (datetime.now(UTC) - timedelta(days=days)).strftime("%Y%m%d").encode()
@@ -260,6 +299,10 @@ def carry_out(dataset: Dataset, step: Step) -> None:
             for each in dataset.fix():
                 if each.reasons[-1].startswith("it could not be fixed"):  # and the others were
                     raise StorageError(each.reasons[-1])
+        case Archive(days):
+            move(dataset, dataset.archive, days)
+        case Unarchive(days):
+            move(dataset, dataset.unarchive, days)
         case Beside(steps):
             with contextlib.closing(dataset.query()) as query:  # type: ignore[type-var]
                 next(query)
@@ -282,6 +325,16 @@ def carry_out(dataset: Dataset, step: Step) -> None:
         case LetAge(days):
             config = dataset.path / "dataset.toml"
             config.write_text(f"delete_age = {days}\n{config.read_text()}")
+        case LetArchive(days):
+            config = dataset.path / "dataset.toml"
+            config.write_text(f"archive_age = {days}\n{config.read_text()}")
+
+
+def move(dataset: Dataset, verb: Callable[[str], object], days: Sequence[int]) -> None:
+    """Move the segments of some days; those that were moved before a crash are not where they were."""
+    for day in days:
+        with contextlib.suppress(SegmentMissing):
+            verb(str(segment_of(dataset, day).relative_to(dataset.path)))
 
 
 def segment_of(dataset: Dataset, day: int) -> Path:
@@ -368,8 +421,9 @@ def file_of(path: Path, name: str, generation: int) -> Path:
 
 
 def left_behind(path: Path) -> list[str]:
-    """Name the files of other generations that lie beside the segments."""
-    return sorted(each.name for each in path.glob("[0-9]*/.*"))
+    """Name the files of other generations that lie beside the segments, and what an archive was being made of."""
+    hidden = (path.glob(pattern) for pattern in ("[0-9]*/.*", ".archive/*/[0-9]*/.*", ".archive/last/.[!l]*"))
+    return sorted(each.name for found in hidden for each in found)
 
 
 @contextlib.contextmanager

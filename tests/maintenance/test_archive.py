@@ -433,8 +433,9 @@ def test_the_order_of_changes_goes_on_behind_the_archive_when_an_index_was_lost(
     dataset.append(late)
     before = content(dataset)
     dataset.close()
-    for lost in (dataset.path, dataset.path / ".archive/last", dataset.path):
-        for file in lost.glob(f"{INDEX}*"):
+    last = dataset.path / ".archive/last"
+    for lost in ([dataset.path], [last], [dataset.path, last], [dataset.path]):
+        for file in [file for path in lost for file in path.glob(f"{INDEX}*")]:
             file.unlink()
         with ondisk.open(dataset.path) as again:
             again.fix()
@@ -446,3 +447,55 @@ def test_the_order_of_changes_goes_on_behind_the_archive_when_an_index_was_lost(
     with ondisk.open(dataset.path) as again:
         again.archive(segment(again))
         assert same(content(again), before)
+
+
+@pytest.mark.parametrize("lost", ["the dataset's", "the archive's"])
+def test_data_that_came_late_are_not_taken_for_archived_ones_when_an_index_was_lost(make, lost):
+    dataset = make(some(range(6)))
+    dataset.archive(segment(dataset))
+    dataset.append([datum(hour, 9, 1) for hour in range(24)])
+    before = content(dataset)
+    dataset.close()
+    places = {"the dataset's": [""], "the archive's": [".archive/last"]}[lost]
+    for file in [file for place in places for file in (dataset.path / place).glob(f"{INDEX}*")]:
+        file.unlink()
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        assert same(content(again), before)
+        again.append([datum(hour, 10, 1) for hour in range(24)])
+        assert len(content(again)) == len(before) + 24
+    with ondisk.open(dataset.path) as again:
+        assert len(content(again)) == len(before) + 24
+        again.archive(segment(again))
+        assert len(content(again)) == len(before) + 24
+        assert not [each for each in again.check(accurate=True) if each.state]
+
+
+def test_what_was_replaced_in_an_archive_stays_hidden_until_it_can_be_deleted_there(make, monkeypatch):
+    dataset = make(replace="yes")
+    dataset.archive(segment(dataset))
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Archives, "delete_replaced", killed)
+        with pytest.raises(Killed):
+            dataset.append([datum(1, 1, 7)])
+    expected = [*some(), datum(1, 1, 7)]
+    expected.remove(datum(1, 1))
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        for found in (content(reader), content(reader, sort="-station"), content(dataset)):
+            assert len(found) == len(expected)
+            assert sum(value for *_, value in found) == 7
+        assert reader.summary().count == len(expected)
+        assert dataset.append([datum(1, 1, 8)]).replaced == 1
+        assert sum(value for *_, value in content(reader)) == 8
+        assert dataset.delete("station: 1; reftime: =2026-11-20T01") == 1
+    dataset.repack()
+    assert not [each for each in dataset.check(accurate=True) if each.state]
+    with ondisk.open(dataset.path / ".archive/last", read_only=True) as last:
+        assert len(content(last)) == 95

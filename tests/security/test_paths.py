@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from crash.workload import CONFIG, datum
+from crash.workload import CONFIG, datum, line
 
 import ondisk
 from ondisk.errors import DatasetNotFound, IndexCorrupt, StorageError
@@ -55,6 +56,24 @@ def test_a_link_is_not_followed(name: str, target: str, touched: set[str], path:
         assert isinstance(error, StorageError), error
         assert error.exit_code == 50
         assert str(path / name) in error.message
+
+
+@pytest.mark.parametrize("place", [".archive", ".archive/last", ".archive/other"])
+def test_a_link_in_place_of_an_archive_is_not_followed(place: str, path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    target = other / "last" if place == ".archive" else other
+    (path / place).parent.mkdir(exist_ok=True)
+    (path / place).symlink_to(other)
+    with ondisk.create(target, CONFIG) as treasure:
+        treasure.append([datum(line(7, 0, 1, 1))])
+    before = {each: each.stat().st_mtime_ns for each in other.rglob("*")}
+    gave = [*use(path).values()]
+    with contextlib.suppress(ondisk.OndiskError), ondisk.open(path) as dataset:
+        gave.append(dataset.archive(SEGMENT))
+    with contextlib.suppress(ondisk.OndiskError), ondisk.open(path) as dataset:
+        gave += [dataset.repack(), dataset.fix(), dataset.unarchive(SEGMENT.replace("20", "27"))]
+    assert line(7, 0, 1, 1).decode() not in str(gave)
+    assert {each: each.stat().st_mtime_ns for each in other.rglob("*")} == before
 
 
 @pytest.mark.parametrize("target", ["file", "nothing"])

@@ -1,0 +1,112 @@
+"""Readers and writers beside archive and unarchive: every datum is given once, whatever moves meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from crash.workload import CONFIGS, content, datum, left_behind, line, segment_of
+
+import ondisk
+
+from . import workers
+from .conftest import Start
+
+READERS, ROUNDS, DAYS = 3, 24, 12
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_readers_beside_a_writer_that_archives_and_unarchives_see_whole_states_and_no_error(
+    name: str, tmp_path: Path, start: Start
+) -> None:
+    path = tmp_path / "dataset"
+    ondisk.create(path, {**CONFIGS[name], "replace": "yes", "lock_timeout": 30}).close()
+    writer = start(workers.change_and_archive, path, ROUNDS)
+    readers = [start(workers.read_archives_in_all_ways, path) for _ in range(READERS)]
+    for each in (*readers, writer):
+        assert each.hear() == "ready"
+        each.go()
+    moved = writer.hear()
+    for each in readers:
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and says why
+            each.go()
+    counts = [each.hear() for each in readers]
+    assert all(isinstance(each, Counter) for each in counts), counts
+    assert moved == ROUNDS // 4 * 5
+    total = sum(counts, Counter())
+    assert all(total[each] for each in ("rounds", "archived", "found by key")), total
+    writer.go()
+    writer.end()
+    with ondisk.open(path) as dataset:
+        dataset.append([datum(line(100, 0, 1, 1), dataset.config.format)])
+        assert left_behind(path) == []
+        dataset.repack()
+        assert not any(each.state for each in dataset.check(accurate=True))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_two_processes_that_archive_at_once_move_everything_once(name: str, tmp_path: Path, start: Start) -> None:
+    path = tmp_path / "dataset"
+    with ondisk.create(path, {**CONFIGS[name], "lock_timeout": 30}) as dataset:
+        dataset.append(datum(line(day, 0, 1, day), dataset.config.format) for day in range(DAYS))
+        before = content(dataset)
+    both = [start(workers.archive_all, path, DAYS) for _ in range(2)]
+    for each in both:
+        assert each.hear() == "ready"
+    for each in both:
+        each.go()
+    assert [each.hear() for each in both] == ["done", "done"]
+    with ondisk.open(path) as dataset:
+        assert content(dataset) == before
+        assert [*path.glob("2*/*")] == []
+        assert not any(each.state for each in dataset.check(accurate=True))
+
+
+@pytest.mark.parametrize("verb", ["archive", "repack behind it"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_query_that_began_before_an_archive_ends_with_what_was_there(name: str, verb: str, tmp_path: Path) -> None:
+    path, format = tmp_path / "dataset", CONFIGS[name]["format"]
+    with ondisk.create(path, CONFIGS[name]) as dataset, ondisk.open(path, read_only=True) as reader:
+        for number in range(10):
+            dataset.append(workers.batch(number, format))
+        before = content(dataset)
+        with closing(reader.query()) as query, closing(reader.payloads()) as payloads:
+            first, head = next(query), next(payloads)
+            dataset.archive(*(str(segment_of(dataset, day).relative_to(path)) for day in (0, 1)))
+            if verb != "archive":
+                dataset.delete('area:"VM2,1"')
+                dataset.repack()
+            dataset.append([datum(line(0, 0, 7777, 7777), format)])
+            assert sorted(workers.line_of(each, format) for each in (first, *query)) == before
+            assert sorted(workers.lines_of(reader, b"".join((head, *payloads)))) == before
+        dataset.append([datum(line(0, 0, 7778, 7777), format)])
+        assert left_behind(path) == []
+        assert content(reader) == content(dataset)
+
+
+def test_an_archive_that_a_person_renames_is_asked_by_its_new_name_and_another_is_begun(tmp_path: Path) -> None:
+    path = tmp_path / "dataset"
+    lines = [line(day, 0, 1, day) for day in range(4)]
+    with ondisk.create(path, CONFIGS["vm2"]) as dataset, ondisk.open(path, read_only=True) as reader:
+        dataset.append(map(datum, lines))
+        names = [str(segment_of(dataset, day).relative_to(path)) for day in range(4)]
+        dataset.archive(names[0])
+        assert content(reader) == lines
+        with closing(reader.query()) as query:
+            first = next(query)
+            (path / ".archive/last").rename(path / ".archive/old")
+            assert [first.data, *(each.data for each in query)] == lines
+        assert content(reader) == content(dataset) == lines
+        assert reader.info()["archives"] == dataset.info()["archives"] == ["old"]
+        dataset.archive(names[1])
+        assert content(reader) == content(dataset) == lines
+        (path / ".archive/old").rename(path / ".archive/older")
+        (path / ".archive/last").rename(path / ".archive/old")  # another one by a name that was in use
+        dataset.archive(names[2])
+        assert content(reader) == content(dataset) == lines
+        assert reader.info()["archives"] == ["old", "older", "last"]
+        assert dataset.delete("") == 4
+        assert content(reader) == []

@@ -1,0 +1,134 @@
+"""A process that archives or unarchives is killed, or its disk fails, at every point where it touches the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ondisk
+
+from .conftest import POINTS
+from .killpoints import needs_strace
+from .maintenance import CALLS, FAILING, failed, killed, ordered
+from .recovery import LAST, make
+from .test_append import Record
+from .workload import (
+    CONFIGS,
+    Append,
+    Archive,
+    Delete,
+    LetArchive,
+    Repack,
+    Story,
+    Unarchive,
+    line,
+    random_lines,
+)
+
+pytestmark = needs_strace
+
+_LINES = tuple(sorted(random_lines(1, 12)))
+_LATE = (line(0, 1, 77, 1), line(1, 23, 77, 2), line(0, 23, 78, 3))
+_OLD = (line(-5000, 0, 1, 1), line(-5000, 1, 1, 2))  # December 2012 …
+_REPLACED = tuple(each.replace(b",,", b",,new") for each in _LINES[:3])
+
+_CLEAN = Story([Append(_LINES)], [Archive((0,))])
+_TWO = Story([Append(_LINES)], [Archive((0, 1))])
+_MERGED = Story([Append(_LINES), Archive((0, 1)), Append(_LATE)], [Archive((0, 1))])
+_AGED = Story([Append((*_LINES, *reversed(_OLD))), Delete(3), LetArchive(3650)], [Repack()])
+_BACK = Story([Append(_LINES), Archive((0, 1))], [Unarchive((0,))])
+_MERGED_BACK = Story([Append(_LINES), Archive((0, 1)), Append(_LATE)], [Unarchive((0,))])
+_REPLACING = Story([Append(_LINES), Archive((0, 1, 2))], [Append(_REPLACED)], replace=True)
+_DELETED = Story(
+    [Append((*_LINES, *_LATE)), Archive((0,))],
+    [Delete(77), Append((line(0, 5, 77, 5),)), Delete(int(_LINES[0].split(b",")[1])), Archive((0,))],
+)
+
+STORIES = {
+    ("vm2", "clean"): _CLEAN,
+    ("vm2", "two"): _TWO,
+    ("vm2", "merged"): _MERGED,
+    ("seg lz4", "merged"): _MERGED,
+    ("vm2", "aged"): _AGED,
+    ("vm2", "back"): _BACK,
+    ("seg lz4", "back"): _BACK,
+    ("vm2", "merged back"): _MERGED_BACK,
+    ("seg plain", "merged back"): _MERGED_BACK,
+    ("vm2", "replacing"): _REPLACING,
+    ("vm2", "deleted"): _DELETED,
+}
+TO_FAIL = [case for case in STORIES if len(STORIES[case].steps) == 1]
+
+
+@pytest.mark.parametrize("case", STORIES)
+def test_the_stories_are_what_they_are_called(case: tuple[str, str], tmp_path: Path) -> None:
+    """So that the sweeps sweep what they should."""
+    path = make(tmp_path / "dataset", STORIES[case], CONFIGS[case[0]])
+    with ondisk.open(path) as dataset:
+        both = [each for each in path.glob("2*/*") if (path / LAST / each.relative_to(path)).exists()]
+        assert len(both) == {"merged": 2, "merged back": 2}.get(case[1], 0)
+        assert (path / LAST).exists() == (case[1] not in ("clean", "two", "aged"))
+        assert any(each.state for each in dataset.check()) == (case[1] in ("aged", "deleted"))
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("case", STORIES)
+def test_killed_anywhere_every_datum_is_there_once(
+    case: tuple[str, str], call: str, tmp_path: Path, record_property: Record
+) -> None:
+    record_property(POINTS, killed(STORIES, case, call, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("case", "call", "every"),
+    [
+        (("vm2", "clean"), "renameat", 1),
+        (("vm2", "two"), "linkat", 2),
+        (("vm2", "merged"), "unlinkat", 2),
+        (("seg lz4", "merged"), "fdatasync", 3),
+        (("vm2", "aged"), "fsync", 5),
+        (("vm2", "back"), "linkat", 1),
+        (("seg plain", "merged back"), "fdatasync", 2),
+        (("vm2", "replacing"), "fdatasync", 1),
+    ],
+)
+def test_killed_at_a_few_points_every_datum_is_there_once(
+    case: tuple[str, str], call: str, every: int, tmp_path: Path, record_property: Record
+) -> None:
+    points = killed(STORIES, case, call, tmp_path, every)
+    assert points >= 1
+    record_property(POINTS, points)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+@pytest.mark.parametrize("call", FAILING)
+@pytest.mark.parametrize("case", TO_FAIL)
+def test_a_call_that_fails_is_told_and_nothing_is_lost_or_there_twice(
+    case: tuple[str, str], call: str, error: str, tmp_path: Path, record_property: Record
+) -> None:
+    record_property(POINTS, failed(STORIES, case, call, error, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("case", "call", "error", "every"),
+    [
+        (("vm2", "clean"), "fsync", "EIO", 3),
+        (("vm2", "merged"), "renameat", "EIO", 1),
+        (("vm2", "back"), "fdatasync", "EIO", 2),
+        (("vm2", "clean"), "pwrite64", "ENOSPC", 17),
+    ],
+)
+def test_a_few_calls_that_fail_are_told_and_nothing_is_lost_or_there_twice(
+    case: tuple[str, str], call: str, error: str, every: int, tmp_path: Path, record_property: Record
+) -> None:
+    points = failed(STORIES, case, call, error, tmp_path, every)
+    assert points >= 2
+    record_property(POINTS, points)
+
+
+@pytest.mark.parametrize("case", STORIES)
+def test_archive_and_unarchive_commit_and_remove_only_behind_syncs(case: tuple[str, str], tmp_path: Path) -> None:
+    assert ordered(STORIES, case, tmp_path) >= 1
