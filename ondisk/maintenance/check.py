@@ -14,7 +14,7 @@ from ondisk.dataset.archives import Archives
 from ondisk.errors import IntegrityError, SegmentMissing
 from ondisk.formats import Found
 from ondisk.index import Segment, Snapshot, places
-from ondisk.maintenance.census import diagnoses
+from ondisk.maintenance.census import diagnoses, examine
 from ondisk.maintenance.states import Diagnosis, Report, State
 from ondisk.segments.dir import scan
 
@@ -47,10 +47,10 @@ def check(
         report.needs_check |= part.needs_check()
         found = [*diagnoses(part, now)]
         if deadline is not None:
-            found = _read_in_slices(part, found, deadline, progress)
+            found = _read_in_slices(part, found, deadline, now, progress)
         elif accurate:
             found = [
-                each if each.state & _UNREADABLE else _with_damage(each, _read(part, each.segment, progress)[1])
+                each if each.state & _UNREADABLE else _with_damage(each, _wrong(_read(part, each.segment, progress)))
                 for each in found
             ]
         report.add(part.prefix, found)
@@ -58,33 +58,46 @@ def check(
 
 
 def _read_in_slices(
-    access: Access, found: list[Diagnosis], deadline: float, progress: Callable[[str], None]
+    access: Access, found: list[Diagnosis], deadline: float, now: float | None, progress: Callable[[str], None]
 ) -> list[Diagnosis]:
-    """Read the data of as many segments as there is time for; at least of one."""
+    """Read the data of as many segments as there is time for; at least of one.
+
+    What was noted of a segment is taken back where its file, put back from a backup, is whole again.
+    """
     by_name = {each.segment: each for each in found}
     with access.current().index.snapshot() as snapshot:
         names = [*places.longest_unchecked(snapshot)]
     for name in names:
-        if name not in by_name or by_name[name].state & _UNREADABLE:
+        before = by_name.get(name)
+        if before is None or (before.state & _UNREADABLE and not before.noted):
             continue
-        segment, damage = _read(access, name, progress)
-        by_name[name] = _with_damage(by_name[name], damage)
-        if segment is not None:
-            with access.transaction("check") as transaction:
-                transaction.note_check(segment, damage)  # of another generation, nothing is noted
-                transaction.commit()
+        segment, content = _read(access, name, progress)
+        if segment is None or content is None:
+            continue
+        damage = before.reasons[0] if before.noted and content != _WHOLE else content.wrong
+        with access.transaction("check") as transaction:
+            transaction.note_check(segment, damage)  # of another generation, nothing is noted
+            transaction.commit()
+        if not before.noted:
+            by_name[name] = _with_damage(before, damage)
+        elif damage is None:
+            with access.current().index.snapshot() as snapshot:
+                by_name[name] = examine(access, snapshot, name, None, now)[0] or before
         if time.monotonic() >= deadline:
             break
     return [*by_name.values()]
 
 
-def _read(access: Access, name: str, progress: Callable[[str], None]) -> tuple[Segment | None, str | None]:
-    """Read the data of a segment; gives the generation that was read, and what is wrong with it."""
+def _read(access: Access, name: str, progress: Callable[[str], None]) -> tuple[Segment | None, Content | None]:
+    """Read the data of a segment; gives the generation that was read, and what that told."""
     progress(name)
     with access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(name)
-        damage = None if segment is None else read_content(access, snapshot, segment).wrong
-    return segment, damage
+        return segment, None if segment is None else read_content(access, snapshot, segment)
+
+
+def _wrong(read: tuple[Segment | None, Content | None]) -> str | None:
+    return None if read[1] is None else read[1].wrong
 
 
 def _with_damage(diagnosis: Diagnosis, damage: str | None) -> Diagnosis:
@@ -106,6 +119,9 @@ class Content:
     wrong: str | None
     is_whole: bool
     is_read: bool
+
+
+_WHOLE = Content(None, is_whole=True, is_read=True)
 
 
 def read_content(access: Access, snapshot: Snapshot, segment: Segment) -> Content:

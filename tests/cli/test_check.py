@@ -123,7 +123,6 @@ def test_a_check_in_slices_remembers_what_it_found(run, weather):
     assert f"{SECOND}: CORRUPTED: " in done.text
 
 
-@pytest.mark.xfail(reason="what was noted of a segment is never taken back: nothing reads it again")
 def test_a_segment_that_was_put_back_from_a_backup_is_ok_when_it_was_read_again(run, weather):
     path = weather / SECOND
     whole = path.read_bytes()
