@@ -62,16 +62,19 @@ class LineFormat(Format):
 
     def _find(self, lines: list[bytes], position: int, found: Found) -> None:
         """Add the data among whole lines, the first of which begins at a position; a CR is none of their bytes."""
-        ends = accumulate(map(len, lines), lambda at, size: at + size + 1, initial=position)
-        places = [(at, line) for at, line in zip(ends, _without_cr(lines), strict=False) if line.strip()]
-        batch = self.parse_lines([line for _, line in places], 1)
+        offsets = list(accumulate(map((1).__add__, map(len, lines)), initial=position))[:-1]
+        lines = _without_cr(lines)
+        if not all(map(bytes.strip, lines)):  # blank lines are no data
+            kept = [place for place, line in enumerate(lines) if line.strip()]
+            offsets, lines = [offsets[place] for place in kept], [lines[place] for place in kept]
+        batch = self.parse_lines(lines, 1)
         for place, reason in batch.refused:
-            at, line = places[place]
-            found.damage.append(Damage(at, len(line), f"no datum: {reason.partition(': ')[2]}"))
+            found.damage.append(Damage(offsets[place], len(lines[place]), f"no datum: {reason.partition(': ')[2]}"))
         if batch.refused:
-            places = [places[place] for place in batch.positions()]
-        found.offsets += [at for at, _ in places]
-        found.sizes += [len(line) for _, line in places]
+            kept = [*batch.positions()]
+            offsets, lines = [offsets[place] for place in kept], [lines[place] for place in kept]
+        found.offsets += offsets
+        found.sizes += map(len, lines)
         found.reftimes += batch.reftimes
         found.metadata += batch.metadata
 

@@ -21,6 +21,7 @@ from ondisk.segments import generations
 from ondisk.segments.dir import raise_sequence, scan
 from ondisk.step import Interval
 
+_TOGETHER, _SMALLEST = 8 * 1024 * 1024, 64 * 1024  # bytes of segments whose rows are moved into the index together
 _NAMED = 3  # of many reasons of one kind, so many are told
 _FATAL = (DiskFull, DurabilityLost, LockError, StateError)  # for the other segments it would be the same
 
@@ -56,6 +57,7 @@ def _fix(access: Access, now: float | None, progress: Callable[[str], None]) -> 
     is_whole, needs_check = True, access.sentinel_stands()
     with access.current().index.snapshot() as snapshot:
         committed_at = snapshot.dataset()["committed_at"]  # a file that is newer stays so, whatever a fix commits
+    lazy = _Lazy()
     # What is missing goes first: a file that was renamed holds the very data that stand in its way.
     for before in sorted(diagnoses(access, now), key=lambda each: State.MISSING not in each.state):
         if not _is_wanted(before, needs_check=needs_check):
@@ -63,13 +65,14 @@ def _fix(access: Access, now: float | None, progress: Callable[[str], None]) -> 
             continue
         progress(before.segment)
         try:
-            yield _fixed(access, before, now, committed_at)
+            yield _fixed(access, before, now, committed_at, lazy)
         except _FATAL:
             raise
         except (OndiskError, OSError) as error:
             is_whole = False
             reason = f"it could not be fixed: {error}"
             yield Done(before.segment, before.state, (*before.reasons, reason))
+    access.checkpoint()
     if is_whole:
         _remove_sentinel(access)
 
@@ -92,9 +95,26 @@ def _remove_sentinel(access: Access) -> None:
             access.directory.sync()
 
 
-def _fixed(access: Access, before: Diagnosis, now: float | None, committed_at: int) -> Done:
+class _Lazy:
+    """Tells which of many commits may leave what they wrote in the index's log, so that it is moved together."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+
+    def may_wait(self, access: Access, name: str) -> bool:
+        """Count one commit more, which is about as large as the segment's file."""
+        found = access.directory.stat(name)
+        self._waiting += _SMALLEST if found is None else max(found.st_size, _SMALLEST)
+        if self._waiting < _TOGETHER:
+            return True
+        self._waiting = 0
+        return False
+
+
+def _fixed(access: Access, before: Diagnosis, now: float | None, committed_at: int, lazy: _Lazy) -> Done:
     try:
-        return _fixed_once(access, before, now, committed_at, rewriting=False)
+        is_lazy = lazy.may_wait(access, before.segment)
+        return _fixed_once(access, before, now, committed_at, rewriting=False, lazy=is_lazy)
     except _Foreign:
         return _fixed_once(access, before, now, committed_at, rewriting=True)
     except _Unsafe as error:
@@ -104,9 +124,11 @@ def _fixed(access: Access, before: Diagnosis, now: float | None, committed_at: i
         return Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, str(error)))
 
 
-def _fixed_once(access: Access, before: Diagnosis, now: float | None, committed_at: int, *, rewriting: bool) -> Done:
+def _fixed_once(
+    access: Access, before: Diagnosis, now: float | None, committed_at: int, *, rewriting: bool, lazy: bool = False
+) -> Done:
     name = before.segment
-    with access.transaction("fix") as transaction:
+    with access.transaction("fix", lazy=lazy) as transaction:
         with access.current().index.snapshot() as snapshot:
             diagnosis, known = examine(access, snapshot, name, None, now, committed_at)
         if diagnosis is None:

@@ -12,7 +12,7 @@ from ondisk.formats.base import Block, Readable
 from ondisk.formats.diskqueue import blocks, frame
 from ondisk.formats.diskqueue.header import Header
 
-_TOGETHER, _LARGE_CHUNK = 16, 1024 * 1024  # frames that are larger are read so many together, up to so many bytes
+_TOGETHER, _LARGE_CHUNK = 8, 512 * 1024  # frames that are larger are read so many together, up to so many bytes
 _CHUNK = 32 * 1024  # bytes; with more, the garbage collector walks all that are alive again and again
 
 
