@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import stat
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,17 +25,18 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.layout import ARCHIVE, CONFIG, read_config
 from ondisk.dataset.read import Summary
 from ondisk.datum import FieldType, canonical, from_microseconds
-from ondisk.errors import ArchiveOffline, DatasetNotFound, InvalidInput
+from ondisk.errors import ArchiveOffline, DatasetNotFound, InvalidInput, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch
 from ondisk.index import Index, Segment, Snapshot, Transaction, places
 from ondisk.json_shapes import from_json, parse_time
+from ondisk.segments.generations import parents
 
 LAST = "last"
 """The archive that repack moves segments to."""
 
 _SUMMARY = ".summary"
-_LONGEST = 256 * 1024 * 1024  # bytes of a summary
+_LONGEST = 16 * 1024 * 1024  # bytes of a summary; read, it takes some 25 times as much
 
 
 class Archives:
@@ -81,6 +83,9 @@ class Archives:
         there = directory.stat(place)
         if there is None or directory.stat(f"{place}/{CONFIG}") is None:  # its configuration is made last
             self._drop(name)
+            if there is not None and stat.S_ISDIR(there.st_mode) and _has_segments(directory, place):
+                path, hint = self._access.path / place, "Put it back from a backup, or copy that of the dataset."
+                raise StateError(f"the archive {path} has segments and no {CONFIG}", hint=hint)
             return None
         if found is not None and found.inode == there.st_ino:
             return found
@@ -180,7 +185,7 @@ class Archives:
             path = f"{ARCHIVE}/{name}{_SUMMARY}"
             try:
                 yield _summary(self._access.directory.read(path, _LONGEST), self._access.config.fields)
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 hint = "Write it with `ondisk summary ARCHIVE --json`."
                 full = self._access.directory.path / path
                 raise InvalidInput(f"{full} is no summary: {error}", hint=hint) from None
@@ -336,7 +341,7 @@ def _summary(text: bytes, fields: Any) -> Summary:
     read = json.loads(text)
     begin, end = (None if read[key] is None else _time(read[key]) for key in ("begin", "end"))
     counts = {
-        name: [(_value(each["value"], fields.get(name)), int(each["count"])) for each in values]
+        name: [(_value(each["value"], fields[name]), int(each["count"])) for each in values]
         for name, values in read["fields"].items()
         if name in fields
     }
@@ -347,7 +352,14 @@ def _time(text: str) -> Any:
     return from_microseconds(parse_time(text))
 
 
-def _value(value: Any, kind: FieldType | None) -> Any:
+def _value(value: Any, kind: FieldType) -> Any:
     if value is None:
         return None
-    return _time(value) if kind is FieldType.TIMESTAMP else from_json(value)
+    found = _time(value) if kind is FieldType.TIMESTAMP else from_json(value)
+    canonical(found, kind)  # refuses what is no value of the field
+    return found
+
+
+def _has_segments(directory: Directory, place: str) -> bool:
+    with directory.inside(place) as archive:
+        return any(True for _ in parents(archive))

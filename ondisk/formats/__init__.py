@@ -72,7 +72,9 @@ def is_dir(name: str) -> bool:
 
 def has_extension(name: str, extension: str) -> bool:
     """Tell whether segments of a format can have this extension, whatever the configuration says now."""
-    return extension == name or (is_dir(name) and EXTENSION.fullmatch(extension) is not None)
+    return extension == name or (
+        is_dir(name) and EXTENSION.fullmatch(extension) is not None and not is_known(extension)
+    )
 
 
 def of_extension(extension: str, config: DatasetConfig) -> str | None:

@@ -185,7 +185,10 @@ class Snapshot:
 
     def segment_named(self, name: str) -> Segment | None:
         """Look up a segment by its name, with the end it has now; None where the index knows none."""
-        row = self.connection.execute(_SEGMENT_NAMED, (name,)).fetchone()
+        try:
+            row = self.connection.execute(_SEGMENT_NAMED, (name,)).fetchone()
+        except UnicodeEncodeError:  # a name on disk that is no UTF-8
+            return None
         if row is None:
             return None
         self.segment(row[0])  # checks it, once

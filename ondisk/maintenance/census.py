@@ -61,6 +61,14 @@ def untrusted(path: str) -> NeedsCheck:
     return NeedsCheck(f"{path} needs a check: its index was lost, and may not know all data", hint=hint)
 
 
+def why_kept(access: Access, name: str) -> str | None:
+    """Say why a segment that is missing is not to be forgotten yet; None where it may be."""
+    folder = name.rpartition("/")[0]
+    if access.directory.stat(folder) is not None:
+        return None
+    return f"its folder {folder} is not there: is a disk not mounted? Make the folder if its data are gone for good"
+
+
 def interval_of(access: Access, name: str) -> Interval | None:
     """Give the interval that a segment's name stands for; in an archive it may be one of any step."""
     steps = Step if access.prefix else [access.config.step]
@@ -126,6 +134,8 @@ def _diagnosed(
     format = access.format(known.segment.format) if known is not None else access.format_of(name)
     if format.is_dir:
         return dir_segments.diagnosed(access, snapshot, name, known, entry, at)
+    if known is not None:
+        known.interval = places.interval_of(snapshot, known.segment)
     if entry is None and known is not None:  # a crash may have interrupted the switch to its first generation
         entry = entry_of(access.directory, hidden(name, known.segment.id))
     found = None if entry is None else _looked_at(access.directory, name, entry, known, format)

@@ -130,17 +130,24 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment) -> Conten
     rows = _Rows(snapshot, segment)
     wrong = _Wrong(format.unit)
     is_whole, found, left = True, Found(), 0
+    displaced: list[int] = []
+    blocks = {block.offset: block for block in places.blocks_of(snapshot, segment)}
     try:
         file = None if format.is_dir else access.current().reader.file_of(segment)
         for found in scan(access.directory, segment.name, format) if file is None else format.scan(file):
             is_whole &= not (found.damage or found.foreign)
             _compare(rows.up_to(found), found, snapshot, wrong)
+            known = [block for block in found.blocks if block.offset < segment.end.length]
+            displaced += [block.offset for block in known if blocks.pop(block.offset, None) != block]
         if file is not None:
             left = file.size() - found.end.size
     except (IntegrityError, SegmentMissing) as error:
         return Content(error.message, is_whole=False, is_read=False)
     for offset, *_ in rows.rest():
         wrong.add(offset, reason_at(found, offset))
+    if is_whole and not wrong.count:
+        for offset in (*displaced, *blocks):
+            wrong.add(offset, "the index does not say where its block stands")
     return Content(str(wrong) if wrong.count else None, is_whole, left in (0, len(format.seal(found.end))))
 
 

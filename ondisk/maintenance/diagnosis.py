@@ -22,6 +22,7 @@ class Known:
         first: where the first datum begins.
         behind: where the last ends, its padding included.
         needed: where in the file the last ends.
+        interval: which one the index says it spans; only data inside of it are found again by their segment.
         is_laid_out: every datum begins where the one before it in query order ends.
         gaps: bytes that are no data between the first and the last.
         gap_at: where the first gap begins; None without one.
@@ -40,6 +41,7 @@ class Known:
     first: int = 0
     behind: int = 0
     needed: int = 0
+    interval: Interval | None = None
     is_laid_out: bool = True
     gaps: int = 0
     gap_at: int | None = None
@@ -133,7 +135,7 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
     if found is None or not found.is_file:
         reason = "it is not on disk" if found is None else "no plain file stands in its place; what does is left there"
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
-    if not known.count:
+    if not known.count and not [*misnamed(known, at.interval(name), at)]:
         return _known_without_data(name, known, found, at)
     corrupted = [*_corrupted(known, found, at.interval(name), at)]
     dirty = [*_dirty(known, found, start)]
@@ -181,7 +183,9 @@ def misnamed(known: Known, interval: Interval | None, at: Circumstances) -> Iter
     """Say where the name of a segment does not fit its data, or the step."""
     if interval is None:
         yield f"its name does not fit the step {at.step}"
-    elif known.begin < interval.begin or known.end >= interval.end:
+    elif known.interval not in (None, interval):
+        yield "the index says that it spans another time than its name says"
+    elif known.count and (known.begin < interval.begin or known.end >= interval.end):
         yield "it has data of other times than its name says"
 
 

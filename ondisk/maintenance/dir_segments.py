@@ -99,7 +99,7 @@ def look(folder: Directory, name: str, mtime: int, rows: Iterable[tuple[int, int
         elif entry.name not in _OWN or entry.kind != "file":
             files.strangers.append(entry.name)
         elif entry.name == dir.SEQUENCE:
-            files.mtime = entry.mtime
+            files.mtime = max(entry.mtime, entry.ctime)  # what is moved, or put back, keeps its mtime
         elif entry.name == dir.METADATA:
             files.has_metadata = True
     files.size, files.highest = sum(sizes.values()), max(sizes, default=-1)

@@ -13,7 +13,7 @@ from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError, StorageError
 from ondisk.formats import End, Format, Found, Patch
 from ondisk.index import Segment, Transaction
-from ondisk.maintenance.census import diagnoses, examine, interval_of
+from ondisk.maintenance.census import diagnoses, examine, interval_of, why_kept
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
@@ -139,9 +139,11 @@ def _fixed_once(
             return _left(diagnosis)
         if State.MISSING in diagnosis.state:
             assert known is not None
-            transaction.remove(known.segment)
+            if (reason := why_kept(access, name)) is not None:
+                return Done(name, diagnosis.state, (*diagnosis.reasons, reason))
+            lost = transaction.remove(known.segment)
             transaction.commit()
-            return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action)
+            return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
         rescan = _Rescan(access, transaction, name, known)
         if rewriting:
             rescan.rewrite()

@@ -15,7 +15,7 @@ from ondisk.formats import End, Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
 from ondisk.maintenance import dir_segments
 from ondisk.maintenance.archive import archived
-from ondisk.maintenance.census import check_trusted, diagnoses, examine
+from ondisk.maintenance.census import check_trusted, diagnoses, examine, why_kept
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
@@ -150,19 +150,22 @@ def _repacked(access: Access, name: str, now: float | None) -> Done:
 def _dropped(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
     """Remove a segment: from the index, then from the disk."""
     directory, name = access.directory, diagnosis.segment
+    if State.MISSING in diagnosis.state and (reason := why_kept(access, name)) is not None:
+        return Done(name, diagnosis.state, (*diagnosis.reasons, reason))
     access.leave(name)
     found = None if State.MISSING in diagnosis.state else directory.stat(name)
-    is_kept = False
+    is_kept, lost = False, 0
     if known is not None:
         if found is not None:
             with contextlib.suppress(DiskFull):  # then its bytes stay in their place until nobody reads them
                 generations.retire(directory, name, known.segment.id)
                 is_kept = True
-        transaction.remove(known.segment)
+        lost = transaction.remove(known.segment)
     transaction.commit()  # of what the index does not know, too: it tells whether older snapshots may know it
     action = diagnosis.action
     if found is None or transaction.checkpoint_error is not None:
-        return Done(name, diagnosis.state, diagnosis.reasons, action)
+        lost = lost if State.MISSING in diagnosis.state else 0
+        return Done(name, diagnosis.state, diagnosis.reasons, action, 0, lost)
     if not is_kept and not transaction.unread:
         reason = "a query that began earlier may still read it; a repack after that removes it"
         return Done(name, diagnosis.state, (*diagnosis.reasons, reason), action if known is not None else None)

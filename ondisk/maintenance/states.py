@@ -76,7 +76,8 @@ class Done:
         reasons: why; behind a fix also what it met that is no datum, or was a duplicate.
         action: what was done, in the words of `Diagnosis.action`; None where it was left alone.
         freed: bytes given back.
-        lost: bytes left out of the index since they are no data, and data left out as duplicates of other segments.
+        lost: bytes left out of the index since they are no data, data left out as duplicates of other segments, and
+            data forgotten with a segment that is missing.
     """
 
     segment: str

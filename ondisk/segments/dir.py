@@ -85,6 +85,10 @@ def open_directory(directory: Directory, name: str) -> Directory:
         raise SegmentMissing(f"{directory.path / name} is not on disk", hint=hint, segment=name) from None
 
 
+_MOST = 10**17
+"""No segment has so many files; names of 18 digits are the longest that are read."""
+
+
 def read_sequence(folder: Directory) -> int | None:
     """Read the last number that was given out: -1 before the first; None where nothing says it."""
     try:
@@ -95,7 +99,7 @@ def read_sequence(folder: Directory) -> int | None:
     if len(content) < _NUMBER.size:
         return -1
     number: int = _NUMBER.unpack(content)[0]
-    return number if number < 2**62 else None
+    return number if number < _MOST else None
 
 
 def write_sequence(folder: Directory, number: int) -> None:

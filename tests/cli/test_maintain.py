@@ -29,7 +29,8 @@ def test_it_acts_and_prints_one_line_for_each_dataset(run, weather, other):
     run("delete", weather, "area: VM2,7", "--yes")
     (weather / SECOND).unlink()
     done = run("maintain", weather, other)
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 8
+    assert f"{SECOND}: MISSING" in done.err
     first, second = done.text.splitlines()
     assert first.startswith(
         f"{weather.absolute()}: 1 segment OK; remove from the index 1, repack 1; 35 bytes freed in "

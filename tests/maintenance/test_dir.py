@@ -8,6 +8,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from commits import commit
 
 import ondisk
 from ondisk import Datum
@@ -76,6 +77,7 @@ def older(path, seconds=1000):
         if each.exists():
             then = time.time() - seconds
             os.utime(each, (then, then))
+    commit(path.parents[1])
 
 
 def test_what_is_whole_is_ok(dataset, path):

@@ -331,3 +331,52 @@ def test_files_that_are_newer_than_the_index_stay_so_while_others_are_fixed(tmp_
     world.fix()
     assert world.states(world.check()) == {}
     assert world.opened(lambda dataset: dataset.summary().count) == 6
+
+
+def test_a_folder_that_is_away_is_not_forgotten(tmp_path: Path) -> None:
+    """As where a disk is not mounted: the index would forget all, and a repack delete it when it is back."""
+    world = World.make(tmp_path / "dataset", VM2)
+    away = tmp_path / "away"
+    (world.path / "2026").rename(away)
+    for verb in (world.fix, world.repack):
+        report = verb()
+        assert "is a disk not mounted?" in done(report).reasons[-1]
+        assert done(report).action is None
+    away.rename(world.path / "2026")
+    assert world.states(world.check()) == {}
+    assert world.content() == "0123"
+    world.file(A).unlink()
+    report = done(world.fix())
+    assert (report.action, report.lost) == ("remove from the index", 4)
+
+
+@pytest.mark.parametrize("sql", ['UPDATE segment SET "begin" = 0, "end" = 1', 'UPDATE segment SET "end" = "begin"'])
+def test_a_segment_whose_span_is_damaged_is_left_alone(world: World, sql: str) -> None:
+    world.sql(sql)
+    assert set(world.states(world.check()).values()) == {"CORRUPTED"}
+    before = world.file(A).read_bytes()
+    world.fix()
+    world.repack()
+    assert world.file(A).read_bytes() == before
+    assert set(world.states(world.check()).values()) == {"CORRUPTED"}
+
+
+@pytest.mark.parametrize("sql", ["DELETE FROM block", "UPDATE block SET position = position - 1"])
+def test_damaged_places_of_blocks_are_found_and_healed(tmp_path: Path, sql: str) -> None:
+    world = World.make(tmp_path / "dataset", LZ4)
+    world.sql(sql)
+    assert State.CORRUPTED in world.check(accurate=True).segments[0].state
+    with ondisk.open(world.path) as dataset:
+        dataset.check(max_duration=60)
+        dataset.fix()
+    assert world.content() == "0123"
+    assert world.states(world.check(accurate=True)) == {}
+
+
+def test_names_on_disk_that_are_no_text_are_left_alone(tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", VM2)
+    strange = world.path / os.fsdecode(b"2026/caf\xe9.vm2")
+    strange.write_bytes(b"x")
+    for verb in (world.check, world.fix, world.repack):
+        assert verb().counts["corrupted"] == 1
+    assert strange.exists()
