@@ -67,7 +67,18 @@ class Access:
 
     @contextlib.contextmanager
     def transaction(self, verb: str, *, lazy: bool = False) -> Iterator[Transaction]:
-        """Hold the writers' lock and a transaction of the current index, for the length of the block."""
+        """Hold the writers' lock and a transaction of the current index, for the length of the block.
+
+        Args:
+            verb: what the lock is held for, which others are told.
+            lazy: as `Transaction` has it.
+
+        Raises:
+            ReadOnly, LockError: it cannot be held.
+            DurabilityLost: a sync failed, now or before: nothing more is written.
+
+        Locks: the writers' lock of this dataset or archive. Who takes both takes that of the dataset first.
+        """
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
         self._check_open()
@@ -156,6 +167,13 @@ class Access:
         return index
 
     def open_to_write(self) -> None:
+        """Make a lost index anew, and end what a crash interrupted.
+
+        Raises:
+            ReadOnly: this user may not write there.
+
+        Locks: the writers' lock, where there is something to do.
+        """
         if not self.directory.is_writable():
             hint = "Open it read_only, or as a user who may write there."
             raise ReadOnly(f"{self.path} may not be written by this user", hint=hint)

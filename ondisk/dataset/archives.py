@@ -114,6 +114,25 @@ class Archives:
                 transaction.go_on_from(seq)
                 transaction.commit()
 
+    @contextlib.contextmanager
+    def counting(self, part: Access, verb: str) -> Iterator[None]:
+        """Let a fix or a repack of an archive take numbers that nobody else takes, for the length of the block.
+
+        Args:
+            part: an archive, or the dataset itself, of which nothing more is needed than its own lock.
+
+        Durability: the dataset is told of the numbers behind the archive's commit; killed between, the next opening for
+            writing does so.
+        Locks: the dataset's writers' lock, since the dataset and its archives share one order of changes.
+        """
+        if part is self._access:
+            yield
+            return
+        with self._access.locked(verb):
+            self.delete_replaced()
+            yield
+            self.catch_up()
+
     def maintained(self) -> list[Access]:
         """Give what maintenance works on: the dataset, then the archive that repack fills."""
         last = self.last()

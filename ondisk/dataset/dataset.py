@@ -14,7 +14,7 @@ from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, store
 from ondisk.dataset.archives import Archives, merged
 from ondisk.dataset.ask import Match, Question, data, payloads, span, summaries
-from ondisk.dataset.layout import ARCHIVE, CONFIG, check_free, no_dataset, read_config
+from ondisk.dataset.layout import ARCHIVE, CONFIG, check_free, open_directory, read_config
 from ondisk.dataset.read import Summary
 from ondisk.dataset.source import Peeked, open_source
 from ondisk.datum import INTEGER_MAX, Datum, Location
@@ -24,7 +24,6 @@ from ondisk.errors import (
     LockError,
     OndiskError,
     ReadOnly,
-    StorageError,
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find, recognise
@@ -50,8 +49,11 @@ class Dataset:
 
         dataset.toml               the configuration
         index.sqlite               every datum → segment, offset, size, metadata
-        2026/11-20.vm2             a segment: data one after the other
+        2026/11-20.vm2             a concat segment: data one after the other
+        2026/.11-20.vm2.17         a generation of it, see `ondisk.segments.generations`
+        2026/11-20.blob/           a dir segment: a file for each datum, see `ondisk.segments.dir`
         needs-check-do-not-pack    present while the index cannot be trusted
+        .archive/last/, NAME/      archives, see `ondisk.dataset.archives`
         .lock                      the writers' lock
         .maintain.lock             that of maintain
 
@@ -123,12 +125,7 @@ class Dataset:
         if type(read_only) is not bool:
             raise InvalidInput(f"read_only must be True or False, not {read_only!r}")
         _check_path(path)
-        try:
-            directory = Directory.open(path)
-        except (FileNotFoundError, NotADirectoryError):
-            raise no_dataset(path) from None
-        except OSError as error:
-            raise StorageError(f"{path}: {error.strerror}") from error
+        directory = open_directory(path)
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close)
             config = read_config(directory)

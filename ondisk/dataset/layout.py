@@ -6,7 +6,7 @@ import os
 import re
 
 from ondisk.config import DatasetConfig
-from ondisk.errors import AlreadyExists, ConfigError, DatasetExists, DatasetNotFound
+from ondisk.errors import AlreadyExists, ConfigError, DatasetExists, DatasetNotFound, StorageError
 from ondisk.filesystem import Directory
 
 SENTINEL = "needs-check-do-not-pack"
@@ -17,6 +17,21 @@ SENTINEL_TEXT = b"The index of this dataset was lost and made anew: it may not k
 _OWN = re.compile(
     r"(\.maintain)?\.lock|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.[0-9]+"
 )
+
+
+def open_directory(path: str | os.PathLike[str]) -> Directory:
+    """Open the directory of a dataset.
+
+    Raises:
+        DatasetNotFound: there is none.
+        StorageError: it cannot be opened.
+    """
+    try:
+        return Directory.open(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise no_dataset(path) from None
+    except OSError as error:
+        raise StorageError(f"{os.fspath(path)}: {error.strerror}", errno=error.errno) from error
 
 
 def read_config(directory: Directory) -> DatasetConfig:

@@ -16,7 +16,8 @@ from ondisk.dataset.archives import Archives, held, replaced
 from ondisk.errors import AlreadyExists, DurabilityLost, LockError, OndiskError, SegmentMissing, StateError
 from ondisk.formats import End
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
-from ondisk.maintenance.census import check_trusted, examine
+from ondisk.maintenance.census import all_known, check_trusted, examine
+from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segments import DirWriter, generations
@@ -26,7 +27,8 @@ _ROWS = 10_000
 _PIECE = 4 * 1024 * 1024  # bytes that are laid together
 _POLL = 0.01  # seconds
 _ALL = 2**63 - 1
-_UNMOVABLE = State.CORRUPTED | State.MISSING | State.UNALIGNED | State.DELETED
+UNMOVABLE = State.CORRUPTED | State.MISSING | State.UNALIGNED | State.DELETED
+"""States of segments that stay where they are."""
 
 
 def archive(access: Access, archives: Archives, names: Iterable[str]) -> list[Done]:
@@ -34,36 +36,39 @@ def archive(access: Access, archives: Archives, names: Iterable[str]) -> list[Do
 
     Raises:
         SegmentMissing: the index knows no such segment.
+        StateError: it is damaged, or empty, or the index does not know all of it.
 
     Durability: the archive commits, then the dataset; every datum is in one of them at every moment.
     Locks: the writers' lock, for each segment anew.
     """
     done = []
+    before = _known_before(access)
     for name in names:
-        done.append(archived(access, archives, name))
+        done.append(archived(access, archives, name, before.get(name)))
         access.check_not_failed()
     return done
 
 
-def archived(access: Access, archives: Archives, name: str) -> Done:
-    """Move one segment to `.archive/last`; where that has data of the same name, they are merged."""
-    before = archives.last()
-    if before is not None and _end(access, before, name):
+def archived(access: Access, archives: Archives, name: str, before: Known | None = None) -> Done:
+    """Move one segment to `.archive/last`; where that has data of the same name, they are merged.
+
+    Args:
+        before: as `examine` has it; None where all segments were diagnosed just before.
+    """
+    there = archives.last()
+    if there is not None and _end(access, there, name):
         return Done(name, State.OK, (), "archive")
     with access.transaction("archive") as transaction:
         check_trusted(access)
         last = archives.make_last()
         check_trusted(last)
         archives.delete_replaced()
-        with access.current().index.snapshot() as main:
-            diagnosis, _ = examine(access, main, name, None)
-        if diagnosis is None or diagnosis.state & _UNMOVABLE:
-            raise _unmovable(access, name, diagnosis)
-        segment = _known(transaction, name, access)
+        diagnosis, segment = _movable(access, name, before)
         move = _Move(access, last, segment)
         with last.transaction("archive") as incoming:
             move.copy(incoming)
         last.check_not_failed()
+        transaction.go_on_from(incoming.seq)
         size = _drop(access, transaction, segment)
     return Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_whole else size)
 
@@ -73,6 +78,7 @@ def unarchive(access: Access, archives: Archives, names: Iterable[str]) -> list[
 
     Raises:
         SegmentMissing: the archive knows no such segment.
+        StateError: it is damaged, or empty, or the index does not know all of it.
         LockError: queries that began before took too long to end; what was moved is safe, and archived again later.
 
     Durability: the dataset commits, then the archive, when nobody reads an older state of the dataset.
@@ -80,13 +86,14 @@ def unarchive(access: Access, archives: Archives, names: Iterable[str]) -> list[
     """
     done = []
     last = archives.last()
+    before = {} if last is None else _known_before(last)
     for name in names:
         if last is None:
             raise SegmentMissing(f"{access.path} has no archive", hint="Nothing was archived yet.", segment=name)
         inner = name.removeprefix(last.prefix)
         with access.transaction("unarchive") as transaction:
             with last.transaction("unarchive") as outgoing:
-                segment = _known(outgoing, inner, last)
+                _, segment = _movable(last, inner, before.get(inner))
                 _Move(last, access, segment).copy(transaction)
                 if transaction.checkpoint_error is None:  # else nothing more is written
                     _wait_for_readers(access)
@@ -144,6 +151,21 @@ def _moved(main: Snapshot, archive: Snapshot) -> list[str]:
     return [archive.segment(id_).name for id_ in ids]
 
 
+def _known_before(access: Access) -> dict[str, Known]:
+    """Sum up all segments, also by data whose reftimes lie outside of theirs: these would not be moved with them."""
+    with access.current().index.snapshot() as snapshot:
+        return {each.segment.name: each for each in all_known(access, snapshot)}
+
+
+def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis, Segment]:
+    """Diagnose a segment, and refuse one that stays where it is."""
+    with access.current().index.snapshot() as snapshot:
+        diagnosis, known = examine(access, snapshot, name, before)
+    if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
+        raise _unmovable(access, name, diagnosis)
+    return diagnosis, known.segment
+
+
 def _unmovable(access: Access, name: str, diagnosis: Diagnosis | None) -> OndiskError:
     if diagnosis is None:
         hint = "`ondisk check --all` names the segments there are."
@@ -151,14 +173,6 @@ def _unmovable(access: Access, name: str, diagnosis: Diagnosis | None) -> Ondisk
     hint = "`ondisk check` says what mends it."
     states = ", ".join(diagnosis.state.names)
     return StateError(f"{access.path / name} stays where it is: it is {states}: {diagnosis.reasons[0]}", hint=hint)
-
-
-def _known(transaction: Transaction, name: str, access: Access) -> Segment:
-    segment = transaction.segments([name]).get(name)
-    if segment is None:
-        hint = "`ondisk check --all` names the segments there are."
-        raise SegmentMissing(f"{access.path} knows no segment {name!r}", hint=hint, segment=name)
-    return segment
 
 
 def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:

@@ -81,7 +81,6 @@ class Circumstances:
         step: the dataset's; None in an archive, where names of every step fit.
         committed_at: when the index was last changed, microseconds.
         needs_check: the sentinel stands, or the index is missing.
-        start: where the first datum of a segment of each format begins.
         archive_before, delete_before: segments that end at or before it are old enough, microseconds; None: never.
     """
 

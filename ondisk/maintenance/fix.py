@@ -10,20 +10,19 @@ from itertools import count
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError, StorageError
+from ondisk.errors import OndiskError, StorageError
 from ondisk.formats import End, Format, Found, Patch
 from ondisk.index import Segment, Transaction
 from ondisk.maintenance.census import diagnoses, examine, interval_of, why_kept
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
+from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
 from ondisk.segments.dir import raise_sequence, scan
 from ondisk.step import Interval
 
 _TOGETHER, _SMALLEST = 8 * 1024 * 1024, 64 * 1024  # bytes of segments whose rows are moved into the index together
 _NAMED = 3  # of many reasons of one kind, so many are told
-_FATAL = (DiskFull, DurabilityLost, LockError, StateError)  # for the other segments it would be the same
 
 
 def fix(
@@ -39,18 +38,17 @@ def fix(
         DurabilityLost, DiskFull: nothing more can be written; what was fixed before is.
 
     Durability: a commit for each segment; killed between, the next fix goes on. The sentinel goes last.
-    Locks: the writers' lock, for each segment anew.
+    Locks: the writers' lock, for each segment anew; for one of the archive that of the archive, too.
     """
     report = Report(str(access.path))
     for part in archives.maintained():
-        report.add(part.prefix, _fix(part, now, progress))
+        report.add(part.prefix, _fix(part, archives, now, progress))
         report.needs_check |= part.needs_check()
-    archives.catch_up()
     report.sort()
     return report
 
 
-def _fix(access: Access, now: float | None, progress: Callable[[str], None]) -> Iterator[Done]:
+def _fix(access: Access, archives: Archives, now: float | None, progress: Callable[[str], None]) -> Iterator[Done]:
     """Fix one dataset, or one archive."""
     with access.transaction("fix"):
         pass  # a lost index is made anew; who may not write meets the error before anything is read
@@ -65,13 +63,14 @@ def _fix(access: Access, now: float | None, progress: Callable[[str], None]) -> 
             continue
         progress(before.segment)
         try:
-            yield _fixed(access, before, now, committed_at, lazy)
-        except _FATAL:
+            with archives.counting(access, "fix"):
+                done = _fixed(access, before, now, committed_at, lazy)
+        except FATAL:
             raise
         except (OndiskError, OSError) as error:
             is_whole = False
-            reason = f"it could not be fixed: {error}"
-            yield Done(before.segment, before.state, (*before.reasons, reason))
+            done = before.failed("fixed", error)
+        yield done
     access.checkpoint()
     if is_whole:
         _remove_sentinel(access)
@@ -129,6 +128,8 @@ def _fixed_once(
 ) -> Done:
     name = before.segment
     with access.transaction("fix", lazy=lazy) as transaction:
+        # Dataset and archive share one order of changes: where both lost their index, both would begin it anew.
+        transaction.go_on_from(access.seq_elsewhere())
         with access.current().index.snapshot() as snapshot:
             diagnosis, known = examine(access, snapshot, name, None, now, committed_at)
         if diagnosis is None:
@@ -222,8 +223,6 @@ class _Rescan:
         self._interval: Interval = interval
         self._known = known
         self._damage, self._duplicates = _Tally(), _Tally()
-        # Dataset and archive share one order of changes: where both lost their index, both would begin it anew.
-        transaction.go_on_from(access.seq_elsewhere())
         self._remedy = "to have them back, put the file back from a backup, and fix again"
 
     @property

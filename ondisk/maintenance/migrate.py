@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
-from ondisk.dataset.layout import ARCHIVE, CONFIG, no_dataset, read_config
+from ondisk.dataset.layout import ARCHIVE, CONFIG, open_directory, read_config
 from ondisk.datum import FieldType, Location, Value
 from ondisk.errors import ConfigError, DuplicateDatum, LockError, ReadOnly, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, WritersLock
@@ -107,6 +107,7 @@ def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration
 
     Raises:
         DatasetNotFound: there is none.
+        StorageError: it cannot be opened, or read.
         ConfigError: `dataset.toml` cannot be understood, says another step than the data have, or a field has values
             that are not of the type that it says.
         DuplicateDatum: data have the same values of the fields of `unique`.
@@ -124,11 +125,7 @@ def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration
     Cost: the space of the index once more, twice where the revision changes; with new fields or types, all segments
         are read once.
     """
-    try:
-        directory = Directory.open(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise no_dataset(path) from None
-    with directory:
+    with open_directory(path) as directory:
         config = read_config(directory)
         if dry_run:
             with _parts(directory, config) as parts:

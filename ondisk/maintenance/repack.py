@@ -9,15 +9,15 @@ from dataclasses import replace
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.read import Reader
-from ondisk.errors import DiskFull, IntegrityError, SegmentMissing
+from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import WritableFile
 from ondisk.formats import End, Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
 from ondisk.maintenance import dir_segments
-from ondisk.maintenance.archive import archived
+from ondisk.maintenance.archive import UNMOVABLE, archived
 from ondisk.maintenance.census import check_trusted, diagnoses, examine, why_kept
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State
+from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
 
 _PIECE = 4 * 1024 * 1024  # bytes that are laid together
@@ -37,30 +37,39 @@ def repack(
 
     Raises:
         NeedsCheck: the sentinel stands: what the index does not know may be data that it has lost.
-        DiskFull: there is no space for what is left; `error.context["report"]` tells what was done.
+        DurabilityLost: nothing more can be written; what was repacked before is.
+        OndiskError: the first of what went wrong at single segments, when all others are done; DiskFull: there is no
+            space for what is left. `error.context["report"]` tells what was done.
 
     Durability: see `ondisk.segments.generations`; a crash leaves each segment as it was or as it is to be.
-    Locks: the writers' lock, for each segment anew. Readers are not disturbed.
+    Locks: the writers' lock, for each segment anew; for one of the archive that of the archive, too. Readers are not
+        disturbed.
     """
     parts = archives.maintained()
     for part in parts:
         check_trusted(part)
     report = Report(str(access.path))
-    full = None
+    errors: list[OndiskError] = []
     for part in parts:
         try:
-            report.add(part.prefix, _repack(part, archives, now, progress))
+            report.add(part.prefix, _repack(part, archives, now, progress, errors))
         except DiskFull as error:
-            full = error
+            errors.append(error)
     report.sort()
-    if full is not None:
-        full.context["report"] = report
-        raise full
+    if errors:
+        errors[0].context["report"] = report
+        raise errors[0]
     return report
 
 
-def _repack(access: Access, archives: Archives, now: float | None, progress: Callable[[str], None]) -> Iterator[Done]:
-    """Repack one dataset, or one archive."""
+def _repack(
+    access: Access,
+    archives: Archives,
+    now: float | None,
+    progress: Callable[[str], None],
+    errors: list[OndiskError],
+) -> Iterator[Done]:
+    """Repack one dataset, or one archive; what goes wrong at one segment is added to `errors`."""
     waiting = []
     for before in [*diagnoses(access, now)]:
         if before.state & REPACKED and State.CORRUPTED not in before.state:
@@ -73,8 +82,9 @@ def _repack(access: Access, archives: Archives, now: float | None, progress: Cal
         for before in tried:
             progress(before.segment)
             try:
-                done = repacked(access, before.segment, now)
-                if State.ARCHIVE_AGE in done.state and State.CORRUPTED not in done.state:
+                with archives.counting(access, "repack"):
+                    done = repacked(access, before.segment, now)
+                if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
                     moved = archived(access, archives, before.segment)
                     actions = " and ".join(filter(None, (done.action, moved.action)))
                     done = replace(done, action=actions, freed=done.freed + moved.freed)
@@ -82,6 +92,11 @@ def _repack(access: Access, archives: Archives, now: float | None, progress: Cal
                 full = error
                 waiting.append(before)
                 continue
+            except FATAL:
+                raise
+            except OndiskError as error:
+                errors.append(error)
+                done = before.failed("repacked", error)
             access.check_not_failed()
             freed += done.freed
             yield done
@@ -114,6 +129,7 @@ class _Damaged(Exception):
 def _repacked(access: Access, name: str, now: float | None) -> Done:
     with access.transaction("repack") as transaction:
         check_trusted(access)
+        transaction.go_on_from(access.seq_elsewhere())
         reader = access.current().reader
         with access.current().index.snapshot() as snapshot:
             segment = snapshot.segment_named(name)

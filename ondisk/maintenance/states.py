@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 
+from ondisk.errors import DiskFull, DurabilityLost, LockError, StateError
+
 
 class State(Flag):
     """What is to be said of a segment; states combine. Source: arkimet's ondisk2 datasets."""
@@ -30,6 +32,9 @@ FIXED = State.UNALIGNED | State.MISSING
 
 REPACKED = State.DIRTY | State.MISSING | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE
 """The states that a repack mends, where no CORRUPTED stands beside them."""
+
+FATAL = (DiskFull, DurabilityLost, LockError, StateError)
+"""Errors at one segment that the others would meet, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,11 @@ class Diagnosis:
             return "delete"
         steps = ["repack"] * (State.DIRTY in state) + ["archive"] * (State.ARCHIVE_AGE in state)
         return " and ".join(steps) or None
+
+    def failed(self, what: str, error: Exception) -> Done:
+        """Say that it was left as it is, since something went wrong."""
+        reason = f"it could not be {what}: {'. '.join(str(error).splitlines())}"
+        return Done(self.segment, self.state, (*self.reasons, reason))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import warnings
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -75,6 +77,12 @@ def make(tmp_path, kind):
     yield make
     for dataset in made:
         dataset.close()
+
+
+def spoil(path, sql):
+    """Change an index as damage would."""
+    with closing(sqlite3.connect(path / INDEX)) as connection, connection:
+        connection.execute(sql)
 
 
 def segment(dataset, day=0):
@@ -238,7 +246,7 @@ def test_unarchive_brings_a_segment_back(make):
     assert not (dataset.path / ".archive/last" / segment(dataset)).exists()
     dataset.unarchive(f".archive/last/{segment(dataset, 1)}")
     assert content(dataset) == before
-    with pytest.raises(SegmentMissing, match="knows no segment"):
+    with pytest.raises(SegmentMissing, match="has no segment"):
         dataset.unarchive(segment(dataset))
 
 
@@ -499,3 +507,59 @@ def test_what_was_replaced_in_an_archive_stays_hidden_until_it_can_be_deleted_th
     assert not [each for each in dataset.check(accurate=True) if each.state]
     with ondisk.open(dataset.path / ".archive/last", read_only=True) as last:
         assert len(content(last)) == 95
+
+
+def test_what_repack_deletes_from_the_archive_takes_no_numbers_of_the_dataset(make):
+    dataset = make(replace="yes", delete_age=1000)
+    dataset.archive(segment(dataset), segment(dataset, 1))
+    report = repack(dataset._access, dataset._archives, (T + 1001 * DAY + timedelta(hours=1)).timestamp())
+    assert [(each.segment, each.action) for each in report.findings] == [
+        (f".archive/last/{segment(dataset)}", "delete")
+    ]
+    dataset.append([datum(24, 0, value=99)])
+    assert [each[2] for each in content(dataset, reftime=T + DAY, station=0)] == [99]
+    assert len(content(dataset)) == len(some(range(24, 72)))
+
+
+def test_nobody_appends_while_a_fix_of_the_archive_takes_numbers(make):
+    dataset = make(lock_timeout=1)
+    dataset.archive(segment(dataset))
+    with ondisk.open(dataset.path) as other:
+        last = dataset._archives.last()
+        with dataset._archives.counting(last, "fix"), pytest.raises(LockError):
+            other.append([datum(80, 1)])
+        assert other.append([datum(80, 1)]).imported == 1
+
+
+def test_a_segment_that_cannot_be_archived_does_not_keep_others_from_it(make):
+    dataset = make(archive_age=10)
+    before = content(dataset)
+    dataset.archive(segment(dataset, 2))
+    in_its_place = dataset.path / ".archive/last" / segment(dataset)
+    in_its_place.write_bytes(b"somebody's")
+    with pytest.raises(AlreadyExists) as caught:
+        repack(dataset._access, dataset._archives, (T + 100 * DAY).timestamp())
+    done = {each.segment: each for each in caught.value.context["report"]}
+    assert done[segment(dataset)].action is None
+    assert "could not be repacked" in done[segment(dataset)].reasons[-1]
+    assert done[segment(dataset, 1)].action == "archive"
+    assert in_its_place.read_bytes() == b"somebody's"
+    assert same(content(dataset), before)
+
+
+def test_a_segment_that_has_data_of_other_times_is_not_moved_without_them(make):
+    dataset = make()
+    spoil(dataset.path, "UPDATE datum SET reftime = reftime + 864000000000 WHERE seq = 2")
+    before = dataset.summary()
+    with pytest.raises(StateError, match="data of other times"):
+        dataset.archive(segment(dataset))
+    assert dataset.summary() == before
+
+
+def test_a_segment_of_the_archive_that_is_damaged_stays_there(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    spoil(dataset.path / ".archive/last", "UPDATE segment SET checked = 'its bytes are not what they were'")
+    with pytest.raises(StateError, match="not what they were"):
+        dataset.unarchive(segment(dataset))
+    assert [each.segment for each in dataset.check().findings] == [f".archive/last/{segment(dataset)}"]

@@ -19,6 +19,7 @@ from ondisk.index import INDEX
 from ondisk.maintenance.census import all_known
 from ondisk.maintenance.diagnosis import Circumstances
 from ondisk.maintenance.dir_segments import Files, diagnose_files
+from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
 from ondisk.step import Step
 
@@ -460,3 +461,12 @@ def test_a_field_declared_later_is_read_back_from_what_stands_beside_the_files(d
         assert [each.data for each in again.query("x: x3")] == [b"data 3"] * 2
         assert again.summary().count == 604
         assert states(again.check(accurate=True)) == {}
+
+
+def test_a_low_last_number_keeps_only_its_own_segment_from_the_archive(create):
+    dataset = create(**CONFIG, archive_age=10)
+    dataset.append([*some(), *some(day=1)])
+    (dataset.path / NAME / ".sequence").write_bytes(b"")
+    done = repack(dataset._access, dataset._archives, (T + timedelta(days=100)).timestamp())
+    assert [each.action for each in done] == [None, "archive"]
+    assert len(content(dataset)) == 8

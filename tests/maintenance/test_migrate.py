@@ -36,6 +36,7 @@ from ondisk.errors import (
     NeedsMigration,
     OndiskError,
     StateError,
+    StorageError,
     VersionTooNew,
 )
 from ondisk.filesystem import Directory, WritersLock
@@ -396,6 +397,13 @@ def test_what_is_no_dataset_is_not_found(tmp_path):
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(DatasetNotFound):
             ondisk.migrate(path)
+
+
+def test_a_path_that_cannot_be_opened_is_an_error_of_storage(tmp_path):
+    path = tmp_path / "loop"
+    path.symlink_to(path)
+    with pytest.raises(StorageError, match="loop"):
+        ondisk.migrate(path)
 
 
 # A dataset that an ondisk of revision 1 made
