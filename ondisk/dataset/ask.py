@@ -146,6 +146,7 @@ class _Parts:
     def __enter__(self) -> _Parts:
         with contextlib.ExitStack() as stack:
             main = stack.enter_context(self._main.index.snapshot())
+            main.dataset()  # the snapshot begins with its first question: before anybody looks for archives
             for archive in self._archives.online():
                 opened = archive.current()
                 snapshot = stack.enter_context(opened.index.snapshot())
