@@ -147,12 +147,7 @@ def resolve(tree: Expression, columns: Columns, connection: sqlite3.Connection) 
         case Not(child):
             return Not(resolve(child, columns, connection))
         case (
-            Compare(field)
-            | StartsWith(field)
-            | EndsWith(field)
-            | Contains(field)
-            | Components(field)
-            | OneOf(field)
+            Compare(field) | StartsWith(field) | EndsWith(field) | Contains(field) | Components(field) | OneOf(field)
         ) if field in columns.kinds and columns.kinds[field].interned:
             writer = _Writer(columns)
             sql = f"SELECT id FROM value WHERE {writer.interned(tree)} LIMIT {_RESOLVED + 1}"

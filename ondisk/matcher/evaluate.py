@@ -51,9 +51,7 @@ def matches(expression: Expression, value_of: Callable[[str], Scalar | None]) ->
             return not matches(child, value_of)
         case IsMissing(field):
             return value_of(field) is None
-        case (
-            Compare() | OneOf() | StartsWith() | EndsWith() | Contains() | Components() | TimeOfDay() | EverySeconds()
-        ):
+        case Compare() | OneOf() | StartsWith() | EndsWith() | Contains() | Components() | TimeOfDay() | EverySeconds():
             value = value_of(expression.field)
             return value is not None and _holds(expression, value)
         case _:

@@ -4,8 +4,8 @@
                | TimeOfDay | EverySeconds
                | And(Expression…) | Or(Expression…) | Not(Expression)
 
-The parser, the Python operators of `dataset.fields` and the filters of Spark build it; SQL, the interval of reftimes and the Python
-evaluator read it. Every leaf is two-valued: a datum that lacks the field does not match it, so `Not` matches
+The parser, the Python operators of `dataset.fields` and Spark's filters build it; SQL, the interval of reftimes and the
+Python evaluator read it. Every leaf is two-valued: a datum that lacks the field does not match it, so `Not` matches
 exactly what its child does not. Times are integer microseconds since 1970, UTC; the field `reftime` always exists.
 """
 
