@@ -78,7 +78,7 @@ def _trees(given: Filter, fields: Mapping[str, tuple[str, FieldType]]) -> _Two |
     if isinstance(given, Not):
         two = _trees(given.child, fields)
         return None if two is None else (two[1], two[0])
-    path = getattr(given, "attribute", ())
+    path: Any = getattr(given, "attribute", ())
     if len(path) != 1 or path[0] not in fields:
         return None
     name, kind = fields[path[0]]

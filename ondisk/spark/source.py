@@ -24,7 +24,7 @@ from ondisk.spark.plan import Piece, part_of, pieces_of
 from ondisk.spark.read import opened, read_later
 from ondisk.spark.trees import loads
 
-_OPTIONS = ("path", "match", "tree", "columns", "data", "data_schema", "pushdown")
+OPTIONS = ("path", "match", "tree", "columns", "data", "data_schema", "pushdown")
 _NOTED = 1024 * 1024  # bytes
 _REMEDY = (
     'Load it anew for each query: spark.read.format("ondisk").option("pushdown", "true").load(path); or leave the'
@@ -134,9 +134,9 @@ def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition
 
 
 def _check(options: Mapping[str, str]) -> None:
-    unknown = sorted(name for name in options if name.lower() not in _OPTIONS)
+    unknown = sorted(name for name in options if name.lower() not in OPTIONS)
     if unknown:
-        known = ", ".join(name for name in _OPTIONS if name != "tree")
+        known = ", ".join(name for name in OPTIONS if name != "tree")
         raise InvalidInput(f"there is no option {unknown[0]!r}", hint=f"The options are {known}.")
 
 
