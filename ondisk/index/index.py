@@ -66,6 +66,7 @@ class Index:
     Attributes:
         columns: for the configuration that the index was built for, which is not always that of `dataset.toml`.
         missing: there is no file; the index is an empty one in memory.
+        inode: of the file; None where there is none.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Index:
         self.config = config
         self.columns = Columns(config)
         self.missing = inode is None
-        self._inode = inode
+        self.inode = inode
         self._connect = connect
         self._process = os.getpid()
         self._readers: list[Connection] = []
@@ -166,7 +167,7 @@ class Index:
                 f"{self.directory.path} was opened by process {self._process}, this is its child {os.getpid()}",
                 hint="Open the dataset in the process that uses it.",
             )
-        return self.directory.inode(INDEX) == self._inode
+        return self.directory.inode(INDEX) == self.inode
 
     @cached_property
     def tables(self) -> Tables:
@@ -324,7 +325,7 @@ class Index:
 
     def _connect_to_read(self) -> Connection:
         connection = self._connect(self.directory)
-        if self.directory.inode(INDEX) == self._inode:
+        if self.directory.inode(INDEX) == self.inode:
             return connection
         connection.close()
         raise StateError(f"{self.directory.path}: the index was replaced a moment ago", hint="Ask again.")

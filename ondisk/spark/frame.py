@@ -51,8 +51,9 @@ def index_frame(
     batches: list[pa.RecordBatch] = []
     rows = size = 0
     with Parts(current, archives, question) as asked:
+        archives.warn_of_offline()
         for opened, snapshot, tree in asked.each():
-            part = part_of(str(opened.index.directory.path), opened.reader.prefix, snapshot, tree)
+            part = part_of(opened, snapshot, tree)
             for piece in pieces_of(part, snapshot, tree, data=DATA in names):
                 if piece.count is None or rows + piece.count > SMALL:
                     return _loaded(access, spark, question, names)

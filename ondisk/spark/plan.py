@@ -21,7 +21,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pyspark.sql.datasource import InputPartition
 
+from ondisk.dataset.access import Opened
 from ondisk.errors import StateError
+from ondisk.formats import find
 from ondisk.index import Snapshot
 from ondisk.index.where import without_functions
 from ondisk.matcher import Expression, Interval, reftime_interval
@@ -51,7 +53,7 @@ class Part:
 
     Attributes:
         prefix: what the names of its segments begin with in answers.
-        uuid: of the index; another one has taken its place where this differs.
+        uuid, inode: of the index; another one has taken its place where one of them differs.
         seq, generation: its counters.
         sql, values: the condition.
     """
@@ -59,6 +61,7 @@ class Part:
     path: str
     prefix: str
     uuid: str
+    inode: int | None
     seq: int
     generation: int
     sql: str
@@ -84,11 +87,20 @@ class Piece(InputPartition):  # type: ignore[misc]
         self.count = count
 
 
-def part_of(path: str, prefix: str, snapshot: Snapshot, tree: Expression) -> Part:
+def part_of(opened: Opened, snapshot: Snapshot, tree: Expression) -> Part:
     """Describe the state that a snapshot is of, and the condition, which is resolved in it."""
-    known = snapshot.dataset()
+    directory, known = opened.index.directory, snapshot.dataset()
     where = snapshot.where(without_functions(tree, snapshot.columns, snapshot.connection))
-    return Part(path, prefix, str(known["uuid"]), known["seq"], known["generation"], where.sql, list(where.values))
+    return Part(
+        str(directory.path),
+        opened.reader.prefix,
+        str(known["uuid"]),
+        opened.index.inode,
+        known["seq"],
+        known["generation"],
+        where.sql,
+        list(where.values),
+    )
 
 
 def pieces_of(part: Part, snapshot: Snapshot, tree: Expression, *, data: bool) -> list[Piece]:
@@ -130,15 +142,15 @@ class _Segments:
         self._snapshot = snapshot
         self._part = part
         self._interval = interval
-        sql = 'SELECT "begin", "end", id, length FROM segment ORDER BY "begin", id'
-        self._all: list[tuple[int, int, int, int]] = [
-            (begin, end, id_, length)
-            for begin, end, id_, length in snapshot.connection.execute(sql)
+        sample = self._sample(_SAMPLE)
+        mean = max(1.0, sum(row.size for row in sample) / max(1, len(sample)))
+        sql = 'SELECT "begin", "end", id, length, format FROM segment ORDER BY "begin", id'
+        self._all: list[tuple[int, int, int, float]] = [
+            (begin, end, id_, length * mean if find(format).is_dir else length)  # of a folder, its files are counted
+            for begin, end, id_, length, format in snapshot.connection.execute(sql)
             if (interval.end is None or begin < interval.end) and (interval.begin is None or end > interval.begin)
         ]
-        sample = self._sample(_SAMPLE)
-        mean = sum(row.size for row in sample) / max(1, len(sample))
-        self._unit = 1 / (1 / (_ROWS * max(1.0, mean)) + data / _BYTES)  # bytes that are one piece
+        self._unit = 1 / (1 / (_ROWS * mean) + data / _BYTES)  # bytes that are one piece
         self._unit = max(self._unit, sum(map(self._bytes, self._all)) / _MOST)
 
     def marks(self) -> Iterator[Mark]:
@@ -165,7 +177,7 @@ class _Segments:
             if (end is None or first <= end[0]) and (begin is None or last > begin[0])
         )
 
-    def _bytes(self, segment: tuple[int, int, int, int]) -> float:
+    def _bytes(self, segment: tuple[int, int, int, float]) -> float:
         """Estimate how many bytes of a segment are asked for."""
         begin, end, _, length = segment
         first = begin if self._interval.begin is None else max(begin, self._interval.begin)
@@ -219,14 +231,14 @@ def condition_of(piece: Piece) -> tuple[str, list[Any]]:
     return " AND ".join([*terms, part.sql]), [*values, part.seq, part.generation, *part.values]
 
 
-def check_unchanged(piece: Piece, snapshot: Snapshot) -> None:
+def check_unchanged(piece: Piece, opened: Opened, snapshot: Snapshot) -> None:
     """Refuse to read a piece of which something has gone since it was planned.
 
     Raises:
         StateError: it has, or may have.
     """
     part, known = piece.part, snapshot.dataset()
-    if str(known["uuid"]) != part.uuid:
+    if (str(known["uuid"]), opened.index.inode) != (part.uuid, part.inode):
         raise changed(part, "its index was made anew")
     if known["seq"] == part.seq and known["generation"] == part.generation:
         return

@@ -58,7 +58,7 @@ def read_later(piece: Piece, columns: Sequence[Column], connect: Any) -> Iterato
         if current.index.missing:
             raise changed(part, "its index is lost")
         with current.index.snapshot() as snapshot:
-            check_unchanged(piece, snapshot)
+            check_unchanged(piece, current, snapshot)
             count = 0
             for batch in read(piece, columns, current, snapshot):
                 count += batch.num_rows

@@ -126,7 +126,7 @@ def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition
         pieces: list[InputPartition] = []
         with Parts(access.current(), archives, question) as asked:
             for opened, snapshot, each in asked.each():
-                part = part_of(str(opened.index.directory.path), opened.reader.prefix, snapshot, each)
+                part = part_of(opened, snapshot, each)
                 pieces += pieces_of(part, snapshot, each, data=data)
         return pieces
     finally:
