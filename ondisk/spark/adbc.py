@@ -23,7 +23,7 @@ from adbc_driver_sqlite import _driver_path
 
 from ondisk.filesystem import Directory, SharedLock
 from ondisk.index import INDEX
-from ondisk.index.connection import connected_to_present
+from ondisk.index.connection import connected_to_present, sqlite_errors
 
 _BATCH_ROWS = 16_384
 _TYPED_BY = 1_000_000  # rows of a small answer, whose types are then those of all its rows
@@ -41,7 +41,8 @@ _SETTINGS = ("busy_timeout=10000", "trusted_schema=0", "query_only=1", "mmap_siz
 
 def connect(directory: Directory) -> Any:
     """Open the index of a dataset for reading, as `ondisk.index.connection.connect_to_read` does."""
-    return connected_to_present(directory, _connect)
+    with sqlite_errors(directory):
+        return connected_to_present(directory, _connect)
 
 
 def _connect(directory: Directory) -> Any:

@@ -45,6 +45,7 @@ class DataColumn:
 
     def __init__(self, kind: DataType) -> None:
         self._convert = _top(kind)
+        self._is_binary = isinstance(kind, BinaryType)
         self._kind = to_arrow_type(kind, timezone="UTC")
 
     def make(self, data: Sequence[Any]) -> pa.Array:
@@ -53,6 +54,8 @@ class DataColumn:
         Raises:
             InvalidInput: a datum is of another type; its context names the `position`.
         """
+        if self._is_binary and set(map(type, data)) == {bytes}:
+            return pa.array(data, self._kind)
         convert, converted = self._convert, []
         for position, each in enumerate(data):
             try:

@@ -13,9 +13,10 @@ rows of the plan are those with numbers up to these, if none was deleted, and if
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from math import ceil
 from typing import Any, NamedTuple, TypeAlias
 
@@ -55,6 +56,7 @@ class Part:
         prefix: what the names of its segments begin with in answers.
         uuid, inode: of the index; another one has taken its place where one of them differs.
         seq, generation: its counters.
+        segments: how many there are.
         sql, values: the condition.
     """
 
@@ -64,27 +66,45 @@ class Part:
     inode: int | None
     seq: int
     generation: int
+    segments: int
     sql: str
     values: Sequence[Any]
 
 
 class Piece(InputPartition):  # type: ignore[misc]
-    """The data of a part from one place in the order of queries to before another, that match.
+    """Data of a part that match: those between two places in the order of queries, or of appending.
 
     Attributes:
-        begin, end: None where it is open.
-        segments: their ids, of those that reach into it.
+        sql, values: the condition that they are in this piece.
+        segments: their ids, of those that reach into it; None for all that there were.
         count: the data in it, where they were counted.
     """
 
     def __init__(
-        self, part: Part, begin: Mark | None, end: Mark | None, segments: tuple[int, ...], count: int | None
+        self, part: Part, sql: str, values: Sequence[int], segments: tuple[int, ...] | None, count: int | None
     ) -> None:
         self.part = part
-        self.begin = begin
-        self.end = end
+        self.sql = sql
+        self.values = values
         self.segments = segments
         self.count = count
+
+    @classmethod
+    def between(
+        cls, part: Part, begin: Mark | None, end: Mark | None, segments: tuple[int, ...], count: int | None
+    ) -> Piece:
+        """Make the piece from one place in the order of queries to before another; None where it is open."""
+        terms, values = [], []
+        if begin is not None:
+            terms.append("datum.reftime >= ?")
+            values.append(begin[0])
+            if begin[1]:
+                terms.append("NOT (datum.reftime = ? AND datum.seq < ?)")
+                values += begin
+        if end is not None:
+            terms.append("datum.reftime <= ? AND NOT (datum.reftime = ? AND datum.seq >= ?)")
+            values += [end[0], *end]
+        return cls(part, " AND ".join(terms) or "1", values, segments, count)
 
 
 def part_of(opened: Opened, snapshot: Snapshot, tree: Expression) -> Part:
@@ -98,6 +118,7 @@ def part_of(opened: Opened, snapshot: Snapshot, tree: Expression) -> Part:
         opened.index.inode,
         known["seq"],
         known["generation"],
+        snapshot.segments(),
         where.sql,
         list(where.values),
     )
@@ -109,15 +130,26 @@ def pieces_of(part: Part, snapshot: Snapshot, tree: Expression, *, data: bool) -
     Args:
         data: the data are read, too, so their bytes count.
 
-    Cost: looks at up to `SMALL` rows that match, at all segments, and at some rows of those that are cut.
+    Cost: looks for up to `SMALL` rows that match, at all segments, and at some rows of those that are cut. Where no
+        index helps, rows are looked for in all of the asked time.
     """
     sql = f"SELECT datum.reftime, datum.seq, datum.segment, datum.size FROM datum WHERE {part.sql} LIMIT {SMALL + 1}"
     found = sorted(map(_Found._make, snapshot.connection.execute(sql, part.values)))
     if len(found) <= SMALL:
         return [*_counted(part, found, data=data)]
     segments = _Segments(snapshot, part, reftime_interval(tree), data=data)
+    if _is_scan(part, snapshot):  # then the table itself, in its own order, is read fastest
+        bounds = pairwise([0, *segments.numbers(), part.seq])
+        sql = "datum.seq > ? AND datum.seq <= ?"
+        return [Piece(part, sql, [first, last], None, None) for first, last in bounds]
     marks: list[Mark | None] = [None, *segments.marks(), None]
-    return [Piece(part, begin, end, segments.between(begin, end), None) for begin, end in pairwise(marks)]
+    return [Piece.between(part, begin, end, segments.between(begin, end), None) for begin, end in pairwise(marks)]
+
+
+def _is_scan(part: Part, snapshot: Snapshot) -> bool:
+    """Tell whether SQLite looks at all rows to find what matches."""
+    sql = f"EXPLAIN QUERY PLAN SELECT datum.size FROM datum WHERE {part.sql}"
+    return any(str(row[3]).startswith("SCAN datum") for row in snapshot.connection.execute(sql, part.values))
 
 
 def _counted(part: Part, found: list[_Found], *, data: bool) -> Iterator[Piece]:
@@ -132,7 +164,7 @@ def _counted(part: Part, found: list[_Found], *, data: bool) -> Iterator[Piece]:
         size += row.size if data else 0
     starts: list[Mark | None] = [run[0][:2] for run in runs]
     for run, (begin, end) in zip(runs, pairwise([*starts, None]), strict=True):
-        yield Piece(part, begin, end, tuple(sorted({row.segment for row in run})), len(run))
+        yield Piece.between(part, begin, end, tuple(sorted({row.segment for row in run})), len(run))
 
 
 class _Segments:
@@ -142,6 +174,7 @@ class _Segments:
         self._snapshot = snapshot
         self._part = part
         self._interval = interval
+        self._data = data
         sample = self._sample(_SAMPLE)
         mean = max(1.0, sum(row.size for row in sample) / max(1, len(sample)))
         sql = 'SELECT "begin", "end", id, length, format FROM segment ORDER BY "begin", id'
@@ -168,6 +201,20 @@ class _Segments:
             parts = ceil(size)
             yield from self._inside(begin, max(segment[1] for segment in segments), parts)
             filled = size / parts
+
+    def numbers(self) -> Iterator[int]:
+        """Give the numbers of data behind which to cut, in order."""
+        parts = ceil(sum(map(self._bytes, self._all)) / self._unit)
+        sample = self._sample(min(_FOR_EACH * parts, _LARGEST_SAMPLE)) if parts > 1 else []
+        weights = [*accumulate(row.size * self._data / _BYTES + 1 / _ROWS for row in sample)]
+        last = 0
+        for number in range(1, parts):
+            if not sample:
+                return
+            at = sample[bisect_left(weights, weights[-1] * number / parts)].seq
+            if at > last:
+                yield at
+                last = at
 
     def between(self, begin: Mark | None, end: Mark | None) -> tuple[int, ...]:
         """Give the ids of the segments that reach into a piece."""
@@ -216,19 +263,17 @@ class _Segments:
         return [*map(_Found._make, self._snapshot.connection.execute(sql, (seqs,)))]
 
 
-def condition_of(piece: Piece) -> tuple[str, list[Any]]:
+def condition_of(piece: Piece, snapshot: Snapshot) -> tuple[str, list[Any]]:
     """Write as SQL what is in a piece, whatever came to the index since."""
     part = piece.part
     # The piece's own bounds first: SQLite takes the first of several for its index.
-    terms, values = [], []
-    if piece.begin is not None:
-        terms.append("datum.reftime >= ? AND NOT (datum.reftime = ? AND datum.seq < ?)")
-        values += [piece.begin[0], *piece.begin]
-    if piece.end is not None:
-        terms.append("datum.reftime <= ? AND NOT (datum.reftime = ? AND datum.seq >= ?)")
-        values += [piece.end[0], *piece.end]
-    terms.append("datum.seq <= ? AND datum.segment <= ?")
-    return " AND ".join([*terms, part.sql]), [*values, part.seq, part.generation, *part.values]
+    terms, values = [piece.sql, "datum.seq <= ?"], [*piece.values, part.seq]
+    sql = "SELECT 1 FROM segment WHERE id > ? LIMIT 1"
+    if snapshot.connection.execute(sql, (part.generation,)).fetchone() is not None:
+        # What is moved from an archive, or to it, has old numbers. Asked only then: no index has the segment.
+        terms.append("datum.segment <= ?")
+        values.append(part.generation)
+    return " AND ".join([*terms, part.sql]), [*values, *part.values]
 
 
 def check_unchanged(piece: Piece, opened: Opened, snapshot: Snapshot) -> None:
@@ -240,11 +285,15 @@ def check_unchanged(piece: Piece, opened: Opened, snapshot: Snapshot) -> None:
     part, known = piece.part, snapshot.dataset()
     if (str(known["uuid"]), opened.index.inode) != (part.uuid, part.inode):
         raise changed(part, "its index was made anew")
-    if known["seq"] == part.seq and known["generation"] == part.generation:
-        return
-    sql = "SELECT count(*) FROM segment WHERE id IN (SELECT value FROM json_each(?))"
-    ((count,),) = snapshot.connection.execute(sql, (json.dumps(piece.segments),))
-    if count < len(piece.segments):
+    value: int | str
+    if piece.segments is None:
+        wanted, value = part.segments, part.generation
+        sql = "SELECT count(*) FROM segment WHERE id <= ?"
+    else:
+        wanted, value = len(piece.segments), json.dumps(piece.segments)
+        sql = "SELECT count(*) FROM segment WHERE id IN (SELECT value FROM json_each(?))"
+    ((count,),) = snapshot.connection.execute(sql, (value,))
+    if count < wanted:
         raise changed(part, "segments were repacked, archived or removed")
     if piece.count is None:  # else it is counted
         sql = "SELECT 1 FROM deletion WHERE seq > ? AND datum <= ? LIMIT 1"

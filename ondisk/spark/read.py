@@ -73,7 +73,7 @@ def read(piece: Piece, columns: Sequence[Column], opened: Opened, snapshot: Snap
     selected = [each for column in from_index for each in column.sql()]
     data = next((DataColumn(column.kind) for column in columns if column.name == DATA), None)
     place = [] if data is None else [*PLACE]
-    where, values = condition_of(piece)
+    where, values = condition_of(piece, snapshot)
     named = ", ".join(f"{each} AS c{number}" for number, each in enumerate([*place, *selected]))
     prefix = opened.reader.prefix
     finisher = Finisher(from_index, snapshot, prefix)
@@ -103,15 +103,24 @@ def _batches(connection: Any, sql: str, values: list[Any]) -> Iterator[pa.Record
 def _with_data(batch: pa.RecordBatch, opened: Opened, snapshot: Snapshot) -> Iterator[tuple[pa.RecordBatch, list[Any]]]:
     """Read what rows hold, in the order in which it stands on disk; some rows at a time, by their bytes."""
     batch = batch.sort_by([("c1", "ascending"), ("c2", "ascending")])
-    rows = [*zip(*(column.to_pylist() for column in batch.columns[:4]), strict=True)]
-    begin = size = 0
-    for end, row in enumerate(rows):
-        if end > begin and size + row[3] > _BYTES:
-            yield batch.slice(begin, end - begin), _contents(rows[begin:end], opened, snapshot)
-            begin, size = end, 0
-        size += row[3]
-    if rows:
-        yield batch.slice(begin), _contents(rows[begin:], opened, snapshot)
+    columns = [column.to_pylist() for column in batch.columns[:4]]
+    rows = [*zip(*columns, strict=True)]
+    for begin, end in _cuts(columns[3]):
+        yield batch.slice(begin, end - begin), _contents(rows[begin:end], opened, snapshot)
+
+
+def _cuts(sizes: list[int]) -> Iterator[tuple[int, int]]:
+    """Cut rows where the bytes of a batch are reached."""
+    begin = 0
+    if sum(sizes) > _BYTES:
+        total = 0
+        for end, size in enumerate(sizes):
+            if end > begin and total + size > _BYTES:
+                yield begin, end
+                begin, total = end, 0
+            total += size
+    if begin < len(sizes):
+        yield begin, len(sizes)
 
 
 def _contents(rows: list[tuple[int, ...]], opened: Opened, snapshot: Snapshot) -> list[Any]:

@@ -122,6 +122,17 @@ def test_pieces_are_about_equal(create, many, monkeypatch):
     assert not many or (8 <= len(counts) <= 12 and max(counts) < 200)
 
 
+def test_one_large_segment_is_cut_by_time(create, many, monkeypatch):
+    monkeypatch.setattr(planning, "_ROWS", 100)
+    dataset = create(**(BASE | {"step": "yearly"}), format="jsonl")
+    dataset.append([datum(minute / 60, 0) for minute in range(2000)])
+    tree = dataset.fields.reftime >= T + timedelta(minutes=1000)
+    pieces = planned(dataset, tree, data=False)
+    counts = [len(rows([piece], dataset.config, data=False)) for piece in pieces]
+    assert sum(counts) == 1000
+    assert not many or (len(counts) >= 3 and max(counts) < 500)
+
+
 def test_a_small_answer_is_one_piece_that_knows_its_count(create):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(hour, station) for hour in range(60) for station in range(3)])
@@ -155,8 +166,8 @@ def test_a_piece_looks_at_its_own_rows_only(create):
     begin, end = (microseconds(T + timedelta(hours=hour)) for hour in (1500, 1510))
     steps = []
     with opened(str(dataset.path), connect_to_read) as access, access.current().index.snapshot() as snapshot:
-        piece = planning.Piece(part_of(access.current(), snapshot, tree), (begin, 0), (end, 0), (), None)
-        sql, values = planning.condition_of(piece)
+        piece = planning.Piece.between(part_of(access.current(), snapshot, tree), (begin, 0), (end, 0), (), None)
+        sql, values = planning.condition_of(piece, snapshot)
         snapshot.connection.set_progress_handler(lambda: steps.append(1), 10)
         found = snapshot.connection.execute(f"SELECT offset FROM datum WHERE {sql}", values).fetchall()
     assert len(found) == 10
@@ -169,7 +180,14 @@ def test_any_condition_gives_what_a_query_gives(given_data):
     config = given_data.draw(strategies.configs("jsonl"))
     data = given_data.draw(st.lists(strategies.data(config), max_size=15))
     tree = given_data.draw(strategies.expressions(config.fields))
-    with tempfile.TemporaryDirectory() as folder, ondisk.create(Path(folder, "it"), config) as dataset:
+    is_large = given_data.draw(st.booleans())
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory() as folder,
+        ondisk.create(Path(folder, "it"), config) as dataset,
+    ):
+        patch.setattr(planning, "SMALL", 2 if is_large else planning.SMALL)
+        patch.setattr(planning, "_ROWS", 3)
         dataset.append(data)
         pieces = planned(dataset, tree)
         columns = chosen(dataset.config, None, data=True, data_schema=None)
@@ -222,6 +240,25 @@ def test_a_piece_gives_the_planned_rows_or_fails(kind, is_large, before, after):
             assert failed or same(got, then)
             assert not failed or set(after) != {"append"}, "an append disturbs nobody"
             assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right"
+
+
+@pytest.mark.parametrize("change", ["replace", "delete one", "delete day", "repack", "archive", "unarchive"])
+def test_each_change_is_seen_where_the_rows_were_not_counted(create, many, change):
+    dataset = create(**BASE, format="jsonl", replace="yes")
+    dataset.append([datum(hour, station) for hour in range(0, 72, 6) for station in range(2)])
+    if change in ("repack", "unarchive"):
+        apply("delete one" if change == "repack" else "archive", dataset)
+    pieces, then = planned(dataset), expected(dataset)
+    assert len(pieces) > 3
+    apply(change, dataset)
+    assert expected(dataset) != then
+    failed = []
+    for piece in pieces:
+        try:
+            assert not Counter(map(repr, rows([piece], dataset.config))) - Counter(map(repr, then))
+        except StateError:
+            failed.append(piece)
+    assert failed
 
 
 def apply(change, dataset):
