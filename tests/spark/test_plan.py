@@ -209,7 +209,7 @@ CHANGES = st.sampled_from(["append", "replace", "delete one", "delete day", "rep
 
 
 @given(
-    st.sampled_from(["jsonl", "plain seg", "seg"]),
+    st.sampled_from(sorted(FORMATS)),
     st.booleans(),
     st.lists(CHANGES, max_size=4),
     st.lists(CHANGES, min_size=1, max_size=3),
