@@ -74,18 +74,21 @@ def read(piece: Piece, columns: Sequence[Column], opened: Opened, snapshot: Snap
     data = next((DataColumn(column.kind) for column in columns if column.name == DATA), None)
     place = [] if data is None else [*PLACE]
     where, values = condition_of(piece, snapshot)
-    named = ", ".join(f"{each} AS c{number}" for number, each in enumerate([*place, *selected]))
+    positions = {each: number for number, each in enumerate(dict.fromkeys([*place, *selected]))}
+    named = ", ".join(f"{each} AS c{number}" for each, number in positions.items())
+
+    def finished(rows: pa.RecordBatch) -> list[pa.Array]:
+        return [*finisher.finish([rows.columns[positions[each]] for each in selected])]
+
     prefix = opened.reader.prefix
     finisher = Finisher(from_index, snapshot, prefix)
     schema = arrow_schema(columns)
     for batch in _batches(snapshot.connection, f"SELECT {named} FROM datum WHERE {where}", values):
         if data is None:
-            yield pa.RecordBatch.from_arrays([*finisher.finish(batch.columns)], schema=schema)
+            yield pa.RecordBatch.from_arrays(finished(batch), schema=schema)
             continue
         for some, contents in _with_data(batch, opened, snapshot):
-            arrays = dict(
-                zip((each.name for each in from_index), finisher.finish(some.columns[len(place) :]), strict=True)
-            )
+            arrays = dict(zip((each.name for each in from_index), finished(some), strict=True))
             arrays[DATA] = _made(data, contents, some, snapshot, prefix)
             yield pa.RecordBatch.from_arrays([arrays[column.name] for column in columns], schema=schema)
 
