@@ -189,8 +189,15 @@ CONDITIONS = [
 
 
 @pytest.mark.usefixtures("pushdown")
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_filters_of_spark_are_the_same_pushed_or_not_and_in_parquet(spark, dataset, tmp_path, zone):
+@pytest.mark.parametrize(
+    ("zone", "some"),
+    [
+        pytest.param("UTC", CONDITIONS[::3], id="UTC"),
+        pytest.param("America/New_York", [each for each in CONDITIONS if "2026-" in each], id="New York"),
+        pytest.param("UTC", CONDITIONS, id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_filters_of_spark_are_the_same_pushed_or_not_and_in_parquet(spark, dataset, tmp_path, zone, some):
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         plain = load(spark, dataset)
@@ -202,7 +209,6 @@ def test_filters_of_spark_are_the_same_pushed_or_not_and_in_parquet(spark, datas
             [Counter(map(_plain, each)) for each in zip(*map(tuple, frame.selectExpr(*chosen).collect()), strict=True)]
             for frame in (plain, parquet)
         )
-        some = CONDITIONS if zone == "UTC" else [each for each in CONDITIONS if "2026-" in each]
         for condition in some:
             at = CONDITIONS.index(condition)
             pushed = load(
@@ -397,7 +403,7 @@ def test_it_can_be_registered_beside_discovery(spark, dataset):
     assert load(spark, dataset).count() == 48
 
 
-def test_a_fresh_process_finds_it_without_registration(tmp_path, dataset):
+def test_a_fresh_process_finds_it_without_registration(java, tmp_path, dataset):
     """With Spark's own session, and the settings it has of itself."""
     code = f"""if True:
         from pyspark.sql import SparkSession
@@ -409,6 +415,7 @@ def test_a_fresh_process_finds_it_without_registration(tmp_path, dataset):
         "PYTHONPATH": str(ROOT),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "JAVA_TOOL_OPTIONS": java,
     }
     environment.pop("PYSPARK_GATEWAY_PORT", None)
     done = subprocess.run(
