@@ -5,13 +5,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest --numprocesses=auto
+# loadgroup: what needs a Spark session runs in one process.
+PYTEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint wheel crash soak bench clean java
+.PHONY: help demo test lint wheel crash soak bench benchspark clean java
 
 help: ## Say what can be made.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed java ## Install into .venv, and do the main job on a sample dataset.
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh sample_datasets/demo.sh
@@ -36,13 +37,16 @@ soak: $(VENV)/installed-dev ## All tests but those of crash, the slow ones too, 
 bench: $(VENV)/installed-dev ## Measure against a hand-written program with the same job.
 	$(BIN)/python benchmarks/run.py
 
+benchspark: $(VENV)/installed-dev java ## Measure Spark against Parquet of the same rows: ten minutes.
+	$(BIN)/python benchmarks/spark.py
+
 clean: ## Remove what make has made.
 	rm -rf $(VENV) build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 java:
 	@java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || { \
-		echo "Java 17 is missing. Only Spark needs it, which comes in a later version; all else works without."; \
+		echo "Java 17 is missing. Only Spark needs it; all else works without, and the tests of Spark are skipped."; \
 		echo "To get it: apt install openjdk-17-jre-headless, dnf install java-17-openjdk-headless, or from adoptium.net."; }
 
 # Editable, so that it is always the code of this folder that runs.

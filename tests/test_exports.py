@@ -22,3 +22,16 @@ def test_importing_ondisk_waits_for_nothing_heavy():
     code = "import sys, ondisk; print(*{name.partition('.')[0] for name in sys.modules})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"sqlalchemy", "alembic", "rich", "pyspark", "pyarrow"} & set(run.stdout.split())
+
+
+def test_using_a_dataset_and_importing_ondisk_spark_wait_for_no_spark(tmp_path):
+    """What needs Spark is asked for where it is used: a session, or index_frame."""
+    code = f"""if True:
+        import sys, ondisk, ondisk.spark
+        with ondisk.create({str(tmp_path / "it")!r}, {{"format": "jsonl", "step": "daily"}}) as dataset:
+            dataset.index_frame
+            assert list(dataset.query()) == []
+        print(*{{name.partition(".")[0] for name in sys.modules}})
+    """
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"pyspark", "pyarrow", "adbc_driver_manager", "pyspark_ondisk"} & set(run.stdout.split())

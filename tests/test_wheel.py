@@ -45,10 +45,11 @@ def python(home: Path, code: str) -> str:
     return run(home / "bin/python", "-c", code, cwd=home)
 
 
-def test_the_wheel_holds_the_package_and_the_migrations_only(wheel):
+def test_the_wheel_holds_the_packages_and_the_migrations_only(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {"ondisk/py.typed", "ondisk/migrations/env.py", "ondisk/migrations/versions/0001_first.py"} <= set(names)
-    assert {name.partition("/")[0] for name in names} == {"ondisk", f"ondisk-{ondisk.__version__}.dist-info"}
+    tops = {"ondisk", "pyspark_ondisk", f"ondisk-{ondisk.__version__}.dist-info"}
+    assert {name.partition("/")[0] for name in names} == tops
     assert not [name for name in names if "__pycache__" in name]
 
 

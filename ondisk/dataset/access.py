@@ -15,7 +15,7 @@ from ondisk.errors import DurabilityLost, InvalidInput, LockError, OndiskError, 
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, of_extension
 from ondisk.index import Index, Transaction
-from ondisk.index.connection import NEXT
+from ondisk.index.connection import NEXT, Connection, connect_to_read
 from ondisk.index.replace import complete
 from ondisk.segments.generations import generations_of, left_behind, settle
 
@@ -39,9 +39,18 @@ class Access:
         prefix: what the names of its segments begin with in answers and reports: `.archive/last/` for the archive.
         inode: of the directory.
         seq_elsewhere: tells up to which number others have given out the order of changes that this one shares.
+        connect: what connects readers to the index.
     """
 
-    def __init__(self, directory: Directory, config: DatasetConfig, *, read_only: bool, prefix: str = "") -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        config: DatasetConfig,
+        *,
+        read_only: bool,
+        prefix: str = "",
+        connect: Callable[[Directory], Connection] = connect_to_read,
+    ) -> None:
         self.path = directory.path
         self.prefix = prefix
         self.inode = directory.identity()
@@ -49,6 +58,7 @@ class Access:
         self.directory = directory
         self.config = config
         self.read_only = read_only
+        self.connect = connect
         self._lock = WritersLock(directory, config.lock_timeout)
         self._threads = threading.RLock()
         self._opened: Opened | None = None
@@ -146,7 +156,7 @@ class Access:
         with self._threads:
             if self._opened is None or not self._opened.index.is_current():
                 self._drop(queries=False)
-                index = Index.open(self.directory, self.config)
+                index = Index.open(self.directory, self.config, self.connect)
                 self._opened = Opened(index, Reader(self.directory, index.config, self.prefix))
             return self._opened
 

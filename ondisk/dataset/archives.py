@@ -219,8 +219,9 @@ class Archives:
         except DatasetNotFound:
             directory.close()
             raise
-        archive = Access(directory, config, read_only=self._access.read_only, prefix=prefix)
-        archive.seq_elsewhere = lambda: _seq(self._access)
+        access = self._access
+        archive = Access(directory, config, read_only=access.read_only, prefix=prefix, connect=access.connect)
+        archive.seq_elsewhere = lambda: _seq(access)
         return archive
 
     def _drop(self, name: str) -> None:

@@ -81,7 +81,7 @@ def data(access: Opened, archives: Archives, question: Question, *, with_data: b
     def part(reader: Reader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[list[Datum]]:
         return reader.query(snapshot, tree, sort, question.limit, with_data=with_data)
 
-    with _Parts(access, archives, question) as parts:
+    with Parts(access, archives, question) as parts:
         archives.warn_of_offline()
         if parts.is_alone:
             for each in parts.of(part)[0]:
@@ -105,7 +105,7 @@ def payloads(access: Opened, archives: Archives, question: Question) -> Iterator
         return order.key_of(Datum(from_microseconds(row[0]), snapshot.metadata(row[4:])))
 
     begun = set()
-    with _Parts(access, archives, question) as parts:
+    with Parts(access, archives, question) as parts:
         archives.warn_of_offline()
         for _, format, _, content in parts.together(parts.of(part), key_of):
             if format.preamble and format.name not in begun:
@@ -122,7 +122,7 @@ def summaries(access: Opened, archives: Archives, question: Question) -> list[Su
         fields = {name: list(snapshot.counts(tree, name)) for name in access.index.config.fields}
         return Summary(totals.count, totals.size, *span(totals), fields)
 
-    with _Parts(access, archives, question) as parts:
+    with Parts(access, archives, question) as parts:
         return parts.of(part)
 
 
@@ -132,7 +132,7 @@ def span(totals: Totals) -> tuple[Any, Any]:
     return begin, end
 
 
-class _Parts:
+class Parts:
     """The snapshots that a question is put to: those of the archives, and that of the dataset itself."""
 
     def __init__(self, opened: Opened, archives: Archives, question: Question) -> None:
@@ -143,7 +143,7 @@ class _Parts:
         self._stack = contextlib.ExitStack()
         self._parts: list[tuple[Opened, Snapshot]] = []
 
-    def __enter__(self) -> _Parts:
+    def __enter__(self) -> Parts:
         with contextlib.ExitStack() as stack:
             main = stack.enter_context(self._main.index.snapshot())
             main.dataset()  # the snapshot begins with its first question: before anybody looks for archives
@@ -164,11 +164,16 @@ class _Parts:
         """Whether there are no archives."""
         return len(self._parts) == 1
 
+    def each(self) -> Iterator[tuple[Opened, Snapshot, Expression]]:
+        """Give index, snapshot and syntax tree of each."""
+        for opened, snapshot in self._parts:
+            yield opened, snapshot, self._question.tree(opened.index)
+
     def of(self, ask: Callable[[Reader, Snapshot, Expression, Sort | None], _T]) -> list[_T]:
         """Put the question to each; iterators are closed before their snapshots."""
         answers = []
-        for opened, snapshot in self._parts:
-            answer = ask(opened.reader, snapshot, self._question.tree(opened.index), self._order)
+        for opened, snapshot, tree in self.each():
+            answer = ask(opened.reader, snapshot, tree, self._order)
             if hasattr(answer, "close"):
                 self._stack.callback(answer.close)
             answers.append(answer)

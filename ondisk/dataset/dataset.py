@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias, TypeVar
@@ -32,6 +32,8 @@ from ondisk.matcher import Everything, Expression, Fields
 from ondisk.step import days_ago
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from ondisk.maintenance.states import Done, Report
 
 Progress: TypeAlias = Callable[[str], None]
@@ -326,6 +328,21 @@ class Dataset:
         else:
             self._archives.warn_of_offline()
         return found[0] if len(found) == 1 else merged(found)
+
+    def index_frame(
+        self, spark: SparkSession, match: Match = None, columns: Sequence[str] | None = None, *, data: bool = False
+    ) -> DataFrame:
+        """Give the index, or what of it matches, as a DataFrame of Spark; see `ondisk.spark.frame` and docs/spark.md.
+
+        Args:
+            spark: a session, as `ondisk.spark.session()` gives one.
+            match: a match expression, or a condition over `fields`; None matches all.
+            columns: of reftime, the declared fields, segment, offset, size and data; None for all but the data.
+            data: what the data hold, too.
+        """
+        from ondisk.spark.frame import index_frame
+
+        return index_frame(self._access, self._archives, spark, match, columns, data=data)
 
     def delete(self, what: str | Expression | Iterable[Location]) -> int:
         """Delete data: what matches, or what stands at locations; `""` matches all.

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import EPOCH, INTEGER_MAX, Datum, Location, Value, from_microseconds
+from ondisk.datum import EPOCH, INTEGER_MAX, NO_METADATA, Datum, Location, Value, from_microseconds
 from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, IntegrityError, InvalidInput, SegmentCorrupt
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Block, Format, find
@@ -50,7 +50,7 @@ class Reader:
     """
 
     def __init__(self, directory: Directory, config: DatasetConfig, prefix: str = "") -> None:
-        self._prefix = prefix
+        self.prefix = prefix
         self._files = ConcatReader(directory)
         self._directories = DirReader(directory)
         self._config = config
@@ -69,7 +69,7 @@ class Reader:
                 if with_data:
                     yield from self._with_data(snapshot, run)
                 else:
-                    yield _without_data(snapshot, run, self._prefix)
+                    yield _without_data(snapshot, run, self.prefix)
 
     def payloads(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None
@@ -88,6 +88,26 @@ class Reader:
         for base, content, part in self._spans(snapshot, rows):
             for row in part:
                 yield content[row[2] - base : row[2] - base + row[3]]
+
+    def data(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[list[Any]]:
+        """Give what rows of one segment hold, as `Datum.data`, some at a time; the rows need no declared fields.
+
+        Raises:
+            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: it is not on disk as the index says.
+        """
+        segment = snapshot.segment(rows[0][1])
+        format, name = self._format(segment.format), self.prefix + segment.name
+        for base, content, part in self._spans(snapshot, rows):
+            payloads = [content[row[2] - base : row[2] - base + row[3]] for row in part]
+            if format.raw:
+                yield payloads
+                continue
+            data = [
+                Datum.stored(from_microseconds(row[0]), NO_METADATA, payload, name, row)
+                for row, payload in zip(part, payloads, strict=True)
+            ]
+            _fill(data, part, format, payloads)
+            yield [datum.data for datum in data]
 
     def file_of(self, segment: Segment) -> ReadableFile:
         """Open the file that holds a segment.
@@ -153,7 +173,7 @@ class Reader:
         format = self._format(segment.format)
         try:
             for base, content, rows in self._spans(snapshot, run):
-                data = _made(snapshot, rows, content, base, self._prefix)
+                data = _made(snapshot, rows, content, base, self.prefix)
                 if format.undeclared or not format.raw:
                     self._decode(segment, data, rows, format)
                 yield data
@@ -168,7 +188,7 @@ class Reader:
     def _one(self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes) -> Datum:
         """Make the datum of one row and its bytes."""
         format = self._format(segment.format)
-        datum = Datum.stored(from_microseconds(row[0]), metadata, payload, self._prefix + segment.name, row)
+        datum = Datum.stored(from_microseconds(row[0]), metadata, payload, self.prefix + segment.name, row)
         if format.undeclared or not format.raw:
             self._decode(segment, [datum], [row], format)
         return datum

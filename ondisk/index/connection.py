@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -77,14 +77,23 @@ def connect_to_write(directory: Directory) -> Connection:
 
 def connect_to_read(directory: Directory) -> Connection:
     """Open the index read-only, also without the right to write, on a read-only mount, or beside a writer."""
+    return connected_to_present(directory, _connect_to_one)
+
+
+def connected_to_present(directory: Directory, connect: Callable[[Directory], Connection]) -> Connection:
+    """Connect to the index, and not to one whose place another is taking.
+
+    Args:
+        connect: opens what stands at the index's place.
+    """
     before = directory.inode(INDEX)
-    connection = _connect_to_one(directory)
+    connection = connect(directory)
     if directory.inode(NEXT) is None and directory.inode(INDEX) == before:
         return connection
     # A new index may be on its way: its `-shm` must not be that which a reader of the old one made meanwhile.
     connection.close()
     with contextlib.closing(directory.shared()):
-        return _connect_to_one(directory)
+        return connect(directory)
 
 
 def _connect_to_one(directory: Directory) -> Connection:

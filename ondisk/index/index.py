@@ -66,14 +66,22 @@ class Index:
     Attributes:
         columns: for the configuration that the index was built for, which is not always that of `dataset.toml`.
         missing: there is no file; the index is an empty one in memory.
+        inode: of the file; None where there is none.
     """
 
-    def __init__(self, directory: Directory, config: DatasetConfig, inode: int | None) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        config: DatasetConfig,
+        inode: int | None,
+        connect: Callable[[Directory], Connection] = connect_to_read,
+    ) -> None:
         self.directory = directory
         self.config = config
         self.columns = Columns(config)
         self.missing = inode is None
-        self._inode = inode
+        self.inode = inode
+        self._connect = connect
         self._process = os.getpid()
         self._readers: list[Connection] = []
         self._borrowed: set[Connection] = set()
@@ -86,8 +94,16 @@ class Index:
         self._look_ups: dict[tuple[str, ...], _LookUp | None] = {}
 
     @classmethod
-    def open(cls, directory: Directory, config: DatasetConfig) -> Index:
+    def open(
+        cls,
+        directory: Directory,
+        config: DatasetConfig,
+        connect: Callable[[Directory], Connection] = connect_to_read,
+    ) -> Index:
         """Open the index at its place, or an empty one in memory where there is none.
+
+        Args:
+            connect: what connects readers; where another SQLite library is to do it, in a process of its own.
 
         Raises:
             NeedsMigration: it was made by an older ondisk.
@@ -97,11 +113,11 @@ class Index:
         found = directory.regular_file(INDEX)
         if found is None:
             return cls(directory, config, None)
-        connection = connect_to_read(directory)
+        connection = connect(directory)
         try:
             with sqlite_errors(directory):
                 check_revision(connection, directory)
-                index = cls(directory, built_for(connection, config, directory), found.st_ino)
+                index = cls(directory, built_for(connection, config, directory), found.st_ino, connect)
                 check_tables(connection, index.columns, directory)
         except BaseException:
             connection.close()
@@ -151,7 +167,7 @@ class Index:
                 f"{self.directory.path} was opened by process {self._process}, this is its child {os.getpid()}",
                 hint="Open the dataset in the process that uses it.",
             )
-        return self.directory.inode(INDEX) == self._inode
+        return self.directory.inode(INDEX) == self.inode
 
     @cached_property
     def tables(self) -> Tables:
@@ -308,8 +324,8 @@ class Index:
         return connection
 
     def _connect_to_read(self) -> Connection:
-        connection = connect_to_read(self.directory)
-        if self.directory.inode(INDEX) == self._inode:
+        connection = self._connect(self.directory)
+        if self.directory.inode(INDEX) == self.inode:
             return connection
         connection.close()
         raise StateError(f"{self.directory.path}: the index was replaced a moment ago", hint="Ask again.")

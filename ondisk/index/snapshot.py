@@ -132,7 +132,7 @@ class Snapshot:
 
     def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
         """Give what matches, up to `ROWS` rows at a time, in the order of `sort`, then reftime, then appending."""
-        where = self._condition(tree)
+        where = self.where(tree)
         keys = [*self._order(sort)] if sort else []
         if not sort or all(key.field != "reftime" for key in sort.keys):  # twice, it would keep SQLite from its index
             keys.append("datum.reftime")
@@ -249,13 +249,13 @@ class Snapshot:
 
     def totals(self, tree: Expression) -> Totals:
         """Count what matches."""
-        where = self._condition(tree)
+        where = self.where(tree)
         sql = f"SELECT count(*), ifnull(sum(size), 0), min(reftime), max(reftime) FROM datum WHERE {where.sql}"
         return Totals(*self.connection.execute(sql, where.values).fetchone())
 
     def counts(self, tree: Expression, field: str) -> Iterator[tuple[Value | None, int]]:
         """Count what matches by the values of a field, in their order; None, for missing, first."""
-        where = self._condition(tree)
+        where = self.where(tree)
         column, kind = f"f_{field}", self.columns.kinds[field]
         sql = f"SELECT {column} AS key, count(*) AS n FROM datum WHERE {where.sql} GROUP BY {column}"
         if kind.interned:
@@ -275,7 +275,8 @@ class Snapshot:
         """Give, from now on, no data of these segments that have one of these numbers: another snapshot gives them."""
         self._left_out = json.dumps([*segments]), json.dumps([*seqs])
 
-    def _condition(self, tree: Expression) -> Condition:
+    def where(self, tree: Expression) -> Condition:
+        """Write a condition as SQL, for this snapshot."""
         where = condition(resolve(tree, self.columns, self.connection), self.columns)
         if self._left_out is None:
             return where

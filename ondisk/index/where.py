@@ -6,9 +6,11 @@ look-up's statement, ten times what SQLite takes to answer it.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TypeAlias
 
 from ondisk.datum import FieldType
@@ -18,6 +20,8 @@ from ondisk.matcher import (
     And,
     Compare,
     Components,
+    Contains,
+    EndsWith,
     EverySeconds,
     Everything,
     Expression,
@@ -43,7 +47,7 @@ _MISSING = "x''"  # see Tables.comparable in tables.py
 _FIRST_BLOB = "x''"
 COMPONENTS = "ondisk_components"
 
-_Interned: TypeAlias = StartsWith | Components | OneOf
+_Interned: TypeAlias = StartsWith | EndsWith | Contains | Components | OneOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +146,33 @@ def resolve(tree: Expression, columns: Columns, connection: sqlite3.Connection) 
             return Or(tuple(resolve(child, columns, connection) for child in children))
         case Not(child):
             return Not(resolve(child, columns, connection))
-        case Compare(field) | StartsWith(field) | Components(field) | OneOf(field) if (
-            field in columns.kinds and columns.kinds[field].interned
-        ):
+        case (
+            Compare(field) | StartsWith(field) | EndsWith(field) | Contains(field) | Components(field) | OneOf(field)
+        ) if field in columns.kinds and columns.kinds[field].interned:
             writer = _Writer(columns)
             sql = f"SELECT id FROM value WHERE {writer.interned(tree)} LIMIT {_RESOLVED + 1}"
             ids = tuple(row[0] for row in connection.execute(sql, writer.values))
             return tree if len(ids) > _RESOLVED else _Ids(field, ids)
+    return tree
+
+
+def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Connection) -> Expression:
+    """Look up the values that only a function of ours can tell, for connections that do not have it.
+
+    Right for the data of this snapshot, also in a later one: an id never stands for another value.
+    """
+    match tree:
+        case And(children):
+            return And(tuple(without_functions(child, columns, connection) for child in children))
+        case Or(children):
+            return Or(tuple(without_functions(child, columns, connection) for child in children))
+        case Not(child):
+            return Not(without_functions(child, columns, connection))
+        case Components(field, parts) if None in parts:
+            writer = _Writer(columns)
+            sql = f"SELECT id, CAST(value AS BLOB) FROM value WHERE {writer.led_by(parts)}"
+            rows = connection.execute(sql, writer.values)
+            return _Ids(field, tuple(id for id, text in rows if matches(tree, lambda _, text=text: text.decode())))  # type: ignore[misc]
     return tree
 
 
@@ -190,6 +214,8 @@ class _Writer:
                 return "0"
             case IsMissing(field):
                 return f"{self.column(field)} = 0" if self.is_interned(field) else f"{self.column(field)} IS NULL"
+            case _Ids(field, ids) if len(ids) > _RESOLVED:
+                return f"{self.column(field)} IN (SELECT value FROM json_each({self.bind(json.dumps(ids))}))"
             case _Ids(field, ids):
                 return f"{self.column(field)} {self.one_of(ids)}"
             case TimeOfDay(field, begin, end):
@@ -199,7 +225,14 @@ class _Writer:
                 return f"({self.second_of_day(field)} - {self.bind(base)}) % {self.bind(period)} = 0"
             case Compare(field, "=", value) if self.is_interned(field):
                 return f"{self.column(field)} = (SELECT id FROM value WHERE value = {self.bind(value)})"
-            case Compare(field) | OneOf(field) | StartsWith(field) | Components(field) if self.is_interned(field):
+            case (
+                Compare(field)
+                | OneOf(field)
+                | StartsWith(field)
+                | EndsWith(field)
+                | Contains(field)
+                | Components(field)
+            ) if self.is_interned(field):
                 return f"{self.column(field)} IN (SELECT id FROM value WHERE {self.interned(tree)})"
             case Compare():
                 return self.compared(tree)
@@ -239,6 +272,13 @@ class _Writer:
                 return f"value {self.one_of(values)}"
             case StartsWith(_, prefix):
                 return self.prefixed(prefix)
+            case EndsWith(_, suffix):
+                # As bytes: SQLite's functions on text stop at a NUL.
+                end = suffix.encode()
+                ends = f"substr(CAST(value AS BLOB), -{len(end)}) = {self.bind(end)}" if end else "1"
+                return f"value < {_FIRST_BLOB} AND {ends}"
+            case Contains(_, part):
+                return f"value < {_FIRST_BLOB} AND instr(CAST(value AS BLOB), {self.bind(part.encode())}) > 0"
             case Components(_, parts):
                 return self.with_components(parts)
 
@@ -248,13 +288,16 @@ class _Writer:
         return f"{begin} AND value < {_FIRST_BLOB if after is None else self.bind(after)}"
 
     def with_components(self, parts: tuple[str | None, ...]) -> str:
-        given = parts[: parts.index(None)] if None in parts else parts
-        whole = ",".join(part for part in given if part is not None)
         if None not in parts:
+            whole = ",".join(part for part in parts if part is not None)
             return f"(value = {self.bind(whole)} OR ({self.prefixed(whole + ',')}))"
-        prefixed = self.prefixed(whole + "," if given else "")
+        prefixed = self.led_by(parts)
         pattern = ",".join("*" if part is None else f"={part}" for part in parts)
         return f"{prefixed} AND {COMPONENTS}(value, {self.bind(pattern)})"
+
+    def led_by(self, parts: tuple[str | None, ...]) -> str:
+        """Write that a text starts with those components that stand before the first that may be any."""
+        return self.prefixed("".join(f"{part}," for part in takewhile(lambda part: part is not None, parts)))
 
     def second_of_day(self, field: str) -> str:
         # SQLite's % has the sign of the number, and its / cuts towards zero: both wrong before 1970.

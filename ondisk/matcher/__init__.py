@@ -1,8 +1,9 @@
-"""Match expressions: one syntax tree, its builders (text, Python operators) and its readers.
+"""Match expressions: one syntax tree, its builders (text, Python operators, Spark's filters) and its readers.
 
 text ── parse ──┐                ┌── SQL (ondisk/index)
                 ├── Expression ──┼── reftime_interval: which segments
-Fields ─ == < ──┘                └── matches: one datum, in Python
+Fields ─ == < ──┤                └── matches: one datum, in Python
+Spark's filters ┘
 """
 
 from ondisk.matcher.evaluate import matches
@@ -14,6 +15,8 @@ from ondisk.matcher.tree import (
     And,
     Compare,
     Components,
+    Contains,
+    EndsWith,
     EverySeconds,
     Everything,
     Expression,
@@ -31,6 +34,8 @@ __all__ = [
     "And",
     "Compare",
     "Components",
+    "Contains",
+    "EndsWith",
     "EverySeconds",
     "Everything",
     "Expression",

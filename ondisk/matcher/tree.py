@@ -1,10 +1,11 @@
 """The syntax tree of match expressions: what to match, independent of how.
 
-    Expression = Everything | Compare | OneOf | IsMissing | StartsWith | Components | TimeOfDay | EverySeconds
+    Expression = Everything | Compare | OneOf | IsMissing | StartsWith | EndsWith | Contains | Components
+               | TimeOfDay | EverySeconds
                | And(Expression…) | Or(Expression…) | Not(Expression)
 
-The parser and the Python operators of `dataset.fields` build it; SQL, the interval of reftimes and the Python
-evaluator read it. Every leaf is two-valued: a datum that lacks the field does not match it, so `Not` matches
+The parser, the Python operators of `dataset.fields` and Spark's filters build it; SQL, the interval of reftimes and the
+Python evaluator read it. Every leaf is two-valued: a datum that lacks the field does not match it, so `Not` matches
 exactly what its child does not. Times are integer microseconds since 1970, UTC; the field `reftime` always exists.
 """
 
@@ -71,6 +72,22 @@ class StartsWith(Expression):
 
     field: str
     prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndsWith(Expression):
+    """The text ends with `suffix`, letter by letter."""
+
+    field: str
+    suffix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contains(Expression):
+    """The text holds `part` somewhere, letter by letter."""
+
+    field: str
+    part: str
 
 
 @dataclass(frozen=True, slots=True)

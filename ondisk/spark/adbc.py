@@ -1,0 +1,165 @@
+"""Reading the index by ADBC, which gives Arrow; as `sqlite3` connections do, as far as a snapshot needs it.
+
+ADBC brings a SQLite library of its own, so this is for Spark's Python workers alone: a process that opens an index by
+it never opens one by `sqlite3` (closing a file by one library drops the POSIX locks of the other).
+
+The low level of ADBC is used: its DBAPI imports pandas. Types come from the first rows of an answer, and NULLs there
+are taken for integers: what can be NULL is asked for as `ifnull(x, 0)` and `x IS NULL`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+from adbc_driver_manager import AdbcConnection, AdbcDatabase, AdbcStatement, Error
+from adbc_driver_sqlite import _driver_path
+
+from ondisk.filesystem import Directory, SharedLock
+from ondisk.index import INDEX
+from ondisk.index.connection import connected_to_present, sqlite_errors
+
+_BATCH_ROWS = 16_384
+_TYPED_BY = 1_000_000  # rows of a small answer, whose types are then those of all its rows
+_CODES = {
+    "no such": sqlite3.SQLITE_ERROR,
+    "locked": sqlite3.SQLITE_BUSY,
+    "malformed": sqlite3.SQLITE_CORRUPT,
+    "not a database": sqlite3.SQLITE_NOTADB,
+    "readonly": sqlite3.SQLITE_READONLY,
+    "unable to open": sqlite3.SQLITE_CANTOPEN,
+    "disk I/O": sqlite3.SQLITE_IOERR,
+}
+_SETTINGS = ("busy_timeout=10000", "trusted_schema=0", "query_only=1", "mmap_size=0")
+
+
+def connect(directory: Directory) -> Any:
+    """Open the index of a dataset for reading, as `ondisk.index.connection.connect_to_read` does."""
+    with sqlite_errors(directory):
+        return connected_to_present(directory, _connect)
+
+
+def _connect(directory: Directory) -> Any:
+    try:
+        return _connected(directory, "mode=ro")
+    except sqlite3.OperationalError:
+        if directory.regular_file(f"{INDEX}-shm") is not None:
+            return _connected(directory, "mode=ro")  # a writer may have made it just now
+    # No -shm, and this user may not make it. While nobody checkpoints, the file alone is a whole snapshot.
+    lock = directory.shared()
+    try:
+        wal = directory.stat(f"{INDEX}-wal")
+        alone = wal is None or wal.st_size == 0
+        connection = _connected(directory, "mode=ro&immutable=1" if alone else "mode=ro")
+    except BaseException:
+        lock.close()
+        raise
+    connection.shared_lock = lock
+    return connection
+
+
+def _connected(directory: Directory, options: str) -> Connection:
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        directory.regular_file(INDEX + suffix)
+    connection = Connection(f"file:{quote(os.fsencode(directory.path / INDEX))}?{options}")
+    try:
+        for setting in _SETTINGS:
+            connection.execute(f"PRAGMA {setting}")
+        connection.execute("SELECT count(*) FROM sqlite_schema")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class Connection:
+    """A connection that reads; like `sqlite3.Connection`, but for `batches`.
+
+    Attributes:
+        in_transaction: BEGIN was executed, and no COMMIT.
+        shared_lock: the directory's, held while it is open.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.in_transaction = False
+        self.shared_lock: SharedLock | None = None
+        with _sqlite_errors():
+            self._database = AdbcDatabase(driver=_driver_path(), uri=uri)
+            self._connection = AdbcConnection(self._database)
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> Cursor:
+        """Ask for few rows: all are read before this returns."""
+        rows: list[tuple[Any, ...]] = []
+        for batch in self.batches(sql, values, _TYPED_BY):
+            rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        if sql in ("BEGIN", "COMMIT"):
+            self.in_transaction = sql == "BEGIN"
+        return Cursor(rows)
+
+    def batches(self, sql: str, values: Sequence[Any] = (), batch_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Ask for many rows, which come while they are read; the statement ends with the iterator."""
+        with contextlib.ExitStack() as stack, _sqlite_errors():
+            statement = AdbcStatement(self._connection)
+            stack.callback(statement.close)
+            statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch_rows)})
+            statement.set_sql_query(sql)
+            if values:
+                bound = pa.record_batch([pa.array([value]) for value in values], list(map(str, range(len(values)))))
+                schema, array = bound.__arrow_c_array__()
+                statement.bind(array, schema)
+            stream, _ = statement.execute_query()
+            reader = pa.RecordBatchReader._import_from_c(stream.address)
+            stack.callback(reader.close)
+            yield from reader
+
+    def create_function(self, *_: Any, **__: Any) -> None:
+        """Do nothing: ADBC has no functions in Python, see `ondisk.index.where.without_functions`."""
+
+    def close(self) -> None:
+        with _sqlite_errors():
+            self._connection.close()
+            self._database.close()
+        if self.shared_lock is not None:
+            self.shared_lock.close()
+            self.shared_lock = None
+
+
+class Cursor:
+    """Rows that were read, as `sqlite3.Cursor` gives them."""
+
+    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+        self._rows = iter(rows)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return self._rows
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return next(self._rows, None)
+
+    def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
+        return list(islice(self._rows, size))
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return list(self._rows)
+
+    def close(self) -> None:
+        self._rows = iter(())
+
+
+@contextlib.contextmanager
+def _sqlite_errors() -> Iterator[None]:
+    """Turn errors of ADBC, which have SQLite's words but not its codes, into those of `sqlite3`."""
+    try:
+        yield
+    except (Error, pa.ArrowInvalid, OSError) as error:
+        message = str(error)
+        code = next((code for words, code in _CODES.items() if words in message), sqlite3.SQLITE_IOERR)
+        translated = sqlite3.OperationalError(message)
+        translated.sqlite_errorcode = code
+        raise translated from error

@@ -1,0 +1,217 @@
+"""Columns of a DataFrame: what they are called, of which type, and how rows of the index become Arrow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import FieldType
+from ondisk.errors import InvalidInput
+from ondisk.formats import find
+from ondisk.index import Snapshot
+from ondisk.spark.ddl import parse_struct
+
+DATA = "data"
+_PLACE = {"segment": StringType(), "offset": LongType(), "size": LongType()}
+_TAKEN = {*_PLACE, DATA}
+_TYPES: dict[FieldType, DataType] = {
+    FieldType.INTEGER: LongType(),
+    FieldType.REAL: DoubleType(),
+    FieldType.TEXT: StringType(),
+    FieldType.BOOLEAN: BooleanType(),
+    FieldType.TIMESTAMP: TimestampType(),
+    FieldType.BYTES: BinaryType(),
+}
+_KEPT = 100_000  # values
+PLACE = ("datum.reftime", "datum.segment", "datum.offset", "datum.size")
+"""What a row of the index begins with, where the data are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+        name: in the DataFrame.
+        kind: Spark's type.
+        field: the field of the index that it is of, and that field's type; None for the others.
+    """
+
+    name: str
+    kind: DataType
+    field: tuple[str, FieldType] | None = None
+
+    def sql(self) -> list[str]:
+        """Write what is selected of `datum` for it: expressions that are never NULL."""
+        if self.field is None:
+            return [f"datum.{self.name}"]
+        name, kind = self.field
+        if name == "reftime":
+            return ["datum.reftime"]
+        if kind.interned:
+            return [f"datum.f_{name}"]
+        nothing = "0.0" if kind is FieldType.REAL else "0"
+        return [f"ifnull(datum.f_{name}, {nothing})", f"datum.f_{name} IS NULL"]
+
+
+def all_columns(config: DatasetConfig) -> dict[str, Column]:
+    """Give every column of a dataset but the data, by name: reftime, the declared fields, segment, offset, size.
+
+    A field that is called as another column is `f_NAME`, as in the index.
+    """
+    columns = [Column("reftime", TimestampType(), ("reftime", FieldType.TIMESTAMP))]
+    for name, kind in config.fields.items():
+        label = name
+        while label in _TAKEN or (label != name and label in config.fields):
+            label = f"f_{label}"
+        columns.append(Column(label, _TYPES[kind], (name, kind)))
+    columns += [Column(name, kind) for name, kind in _PLACE.items()]
+    return {column.name: column for column in columns}
+
+
+def chosen(config: DatasetConfig, names: Sequence[str] | None, *, data: bool, data_schema: str | None) -> StructType:
+    """Make the schema of what is asked for.
+
+    Args:
+        names: None for all columns.
+        data: the data, too.
+        data_schema: the type of the data, as `wind double, note string`; None for that of the dataset's format.
+
+    Raises:
+        InvalidInput: there is no such column, or no such type.
+    """
+    known = all_columns(config)
+    wanted = list(known) if names is None else list(names)
+    if (data or data_schema is not None) and DATA not in wanted:
+        wanted.append(DATA)
+    if not wanted or len(set(wanted)) < len(wanted):
+        raise InvalidInput("columns must name each column once, and at least one", hint=_known(known))
+    fields = []
+    for name in wanted:
+        if name == DATA:
+            fields.append(StructField(DATA, _data_type(config, data_schema)))
+        elif name in known:
+            fields.append(StructField(name, known[name].kind))
+        else:
+            raise InvalidInput(f"there is no column {name!r}", hint=_known(known))
+    return StructType(fields)
+
+
+def checked(config: DatasetConfig, schema: StructType) -> list[Column]:
+    """Give the columns of a schema, which a user may have written.
+
+    Raises:
+        InvalidInput: there is no such column, or it is of another type.
+    """
+    known = all_columns(config)
+    columns = []
+    for field in schema.fields:
+        if field.name == DATA:
+            columns.append(Column(DATA, field.dataType))
+            continue
+        column = known.get(field.name)
+        if column is None:
+            raise InvalidInput(f"there is no column {field.name!r}", hint=_known(known))
+        if column.kind != field.dataType:
+            wanted, given = column.kind.simpleString(), field.dataType.simpleString()
+            raise InvalidInput(f"the column {field.name} is {wanted}, not {given}", hint="Cast it after loading.")
+        if not field.nullable:
+            raise InvalidInput(f"the column {field.name} may be NULL", hint="Leave NOT NULL out.")
+        columns.append(column)
+    if not columns:
+        raise InvalidInput("the schema has no columns", hint=_known(known))
+    return columns
+
+
+def _known(columns: Mapping[str, Column]) -> str:
+    return f"The columns are {', '.join([*columns, DATA])}."
+
+
+def _data_type(config: DatasetConfig, data_schema: str | None) -> DataType:
+    if data_schema is None:
+        return BinaryType() if find(config.format).raw else StringType()
+    return parse_struct(data_schema)
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Give the schema of the batches that Spark takes for these columns."""
+    return pa.schema([pa.field(each.name, to_arrow_type(each.kind, timezone="UTC")) for each in columns])
+
+
+class Finisher:
+    """Turns rows as they are selected from the index into columns of Arrow. For one snapshot.
+
+    Args:
+        columns: those but the data.
+    """
+
+    def __init__(self, columns: Sequence[Column], snapshot: Snapshot, prefix: str) -> None:
+        self._columns = columns
+        self._snapshot = snapshot
+        self._prefix = prefix
+        self._values: dict[int, bytes | None] = {0: None}
+
+    def finish(self, raw: Sequence[pa.Array]) -> Iterator[pa.Array]:
+        """Give the columns of some rows; `raw` is what `Column.sql` of each, in order, selected."""
+        given = iter(raw)
+        for column in self._columns:
+            array = next(given)
+            kind = column.field[1] if column.field is not None else FieldType.INTEGER
+            if column.name == "segment" and column.field is None:
+                yield self._names(array)
+            elif kind.interned:
+                yield self._interned(array, kind)
+            elif column.field is None or column.field[0] == "reftime":
+                yield _typed(array, kind)
+            else:
+                missing = pc.cast(next(given), pa.bool_())
+                yield pc.if_else(missing, pa.scalar(None, _typed(array, kind).type), _typed(array, kind))
+
+    def _interned(self, ids: pa.Array, kind: FieldType) -> pa.Array:
+        encoded = ids.dictionary_encode()
+        values = pa.array(self._values_of(encoded.dictionary.to_pylist()), pa.binary())
+        if kind is FieldType.TEXT:
+            values = values.cast(pa.string())
+        return values.take(encoded.indices)
+
+    def _names(self, ids: pa.Array) -> pa.Array:
+        encoded = ids.dictionary_encode()
+        names = [self._prefix + self._snapshot.segment(id).name for id in encoded.dictionary.to_pylist()]
+        return pa.array(names, pa.string()).take(encoded.indices)
+
+    def _values_of(self, ids: list[int]) -> list[bytes | None]:
+        values = self._values
+        if len(values) > _KEPT:
+            values.clear()
+            values[0] = None
+        unknown = [id for id in ids if id not in values]
+        if unknown:
+            sql = "SELECT id, CAST(value AS BLOB) FROM value WHERE id IN (SELECT value FROM json_each(?))"
+            values.update(self._snapshot.connection.execute(sql, (json.dumps(unknown),)))
+        try:
+            return [values[id] for id in ids]
+        except KeyError as error:
+            raise self._snapshot.corrupt(f"the value {error} is missing") from None
+
+
+def _typed(array: pa.Array, kind: FieldType) -> pa.Array:
+    if kind is FieldType.TIMESTAMP:
+        return array.cast(pa.timestamp("us", "UTC"))
+    return array.cast(pa.bool_()) if kind is FieldType.BOOLEAN else array

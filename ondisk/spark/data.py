@@ -1,0 +1,156 @@
+"""Data as a column: bytes, JSON, or what a schema says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from ondisk.config import MAX_DEPTH
+from ondisk.errors import InvalidInput
+from ondisk.json_shapes import dump, parse_time, to_json
+
+_Convert: TypeAlias = Callable[[Any], Any]
+_BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+_DEPTH = MAX_DEPTH + 2
+
+
+class DataColumn:
+    """Turns data of a dataset into a column of Arrow.
+
+    binary: the data where they are bytes, else their JSON; string: their JSON; a struct or a map: of data that are
+    mappings, the keys that it names. What a datum lacks is NULL; what is of another type is an error.
+
+    Raises:
+        InvalidInput: there is no way to this type.
+    """
+
+    def __init__(self, kind: DataType) -> None:
+        self._convert = _top(kind)
+        self._is_binary = isinstance(kind, BinaryType)
+        self._kind = to_arrow_type(kind, timezone="UTC")
+
+    def make(self, data: Sequence[Any]) -> pa.Array:
+        """Make the column.
+
+        Raises:
+            InvalidInput: a datum is of another type; its context names the `position`.
+        """
+        if self._is_binary and set(map(type, data)) == {bytes}:
+            return pa.array(data, self._kind)
+        convert, converted = self._convert, []
+        for position, each in enumerate(data):
+            try:
+                converted.append(convert(each))
+            except InvalidInput as error:
+                error.context["position"] = position
+                raise
+        return pa.array(converted, self._kind)
+
+
+def _top(kind: DataType) -> _Convert:
+    if isinstance(kind, BinaryType):
+        return lambda data: data if type(data) is bytes else _json(data)
+    if isinstance(kind, StringType):
+        return lambda data: _json(data).decode()
+    if isinstance(kind, StructType | MapType):
+        return _converter(kind, "data")
+    hint = "Give it binary, string, or a struct as `wind double, note string`."
+    raise InvalidInput(f"the column data cannot be {kind.simpleString()}", hint=hint)
+
+
+def _json(value: Any) -> bytes:
+    if isinstance(value, Mapping):  # data with one key may look like a shape of JSON, as {"$bytes": …} does
+        return dump({key: to_json(each, _DEPTH) for key, each in value.items()})
+    return dump(to_json(value, _DEPTH))
+
+
+def _converter(kind: DataType, name: str) -> _Convert:
+    """Make what turns values of a datum into those of a type; None stays None."""
+    convert = _of_mapping(kind, name) if isinstance(kind, StructType | MapType) else _of_value(kind, name)
+    return lambda value: None if value is None else convert(value)
+
+
+def _of_mapping(kind: StructType | MapType, name: str) -> _Convert:
+    if isinstance(kind, StructType):
+        inner = {each.name: _converter(each.dataType, f"{name}.{each.name}") for each in kind.fields}
+
+        def struct(value: Any) -> Any:
+            _check(isinstance(value, Mapping), value, kind, name)
+            return {key: convert(value.get(key)) for key, convert in inner.items()}
+
+        return struct
+    if not isinstance(kind.keyType, StringType):
+        raise InvalidInput(f"{name}: the keys of a map are string, not {kind.keyType.simpleString()}")
+    of_value = _converter(kind.valueType, f"{name}.value")
+
+    def pairs(value: Any) -> Any:
+        _check(isinstance(value, Mapping), value, kind, name)
+        return [(key, of_value(each)) for key, each in value.items()]
+
+    return pairs
+
+
+def _of_value(kind: DataType, name: str) -> _Convert:
+    if isinstance(kind, ArrayType):
+        of_item = _converter(kind.elementType, f"{name}[]")
+
+        def array(value: Any) -> Any:
+            _check(isinstance(value, list), value, kind, name)
+            return list(map(of_item, value))
+
+        return array
+    if type(kind) in _BITS:
+        most = 2 ** (_BITS[type(kind)] - 1)
+        return lambda value: _check(type(value) is int and -most <= value < most, value, kind, name)
+    if isinstance(kind, DoubleType | FloatType):
+        return lambda value: _float(_check(type(value) in (int, float), value, kind, name))
+    if isinstance(kind, StringType):
+        return lambda value: value if isinstance(value, str) and _is_unicode(value) else _json(value).decode()
+    if isinstance(kind, BooleanType):
+        return lambda value: _check(type(value) is bool, value, kind, name)
+    if isinstance(kind, BinaryType):
+        return lambda value: _check(type(value) is bytes, value, kind, name)
+    if isinstance(kind, TimestampType):
+        return lambda value: parse_time(_check(isinstance(value, str), value, kind, name))
+    raise InvalidInput(f"{name} cannot be {kind.simpleString()}", hint="Give it string, which is its JSON.")
+
+
+def _check(is_right: bool, value: Any, kind: DataType, name: str) -> Any:
+    if not is_right:
+        hint = f"Give {name} another type in data_schema; string takes everything, as JSON."
+        raise InvalidInput(f"{name} is {value!r:.60}, which is no {kind.simpleString()}", hint=hint)
+    return value
+
+
+def _float(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

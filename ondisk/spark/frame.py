@@ -1,0 +1,75 @@
+"""The index as a DataFrame: small answers come from the driver, large ones are a load of the data source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from ondisk.dataset.access import Access
+from ondisk.dataset.archives import Archives
+from ondisk.dataset.ask import Match, Parts, Question
+from ondisk.errors import InvalidInput
+from ondisk.matcher import Everything
+from ondisk.spark.columns import DATA, arrow_schema, checked, chosen
+from ondisk.spark.plan import SMALL, part_of, pieces_of
+from ondisk.spark.read import read
+from ondisk.spark.trees import dumps
+
+_BYTES = 32 * 1024 * 1024  # of data; Spark sends up to 48 MiB with the plan of a query
+
+
+def index_frame(
+    access: Access,
+    archives: Archives,
+    spark: SparkSession,
+    match: Match,
+    columns: Sequence[str] | None,
+    *,
+    data: bool,
+) -> DataFrame:
+    """Give what matches as a DataFrame, as of now.
+
+    Raises:
+        InvalidInput: there is no such column, or `match` is none.
+        MatchError: `match` cannot be understood, or names an unknown field.
+        SegmentMissing, SegmentCorrupt, FrameCorrupt: data of a small answer are not on disk as the index says.
+
+    Cost: up to 10,000 rows, with up to 32 MiB of data, are read here, and no Spark job reads them again. For more,
+        the index tells so many that match, and the rest is Spark's.
+    """
+    if isinstance(columns, str):
+        raise InvalidInput(f"columns is a list of names, not {columns!r}", hint=f"Write [{columns!r}].")
+    current = access.current()
+    schema = chosen(current.index.config, columns, data=data, data_schema=None)
+    names = schema.fieldNames()
+    wanted = checked(current.index.config, schema)
+    question = Question(match)
+    question.check(current.index)
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    with Parts(current, archives, question) as asked:
+        archives.warn_of_offline()
+        for opened, snapshot, tree in asked.each():
+            part = part_of(opened, snapshot, tree)
+            for piece in pieces_of(part, snapshot, tree, data=DATA in names):
+                if piece.count is None or rows + piece.count > SMALL:
+                    return _loaded(access, spark, question, names)
+                for batch in read(piece, wanted, opened, snapshot):
+                    batches.append(batch)
+                    rows += batch.num_rows
+                    size += batch.nbytes if DATA in names else 0
+                    if size > _BYTES:
+                        return _loaded(access, spark, question, names)
+    table = pa.Table.from_batches(batches, schema=arrow_schema(wanted))
+    return spark.createDataFrame(table, schema=schema)
+
+
+def _loaded(access: Access, spark: SparkSession, question: Question, names: list[str]) -> DataFrame:
+    source: Any = spark.read.format("ondisk").option("columns", ",".join(names))
+    tree = question.tree(access.current().index)
+    if tree != Everything():
+        source = source.option("tree", dumps(tree))
+    return source.load(str(access.path))

@@ -1,0 +1,307 @@
+"""Planning: one snapshot of the index becomes pieces of about equal work, which need no lock to be read.
+
+A plan names the state it was made from, by the counters of the index; who reads a piece later leaves out what came
+since, and refuses where something has gone since:
+
+    seq          no number of a datum or a deletion was higher
+    generation   no segment's id was higher
+
+Data and segments get new numbers with every change, and rows never move from one segment's id to an older one. So the
+rows of the plan are those with numbers up to these, if none was deleted, and if no segment of the piece was replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby, pairwise
+from math import ceil
+from typing import Any, NamedTuple, TypeAlias
+
+from pyspark.sql.datasource import InputPartition
+
+from ondisk.dataset.access import Opened
+from ondisk.errors import StateError
+from ondisk.formats import find
+from ondisk.index import Snapshot
+from ondisk.index.where import without_functions
+from ondisk.matcher import Expression, Interval, reftime_interval
+
+SMALL = 10_000
+"""Rows of an answer that are all looked at when it is planned."""
+
+_ROWS, _BYTES = 250_000, 32 * 1024 * 1024  # of one piece: rows of the index, and bytes of data
+_MOST = 10_000  # pieces
+_SAMPLE, _LARGEST_SAMPLE = 256, 65_536
+_FOR_EACH = 16  # rows of a sample, for each piece that a segment is cut into
+
+Mark: TypeAlias = tuple[int, int]
+"""Reftime and number of a datum: a place in the order of queries."""
+
+
+class _Found(NamedTuple):
+    reftime: int
+    seq: int
+    segment: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A state of one index, that of the dataset or of one of its archives, and what is asked of it.
+
+    Attributes:
+        prefix: what the names of its segments begin with in answers.
+        uuid, inode: of the index; another one has taken its place where one of them differs.
+        seq, generation: its counters.
+        segments: how many there are.
+        sql, values: the condition.
+    """
+
+    path: str
+    prefix: str
+    uuid: str
+    inode: int | None
+    seq: int
+    generation: int
+    segments: int
+    sql: str
+    values: Sequence[Any]
+
+
+class Piece(InputPartition):  # type: ignore[misc]
+    """Data of a part that match: those between two places in the order of queries, or of appending.
+
+    Attributes:
+        sql, values: the condition that they are in this piece.
+        segments: their ids, of those that reach into it; None for all that there were.
+        count: the data in it, where they were counted.
+    """
+
+    def __init__(
+        self, part: Part, sql: str, values: Sequence[int], segments: tuple[int, ...] | None, count: int | None
+    ) -> None:
+        self.part = part
+        self.sql = sql
+        self.values = values
+        self.segments = segments
+        self.count = count
+
+    @classmethod
+    def between(
+        cls, part: Part, begin: Mark | None, end: Mark | None, segments: tuple[int, ...], count: int | None
+    ) -> Piece:
+        """Make the piece from one place in the order of queries to before another; None where it is open."""
+        terms, values = [], []
+        if begin is not None:
+            terms.append("datum.reftime >= ?")
+            values.append(begin[0])
+            if begin[1]:
+                terms.append("NOT (datum.reftime = ? AND datum.seq < ?)")
+                values += begin
+        if end is not None:
+            terms.append("datum.reftime <= ? AND NOT (datum.reftime = ? AND datum.seq >= ?)")
+            values += [end[0], *end]
+        return cls(part, " AND ".join(terms) or "1", values, segments, count)
+
+
+def part_of(opened: Opened, snapshot: Snapshot, tree: Expression) -> Part:
+    """Describe the state that a snapshot is of, and the condition, which is resolved in it."""
+    directory, known = opened.index.directory, snapshot.dataset()
+    where = snapshot.where(without_functions(tree, snapshot.columns, snapshot.connection))
+    return Part(
+        str(directory.path),
+        opened.reader.prefix,
+        str(known["uuid"]),
+        opened.index.inode,
+        known["seq"],
+        known["generation"],
+        snapshot.segments(),
+        where.sql,
+        list(where.values),
+    )
+
+
+def pieces_of(part: Part, snapshot: Snapshot, tree: Expression, *, data: bool) -> list[Piece]:
+    """Cut what matches into pieces.
+
+    Args:
+        data: the data are read, too, so their bytes count.
+
+    Cost: looks for up to `SMALL` rows that match, at all segments, and at some rows of those that are cut. Where no
+        index helps, rows are looked for in all of the asked time.
+    """
+    sql = f"SELECT datum.reftime, datum.seq, datum.segment, datum.size FROM datum WHERE {part.sql} LIMIT {SMALL + 1}"
+    found = sorted(map(_Found._make, snapshot.connection.execute(sql, part.values)))
+    if len(found) <= SMALL:
+        return [*_counted(part, found, data=data)]
+    segments = _Segments(snapshot, part, reftime_interval(tree), data=data)
+    if _is_scan(part, snapshot):  # then the table itself, in its own order, is read fastest
+        bounds = pairwise([0, *segments.numbers(), part.seq])
+        sql = "datum.seq > ? AND datum.seq <= ?"
+        return [Piece(part, sql, [first, last], None, None) for first, last in bounds]
+    marks: list[Mark | None] = [None, *segments.marks(), None]
+    return [Piece.between(part, begin, end, segments.between(begin, end), None) for begin, end in pairwise(marks)]
+
+
+def _is_scan(part: Part, snapshot: Snapshot) -> bool:
+    """Tell whether SQLite looks at all rows to find what matches."""
+    sql = f"EXPLAIN QUERY PLAN SELECT datum.size FROM datum WHERE {part.sql}"
+    return any(str(row[3]).startswith("SCAN datum") for row in snapshot.connection.execute(sql, part.values))
+
+
+def _counted(part: Part, found: list[_Found], *, data: bool) -> Iterator[Piece]:
+    """Cut few rows, all of which are known, where their bytes are enough for a piece."""
+    runs: list[list[_Found]] = []
+    size = _BYTES
+    for row in found:
+        if size >= _BYTES:
+            runs.append([])
+            size = 0
+        runs[-1].append(row)
+        size += row.size if data else 0
+    starts: list[Mark | None] = [run[0][:2] for run in runs]
+    for run, (begin, end) in zip(runs, pairwise([*starts, None]), strict=True):
+        yield Piece.between(part, begin, end, tuple(sorted({row.segment for row in run})), len(run))
+
+
+class _Segments:
+    """The segments that can hold what matches, and where to cut so that each piece is about as much work."""
+
+    def __init__(self, snapshot: Snapshot, part: Part, interval: Interval, *, data: bool) -> None:
+        self._snapshot = snapshot
+        self._part = part
+        self._interval = interval
+        self._data = data
+        sample = self._sample(_SAMPLE)
+        mean = max(1.0, sum(row.size for row in sample) / max(1, len(sample)))
+        sql = 'SELECT "begin", "end", id, length, format FROM segment ORDER BY "begin", id'
+        self._all: list[tuple[int, int, int, float]] = [
+            (begin, end, id_, length * mean if find(format).is_dir else length)  # of a folder, its files are counted
+            for begin, end, id_, length, format in snapshot.connection.execute(sql)
+            if (interval.end is None or begin < interval.end) and (interval.begin is None or end > interval.begin)
+        ]
+        self._unit = 1 / (1 / (_ROWS * mean) + data / _BYTES)  # bytes that are one piece
+        self._unit = max(self._unit, sum(map(self._bytes, self._all)) / _MOST)
+
+    def marks(self) -> Iterator[Mark]:
+        """Give where to cut, in order."""
+        filled = 0.0
+        for begin, group in groupby(self._all, lambda each: each[0]):
+            segments = [*group]
+            size = sum(map(self._bytes, segments)) / self._unit
+            if filled > 0 and filled + size > 1:
+                yield begin, 0
+                filled = 0.0
+            if size <= 1.5:
+                filled += size
+                continue
+            parts = ceil(size)
+            yield from self._inside(begin, max(segment[1] for segment in segments), parts)
+            filled = size / parts
+
+    def numbers(self) -> Iterator[int]:
+        """Give the numbers of data behind which to cut, in order."""
+        parts = ceil(sum(map(self._bytes, self._all)) / self._unit)
+        sample = self._sample(min(_FOR_EACH * parts, _LARGEST_SAMPLE)) if parts > 1 else []
+        weights = [*accumulate(row.size * self._data / _BYTES + 1 / _ROWS for row in sample)]
+        last = 0
+        for number in range(1, parts):
+            if not sample:
+                return
+            at = sample[bisect_left(weights, weights[-1] * number / parts)].seq
+            if at > last:
+                yield at
+                last = at
+
+    def between(self, begin: Mark | None, end: Mark | None) -> tuple[int, ...]:
+        """Give the ids of the segments that reach into a piece."""
+        return tuple(
+            id_
+            for first, last, id_, _ in self._all
+            if (end is None or first <= end[0]) and (begin is None or last > begin[0])
+        )
+
+    def _bytes(self, segment: tuple[int, int, int, float]) -> float:
+        """Estimate how many bytes of a segment are asked for."""
+        begin, end, _, length = segment
+        first = begin if self._interval.begin is None else max(begin, self._interval.begin)
+        last = end if self._interval.end is None else min(end, self._interval.end)
+        return length * (last - first) / (end - begin)
+
+    def _inside(self, begin: int, end: int, parts: int) -> Iterator[Mark]:
+        """Cut segments into parts of about equal numbers of data."""
+        size = _SAMPLE
+        while True:
+            rows = sorted(row[:2] for row in self._sample(size) if begin <= row.reftime < end and self._asked(row))
+            if len(rows) >= _FOR_EACH * parts or size >= _LARGEST_SAMPLE:
+                break
+            size *= 4
+        last = (begin, 0)
+        for number in range(1, parts):
+            mark = rows[len(rows) * number // parts] if rows else last
+            if mark > last:
+                yield mark
+                last = mark
+
+    def _asked(self, row: _Found) -> bool:
+        interval = self._interval
+        return (interval.begin is None or row.reftime >= interval.begin) and (
+            interval.end is None or row.reftime < interval.end
+        )
+
+    def _sample(self, size: int) -> list[_Found]:
+        """Give about so many rows of the index, at equal distances in the order of appending."""
+        step = max(1, self._part.seq // size)
+        sql = (
+            "SELECT datum.reftime, datum.seq, datum.segment, datum.size"
+            " FROM json_each(?) JOIN datum ON datum.seq = json_each.value"
+        )
+        seqs = json.dumps([*range(1, self._part.seq + 1, step)])
+        return [*map(_Found._make, self._snapshot.connection.execute(sql, (seqs,)))]
+
+
+def condition_of(piece: Piece, snapshot: Snapshot) -> tuple[str, list[Any]]:
+    """Write as SQL what is in a piece, whatever came to the index since."""
+    part = piece.part
+    # The piece's own bounds first: SQLite takes the first of several for its index.
+    terms, values = [piece.sql, "datum.seq <= ?"], [*piece.values, part.seq]
+    sql = "SELECT 1 FROM segment WHERE id > ? LIMIT 1"
+    if snapshot.connection.execute(sql, (part.generation,)).fetchone() is not None:
+        # What is moved from an archive, or to it, has old numbers. Asked only then: no index has the segment.
+        terms.append("datum.segment <= ?")
+        values.append(part.generation)
+    return " AND ".join([*terms, part.sql]), [*values, *part.values]
+
+
+def check_unchanged(piece: Piece, opened: Opened, snapshot: Snapshot) -> None:
+    """Refuse to read a piece of which something has gone since it was planned.
+
+    Raises:
+        StateError: it has, or may have.
+    """
+    part, known = piece.part, snapshot.dataset()
+    if (str(known["uuid"]), opened.index.inode) != (part.uuid, part.inode):
+        raise changed(part, "its index was made anew")
+    value: int | str
+    if piece.segments is None:
+        wanted, value = part.segments, part.generation
+        sql = "SELECT count(*) FROM segment WHERE id <= ?"
+    else:
+        wanted, value = len(piece.segments), json.dumps(piece.segments)
+        sql = "SELECT count(*) FROM segment WHERE id IN (SELECT value FROM json_each(?))"
+    ((count,),) = snapshot.connection.execute(sql, (value,))
+    if count < wanted:
+        raise changed(part, "segments were repacked, archived or removed")
+    if piece.count is None:  # else it is counted
+        sql = "SELECT 1 FROM deletion WHERE seq > ? AND datum <= ? LIMIT 1"
+        if snapshot.connection.execute(sql, (part.seq, part.seq)).fetchone() is not None:
+            raise changed(part, "data were deleted or replaced")
+
+
+def changed(part: Part, what: str) -> StateError:
+    """Say that a piece cannot be read any more."""
+    hint = "Load the DataFrame again: spark.read.format('ondisk').load(…), or dataset.index_frame(…)."
+    return StateError(f"{part.path} has changed since this DataFrame was planned: {what}", hint=hint, path=part.path)

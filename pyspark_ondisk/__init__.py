@@ -1,0 +1,35 @@
+"""Lets Spark find the data source `ondisk`: it imports every package `pyspark_*`, in every worker, for `DefaultSource`.
+
+So this imports nothing before it is used. All it does is in `ondisk.spark`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+
+class DefaultSource(DataSource):  # type: ignore[misc]
+    """The data source `ondisk`: `spark.read.format("ondisk").load(path)`."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        from uuid import uuid4
+
+        self.load = uuid4().hex
+
+    @classmethod
+    def name(cls) -> str:
+        return "ondisk"
+
+    def schema(self) -> StructType:
+        from ondisk.spark.source import schema
+
+        return schema(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from ondisk.spark.source import reader
+
+        return reader(self.options, schema, self.load)

@@ -1,0 +1,30 @@
+"""Every code block of docs/spark.md is run, and prints what the page says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from test_readme import ROOT, blocks, check_console, check_python, place  # noqa: F401
+
+from ondisk.spark import SETTINGS
+from ondisk.spark.source import OPTIONS
+
+PAGE = (ROOT / "docs/spark.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("place", "pushdown")
+def test_the_examples_print_what_the_page_says(spark):
+    names: dict[str, object] = {}
+    for language, text in blocks("docs/spark.md"):
+        if language == "console":
+            check_console(text)
+        else:
+            check_python(text, "docs/spark.md", names)
+    names["weather"].close()
+    names["stations"].close()
+
+
+def test_the_page_has_every_setting_and_option():
+    assert dict(re.findall(r"^\| `(spark\.[\w.]+)` \| `(\w+)`", PAGE, re.MULTILINE)) == SETTINGS
+    assert {"tree", *re.findall(r"^\| `(path|match|columns|data|data_schema|pushdown)` \|", PAGE, re.M)} == set(OPTIONS)

@@ -1,0 +1,334 @@
+"""Plans: every datum that matches is in exactly one piece, whatever comes, goes or moves before the piece is read.
+
+These tests read with `sqlite3`, in one process; those of `test_read` do so in Spark's workers, by ADBC.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset.archives import Archives
+from ondisk.datum import microseconds
+from ondisk.errors import OndiskError, StateError
+from ondisk.index.connection import connect_to_read
+from ondisk.matcher import Everything
+from ondisk.spark import plan as planning
+from ondisk.spark.columns import checked, chosen
+from ondisk.spark.plan import part_of, pieces_of
+from ondisk.spark.read import opened, read_later
+from ondisk.spark.source import plan
+from ondisk.testing import strategies
+
+T = datetime(2026, 11, 20, tzinfo=UTC)
+FORMATS = {
+    "blob": {"format": "blob", "extension": "h5"},
+    "seg": {"format": "seg"},
+    "plain seg": {"format": "seg", "compression": "none"},
+    "jsonl": {"format": "jsonl"},
+}
+BASE = {"step": "daily", "unique": ["reftime", "station"], "fields": {"station": "integer", "name": "text"}}
+
+
+@pytest.fixture(params=[False, True], ids=["few rows", "many rows"])
+def many(request, monkeypatch):
+    """Let some rows be many, so that plans have several pieces, or many bytes, so that these are cut by their bytes."""
+    monkeypatch.setattr(planning, "_BYTES", 400)
+    monkeypatch.setattr(planning, "_ROWS", 7)
+    if request.param:
+        monkeypatch.setattr(planning, "SMALL", 5)
+    return request.param
+
+
+def datum(hour, station, value=0):
+    name = {"name": f"é{station}"} if station else {}
+    return Datum(T + timedelta(hours=hour), {"station": station, **name}, {"value": value})
+
+
+def append(dataset, data):
+    """Append; to blobs, which have no other content, bytes."""
+    if dataset.config.format == "blob":
+        data = [Datum(each.reftime, each.metadata, b"%060d" % each.data["value"]) for each in data]
+    dataset.append(data)
+
+
+def planned(dataset, tree=None, data=True):
+    with opened(str(dataset.path), connect_to_read) as access:
+        return plan(access, Everything() if tree is None else tree, data=data)
+
+
+def rows(pieces, config, data=True):
+    columns = checked(config, chosen(config, None, data=data, data_schema=None))
+    return [
+        (row.pop("reftime").astimezone(UTC), *row.values())
+        for piece in pieces
+        for batch in read_later(piece, columns, connect_to_read)
+        for row in batch.to_pylist()
+    ]
+
+
+def written(data):
+    return data if isinstance(data, bytes) else json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+
+
+def expected(dataset, match=None):
+    """What reading must give: reftime, fields, segment, offset, size, data."""
+    return [
+        (each.reftime, *map(each.metadata.get, dataset.config.fields), each.location.segment, each.location.offset,
+         each.location.size, written(each.data))
+        for each in dataset.query(match)
+    ]  # fmt: skip
+
+
+def same(one, other):
+    return Counter(map(repr, one)) == Counter(map(repr, other))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_each_datum_is_in_one_piece(create, kind, many):
+    dataset = create(**BASE, **FORMATS[kind])
+    append(dataset, [datum(hour, station, hour) for hour in range(60) for station in range(3)])
+    pieces = planned(dataset)
+    assert len(pieces) > 5
+    assert same(rows(pieces, dataset.config), expected(dataset))
+
+
+def test_many_data_of_one_reftime_are_cut_too(create, many):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(0, station) for station in range(200)])
+    pieces = planned(dataset)
+    assert len(pieces) > 5
+    assert same(rows(pieces, dataset.config), expected(dataset))
+
+
+def test_pieces_are_about_equal(create, many, monkeypatch):
+    monkeypatch.setattr(planning, "_ROWS", 100)
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(hour / 60, 0) for hour in range(1000)])
+    pieces = planned(dataset, data=False)
+    counts = [len(rows([piece], dataset.config, data=False)) for piece in pieces]
+    assert sum(counts) == 1000
+    assert not many or (8 <= len(counts) <= 12 and max(counts) < 200)
+
+
+def test_one_large_segment_is_cut_by_time(create, many, monkeypatch):
+    monkeypatch.setattr(planning, "_ROWS", 100)
+    dataset = create(**(BASE | {"step": "yearly"}), format="jsonl")
+    dataset.append([datum(minute / 60, 0) for minute in range(2000)])
+    tree = dataset.fields.reftime >= T + timedelta(minutes=1000)
+    pieces = planned(dataset, tree, data=False)
+    counts = [len(rows([piece], dataset.config, data=False)) for piece in pieces]
+    assert sum(counts) == 1000
+    assert not many or (len(counts) >= 3 and max(counts) < 500)
+
+
+def test_a_small_answer_is_one_piece_that_knows_its_count(create):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(hour, station) for hour in range(60) for station in range(3)])
+    [piece] = planned(dataset, dataset.fields.station == 1)
+    assert piece.count == 60
+
+
+def test_nothing_is_no_piece(create):
+    dataset = create(**BASE, format="jsonl")
+    assert planned(dataset) == []
+    dataset.append([datum(0, 1)])
+    assert planned(dataset, dataset.fields.station == 2) == []
+
+
+def test_only_segments_of_the_asked_time_are_planned(create, many):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(hour, 1) for hour in range(24 * 20)])
+    f = dataset.fields
+    tree = (f.reftime >= T + timedelta(days=3)) & (f.reftime < T + timedelta(days=4))
+    pieces = planned(dataset, tree)
+    assert len({segment for piece in pieces for segment in piece.segments}) == 1
+    assert sum(len(rows([piece], dataset.config)) for piece in pieces) == 24
+
+
+def test_a_piece_looks_at_its_own_rows_only(create):
+    """The condition has bounds of its own, wider ones; SQLite must take those of the piece for its index."""
+    dataset = create(**(BASE | {"step": "yearly"}), format="jsonl")
+    dataset.append([datum(hour, 1) for hour in range(3000)])
+    reftime = dataset.fields.reftime
+    tree = (reftime >= T - timedelta(days=1000)) & (reftime <= T + timedelta(days=1000))
+    begin, end = (microseconds(T + timedelta(hours=hour)) for hour in (1500, 1510))
+    steps = []
+    with opened(str(dataset.path), connect_to_read) as access, access.current().index.snapshot() as snapshot:
+        piece = planning.Piece.between(part_of(access.current(), snapshot, tree), (begin, 0), (end, 0), (), None)
+        sql, values = planning.condition_of(piece, snapshot)
+        snapshot.connection.set_progress_handler(lambda: steps.append(1), 10)
+        found = snapshot.connection.execute(f"SELECT offset FROM datum WHERE {sql}", values).fetchall()
+    assert len(found) == 10
+    assert len(steps) < 100
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_any_condition_gives_what_a_query_gives(given_data):
+    config = given_data.draw(strategies.configs("jsonl"))
+    data = given_data.draw(st.lists(strategies.data(config), max_size=15))
+    tree = given_data.draw(strategies.expressions(config.fields))
+    is_large = given_data.draw(st.booleans())
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory() as folder,
+        ondisk.create(Path(folder, "it"), config) as dataset,
+    ):
+        patch.setattr(planning, "SMALL", 2 if is_large else planning.SMALL)
+        patch.setattr(planning, "_ROWS", 3)
+        dataset.append(data)
+        pieces = planned(dataset, tree)
+        columns = chosen(dataset.config, None, data=True, data_schema=None)
+        got = [
+            (row["segment"], row["offset"], row["size"], row["reftime"].astimezone(UTC))
+            for piece in pieces
+            for batch in read_later(piece, checked(dataset.config, columns), connect_to_read)
+            for row in batch.to_pylist()
+        ]
+        wanted = [
+            (each.location.segment, each.location.offset, each.location.size, each.reftime)
+            for each in dataset.query(tree)
+        ]
+        assert same(got, wanted)
+
+
+STATIONS = count(100)  # that no datum had
+CHANGES = st.sampled_from(["append", "replace", "delete one", "delete day", "repack", "archive", "unarchive", "reset"])
+
+
+@given(
+    st.sampled_from(sorted(FORMATS)),
+    st.booleans(),
+    st.lists(CHANGES, max_size=4),
+    st.lists(CHANGES, min_size=1, max_size=3),
+)
+@settings(max_examples=60)
+def test_a_piece_gives_the_planned_rows_or_fails(kind, is_large, before, after):
+    """Whatever happens between planning and reading."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(planning, "SMALL", 3 if is_large else planning.SMALL)
+        patch.setattr(planning, "_ROWS", 10)
+        config = {**BASE, **FORMATS[kind], "replace": "yes"}
+        with ondisk.create(Path(folder, "it"), config) as dataset:
+            append(dataset, [datum(hour, station) for hour in range(0, 72, 6) for station in range(2)])
+            for change in before:
+                apply(change, dataset)
+            pieces, then = planned(dataset), expected(dataset)
+            for change in after:
+                apply(change, dataset)
+            got, failed = [], []
+            for piece in pieces:
+                try:
+                    got += rows([piece], dataset.config)
+                except StateError as error:
+                    failed.append(str(error))
+            assert all("has changed since this DataFrame was planned" in each for each in failed)
+            assert all("Load the DataFrame again" in each for each in failed)
+            assert not Counter(map(repr, got)) - Counter(map(repr, then)), "a row too many"
+            assert failed or same(got, then)
+            assert not failed or set(after) != {"append"}, "an append disturbs nobody"
+            assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right"
+
+
+@pytest.mark.parametrize("change", ["replace", "delete one", "delete day", "repack", "archive", "unarchive"])
+def test_each_change_is_seen_where_the_rows_were_not_counted(create, many, change):
+    dataset = create(**BASE, format="jsonl", replace="yes")
+    dataset.append([datum(hour, station) for hour in range(0, 72, 6) for station in range(2)])
+    if change in ("repack", "unarchive"):
+        apply("delete one" if change == "repack" else "archive", dataset)
+    pieces, then = planned(dataset), expected(dataset)
+    assert len(pieces) > 3
+    apply(change, dataset)
+    assert expected(dataset) != then
+    failed = []
+    for piece in pieces:
+        try:
+            assert not Counter(map(repr, rows([piece], dataset.config))) - Counter(map(repr, then))
+        except StateError:
+            failed.append(piece)
+    assert failed
+
+
+def apply(change, dataset):
+    """Do something with the second day, in which there are data unless they were deleted."""
+    with contextlib.suppress(OndiskError):  # as of a segment that is not there
+        match change:
+            case "append":
+                append(dataset, [datum(hour, next(STATIONS), 1) for hour in (25, 26)])
+            case "replace":
+                append(dataset, [datum(24, 0, 2)])
+            case "delete one":
+                dataset.delete([each.location for each in dataset.query(limit=9)][-1:])
+            case "delete day":
+                dataset.delete("reftime: =2026-11-21")
+            case "repack":
+                dataset.repack()
+            case "archive":
+                dataset.archive(*sorted({each.location.segment for each in dataset.query("reftime: =2026-11-21")})[-1:])
+            case "unarchive":
+                dataset.unarchive(
+                    f"2026/11-21.{FORMATS[dataset.config.format].get('extension', dataset.config.format)}"
+                )
+            case "reset":
+                append(dataset, [datum(hour, 5, 3) for hour in range(24, 30)])
+
+
+def test_a_lost_or_removed_dataset_is_a_clear_error(create, tmp_path):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(0, 1)])
+    pieces, config = planned(dataset), dataset.config
+    dataset.close()
+    (tmp_path / "dataset/index.sqlite").unlink()
+    with pytest.raises(StateError, match="its index is lost"):
+        rows(pieces, config)
+    (tmp_path / "dataset").rename(tmp_path / "other")
+    with pytest.raises(StateError, match="not there any more"):
+        rows(pieces, config)
+
+
+def test_an_index_made_anew_is_another(create):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(0, 1)])
+    pieces = planned(dataset)
+    path = dataset.path
+    dataset.close()
+    for suffix in ("", "-wal", "-shm"):
+        path.joinpath(f"index.sqlite{suffix}").unlink()
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        with pytest.raises(StateError, match="made anew"):
+            rows(pieces, dataset.config)
+
+
+def test_planning_opens_no_segment(create):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(0, 1)])
+    pieces = None
+    next(dataset.path.glob("2026/*.jsonl")).unlink()
+    pieces = planned(dataset)
+    assert len(rows(pieces, dataset.config, data=False)) == 1
+
+
+def test_archives_are_planned_with_what_main_does_not_hold(create):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(hour, 1) for hour in range(72)])
+    dataset.archive("2026/11-20.jsonl")
+    got = rows(planned(dataset), dataset.config)
+    assert same(got, expected(dataset))
+    assert len(got) == 72
+    last = Archives(dataset._access).last().current()
+    with last.index.snapshot() as snapshot:
+        part = part_of(last, snapshot, Everything())
+        assert sum(piece.count for piece in pieces_of(part, snapshot, Everything(), data=True)) == 24

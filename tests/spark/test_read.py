@@ -1,0 +1,424 @@
+"""Datasets in Spark: by every door the same rows, and clear errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ondisk
+from ondisk import Datum
+from ondisk.errors import InvalidInput, MatchError
+from ondisk.spark import frame, register
+from ondisk.spark.data import DataColumn
+from ondisk.spark.trees import dumps
+from ondisk.testing import strategies
+from ondisk.testing.strategies import EVERY_TYPE
+
+ROOT = Path(__file__).parents[2]
+T = datetime(2026, 11, 20, tzinfo=UTC)
+CONFIG = {
+    "format": "seg",
+    "step": "daily",
+    "unique": ["reftime", "station"],
+    "index": ["station"],
+    "fields": EVERY_TYPE,
+}
+TEXTS = ["a", "ab", "A", "é", "e\u0301", "a\0b", "", "\U00010000x"]
+
+
+def datum(hour, station, **metadata):
+    return Datum(T + timedelta(hours=hour), {"station": station, **metadata}, {"wind": hour / 2, "note": f"é{station}"})
+
+
+def various(count=48):
+    """Data of all types of fields, which some lack."""
+    for number in range(count):
+        metadata = {
+            "level": [0.0, -0.0, 1.5, -2.5, float("inf"), float("-inf")][number % 6],
+            "product": TEXTS[number % len(TEXTS)],
+            "valid": number % 2 == 0,
+            "made": T + timedelta(hours=number % 5, microseconds=number % 3),
+            "key": [b"", b"\xff\xfe", b"a\0"][number % 3],
+        }
+        lacking = {name for at, name in enumerate(metadata) if number % (at + 5) == 0}
+        yield datum(number, number % 7, **{name: each for name, each in metadata.items() if name not in lacking})
+
+
+@pytest.fixture
+def dataset(create):
+    made = create(**CONFIG)
+    assert made.append(various()).imported == 48
+    return made
+
+
+def load(spark, dataset, **options):
+    return spark.read.format("ondisk").options(**options).load(str(dataset.path))
+
+
+def rows(frame):
+    """Collect rows, so that they can be compared and hold no time that depends on this process's zone."""
+    arrow = frame.toArrow()
+    return Counter(repr([_plain(value) for value in row.values()]) for row in arrow.to_pylist())
+
+
+def _plain(value):
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
+
+
+def asked(dataset, match=None, data=False):
+    """Say what the local API gives, as `rows` does."""
+    fields = dataset.config.fields
+    counted = Counter()
+    for each in dataset.query(match):
+        row = [each.reftime, *(_plain(each.metadata.get(name)) for name in fields),
+               each.location.segment, each.location.offset, each.location.size]  # fmt: skip
+        if data:
+            row.append(json.dumps(each.data, ensure_ascii=False, separators=(",", ":")))
+        counted[repr(row)] += 1
+    return counted
+
+
+def error(caught):
+    return str(caught.value)
+
+
+def test_the_columns_have_the_types_of_their_fields(spark, dataset):
+    types = dict(load(spark, dataset, data="true").dtypes)
+    assert types == {
+        "reftime": "timestamp", "station": "bigint", "level": "double", "product": "string", "valid": "boolean",
+        "made": "timestamp", "key": "binary", "segment": "string", "offset": "bigint", "size": "bigint",
+        "data": "string",
+    }  # fmt: skip
+
+
+def test_every_door_gives_what_a_query_gives(spark, dataset):
+    wanted, with_data = asked(dataset), asked(dataset, data=True)
+    assert rows(load(spark, dataset)) == wanted
+    assert rows(load(spark, dataset, data="true")) == with_data
+    assert rows(dataset.index_frame(spark)) == wanted
+    assert rows(dataset.index_frame(spark, data=True)) == with_data
+
+
+def test_one_frame_is_asked_again_joined_and_united(spark, dataset):
+    whole = load(spark, dataset)
+    three = whole.where("station = 3")
+    assert whole.count() == 48
+    assert rows(three) == asked(dataset, dataset.fields.station == 3)
+    assert whole.count() == 48
+    assert three.unionAll(whole.where("station = 4")).count() == sum(
+        asked(dataset, dataset.fields.station.isin([3, 4])).values()
+    )
+    assert whole.alias("a").join(three.alias("b"), ["reftime", "station"]).count() == three.count()
+    whole.createOrReplaceTempView("whole")
+    [[count]] = spark.sql("SELECT count(*) FROM whole WHERE station = (SELECT max(station) FROM whole)").collect()
+    assert count == sum(asked(dataset, dataset.fields.station == 6).values())
+
+
+@given(st.data())
+@settings(max_examples=5)
+def test_any_dataset_and_condition(spark, given_data):
+    format = given_data.draw(st.sampled_from(["jsonl", "seg", "vm2"]))
+    config = given_data.draw(strategies.configs(format))
+    data = given_data.draw(st.lists(strategies.data(config), max_size=12))
+    tree = given_data.draw(strategies.expressions(config.fields))
+    with tempfile.TemporaryDirectory() as folder, ondisk.create(Path(folder, "it"), config) as dataset:
+        dataset.append(data)
+        wanted = asked(dataset, tree)
+        assert rows(dataset.index_frame(spark, tree)) == wanted
+        assert rows(load(spark, dataset, tree=dumps(tree))) == wanted
+        loaded = load(spark, dataset, columns="data", tree=dumps(tree))
+        try:
+            contents = DataColumn(loaded.schema["data"].dataType).make([each.data for each in dataset.query(tree)])
+        except InvalidInput:  # not all that seg holds can be JSON
+            return
+        assert Counter(map(repr, loaded.toArrow()["data"].to_pylist())) == Counter(map(repr, contents.to_pylist()))
+
+
+def test_large_answers_are_loads(spark, dataset, monkeypatch):
+    monkeypatch.setattr(frame, "SMALL", 5)
+    condition = dataset.fields.product.startswith("a") | ~dataset.fields.key.is_null()
+    large = dataset.index_frame(spark, condition)
+    assert large.inputFiles() == []
+    assert "BatchScan" in large._jdf.queryExecution().toString()
+    assert rows(large) == asked(dataset, condition)
+    assert rows(dataset.index_frame(spark, "station: 1 or 2", data=True)) == asked(
+        dataset, "station: 1 or 2", data=True
+    )
+
+
+def test_small_answers_are_no_scan(spark, dataset):
+    small = dataset.index_frame(spark, "station: 3", columns=["station", "reftime"])
+    assert small.columns == ["station", "reftime"]
+    assert "LocalTableScan" in small._jdf.queryExecution().toString()
+
+
+def test_the_program_itself_opens_no_second_library_of_sqlite():
+    code = "import sys, ondisk.spark.frame; print([name for name in sys.modules if name.startswith('adbc')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+CONDITIONS = [
+    "station = 3", "station <=> 3", "station <=> NULL", "station != 3", "NOT (station = 3)", "station IN (1, 2, NULL)",
+    "station NOT IN (1, 2)", "station NOT IN (1, NULL)", "station BETWEEN 2 AND 4", "station > 2.5", "-station < -3",
+    "level = 0", "level > 1", "level < 'NaN'", "level <= double('NaN')", "level > double('NaN')",
+    "level = double('inf')", "level IN (1.5, double('NaN'))", "NOT (level > 1)", "level IS NULL",
+    "level IS NOT NULL", "level = -0.0",
+    "product = 'é'", "product = 'e\u0301'", "product LIKE 'a%'", "product LIKE '%b'", "product LIKE '%\0%'",
+    "product LIKE 'a%b'", "NOT (product LIKE 'a%')", "product = ''", "product > 'a'", "upper(product) = 'A'",
+    "product < '\U00010000'", "product LIKE 'A%'", "contains(product, '')", "endswith(product, 'x')",
+    "valid", "NOT valid", "valid = false", "valid IS NULL", "valid <=> NULL", "valid > false",
+    "made = timestamp'2026-11-20 01:00:00'", "made > '2026-11-20 01:00:00.000001'", "to_date(made) = '2026-11-20'",
+    "reftime >= '2026-11-20 12:00' AND reftime < '2026-11-21'", "to_date(reftime) = '2026-11-21'",
+    "reftime = timestamp'2026-11-20 06:00:00+05:00'", "reftime < timestamp_ntz'2026-11-20 06:00'",
+    "reftime IN ('2026-11-20', '2026-11-20 01:00')", "year(reftime) = 2026",
+    "key = X'FFFE'", "key > X'61'", "key IN (X'', X'6100')", "key IS NULL",
+    "station = 3 OR product = 'a'", "station = 3 AND (product = 'a' OR level > 0)", "NOT (station = 3 OR valid)",
+    "segment = '2026/11-20.seg'", "size > 10 AND station = 1", "station = 1 AND station = 2", "station = 2 AND 1 = 1",
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("pushdown")
+@pytest.mark.parametrize(
+    ("zone", "some"),
+    [
+        pytest.param("UTC", CONDITIONS[::3], id="UTC"),
+        pytest.param("America/New_York", [each for each in CONDITIONS if "2026-" in each], id="New York"),
+        pytest.param("UTC", CONDITIONS, id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_filters_of_spark_are_the_same_pushed_or_not_and_in_parquet(spark, dataset, tmp_path, zone, some):
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        plain = load(spark, dataset)
+        plain.coalesce(1).write.parquet(str(tmp_path / "parquet"))
+        parquet = spark.read.parquet(str(tmp_path / "parquet"))
+        # All conditions in one query: which rows does each select?
+        chosen = [f"CASE WHEN ({each}) THEN reftime END AS c{at}" for at, each in enumerate(CONDITIONS)]
+        by_spark, by_parquet = (
+            [Counter(map(_plain, each)) for each in zip(*map(tuple, frame.selectExpr(*chosen).collect()), strict=True)]
+            for frame in (plain, parquet)
+        )
+        for condition in some:
+            at = CONDITIONS.index(condition)
+            pushed = load(
+                spark, dataset, pushdown="true", columns="reftime,station,level,product,valid,made,key,segment,size"
+            )
+            got = Counter(_plain(row.reftime) for row in pushed.where(condition).select("reftime").collect())
+            del by_spark[at][None], by_parquet[at][None]
+            assert got == by_spark[at] == by_parquet[at], condition
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.usefixtures("pushdown")
+def test_filters_are_pushed(spark, dataset):
+    plan = load(spark, dataset, pushdown="true").where("station = 3 AND product LIKE '%b'")
+    text = plan._jdf.queryExecution().explainString(
+        plan._sc._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
+    )
+    assert (
+        "PushedFilters: [IsNotNull(station), IsNotNull(product), EqualTo(station,3), StringEndsWith(product,b)]" in text
+    )
+    assert "Filter (" not in text
+
+
+@pytest.mark.usefixtures("pushdown")
+def test_a_second_query_of_a_load_with_pushdown_says_what_to_do(spark, dataset):
+    pushed = load(spark, dataset, pushdown="true")
+    assert pushed.where("station = 3").count() == 7
+    with pytest.raises(Exception, match="asked with other filters before") as caught:
+        pushed.where("station = 4").count()
+    assert "Load it anew for each query" in error(caught)
+    with pytest.raises(Exception, match="Spark would give that answer again"):
+        pushed.count()
+
+
+@pytest.mark.usefixtures("pushdown")
+def test_a_union_of_filters_of_a_load_with_pushdown_fails(spark, dataset):
+    pushed = load(spark, dataset, pushdown="true")
+    with pytest.raises(Exception, match="asked with other filters before"):
+        pushed.where("station = 3").unionAll(pushed.where("station = 4")).count()
+
+
+@pytest.mark.usefixtures("pushdown")
+def test_a_filtered_query_after_an_unfiltered_one_fails(spark, dataset):
+    pushed = load(spark, dataset, pushdown="true")
+    assert pushed.count() == 48
+    with pytest.raises(Exception, match="asked with other filters before"):
+        pushed.where("station = 4").count()
+
+
+@pytest.mark.usefixtures("pushdown")
+def test_with_pushdown_allowed_a_load_without_it_is_right_all_the_same(spark, dataset):
+    whole = load(spark, dataset)
+    assert whole.where("station = 3").count() == 7
+    assert whole.count() == 48
+    assert whole.where("station = 3").unionAll(whole.where("station = 4")).count() == 14
+
+
+def test_a_view_takes_the_options(spark, dataset):
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW some USING ondisk"
+        f" OPTIONS (path '{dataset.path}', match 'station: 3', columns 'station, reftime')"
+    )
+    assert spark.sql("SELECT * FROM some").columns == ["station", "reftime"]
+    assert spark.sql("SELECT count(*), min(station), max(station) FROM some").collect() == [(7, 3, 3)]
+
+
+def test_data_become_a_struct(spark, dataset):
+    got = load(spark, dataset, match="station: 3", columns="reftime", data_schema="wind double, note string, lacks int")
+    row = got.orderBy("reftime").first()
+    assert row.data.asDict() == {"wind": 1.5, "note": "é3", "lacks": None}
+    assert got.where("data.wind > 10").count() == 4
+
+
+def test_a_schema_of_the_user_is_read(spark, dataset):
+    reader = spark.read.format("ondisk").schema("product string, data struct<wind: double>, reftime timestamp")
+    frame = reader.load(str(dataset.path))
+    assert frame.columns == ["product", "data", "reftime"]
+    assert frame.orderBy("reftime").first().data.wind == 0.0
+    binary = spark.read.format("ondisk").schema("data binary").load(str(dataset.path))
+    assert b'"wind"' in bytes(binary.first().data)
+
+
+def test_data_of_vm2_are_bytes(spark, create):
+    dataset = create(format="vm2", fields={"area": "text"})
+    dataset.append([Datum(T, {}, b"202611200000,1,2,3.5,,,000000000")])
+    [row] = load(spark, dataset, data="true").collect()
+    assert (row.area, bytes(row.data)) == ("VM2,1", b"202611200000,1,2,3.5,,,000000000")
+
+
+def test_an_empty_dataset_has_columns_and_no_rows(spark, create):
+    dataset = create(**CONFIG)
+    for empty in (load(spark, dataset), dataset.index_frame(spark)):
+        assert empty.columns[:2] == ["reftime", "station"]
+        assert empty.collect() == []
+        assert empty.groupBy().count().collect() == [(0,)]
+
+
+def test_fields_that_are_called_as_columns_have_another_name(spark, create):
+    dataset = create(format="jsonl", fields={"size": "text", "f_size": "integer", "data": "real"})
+    dataset.append([Datum(T, {"size": "large", "f_size": 5, "data": 1.5}, {})])
+    [row] = load(spark, dataset).collect()
+    assert (row.f_f_size, row.f_size, row.f_data, row.segment) == ("large", 5, 1.5, "2026/11-20.jsonl")
+
+
+def test_archives_are_read_too(spark, dataset):
+    dataset.archive("2026/11-20.seg")
+    assert rows(load(spark, dataset, data="true")) == asked(dataset, data=True)
+    assert load(spark, dataset, match="reftime: =2026-11-20").select("segment").distinct().collect() == [
+        (".archive/last/2026/11-20.seg",)
+    ]
+
+
+def test_text_matches_by_any_component(spark, create):
+    """In SQLite a function of Python tells it, which ADBC does not have."""
+    dataset = create(format="jsonl", fields={"product": "text"})
+    dataset.append([Datum(T + timedelta(seconds=n), {"product": f"GRIB,{n % 5},{n}"}, {}) for n in range(300)])
+    for match in ("product: GRIB,,7", "product: ,3"):
+        assert load(spark, dataset, match=match).count() == dataset.summary(match).count > 0
+
+
+@pytest.mark.parametrize("step", ["delete", "repack", "archive"])
+def test_what_has_gone_since_is_a_clear_error_and_a_new_load_is_right(spark, dataset, step):
+    frame = load(spark, dataset)
+    assert frame.count() == 48
+    dataset.append([datum(100, 1)])
+    assert frame.count() == 48  # as it was planned
+    match step:
+        case "delete":
+            dataset.delete("station: 3")
+        case "repack":
+            dataset.delete("station: 3")
+            dataset.repack()
+        case "archive":
+            dataset.archive("2026/11-20.seg")
+    with pytest.raises(Exception, match="has changed since this DataFrame was planned") as caught:
+        frame.count()
+    assert "Load the DataFrame again" in error(caught)
+    assert rows(load(spark, dataset)) == asked(dataset)
+
+
+def test_a_damaged_segment_is_named(spark, dataset):
+    frame = load(spark, dataset, columns="station", data="true")
+    path = dataset.path / "2026/11-20.seg"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(Exception, match=r"2026/11-20\.seg") as caught:
+        frame.collect()
+    assert "SegmentCorrupt" in error(caught)
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ({"macth": "station: 3"}, "there is no option 'macth'", "The options are path, match, columns"),
+        ({"match": "stations: 3"}, "there is no field 'stations'", "Did you mean `station`?"),
+        ({"columns": "station,nothing"}, "there is no column 'nothing'", "The columns are reftime, station"),
+        ({"columns": "station,station"}, "columns must name each column once", ""),
+        ({"data": "yes"}, "the option data is true or false, not 'yes'", ""),
+        ({"data_schema": "wind"}, "data_schema 'wind': a type is missing", "wind double"),
+        ({"data_schema": "note int"}, "data.note is 'é0', which is no int", "Give data.note another type"),
+    ],
+)
+def test_what_cannot_be_is_said_with_its_remedy(spark, dataset, options, message, hint):
+    with pytest.raises(Exception, match="ondisk") as caught:
+        load(spark, dataset, **options).collect()
+    assert message in error(caught)
+    assert hint in error(caught)
+
+
+def test_a_wrong_type_in_a_schema_is_said(spark, dataset):
+    with pytest.raises(Exception, match="the column station is bigint, not int"):
+        spark.read.format("ondisk").schema("station int").load(str(dataset.path)).collect()
+
+
+def test_a_path_without_a_dataset_is_said(spark, tmp_path):
+    with pytest.raises(Exception, match="holds no dataset") as caught:
+        spark.read.format("ondisk").load(str(tmp_path / "nothing"))
+    assert "ondisk init" in error(caught)
+
+
+def test_index_frame_checks_what_it_is_given(spark, dataset):
+    with pytest.raises(InvalidInput, match="columns is a list of names"):
+        dataset.index_frame(spark, columns="station")
+    with pytest.raises(InvalidInput, match="there is no column 'nothing'"):
+        dataset.index_frame(spark, columns=["nothing"])
+    with pytest.raises(MatchError, match="no field"):
+        dataset.index_frame(spark, "nothing: 5")
+
+
+def test_it_can_be_registered_beside_discovery(spark, dataset):
+    register(spark)
+    assert load(spark, dataset).count() == 48
+
+
+def test_a_fresh_process_finds_it_without_registration(java, tmp_path, dataset):
+    """With Spark's own session, and the settings it has of itself."""
+    code = f"""if True:
+        from pyspark.sql import SparkSession
+        spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+        print(spark.read.format("ondisk").load({str(dataset.path)!r}).count())
+    """
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "JAVA_TOOL_OPTIONS": java,
+    }
+    environment.pop("PYSPARK_GATEWAY_PORT", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300
+    )
+    assert done.stdout.strip() == "48", done.stderr

@@ -1,0 +1,24 @@
+"""A syntax tree comes back from JSON as it was."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from ondisk.datum import FieldType
+from ondisk.errors import MatchError
+from ondisk.spark.trees import dumps, loads
+from ondisk.testing import strategies
+
+FIELDS = {name: FieldType(kind) for name, kind in strategies.EVERY_TYPE.items()}
+
+
+@given(strategies.expressions(FIELDS))
+def test_a_tree_comes_back(tree):
+    assert loads(dumps(tree)) == tree
+
+
+@pytest.mark.parametrize("text", ["", "{", "5", '{"Compare": 1}', '{"Compare": ["a"]}', '{"os": []}', '{"Not": []}'])
+def test_other_text_is_refused(text):
+    with pytest.raises(MatchError, match="no condition"):
+        loads(text)
