@@ -14,7 +14,7 @@ from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import Archives, leave_out
 from ondisk.dataset.read import Reader, Summary, check_limit
 from ondisk.datum import Datum, from_microseconds
-from ondisk.errors import InvalidInput
+from ondisk.errors import InvalidInput, LockError
 from ondisk.formats import Format
 from ondisk.index import Index, Row, Snapshot, Totals
 from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort
@@ -22,6 +22,7 @@ from ondisk.matcher.tree import And
 
 Match: TypeAlias = str | Expression | None
 _T = TypeVar("_T")
+_TRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +145,31 @@ class Parts:
         self._parts: list[tuple[Opened, Snapshot]] = []
 
     def __enter__(self) -> Parts:
-        with contextlib.ExitStack() as stack:
-            main = stack.enter_context(self._main.index.snapshot())
-            main.dataset()  # the snapshot begins with its first question: before anybody looks for archives
-            for archive in self._archives.online():
-                opened = archive.current()
-                snapshot = stack.enter_context(opened.index.snapshot())
-                leave_out(main, snapshot)
-                self._parts.append((opened, snapshot))
-            self._parts.append((self._main, main))
-            self._stack = stack.pop_all()
-        return self
+        for _ in range(_TRIES):
+            with contextlib.ExitStack() as stack:
+                main = stack.enter_context(self._main.index.snapshot())
+                state = main.dataset()  # the snapshot begins with its first question, before anybody looks for archives
+                parts = []
+                for archive in self._archives.online():
+                    opened = archive.current()
+                    snapshot = stack.enter_context(opened.index.snapshot())
+                    snapshot.dataset()
+                    parts.append((opened, snapshot))
+                # What is changed in both, as what replaces archived data, is changed in the dataset first: an archive's
+                # later state does not go with an earlier one of the dataset.
+                if parts and self._state() != state:
+                    continue
+                for _, snapshot in parts:
+                    leave_out(main, snapshot)
+                self._parts = [*parts, (self._main, main)]
+                self._stack = stack.pop_all()
+                return self
+        hint = "Ask again when fewer data are written."
+        raise LockError(f"{self._main.index.directory.path} changes faster than it can be read", hint=hint)
+
+    def _state(self) -> dict[str, Any]:
+        with self._main.index.snapshot() as now:
+            return now.dataset()
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
