@@ -5,8 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-# loadgroup: what needs a Spark session runs in one process.
-PYTEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
+PYTEST := $(BIN)/python -m pytest --numprocesses=auto
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint wheel crash soak bench benchspark clean java
@@ -18,7 +17,8 @@ demo: $(VENV)/installed java ## Install into .venv, and do the main job on a sam
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh sample_datasets/demo.sh
 
 test: $(VENV)/installed-dev java lint ## Install into .venv, and pass lint and the tests (a few minutes).
-	$(PYTEST) -m "not slow and not crash"
+	$(PYTEST) -m "not slow and not crash" --ignore=tests/spark
+	$(PYTEST) -m "not slow and not crash" --dist=loadgroup tests/spark # one Spark session, in a process of its own
 
 lint: $(VENV)/installed-dev ## Check style and types.
 	$(BIN)/ruff check
@@ -32,7 +32,7 @@ crash: $(VENV)/installed-dev ## Kill processes at every write, cut the power (ro
 	$(PYTEST) -m crash
 
 soak: $(VENV)/installed-dev ## All tests but those of crash, the slow ones too, with many more examples: an hour.
-	$(PYTEST) -m "not crash" --hypothesis-profile=soak
+	$(PYTEST) -m "not crash" --hypothesis-profile=soak --dist=loadgroup
 
 bench: $(VENV)/installed-dev ## Measure against a hand-written program with the same job.
 	$(BIN)/python benchmarks/run.py
