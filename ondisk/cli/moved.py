@@ -25,6 +25,7 @@ def add_move_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
 
 def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callable[[Dataset], list[Done]]) -> int:
     """Move the segments, or say what would be moved; gives the exit code."""
+    from ondisk.maintenance.archive import UNMOVABLE
     from ondisk.maintenance.states import Done, Report
 
     with opened(arguments.dataset, read_only=not arguments.yes) as dataset:
@@ -38,6 +39,7 @@ def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callab
         if name not in known:
             hint = "`ondisk check --all` names the segments there are."
             raise SegmentMissing(f"{arguments.dataset} has no segment {name!r}", hint=hint, segment=name)
-    work = [Done(name, known[name].state, known[name].reasons, verb) for name in arguments.segments]
+    named = [known[name] for name in arguments.segments]
+    work = [Done(each.segment, each.state, each.reasons, None if each.state & UNMOVABLE else verb) for each in named]
     output.would_mend(report, verb, work)
     return EXIT_FINDINGS

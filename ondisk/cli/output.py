@@ -38,7 +38,9 @@ _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
 def complain(kind: Literal["error", "warning", "refused", "damaged", "note"], message: str) -> None:
     """Print a message on standard error."""
     with contextlib.suppress(OSError):  # nobody listens there
-        print(f"ondisk: {kind}: {message}", file=sys.stderr)
+        # A message may quote what others wrote, as into `.lock`: nothing of that is for the terminal to carry out.
+        shown = "\n".join(map(_printable, message.split("\n")))
+        print(f"ondisk: {kind}: {shown}", file=sys.stderr)
 
 
 def output_for(arguments: argparse.Namespace) -> Output:

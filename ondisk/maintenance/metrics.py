@@ -77,6 +77,9 @@ def write(file: str | os.PathLike[str], results: Iterable[Maintained]) -> None:
                 written.write(0, metrics(results).encode(errors="replace"))
                 written.sync()
             directory.rename(staged, path.name)
+        except (FileNotFoundError, FileExistsError) as error:  # as below /proc
+            hint = "Name a file where files can be made."
+            raise StorageError(f"{path}: {error.strerror}", hint=hint, errno=error.errno) from error
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 directory.unlink(staged)

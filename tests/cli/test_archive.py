@@ -1,0 +1,62 @@
+"""`ondisk archive` and `ondisk unarchive`."""
+
+from __future__ import annotations
+
+import pytest
+
+from .test_check import FIRST, SECOND
+
+
+def test_without_yes_they_only_say_what_they_would_move(run, weather):
+    done = run("archive", weather, FIRST)
+    assert (done.code, done.text.splitlines()[0]) == (9, f"{FIRST}: OK -> archive")
+    assert not (weather / ".archive").exists()
+    assert run("archive", weather, FIRST, "--yes").code == 0
+    done = run("unarchive", weather, FIRST)
+    assert (done.code, done.text.splitlines()[0]) == (9, f".archive/last/{FIRST}: OK -> unarchive")
+    assert not (weather / FIRST).exists()
+
+
+def test_a_segment_is_moved_and_comes_back_and_is_asked_all_the_while(run, weather):
+    before = run("query", weather).out
+    assert run("archive", weather, FIRST, "--yes").code == 0
+    assert (weather / ".archive/last" / FIRST).exists()
+    assert run("query", weather).out == before
+    *_, segment, last = run("unarchive", weather, f".archive/last/{FIRST}", "--yes", "--json").lines
+    assert (segment["action"], last["summary"]["ok"]) == ("unarchive", 2)
+    assert run("query", weather).out == before
+    assert (weather / FIRST).exists()
+
+
+def test_what_would_be_refused_is_not_promised(run, weather):
+    (weather / SECOND).unlink()
+    done = run("archive", weather, SECOND)
+    assert done.code == 9
+    assert done.text.splitlines()[0].endswith("-> left alone")
+    assert run("archive", weather, SECOND, "--yes").code == 30
+
+
+@pytest.mark.parametrize("yes", [[], ["--yes"]])
+@pytest.mark.parametrize("verb", ["archive", "unarchive"])
+def test_a_segment_that_is_not_there_is_named(run, weather, verb, yes):
+    done = run(verb, weather, "2020/01-01.vm2", *yes)
+    assert done.code == 13
+    assert "2020/01-01.vm2" in done.err or "no archive" in done.err
+
+
+def test_what_others_wrote_into_the_lock_is_not_carried_out_by_the_terminal(run, weather):
+    from ondisk.filesystem import LOCK, Directory, WritersLock
+
+    (weather / "dataset.toml").write_text("lock_timeout = 0\n" + (weather / "dataset.toml").read_text(encoding="utf-8"))
+    with Directory.open(weather) as directory, WritersLock(directory, 1).hold("test"):
+        (weather / LOCK).write_text('{"pid": 1, "host": "\\u001b[2J\\u0007", "verb": "x", "since": "y"}')
+        done = run("delete", weather, "", "--yes")
+    assert done.code == 40
+    assert "\x1b" not in done.err
+    assert "\x07" not in done.err
+
+
+def test_metrics_that_cannot_be_written_are_an_error_with_a_remedy(run, weather):
+    done = run("maintain", weather, "--metrics", "/proc/ondisk.prom")
+    assert done.code == 50
+    assert "Name a file where files can be made" in done.err
