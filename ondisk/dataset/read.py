@@ -20,6 +20,8 @@ from ondisk.segments import ConcatReader, DirReader
 
 _SPAN = 1024 * 1024  # an event may take 70 times its bytes, and all of a span are alive at once
 _GAPS = 256 * 1024  # reading over so much that is not wanted costs less than another read for each datum
+TAIL = 4
+"""Bytes at the end of a datum that tell whether it ends there, see `Format.ends`."""
 _segment_of, _offset_of, _size_of = itemgetter(1), itemgetter(2), itemgetter(3)
 
 
@@ -84,10 +86,21 @@ class Reader:
                         yield format, row, content[row[2] - base : row[2] - base + row[3]] + padding
 
     def contents(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[bytes]:
-        """Give the bytes of rows of one segment, without padding."""
+        """Give the bytes of rows of one segment, without padding, to be written elsewhere.
+
+        Raises:
+            SegmentCorrupt: no datum ends where the index says that one does.
+        """
+        segment = snapshot.segment(rows[0][1])
+        format = self._format(segment.format)
+        padding = len(format.padding)
+        if padding:
+            rows = [(*row[:3], row[3] + padding) for row in rows]
         for base, content, part in self._spans(snapshot, rows):
             for row in part:
-                yield content[row[2] - base : row[2] - base + row[3]]
+                begin, size = row[2] - base, row[3]
+                check_end(format, segment, row[2], size, content[max(begin, begin + size - TAIL) : begin + size])
+                yield content[begin : begin + size - padding]
 
     def data(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[list[Any]]:
         """Give what rows of one segment hold, as `Datum.data`, some at a time; the rows need no declared fields.
@@ -203,17 +216,17 @@ class Reader:
     def _spans(self, snapshot: Snapshot, run: list[Row]) -> Iterator[tuple[int, bytes, list[Row]]]:
         """Read the bytes of rows, in as few reads as is worth it: (offset of the bytes, the bytes, their rows)."""
         segment = snapshot.segment(run[0][1])
-        if self._format(segment.format).is_dir:
+        begin = min(map(_offset_of, run))
+        if begin >= 0 and self._format(segment.format).is_dir:
             for row in run:
                 yield row[2], self._directories.read(segment.name, row[2], row[3]), [row]
             return
-        begin = min(map(_offset_of, run))
         last = max(run, key=_offset_of)
         size = last[2] + last[3] - begin
         wanted = sum(map(_size_of, run))
-        if wanted > size or min(map(_size_of, run)) < 0:
+        if wanted > size or min(map(_size_of, run)) < 0 or begin < 0 or begin + size > INTEGER_MAX:
             raise IndexCorrupt(
-                f"the index is damaged: its data of {segment.name!r} overlap near byte {begin}",
+                f"the index is damaged: its data of {segment.name!r} cannot stand near byte {begin}",
                 hint=RESTORE,
                 segment=segment.name,
             )
@@ -257,6 +270,18 @@ class Reader:
         if format is None:
             format = self._formats[name] = find(name)(self._config)
         return format
+
+
+def check_end(format: Format, segment: Segment, offset: int, size: int, tail: bytes) -> None:
+    """Refuse a datum that does not end where the index says, before something is written without its other bytes.
+
+    Args:
+        size: its padding included.
+        tail: its last `TAIL` bytes.
+    """
+    if not format.ends(tail, size):
+        message = f"no datum of {size} bytes stands at byte {offset} of {segment.name!r}, as the index says"
+        raise SegmentCorrupt(message, hint=RESTORE, segment=segment.name)
 
 
 def _fill(data: list[Datum], rows: list[Row], format: Format, payloads: list[bytes]) -> None:

@@ -371,6 +371,14 @@ class Format(ABC):
         content = self.padding.join(payloads) + self.padding if payloads else b""
         return Laid(content, End(end.size + len(content), end.length + len(content), end.count))
 
+    def ends(self, tail: bytes, size: int) -> bool:
+        """Tell whether a datum of `size` bytes, its padding included, may end with `tail`, its last four bytes.
+
+        What says so of a wrong place, or a wrong size, but by chance, keeps a damaged index from leading to a rewrite
+        that leaves bytes of a datum out.
+        """
+        return tail.endswith(self.padding)
+
     def seal(self, end: End) -> bytes:
         """Give what is written behind the last datum of a segment that is complete; a later append cuts it off."""
         return b""

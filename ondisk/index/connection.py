@@ -132,6 +132,23 @@ def sqlite_errors(directory: Directory) -> Iterator[None]:
         raise translated(error, directory) from error
 
 
+def of_damage(error: BaseException | None, connection: sqlite3.Connection, directory: Directory) -> OndiskError | None:
+    """Give the error of ondisk that is behind another, if that is one of SQLite, or met what no column may hold.
+
+    Cost: of errors that can be nothing else than bugs or damage, a look at the whole index, which tells them apart.
+    """
+    if isinstance(error, SQLITE_ERRORS):
+        return translated(error, directory)
+    if not isinstance(error, TypeError | ValueError) or isinstance(error, OndiskError):
+        return None
+    try:
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.Error as other:
+        return translated(other, directory)
+    path = str(directory.path / INDEX)
+    return None if found == "ok" else IndexCorrupt(f"{path} is damaged: {found}", hint=RESTORE, path=path)
+
+
 def _connect(directory: Directory, options: str) -> Connection:
     if directory.regular_file(INDEX) is None:
         raise sqlite3.OperationalError(f"{INDEX} is missing")
@@ -195,7 +212,7 @@ def translated(error: sqlite3.Error | OverflowError, directory: Directory) -> On
     match code & 0xFF:
         case sqlite3.SQLITE_FULL:
             return DiskFull(message, hint="Free some space; deleting data works on a full disk.", path=path)
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_MISMATCH:
             return IndexCorrupt(message, hint=RESTORE, path=path)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return LockError(message, hint="Another program keeps the index locked; end it.", path=path)
@@ -203,4 +220,6 @@ def translated(error: sqlite3.Error | OverflowError, directory: Directory) -> On
             return ReadOnly(message, hint="Open it read_only, or as a user who may write there.", path=path)
         case sqlite3.SQLITE_IOERR if code in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC):
             return DurabilityLost(message, hint="Look at the disk (dmesg), then open the dataset again.", path=path)
+        case sqlite3.SQLITE_ERROR if "overflow" in str(error):  # of a sum
+            return IndexCorrupt(message, hint=RESTORE, path=path)
     return StorageError(message, path=path, sqlite_errorcode=code)

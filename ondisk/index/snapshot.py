@@ -16,7 +16,7 @@ from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
 from ondisk.formats import Block, End, has_extension, is_dir
 from ondisk.index.columns import Columns
-from ondisk.index.connection import RESTORE, SQLITE_ERRORS, Connection, translated
+from ondisk.index.connection import RESTORE, Connection, of_damage
 from ondisk.index.where import Condition, condition, resolve
 from ondisk.matcher import And, Compare, Expression, Sort, SortInterval
 from ondisk.step import DAY, Step
@@ -60,6 +60,8 @@ class Segment:
             IndexCorrupt: it cannot be.
         """
         id_, name, format, size, length, count, compressed = row
+        if not has_extension(format, name.rpartition(".")[2]):
+            raise IndexCorrupt(f"the index is damaged: {name!r} is no name of a segment of {format!r}", hint=RESTORE)
         if min(size, length, count) < 0 or not (compressed or length == size or is_dir(format)):
             raise IndexCorrupt(
                 f"the index is damaged: {name!r} cannot end as it says there", hint=RESTORE, segment=name
@@ -125,8 +127,8 @@ class Snapshot:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if isinstance(error, SQLITE_ERRORS):
-                raise translated(error, self._index.directory) from error
+            if (known := of_damage(error, self.connection, self._index.directory)) is not None:
+                raise known from error
         finally:
             self._index.give_back(self.connection)
 
@@ -294,8 +296,7 @@ class Snapshot:
         if row is None:
             raise self.corrupt(f"it has data of a segment {value!r} that it does not know")
         segment = Segment.of(row)
-        stem, dot, extension = segment.name.rpartition(".")
-        if not dot or not has_extension(segment.format, extension) or not any(step.interval(stem) for step in Step):
+        if not any(step.interval(segment.name.rpartition(".")[0]) for step in Step):
             raise self.corrupt(f"{segment.name!r} is no name of a segment")
         components(segment.name)
         self._index.segments[segment.id] = segment

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
 from ondisk.formats import Block
-from ondisk.index.connection import INDEX, RESTORE, sqlite_errors
+from ondisk.index.connection import INDEX, RESTORE, of_damage, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.snapshot import Segment
 from ondisk.index.where import condition, resolve
@@ -51,8 +51,8 @@ class Transaction:
             with sqlite_errors(self._index.directory):
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._seq, self._generation = self._counters()
-        except BaseException:
-            self._roll_back()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
             raise
         return self
 
@@ -64,6 +64,8 @@ class Transaction:
         if self._interned and not self._committed:
             self._index.ids.clear()
             self._index.ids[None] = 0
+        if (known := of_damage(error, self._connection, self._index.directory)) is not None:
+            raise known from error
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

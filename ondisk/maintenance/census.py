@@ -132,10 +132,10 @@ def _diagnosed(
     access: Access, snapshot: Snapshot, name: str, known: Known | None, entry: Entry | None, at: Circumstances
 ) -> Diagnosis:
     format = access.format(known.segment.format) if known is not None else access.format_of(name)
-    if format.is_dir:
-        return dir_segments.diagnosed(access, snapshot, name, known, entry, at)
     if known is not None:
         known.interval = places.interval_of(snapshot, known.segment)
+    if format.is_dir:
+        return dir_segments.diagnosed(access, snapshot, name, known, entry, at)
     if entry is None and known is not None:  # a crash may have interrupted the switch to its first generation
         entry = entry_of(access.directory, hidden(name, known.segment.id))
     found = None if entry is None else _looked_at(access.directory, name, entry, known, format)
@@ -175,6 +175,8 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
 
     run: tuple[Any, ...] | None = None
     for row in places.run_starts(snapshot, paddings):
+        if None in row[:4]:  # no search by time finds it again
+            raise snapshot.corrupt(f"the datum {row[0]} has no place or no time")
         if run is not None:
             add_run(run, None if row[4] is None else row[4:])
         run = row[:4]

@@ -136,7 +136,7 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
     if not known.count and not [*misnamed(known, at.interval(name), at)]:
         return _known_without_data(name, known, found, at)
-    corrupted = [*_corrupted(known, found, at.interval(name), at)]
+    corrupted = [*_corrupted(known, found, at.interval(name), at, start)]
     dirty = [*_dirty(known, found, start)]
     return judge(known, corrupted, dirty, _freed(known, found, start), found.size, at)
 
@@ -188,8 +188,12 @@ def misnamed(known: Known, interval: Interval | None, at: Circumstances) -> Iter
         yield "it has data of other times than its name says"
 
 
-def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circumstances) -> Iterator[str]:
+def _corrupted(
+    known: Known, found: OnDisk, interval: Interval | None, at: Circumstances, start: int
+) -> Iterator[str]:
     yield from misnamed(known, interval, at)
+    if known.first < start:
+        yield f"its data begin at byte {known.first}, the first can only stand at byte {start}"
     if known.overlaps:
         yield f"{known.overlaps} data begin inside the one before, the first at byte {known.overlap_at}"
     if known.needed > found.size:

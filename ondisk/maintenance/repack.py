@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
-from ondisk.dataset.read import Reader
+from ondisk.dataset.read import TAIL, Reader, check_end
 from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import WritableFile
 from ondisk.formats import End, Format
@@ -247,6 +247,7 @@ class _Rewrite:
             spans = [] if end.compressed or self._old.end.compressed else self._spans(rows)
             sizes = [row[3] for _, row in rows]
             if spans and sum(sizes) > _WORTH_COPYING * len(spans):
+                self._check_ends(reader, rows, spans)
                 end = self._copy(reader, staged, spans, end, len(rows))
                 patch = self._format.lay([], end).patch
             else:
@@ -271,6 +272,17 @@ class _Rewrite:
                 spans.pop()
             spans.append((begin, size))
         return spans
+
+    def _check_ends(self, reader: Reader, rows: list[tuple[int, Row]], spans: list[tuple[int, int]]) -> None:
+        """Refuse to copy what does not end with a datum: inside of a span, each ends where the next one begins."""
+        source = reader.file_of(self._old)
+        padding, ends = len(self._format.padding), {sum(span) for span in spans}
+        for _, row in rows:
+            size = row[3] + padding
+            if row[2] + size in ends:
+                length = min(size, TAIL)
+                tail = source.read(row[2] + size - length, length)
+                check_end(self._format, self._old, row[2], size, tail)
 
     def _copy(self, reader: Reader, staged: WritableFile, spans: list[tuple[int, int]], end: End, count: int) -> End:
         source = reader.file_of(self._old)

@@ -40,6 +40,7 @@ _BEGIN = struct.Struct("<QQI")
 _NUMBER = struct.Struct("<Q")
 _LONGEST = 2 * 1024 * 1024  # bytes of an entry
 _PIECE = 1024 * 1024
+_ENTRIES = 64 * 1024  # bytes of entries read together: what is left of them is copied for each one that is damaged
 _MANY = 32  # files of a batch; fewer are synced one by one
 _KEPT = 4  # segments of which a reader keeps the places of all entries
 _FILE = re.compile(r"([0-9]{6,18})\.(.+)")
@@ -163,7 +164,7 @@ class Entries:
         with self._lock:
             at, held = self.end, b""
             while True:
-                chunk = self._file.read(at + len(held), _PIECE)
+                chunk = self._file.read(at + len(held), _ENTRIES)
                 held += chunk
                 while True:
                     scanned = self._found(held, at)

@@ -167,6 +167,9 @@ class Seg(Format):
     def is_empty(self, file: SegmentFile) -> bool:
         return _is_begun(file.read(0, _BEGINNING), file.size()) or is_zeros(file, 0)
 
+    def ends(self, tail: bytes, size: int) -> bool:
+        return frame.length(tail) == size  # a frame says it at both its ends
+
     def seal(self, end: End) -> bytes:
         return blocks.END_MARK if end.compressed else b""
 
