@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ondisk.cli.arguments import add_dataset
 from ondisk.cli.opened import opened
 from ondisk.cli.output import Output
-from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, SegmentMissing
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, OndiskError, SegmentMissing
 
 if TYPE_CHECKING:
     from ondisk import Dataset
@@ -30,7 +30,12 @@ def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callab
 
     with opened(arguments.dataset, read_only=not arguments.yes) as dataset:
         if arguments.yes:
-            report = Report(str(dataset.path), segments=[*moved(dataset)])
+            try:
+                report = Report(str(dataset.path), segments=[*moved(dataset)])
+            except OndiskError as error:
+                if (before := error.context.get("report")) is not None and before.segments:
+                    output.mended(before, dataset.check())  # what was done is done
+                raise
             output.mended(report, dataset.check())
             return EXIT_DONE
         report = dataset.check()

@@ -19,6 +19,9 @@ class LineFormat(Format):
 
     padding: ClassVar[bytes] = b"\n"
 
+    def ends(self, tail: bytes, size: int) -> bool:
+        return tail.endswith((b"\n", b"\r"))  # of a line that ends with CR LF, only the second is not its own
+
     @abstractmethod
     def parse_lines(self, lines: list[bytes], number: int) -> Batch:
         """Read lines, the first of which is line `number` of its file; blank lines are no data."""

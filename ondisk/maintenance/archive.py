@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ondisk.dataset.access import Access
@@ -19,7 +19,7 @@ from ondisk.index import Row, Segment, Snapshot, Transaction, places
 from ondisk.maintenance.census import all_known, check_trusted, examine
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
-from ondisk.maintenance.states import Diagnosis, Done, State
+from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import DirWriter, generations
 from ondisk.segments.dir import open_directory
 
@@ -37,16 +37,28 @@ def archive(access: Access, archives: Archives, names: Iterable[str]) -> list[Do
     Raises:
         SegmentMissing: the index knows no such segment.
         StateError: it is damaged, or empty, or the index does not know all of it.
+        OndiskError: all of these end the work; `error.context["report"]` tells what was done before.
 
     Durability: the archive commits, then the dataset; every datum is in one of them at every moment.
     Locks: the writers' lock, for each segment anew.
     """
-    done = []
-    before = _known_before(access)
-    for name in names:
-        done.append(archived(access, archives, name, before.get(name)))
-        access.check_not_failed()
+    with _reporting(access) as done:
+        before = _known_before(access)
+        for name in names:
+            done.append(archived(access, archives, name, before.get(name)))
+            access.check_not_failed()
     return done
+
+
+@contextlib.contextmanager
+def _reporting(access: Access) -> Iterator[list[Done]]:
+    """Collect what is done, for the length of the block, and let an error that ends it tell of that."""
+    done: list[Done] = []
+    try:
+        yield done
+    except OndiskError as error:
+        error.context["report"] = Report(str(access.path), segments=[*done])
+        raise
 
 
 def archived(access: Access, archives: Archives, name: str, before: Known | None = None) -> Done:
@@ -80,27 +92,28 @@ def unarchive(access: Access, archives: Archives, names: Iterable[str]) -> list[
         SegmentMissing: the archive knows no such segment.
         StateError: it is damaged, or empty, or the index does not know all of it.
         LockError: queries that began before took too long to end; what was moved is safe, and archived again later.
+        OndiskError: all of these end the work; `error.context["report"]` tells what was done before.
 
     Durability: the dataset commits, then the archive, when nobody reads an older state of the dataset.
     Locks: the writers' lock, for each segment anew.
     """
-    done = []
-    last = archives.last()
-    before = {} if last is None else _known_before(last)
-    for name in names:
-        if last is None:
-            raise SegmentMissing(f"{access.path} has no archive", hint="Nothing was archived yet.", segment=name)
-        inner = name.removeprefix(last.prefix)
-        with access.transaction("unarchive") as transaction:
-            with last.transaction("unarchive") as outgoing:
-                _, segment = _movable(last, inner, before.get(inner))
-                _Move(last, access, segment).copy(transaction)
-                if transaction.checkpoint_error is None:  # else nothing more is written
-                    _wait_for_readers(access)
-                    _drop(last, outgoing, segment)
-            last.check_not_failed()
-        access.check_not_failed()
-        done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
+    with _reporting(access) as done:
+        last = archives.last()
+        before = {} if last is None else _known_before(last)
+        for name in names:
+            if last is None:
+                raise SegmentMissing(f"{access.path} has no archive", hint="Nothing was archived yet.", segment=name)
+            inner = name.removeprefix(last.prefix)
+            with access.transaction("unarchive") as transaction:
+                with last.transaction("unarchive") as outgoing:
+                    _, segment = _movable(last, inner, before.get(inner))
+                    _Move(last, access, segment).copy(transaction)
+                    if transaction.checkpoint_error is None:  # else nothing more is written
+                        _wait_for_readers(access)
+                        _drop(last, outgoing, segment)
+                last.check_not_failed()
+            access.check_not_failed()
+            done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
     return done
 
 

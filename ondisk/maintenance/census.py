@@ -10,13 +10,13 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import NeedsCheck
+from ondisk.errors import NeedsCheck, StorageError
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import Format, of_extension
 from ondisk.index import Segment, Snapshot, places
 from ondisk.maintenance import dir_segments
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
-from ondisk.maintenance.states import Diagnosis
+from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA
 from ondisk.segments.generations import hidden
 from ondisk.step import Interval, Step, days_ago
@@ -87,7 +87,10 @@ def diagnoses(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
         known = {each.segment.name: each for each in all_known(access, snapshot)}
         on_disk = dict(found_segments(access.directory, access.config))
         for name in sorted(known.keys() | on_disk.keys()):
-            found = _diagnosed(access, snapshot, name, known.get(name), on_disk.get(name), at)
+            try:
+                found = _diagnosed(access, snapshot, name, known.get(name), on_disk.get(name), at)
+            except StorageError as error:
+                found = _unreadable(name, error)
             diagnosis = _again(access, name, known.get(name), now) if found.state else found
             if diagnosis is not None:
                 yield diagnosis
@@ -108,11 +111,19 @@ def examine(
         now, committed_at: as `circumstances` has them.
     """
     known = known_of(access, snapshot, name, before)
-    entry = entry_of(access.directory, name)
-    if known is None and entry is None:
-        return None, None
     at = circumstances(access, snapshot, now, committed_at)
-    return _diagnosed(access, snapshot, name, known, entry, at), known
+    try:
+        entry = entry_of(access.directory, name)
+        if known is None and entry is None:
+            return None, None
+        return _diagnosed(access, snapshot, name, known, entry, at), known
+    except StorageError as error:
+        return _unreadable(name, error), known
+
+
+def _unreadable(name: str, error: StorageError) -> Diagnosis:
+    """Say that a segment cannot be looked at: somebody put a link in its place, or takes away the right to read it."""
+    return Diagnosis(name, State.CORRUPTED, (f"it cannot be looked at: {error.message}",), error=error)
 
 
 def _again(access: Access, name: str, before: Known | None, now: float | None) -> Diagnosis | None:
@@ -242,11 +253,19 @@ def lay_out(snapshot: Snapshot, known: Known, padding: int) -> None:
 
 
 def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tuple[str, Entry]]:
-    """Find what may be a segment on disk: names whose extension is that of a format, hidden ones left out."""
-    waiting = [""]
+    """Find what may be a segment on disk: names whose extension is that of a format, hidden ones left out.
+
+    A folder that cannot be read is given, too: what is said of it then is said of all that is in it.
+    """
+    waiting = [("", Entry("", "directory", 0, 0, 0, 0))]
     while waiting:
-        parent = waiting.pop()
-        for entry in directory.entries(parent):
+        parent, folder = waiting.pop()
+        try:
+            entries = directory.entries(parent)
+        except StorageError:
+            yield parent, folder
+            continue
+        for entry in entries:
             if entry.name.startswith("."):
                 continue
             name = f"{parent}/{entry.name}" if parent else entry.name
@@ -254,12 +273,15 @@ def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tupl
             if "." in entry.name and (of_extension(extension, config) or _is_directory_of_data(directory, name, entry)):
                 yield name, entry
             elif entry.kind == "directory" and name.count("/") < _DEEPEST:
-                waiting.append(name)
+                waiting.append((name, entry))
 
 
 def _is_directory_of_data(directory: Directory, name: str, entry: Entry) -> bool:
     """Tell whether a directory of no known extension is a segment: it was written under another configuration."""
-    return entry.kind == "directory" and directory.stat(f"{name}/{METADATA}") is not None
+    try:
+        return entry.kind == "directory" and directory.stat(f"{name}/{METADATA}") is not None
+    except StorageError:
+        return True  # what keeps it from being looked at is told, then
 
 
 def entry_of(directory: Directory, name: str) -> Entry | None:

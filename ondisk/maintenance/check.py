@@ -11,7 +11,7 @@ from typing import Any
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
-from ondisk.errors import IntegrityError, SegmentMissing
+from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.formats import Found
 from ondisk.index import Segment, Snapshot, places
 from ondisk.maintenance.census import diagnoses, examine
@@ -141,7 +141,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment) -> Conten
             displaced += [block.offset for block in known if blocks.pop(block.offset, None) != block]
         if file is not None:
             left = file.size() - found.end.size
-    except (IntegrityError, SegmentMissing) as error:
+    except (IntegrityError, SegmentMissing, StorageError) as error:
         return Content(error.message, is_whole=False, is_read=False)
     for offset, *_ in rows.rest():
         wrong.add(offset, reason_at(found, offset))

@@ -36,20 +36,30 @@ def fix(
 
     Raises:
         DurabilityLost, DiskFull: nothing more can be written; what was fixed before is.
+        OndiskError: the first of what went wrong at single segments, when all others are done;
+            `error.context["report"]` tells what was done.
 
     Durability: a commit for each segment; killed between, the next fix goes on. The sentinel goes last.
     Locks: the writers' lock, for each segment anew; for one of the archive that of the archive, too.
     """
     report = Report(str(access.path))
+    errors: list[OndiskError] = []
     for part in archives.maintained():
-        report.add(part.prefix, _fix(part, archives, now, progress))
+        report.add(part.prefix, _fix(part, archives, now, progress, errors))
         report.needs_check |= part.needs_check()
     report.sort()
+    report.check_done(errors)
     return report
 
 
-def _fix(access: Access, archives: Archives, now: float | None, progress: Callable[[str], None]) -> Iterator[Done]:
-    """Fix one dataset, or one archive."""
+def _fix(
+    access: Access,
+    archives: Archives,
+    now: float | None,
+    progress: Callable[[str], None],
+    errors: list[OndiskError],
+) -> Iterator[Done]:
+    """Fix one dataset, or one archive; what goes wrong at one segment is added to `errors`."""
     with access.transaction("fix"):
         pass  # a lost index is made anew; who may not write meets the error before anything is read
     is_whole, needs_check = True, access.sentinel_stands()
@@ -69,6 +79,7 @@ def _fix(access: Access, archives: Archives, now: float | None, progress: Callab
             raise
         except (OndiskError, OSError) as error:
             is_whole = False
+            errors.append(error if isinstance(error, OndiskError) else StorageError(f"{before.segment}: {error}"))
             done = before.failed("fixed", error)
         yield done
     access.checkpoint()
@@ -134,6 +145,8 @@ def _fixed_once(
             diagnosis, known = examine(access, snapshot, name, None, now, committed_at)
         if diagnosis is None:
             return Done(name, State.OK, ("it has gone meanwhile",))
+        if diagnosis.error is not None:  # it may hold data that the index has lost
+            raise diagnosis.error
         if State.CORRUPTED in before.state | diagnosis.state:
             return _looked_again(access, transaction, before, known)
         if not diagnosis.state & FIXED:
@@ -206,11 +219,7 @@ class _Tally:
 
 
 class _Rescan:
-    """Reads a segment's data back from its file into the index, in one transaction.
-
-    Attributes:
-        lost: bytes that are no data, and data that are elsewhere already.
-    """
+    """Reads a segment's data back from its file into the index, in one transaction."""
 
     def __init__(self, access: Access, transaction: Transaction, name: str, known: Known | None) -> None:
         self._access = access
@@ -223,11 +232,8 @@ class _Rescan:
         self._interval: Interval = interval
         self._known = known
         self._damage, self._duplicates = _Tally(), _Tally()
+        self._forgotten = 0  # data of a directory that is not there
         self._remedy = "to have them back, put the file back from a backup, and fix again"
-
-    @property
-    def lost(self) -> int:
-        return self._damage.size + self._duplicates.count
 
     def done(self, diagnosis: Diagnosis, *reasons: str) -> Done:
         """Say what was done, and what was met that is not in the index now."""
@@ -239,7 +245,7 @@ class _Rescan:
                 f"{self._duplicates.count} data stand in other segments already and were left out:"
                 f" {', '.join(self._duplicates.named)}{' …' * (self._duplicates.count > _NAMED)}"
             )
-        return Done(self._name, diagnosis.state, tuple(said), "rescan", 0, self.lost)
+        return Done(self._name, diagnosis.state, tuple(said), "rescan", 0, self._damage.count + self._forgotten)
 
     def in_place(self, *, trusted: bool = False) -> None:
         """Tell the index of all data in the file, or the directory, which stays as it is.
@@ -290,7 +296,7 @@ class _Rescan:
             folder = self._directory.inside(self._name)
         except StorageError:
             assert known is not None, "what the index does not know, and is no directory, is CORRUPTED"
-            transaction.remove(known.segment)
+            self._forgotten = transaction.remove(known.segment)
             transaction.commit()
             return
         with folder:

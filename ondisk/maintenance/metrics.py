@@ -18,7 +18,7 @@ HELP = {
     "ondisk_segments": "Segments in each state; a segment may be in several.",
     "ondisk_data": "Data in the dataset, those in its archives not counted.",
     "ondisk_freed_bytes": "Bytes that the last run gave back.",
-    "ondisk_lost": "Bytes and duplicates that the last run left out of the index.",
+    "ondisk_lost": "Data that the last run found lost: missing, or no data any more.",
     "ondisk_maintain_success": "1: the last run went through; 0: it ended with an error.",
     "ondisk_maintain_duration_seconds": "How long the last run took.",
     "ondisk_maintain_timestamp_seconds": "When the last run ended, seconds since 1970.",

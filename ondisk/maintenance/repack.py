@@ -56,9 +56,7 @@ def repack(
         except DiskFull as error:
             errors.append(error)
     report.sort()
-    if errors:
-        errors[0].context["report"] = report
-        raise errors[0]
+    report.check_done(errors)
     return report
 
 

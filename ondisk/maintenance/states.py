@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 
-from ondisk.errors import DiskFull, DurabilityLost, LockError, StateError
+from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError
 
 
 class State(Flag):
@@ -47,6 +47,7 @@ class Diagnosis:
         reasons: why, each for itself.
         freed: bytes that a repack would give back; of a compressed segment estimated.
         noted: it is CORRUPTED only by what was once found in its content; a fix looks whether that is still so.
+        error: what kept it from being looked at; None where it was.
     """
 
     segment: str
@@ -54,6 +55,7 @@ class Diagnosis:
     reasons: tuple[str, ...] = ()
     freed: int = 0
     noted: bool = False
+    error: OndiskError | None = None
 
     @property
     def action(self) -> str | None:
@@ -86,8 +88,8 @@ class Done:
         reasons: why; behind a fix also what it met that is no datum, or was a duplicate.
         action: what was done, in the words of `Diagnosis.action`; None where it was left alone.
         freed: bytes given back.
-        lost: bytes left out of the index since they are no data, data left out as duplicates of other segments, and
-            data forgotten with a segment that is missing.
+        lost: how many data the index does not know any more: those of a segment that is missing, and one for each
+            place where something stands that is no datum. What another segment holds as well is not lost.
     """
 
     segment: str
@@ -121,6 +123,12 @@ class Report:
             if each.state or isinstance(each, Diagnosis):
                 self.segments.append(replace(each, segment=prefix + each.segment))
 
+    def check_done(self, errors: list[OndiskError]) -> None:
+        """Raise the first of what went wrong at single segments; `error.context["report"]` is this report then."""
+        if errors:
+            errors[0].context["report"] = self
+            raise errors[0]
+
     def sort(self) -> None:
         """Put the segments in the order of their names, those of the archive last."""
         self.segments.sort(key=lambda each: (each.segment.startswith("."), each.segment))
@@ -145,7 +153,7 @@ class Report:
 
     @property
     def lost(self) -> int:
-        """What fix left out; see `Done.lost`."""
+        """How many data are lost; see `Done.lost`."""
         return sum(each.lost for each in self.segments if isinstance(each, Done))
 
     def mended_by(self, states: State) -> list[Diagnosis | Done]:

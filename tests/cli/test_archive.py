@@ -60,3 +60,12 @@ def test_metrics_that_cannot_be_written_are_an_error_with_a_remedy(run, weather)
     done = run("maintain", weather, "--metrics", "/proc/ondisk.prom")
     assert done.code == 50
     assert "Name a file where files can be made" in done.err
+
+
+@pytest.mark.parametrize("verb", ["archive", "unarchive"])
+def test_what_was_moved_before_an_error_is_told(run, weather, verb):
+    if verb == "unarchive":
+        assert run("archive", weather, FIRST, "--yes").code == 0
+    done = run(verb, weather, FIRST, "2020/01-01.vm2", "--yes")
+    assert done.code == 13
+    assert done.text.splitlines()[0].endswith(f"{FIRST}: OK -> {verb}")

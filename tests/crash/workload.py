@@ -42,7 +42,7 @@ import ondisk.maintenance.migrate
 import ondisk.maintenance.repack
 from ondisk.dataset import Dataset
 from ondisk.datum import Datum
-from ondisk.errors import SegmentMissing, StorageError
+from ondisk.errors import SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
@@ -296,9 +296,7 @@ def carry_out(dataset: Dataset, step: Step) -> None:
         case Repack():
             dataset.repack()
         case Fix():
-            for each in dataset.fix():
-                if each.reasons[-1].startswith("it could not be fixed"):  # and the others were
-                    raise StorageError(each.reasons[-1])
+            dataset.fix()
         case Archive(days):
             move(dataset, dataset.archive, days)
         case Unarchive(days):

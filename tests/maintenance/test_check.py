@@ -22,7 +22,7 @@ from ondisk.maintenance.check import check
 from ondisk.maintenance.states import Report, State
 
 from .test_matrix import CASES, Case, flip, in_lost_index
-from .worlds import KINDS, A, B, Kind, World
+from .worlds import KINDS, START, A, B, Kind, World
 
 ROW = "seq = (SELECT min(seq) + 1 FROM datum JOIN segment ON segment.id = segment WHERE name LIKE '2026/%')"
 IN_INDEX = {
@@ -268,3 +268,48 @@ def test_unchecked_segments_come_first_then_by_time(tmp_path: Path) -> None:
     with ondisk.open(slices.path) as dataset, dataset._access.current().index.snapshot() as snapshot:
         order = [*places.longest_unchecked(snapshot)]
     assert order == [slices.names[at] for at in (1, 2, 3, 0)]
+
+
+def link(path: Path) -> None:
+    path.symlink_to("/etc/hostname")
+
+
+ODD: dict[str, Callable[[Path], None]] = {"link": link, "fifo": os.mkfifo, "directory": Path.mkdir}
+
+
+def in_place_of(path: Path, odd: Callable[[Path], None]) -> None:
+    path.rename(path.with_name(f".{path.name}.away"))
+    odd(path)
+
+
+@pytest.mark.parametrize("accurate", [False, True], ids=["quick", "accurate"])
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("file", ["2026/11-20.blob/.sequence", "2026/11-20.blob/.metadata", "2026/11-20.blob/000000.blob",
+                                  "2026/11-20.blob", "2026/11-20.vm2", "2026"])  # fmt: skip
+def test_what_is_odd_in_the_place_of_a_file_is_told_of_its_segment_alone(
+    file: str, odd: Callable[[Path], None], accurate: bool, tmp_path: Path
+) -> None:
+    format = "vm2" if file.endswith("vm2") else "blob"
+    with ondisk.create(tmp_path / "dataset", {"format": format, "step": "daily", "fields": {}}) as dataset:
+        line = b"%d11200000,1,227,1,,,000000000"
+        dataset.append(ondisk.Datum(START.replace(year=year), data=line % year) for year in (2026, 2027))
+    in_place_of(dataset.path / file, odd)
+    name = f"2026/11-20.{format}"
+    with ondisk.open(dataset.path, read_only=True) as dataset:
+        found = {each.segment: each.state for each in dataset.check(accurate=accurate).findings}
+        assert found.keys() == {name}
+    if file != "2026":  # in a dataset with such a folder nothing is written
+        with ondisk.open(dataset.path) as dataset:
+            assert dataset.check(max_duration=10).findings[0].segment == name
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing user takes root")
+def test_what_may_not_be_read_is_told_and_the_rest_is_checked(public_path: Path, start: Start) -> None:
+    world = World.make(public_path / "dataset", KINDS[2])
+    (world.path / "2026").chmod(0o700)
+    corrupted = [("2026", ["CORRUPTED"]), (world.name(A), ["CORRUPTED"])]
+    assert start(check_as, world.path, workers.NOBODY).hear() == [corrupted, corrupted]
+    (world.path / "2026").chmod(0o755)
+    world.file(A).chmod(0o600)
+    assert start(check_as, world.path, workers.NOBODY).hear() == [[], [(world.name(A), ["CORRUPTED"])]]

@@ -201,3 +201,29 @@ def test_metrics_that_cannot_be_written_are_an_error(tmp_path):
     with pytest.raises(StorageError):
         write(tmp_path / "folder", [])
     assert [each.name for each in tmp_path.iterdir()] == ["folder"]
+
+
+def test_data_that_stand_in_another_segment_too_are_no_loss(tmp_path):
+    config = {"format": "jsonl", "step": "daily", "unique": ["n"], "fields": {"n": "integer"}}
+    with ondisk.create(tmp_path / "twins", config) as other:
+        for day in (1, 2):
+            other.append([ondisk.Datum(datetime(2026, 1, day, tzinfo=UTC), {"n": day}, {})])
+        copied = (other.path / "2026/01-01.jsonl").read_bytes()
+        lose_index(other.path)
+    (other.path / "2026/01-02.jsonl").write_bytes(copied.replace(b"2026-01-01", b"2026-01-02"))
+    result = maintain(other.path)
+    assert any("stand in other segments already" in each.reasons[-1] for each in result.done)
+    assert (result.error, result.exit_code) == (None, 0)
+
+
+def test_a_segment_that_cannot_be_fixed_is_an_error_behind_which_the_others_are_fixed(tmp_path):
+    config = {"format": "blob", "step": "daily", "fields": {}}
+    with ondisk.create(tmp_path / "blobs", config) as dataset:
+        dataset.append(ondisk.Datum(datetime(2026, 1, day, tzinfo=UTC), {}, b"bytes") for day in (1, 2, 3))
+    lose_index(dataset.path)
+    (dataset.path / "2026/01-01.blob/.sequence").unlink()
+    (dataset.path / "2026/01-01.blob/.sequence").symlink_to(".metadata")
+    result = maintain(dataset.path)
+    assert (result.exit_code, result.count) == (50, 2)
+    assert ".sequence" in str(result.error)
+    assert [each.action for each in result.done] == ["rescan", "rescan"]
