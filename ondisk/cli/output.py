@@ -11,7 +11,7 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _PAGE = 1000  # data in a table: more are printed as several, since a table is made in memory
 _LONGEST = 80  # characters of a datum's data, in text
 _VALUES = 10  # values of a field, in text
-_NAMED = 10  # segments that maintain names on stderr
+_NAMED = 10  # segments that maintain names on stderr, or that stand in one line
+_LINES = 100  # segments that are told in text, a line each
 _FIXES = ("rescan", "remove from the index")
 _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
 
@@ -262,15 +263,18 @@ class TextOutput(Output):
 
     def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
         space = f"a repack frees {_many(report.freed, 'byte')}"
-        _print_lines([*map(_found, shown), f"{_state(report)}; {space}", *_deletions(report), *_untrusted(report)])
+        is_all = any(not each.state for each in shown)  # as was asked for
+        lines = map(_found, shown) if is_all else _first(_found, shown)
+        _print_lines([*lines, f"{_state(report)}; {space}", *_deletions(report), *_untrusted(report)])
 
     def would_mend(self, report: Report, verb: str, work: Sequence[Diagnosis | Done]) -> None:
         how = "; --yes does it" if work or report.needs_check else ""
         what = f"{_many(len(work), 'segment')} to {verb}{how}"
-        _print_lines([*map(_found, work), _state(report), what, *_deletions(work)])
+        _print_lines([*_first(_found, work), _state(report), what, *_deletions(work)])
 
     def mended(self, report: Report, left: Report) -> None:
-        _print_lines([*map(_done, report), f"{_state(left)}; {_many(report.freed, 'byte')} freed", *_untrusted(left)])
+        state = f"{_state(left)}; {_many(report.freed, 'byte')} freed"
+        _print_lines([*_first(_done, report.segments), state, *_untrusted(left)])
 
     def maintained(self, result: Maintained, *, dry_run: bool) -> None:
         parts = []
@@ -342,6 +346,13 @@ def _json_summary(report: Report, freed: int) -> dict[str, Any]:
     return {"needs_check": report.needs_check, "summary": {**report.counts, "freed": freed}}
 
 
+def _first(told: Callable[[Diagnosis | Done], str], segments: Sequence[Diagnosis | Done]) -> Iterator[str]:
+    """Tell of segments a line each, of many only of the first."""
+    yield from map(told, segments[:_LINES])
+    if len(segments) > _LINES:
+        yield f"and {len(segments) - _LINES:,} more; --json has all"
+
+
 def _told(each: Diagnosis | Done) -> str:
     """Say of a segment what it is in, and why."""
     return ": ".join([each.segment, ", ".join(each.state.names), *filter(None, ["; ".join(each.reasons)])])
@@ -373,7 +384,9 @@ def _counts(report: Report) -> str:
 def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
     """Name what a repack deletes: nothing brings that back."""
     names = [each.segment for each in found if each.action == "delete"]
-    return [f"the next repack DELETES {_many(len(names), 'segment')}: {', '.join(names)}"] if names else []
+    more = f" and {len(names) - _NAMED:,} more; --json names all" * (len(names) > _NAMED)
+    named = ", ".join(names[:_NAMED]) + more
+    return [f"the next repack DELETES {_many(len(names), 'segment')}: {named}"] if names else []
 
 
 def _untrusted(report: Report) -> list[str]:

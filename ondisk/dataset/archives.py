@@ -31,6 +31,7 @@ from ondisk.formats import Batch
 from ondisk.index import Index, Segment, Snapshot, Transaction, places
 from ondisk.json_shapes import from_json, parse_time
 from ondisk.segments.generations import parents
+from ondisk.step import Interval
 
 LAST = "last"
 """The archive that repack moves segments to."""
@@ -284,25 +285,60 @@ class Archived:
         return bool(canonical(before, self._config.fields[name]) <= after)
 
 
-def held(main: Snapshot, archive: Snapshot) -> tuple[list[int], list[int]] | None:
+def held(main: Snapshot, archive: Snapshot) -> list[tuple[int, int, int]]:
     """Find what an archive holds that the dataset's own snapshot has too, as while it is moved.
 
     Returns:
-        The archive's segments that may hold such data, and the numbers of the data; None where there are none.
+        Runs of such data: the generation of the archive's segment, the first and the last number of them.
+
+    Cost: looks at the data of segments that both have; of those of the dataset, only as far as the archive goes.
     """
     spans = places.span(main), places.span(archive)
-    if spans[0] is None or spans[1] is None or spans[0].begin >= spans[1].end or spans[1].begin >= spans[0].end:
-        return None
-    there = {segment.name: segment for segment, _ in places.all_segments(archive)}
-    both = [(segment, there[segment.name]) for segment, _ in places.all_segments(main) if segment.name in there]
-    common = {other.id: _common(main, archive, segment, other) for segment, other in both}
-    ids = [id_ for id_, seqs in common.items() if seqs]
-    return (ids, [seq for id_ in ids for seq in common[id_]]) if ids else None
+    if spans[0] is None or spans[1] is None:
+        return []
+    both = Interval(max(each.begin for each in spans if each), min(each.end for each in spans if each))
+    there = {segment.name: segment for segment in places.segments_in(archive, both)}
+    mine = [segment for segment in places.segments_in(main, both) if segment.name in there]
+    return [
+        (there[segment.name].id, *run)
+        for segment in mine
+        for run in _common(main, archive, segment, there[segment.name])
+    ]
 
 
-def _common(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment) -> set[int]:
-    """Give the numbers of the data that stand in a segment of both. A number alone may be told twice by damage."""
-    return {seq for seq, _ in {*places.numbers_of(main, segment)} & {*places.numbers_of(archive, other)}}
+def _common(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment) -> Iterator[tuple[int, int]]:
+    """Find the runs of an archive's data, in the order of their numbers, that the dataset has in a segment, too."""
+    first = last = None
+    for seq, is_common in _compared(main, archive, segment, other):
+        if is_common:
+            first, last = seq if first is None else first, seq
+        elif first is not None and last is not None:
+            yield first, last
+            first = None
+    if first is not None and last is not None:
+        yield first, last
+
+
+def common(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment) -> Iterator[int]:
+    """Give the numbers of the data that stand in a segment of both."""
+    return (seq for seq, is_common in _compared(main, archive, segment, other) if is_common)
+
+
+def _compared(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment) -> Iterator[tuple[int, bool]]:
+    """Tell of data of an archive's segment, in the order of their numbers, which ones the dataset has in its own, too.
+
+    A number alone may be told twice by damage, so the time must be the same.
+    """
+    mine = iter(places.numbers_of(main, segment, places.last_seq(archive)))
+    waiting = next(mine, None)
+    if waiting is None:
+        return
+    for each in places.numbers_of(archive, other, places.last_seq(main)):
+        while waiting is not None and waiting < each:
+            waiting = next(mine, None)
+        yield each[0], waiting == each
+        if waiting is None:
+            return
 
 
 def _seq(access: Access) -> int:
@@ -316,17 +352,24 @@ def replaced(main: Snapshot, archive: Snapshot) -> list[tuple[int, int]]:
     Returns:
         The numbers of the deletions, and of the data.
 
-    Cost: looks at the dataset's deletions since the archive's last change.
+    Cost: looks at the dataset's deletions since the archive's last change; at each once, as long as both are open.
     """
-    return places.among(archive, places.deletions(main, archive.dataset()["seq"], places.last_seq(archive)))
+    begin, state = archive.dataset()["seq"], main.dataset()["seq"]
+    inode, since, after, changes = archive.index.replaced
+    if inode != main.index.inode or begin < since:
+        since, after, changes = begin, begin, []
+    if state > after:
+        new = places.deletions(main, after, places.last_seq(archive))
+        changes = changes + [change for some in new for change in places.among(archive, some)]
+        archive.index.replaced = main.index.inode, since, state, changes
+    return places.among(archive, [change for change in changes if begin < change[0] <= state])
 
 
 def leave_out(main: Snapshot, archive: Snapshot) -> None:
     """Let an archive's snapshot leave out what the dataset's own one gives, or has given a replacement for."""
-    segments, seqs = held(main, archive) or ([], [])
-    old = [datum for _, datum in replaced(main, archive)]
-    if seqs or old:
-        archive.leave_out([*segments, *places.segments_of(archive, old)], [*seqs, *old])
+    runs, old = held(main, archive), replaced(main, archive)
+    if runs or old:
+        archive.leave_out(runs, [datum for _, datum in old])
 
 
 def merged(parts: list[Summary]) -> Summary:

@@ -55,6 +55,10 @@ _LookUp: TypeAlias = tuple[str, list[tuple[str, Callable[[Any], Any]]]]
 Key: TypeAlias = tuple[str, list[Any]]
 """The SQL that looks up a whole unique key, and the values it binds."""
 
+Replaced: TypeAlias = tuple[int | None, int, int, list[tuple[int, int]]]
+"""Of an archive's index: the inode of the dataset's own one, behind which number its deletions were looked through, up
+to which, and those that are of data of the archive: numbers of the deletions, and of the data."""
+
 Found: TypeAlias = tuple[Row, Segment, Mapping[str, Any]]
 
 
@@ -67,6 +71,7 @@ class Index:
         columns: for the configuration that the index was built for, which is not always that of `dataset.toml`.
         missing: there is no file; the index is an empty one in memory.
         inode: of the file; None where there is none.
+        outside, replaced: what was found out once, and goes on from there.
     """
 
     def __init__(
@@ -91,6 +96,8 @@ class Index:
         self.ids: dict[str | bytes | None, int] = {None: 0}
         self.metadata: dict[tuple[Any, ...], Mapping[str, Any]] = {}
         self.segments: dict[int, Segment] = {}
+        self.outside: frozenset[int] | None = None  # segments with data of other times, which only damage makes
+        self.replaced: Replaced = (None, 0, 0, [])
         self._look_ups: dict[tuple[str, ...], _LookUp | None] = {}
 
     @classmethod

@@ -21,6 +21,13 @@ Places: TypeAlias = tuple[Column, Column, Column]
 """Columns of equal length: offsets, sizes, reftimes."""
 
 
+def segments_in(snapshot: Snapshot, interval: Interval) -> Iterator[Segment]:
+    """Give the segments that may hold data of a time."""
+    sql = f'SELECT {Segment.COLUMNS} FROM segment WHERE "begin" < ? AND "end" > ?'
+    for row in snapshot.connection.execute(sql, (interval.end, interval.begin)):
+        yield Segment.of(row)
+
+
 def all_segments(snapshot: Snapshot) -> Iterator[tuple[Segment, str | None]]:
     """Give every segment, and what was found to be wrong with its content."""
     sql = f"SELECT {Segment.COLUMNS}, checked FROM segment ORDER BY name"
@@ -150,11 +157,13 @@ def span(snapshot: Snapshot) -> Interval | None:
     return None if begin is None else Interval(begin, end)
 
 
-def numbers_of(snapshot: Snapshot, segment: Segment) -> Iterator[tuple[int, int]]:
-    """Give seq and reftime of one segment's data."""
+def numbers_of(snapshot: Snapshot, segment: Segment, last: int) -> Iterator[tuple[int, int]]:
+    """Give seq and reftime of one segment's data, in the order of their numbers, up to one of these."""
     interval = interval_of(snapshot, segment)
-    sql = "SELECT seq, reftime FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ?"
-    return snapshot.connection.execute(sql, (interval.begin, interval.end, segment.id))
+    sql = (
+        "SELECT seq, reftime FROM datum WHERE reftime >= ? AND reftime < ? AND +seq <= ? AND segment = ? ORDER BY +seq"
+    )
+    return snapshot.connection.execute(sql, (interval.begin, interval.end, last, segment.id))
 
 
 def last_seq(snapshot: Snapshot) -> int:
@@ -162,10 +171,19 @@ def last_seq(snapshot: Snapshot) -> int:
     return int(snapshot.connection.execute("SELECT ifnull(max(seq), 0) FROM datum").fetchone()[0])
 
 
-def deletions(snapshot: Snapshot, after: int, last: int) -> list[tuple[int, int]]:
+def count_of(snapshot: Snapshot, segment: Segment) -> int:
+    """Count one segment's data."""
+    interval = interval_of(snapshot, segment)
+    sql = "SELECT count(*) FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ?"
+    return int(snapshot.connection.execute(sql, (interval.begin, interval.end, segment.id)).fetchone()[0])
+
+
+def deletions(snapshot: Snapshot, after: int, last: int) -> Iterator[list[tuple[int, int]]]:
     """Give the deletions behind a number, of data up to another: the numbers of the deletions, and of the data."""
     sql = "SELECT seq, datum FROM deletion WHERE seq > ? AND datum <= ? ORDER BY seq"
-    return snapshot.connection.execute(sql, (after, last)).fetchall()
+    cursor = snapshot.connection.execute(sql, (after, last))
+    while found := cursor.fetchmany(_ROWS):
+        yield found
 
 
 def among(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -175,12 +193,6 @@ def among(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tuple[int,
     sql = "SELECT seq FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
     there = {row[0] for row in snapshot.connection.execute(sql, (json.dumps([datum for _, datum in changes]),))}
     return [change for change in changes if change[1] in there]
-
-
-def segments_of(snapshot: Snapshot, seqs: list[int]) -> list[int]:
-    """Give the generations of the segments of some data."""
-    sql = "SELECT DISTINCT segment FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
-    return [row[0] for row in snapshot.connection.execute(sql, (json.dumps(seqs),))]
 
 
 def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:

@@ -109,13 +109,13 @@ class Snapshot:
     connection: Connection
 
     def __init__(self, index: Index) -> None:
-        self._index = index
         self.columns = index.columns
         self.known_metadata = index.metadata
         self._left_out: tuple[str, str] | None = None
+        self.index = index
 
     def __enter__(self) -> Self:
-        self.connection = self._index.borrow()
+        self.connection = self.index.borrow()
         try:
             self.connection.execute("BEGIN")
         except BaseException as error:
@@ -127,10 +127,10 @@ class Snapshot:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if (known := of_damage(error, self.connection, self._index.directory)) is not None:
+            if (known := of_damage(error, self.connection, self.index.directory)) is not None:
                 raise known from error
         finally:
-            self._index.give_back(self.connection)
+            self.index.give_back(self.connection)
 
     def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
         """Give what matches, up to `ROWS` rows at a time, in the order of `sort`, then reftime, then appending."""
@@ -182,7 +182,7 @@ class Snapshot:
         Raises:
             IndexCorrupt: there is none, or its name is none that ondisk gives.
         """
-        known = self._index.segments.get(id)
+        known = self.index.segments.get(id)
         return known or self._segment("id", id)
 
     def segment_named(self, name: str) -> Segment | None:
@@ -224,7 +224,7 @@ class Snapshot:
 
     def metadata(self, key: Row) -> Mapping[str, Any]:
         """Turn the stored fields of a row into metadata; rows of equal fields share one, read-only."""
-        known = self._index.metadata.get(key)
+        known = self.index.metadata.get(key)
         if known is not None:
             return known
         metadata: dict[str, Any] = {}
@@ -234,9 +234,9 @@ class Snapshot:
                     metadata[name] = self._value(stored)
             elif stored is not None:
                 metadata[name] = restored(stored, kind)
-        if len(self._index.metadata) >= _CACHED:
-            self._index.metadata.clear()
-        frozen = self._index.metadata[key] = MappingProxyType(metadata)
+        if len(self.index.metadata) >= _CACHED:
+            self.index.metadata.clear()
+        frozen = self.index.metadata[key] = MappingProxyType(metadata)
         return frozen
 
     def canonical(self, key: Row) -> Mapping[str, Any]:
@@ -273,9 +273,14 @@ class Snapshot:
         names = ("uuid", "seq", "generation", "committed_at")
         return dict(zip(names, self.connection.execute(sql).fetchone() or (None, 0, 0, None), strict=True))
 
-    def leave_out(self, segments: Iterable[int], seqs: Iterable[int]) -> None:
-        """Give, from now on, no data of these segments that have one of these numbers: another snapshot gives them."""
-        self._left_out = json.dumps([*segments]), json.dumps([*seqs])
+    def leave_out(self, runs: Iterable[tuple[int, int, int]], seqs: Iterable[int]) -> None:
+        """Give, from now on, no data that another snapshot gives, or has given a replacement for.
+
+        Args:
+            runs: of a segment, all data from one number to another.
+            seqs: numbers of data.
+        """
+        self._left_out = json.dumps([*runs]), json.dumps([*seqs])
 
     def where(self, tree: Expression) -> Condition:
         """Write a condition as SQL, for this snapshot."""
@@ -283,7 +288,9 @@ class Snapshot:
         if self._left_out is None:
             return where
         held = (
-            "NOT (datum.segment IN (SELECT value FROM json_each(?)) AND datum.seq IN (SELECT value FROM json_each(?)))"
+            "NOT EXISTS (SELECT 1 FROM json_each(?) WHERE datum.segment = value ->> 0"
+            " AND datum.seq BETWEEN value ->> 1 AND value ->> 2)"
+            " AND datum.seq NOT IN (SELECT value FROM json_each(?))"
         )
         return Condition(f"({where.sql}) AND {held}", [*where.values, *self._left_out])
 
@@ -299,7 +306,7 @@ class Snapshot:
         if not any(step.interval(segment.name.rpartition(".")[0]) for step in Step):
             raise self.corrupt(f"{segment.name!r} is no name of a segment")
         components(segment.name)
-        self._index.segments[segment.id] = segment
+        self.index.segments[segment.id] = segment
         return segment
 
     def _value(self, id: int) -> str | bytes:
@@ -323,4 +330,4 @@ class Snapshot:
             yield f"{column} DESC" if key.descending else column
 
     def corrupt(self, problem: str) -> IndexCorrupt:
-        return IndexCorrupt(f"{self._index.directory.path}: the index is damaged: {problem}", hint=RESTORE)
+        return IndexCorrupt(f"{self.index.directory.path}: the index is damaged: {problem}", hint=RESTORE)

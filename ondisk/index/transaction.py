@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
 from ondisk.formats import Block
 from ondisk.index.connection import INDEX, RESTORE, of_damage, sqlite_errors
@@ -225,12 +226,7 @@ class Transaction:
             moved: the data stand in another index now, so this is no deletion in the order of changes.
         """
         with sqlite_errors(self._index.directory):
-            (outside,) = self._connection.execute(
-                "SELECT count(*) FROM datum, segment WHERE datum.segment = segment.id AND segment.id = ?"
-                ' AND NOT (reftime >= "begin" AND reftime < "end")',
-                (segment.id,),
-            ).fetchone()
-            span = "" if outside else ' AND reftime >= "begin" AND reftime < "end"'
+            span = "" if segment.id in self._outside() else ' AND reftime >= "begin" AND reftime < "end"'
             sql = f"SELECT seq FROM datum JOIN segment ON segment.id = datum.segment{span} WHERE segment.id = ?"
             if moved:
                 removed = self._connection.execute(f"DELETE FROM datum WHERE seq IN ({sql})", (segment.id,)).rowcount
@@ -238,6 +234,19 @@ class Transaction:
                 removed = self._delete(sql, (segment.id,))
             self._drop(segment)
         return removed
+
+    def _outside(self) -> frozenset[int]:
+        """Find the segments that have data of other times than theirs, which no search by their time finds.
+
+        Cost: a look at all rows, once; only damage makes such data, and what comes later is found by a check.
+        """
+        if self._index.outside is None:
+            sql = (
+                "SELECT DISTINCT segment FROM datum JOIN segment ON segment.id = datum.segment"
+                ' WHERE (reftime >= "begin" AND reftime < "end") IS NOT TRUE'
+            )
+            self._index.outside = frozenset(id_ for (id_,) in self._connection.execute(sql))
+        return self._index.outside
 
     def supersede(self, old: Segment) -> None:
         """Take the row of a segment away, for that of its next generation; its data are told by `place`."""
@@ -249,19 +258,27 @@ class Transaction:
         with sqlite_errors(self._index.directory):
             self._connection.executemany("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
 
-    def pieces_of(self, segments: Sequence[Segment], size: int) -> Iterator[list[tuple[int, int, int, int, int]]]:
+    def pieces_of(
+        self, segments: Sequence[Segment], interval: Interval, size: int
+    ) -> Iterator[list[tuple[int, int, int, int, int]]]:
         """Give seq, reftime, segment, offset and size of the data of some segments, in query order.
 
         In pieces of about so many bytes; what was given may be placed elsewhere before the next piece is asked for.
+
+        Args:
+            interval: that of the segments, which the index need not know yet.
         """
         ids = ", ".join(str(segment.id) for segment in segments)
         sql = (
             "SELECT seq, reftime, segment, offset, size FROM datum WHERE (reftime, seq) > (?, ?)"
-            f" AND segment IN ({ids}) ORDER BY reftime, seq LIMIT 10000"
+            f" AND reftime < ? AND segment IN ({ids}) ORDER BY reftime, seq LIMIT 10000"
         )
         with sqlite_errors(self._index.directory):
-            after: tuple[int, int] = (-(2**63), -(2**63))
-            while rows := self._connection.execute(sql, after).fetchall():
+            begin, end = interval.begin, interval.end
+            if not self._outside().isdisjoint(segment.id for segment in segments):
+                begin, end = INTEGER_MIN, INTEGER_MAX
+            after: tuple[int, int] = (begin, INTEGER_MIN)
+            while rows := self._connection.execute(sql, (*after, end)).fetchall():
                 after = rows[-1][1], rows[-1][0]
                 piece, weight = [], 0
                 for row in rows:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives, held, replaced
+from ondisk.dataset.archives import Archives, common, held, replaced
 from ondisk.errors import AlreadyExists, DurabilityLost, LockError, OndiskError, SegmentMissing, StateError
 from ondisk.formats import End
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
@@ -22,6 +22,7 @@ from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import DirWriter, generations
 from ondisk.segments.dir import open_directory
+from ondisk.step import Interval
 
 _ROWS = 10_000
 _PIECE = 4 * 1024 * 1024  # bytes that are laid together
@@ -144,24 +145,22 @@ def _end(access: Access, last: Access, name: str) -> bool:
             segment, other = main.segment_named(name), there.segment_named(name)
             if segment is None or other is None:
                 return False
-            mine, moved = set(places.numbers_of(main, segment)), set(places.numbers_of(there, other))
-        if mine.isdisjoint(moved):
-            return False
-        if mine <= moved:
+            count = sum(1 for _ in common(main, there, segment, other))
+            if not count:
+                return False
+            is_whole = count == places.count_of(main, segment)
+            if not is_whole:
+                transaction.take_back(common(main, there, segment, other))
+        if is_whole:
             _drop(access, transaction, segment)
-            return True
-        transaction.take_back(seq for seq, _ in mine & moved)
-        transaction.commit()
-        return False
+        else:
+            transaction.commit()
+        return is_whole
 
 
 def _moved(main: Snapshot, archive: Snapshot) -> list[str]:
     """Name the segments of which both hold the same data."""
-    found = held(main, archive)
-    if found is None:
-        return []
-    ids, _ = found
-    return [archive.segment(id_).name for id_ in ids]
+    return [archive.segment(id_).name for id_ in dict.fromkeys(id_ for id_, _, _ in held(main, archive))]
 
 
 def _known_before(access: Access) -> dict[str, Known]:
@@ -260,7 +259,7 @@ class _Move:
                 else:
                     behind = stack.enter_context(self._target.current().index.snapshot())
                     staged.append(generations.hidden(name, there.id))
-                    end, mtime = self._merge(snapshot, behind, transaction, there, new)
+                    end, mtime = self._merge(snapshot, behind, transaction, there, new, interval)
                     transaction.supersede(there)
                 transaction.save_segment(replace(new, end=end), interval, mtime)
             transaction.commit()
@@ -285,7 +284,9 @@ class _Move:
                 new = there or Segment(transaction.take_generation(), name, self._segment.format, End())
                 shift = writer.next_number(name, new.end, trusted=False)
                 self._insert(snapshot, transaction, new, shift)
-                placed = [offset for piece in transaction.pieces_of([new], _PIECE) for _, _, _, offset, _ in piece]
+                placed = [
+                    offset for piece in transaction.pieces_of([new], interval, _PIECE) for _, _, _, offset, _ in piece
+                ]
                 numbers = sorted(offset - shift for offset in placed if offset >= shift)
                 with open_directory(self._source.directory, name) as folder:
                     self.is_whole = writer.adopt(name, new.end, folder, numbers, shift, known=there is not None)
@@ -340,7 +341,13 @@ class _Move:
         return 0 if found is None else found.st_mtime_ns
 
     def _merge(
-        self, snapshot: Snapshot, behind: Snapshot, transaction: Transaction, there: Segment, new: Segment
+        self,
+        snapshot: Snapshot,
+        behind: Snapshot,
+        transaction: Transaction,
+        there: Segment,
+        new: Segment,
+        interval: Interval,
     ) -> tuple[End, int]:
         """Write the data of both, in query order, to a new generation of the target's segment."""
         format = self._format
@@ -351,7 +358,7 @@ class _Move:
             laid = format.begin()
             staged.write(0, laid.content)
             patch = laid.patch
-            for piece in transaction.pieces_of((there, new), _PIECE):
+            for piece in transaction.pieces_of((there, new), interval, _PIECE):
                 contents = {}
                 for id_, (reader, its) in readers.items():
                     own = self._segment.id if id_ == new.id else id_

@@ -188,9 +188,7 @@ def misnamed(known: Known, interval: Interval | None, at: Circumstances) -> Iter
         yield "it has data of other times than its name says"
 
 
-def _corrupted(
-    known: Known, found: OnDisk, interval: Interval | None, at: Circumstances, start: int
-) -> Iterator[str]:
+def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circumstances, start: int) -> Iterator[str]:
     yield from misnamed(known, interval, at)
     if known.first < start:
         yield f"its data begin at byte {known.first}, the first can only stand at byte {start}"

@@ -186,3 +186,20 @@ def test_progress_is_shown_on_a_terminal_only_and_never_on_standard_output(envir
     with os.fdopen(ours, "rb", buffering=0) as shown:
         assert b"check" in shown.read(10_000)
     assert done.stdout.startswith(b'{"dataset":')
+
+
+def test_of_very_many_segments_the_first_are_told_and_json_has_all(run, weather):
+    for day in range(1, 29):
+        for month in range(1, 13):
+            file = weather / f"2020/{month:02}-{day:02}.vm2"
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(b"")
+    for command in ("check", "repack"):
+        lines = run(command, weather).text.splitlines()
+        assert len(lines) < 110
+        assert "and 236 more; --json has all" in lines
+        assert lines[-1].endswith("and 326 more; --json names all")
+        assert max(map(len, lines)) < 400
+        assert len(run(command, weather, "--json").lines) == 337
+    assert len(run("check", weather, "--all").text.splitlines()) == 340
+    assert "and 236 more; --json has all" in run("repack", weather, "--yes").text.splitlines()

@@ -244,12 +244,12 @@ def test_blocks_are_saved_for_their_segment_and_those_that_come_later_beside_the
 def test_a_block_is_not_laid_over_one_that_stands_there(index):
     with Transaction(index) as transaction:
         transaction.save_blocks(PACKED, [Block(12, 19, 30)])
-        with pytest.raises(StorageError):
+        with pytest.raises(IndexCorrupt):
             transaction.save_blocks(PACKED, [Block(12, 49, 30)])
 
 
 def test_a_segment_without_data_is_forgotten_with_its_blocks(index):
-    other = replace(PACKED, id=3, name="1970/01-01.other")
+    other = replace(PACKED, id=3, name="1970/01-02.seg")
     with Transaction(index) as transaction:
         for segment in (PACKED, other):
             transaction.save_segment(segment, DAY_ONE, 5)
@@ -273,7 +273,7 @@ def test_a_segment_with_data_is_not_forgotten_and_keeps_its_blocks(index):
 
 def test_two_generations_of_one_name_cannot_stand_beside_each_other(index):
     insert(index, row(1))
-    with Transaction(index) as transaction, pytest.raises(StorageError):
+    with Transaction(index) as transaction, pytest.raises(IndexCorrupt):
         transaction.save_segment(replace(SEGMENT, id=2), DAY_ONE, 6)
 
 

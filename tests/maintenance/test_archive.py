@@ -563,3 +563,49 @@ def test_a_segment_of_the_archive_that_is_damaged_stays_there(make):
     with pytest.raises(StateError, match="not what they were"):
         dataset.unarchive(segment(dataset))
     assert [each.segment for each in dataset.check().findings] == [f".archive/last/{segment(dataset)}"]
+
+
+def steps_of(dataset, work):
+    """Count, in hundreds, what SQLite does for all connections that read, while something is done."""
+    counted = []
+    for access in [dataset._access, *dataset._archives.online()]:
+        index = access.current().index
+        for connection in [index.writer(), *index._readers]:
+            connection.set_progress_handler(lambda: counted.append(1) and None, 100)
+    work()
+    return len(counted)
+
+
+def test_what_was_deleted_since_it_was_archived_is_looked_at_once_not_in_each_query(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    (dataset.path / ".archive/last").rename(dataset.path / ".archive/2026")
+    content(dataset)
+    few = steps_of(dataset, lambda: content(dataset, "station: 77"))
+    dataset.append([datum(30, 10 + n) for n in range(5000)])
+    dataset.delete(dataset.fields.station >= 10)
+    assert len(content(dataset)) == len(some())
+    assert steps_of(dataset, lambda: content(dataset, "station: 77")) < few + 100
+
+
+def test_a_late_import_into_an_archived_segment_costs_a_query_what_came_late(make):
+    dataset = make()
+    dataset.append([datum(1, 10 + n) for n in range(5000)])
+    dataset.archive(segment(dataset))
+    dataset.append([datum(2, 10)])
+    content(dataset)
+    assert steps_of(dataset, lambda: content(dataset, "station: 77", reftime=T + 60 * DAY)) < 100
+
+
+def test_removing_a_segment_looks_at_its_own_data(make):
+    dataset = make()
+    dataset.append([datum(30, 10 + n) for n in range(10_000)])
+    dataset.archive(segment(dataset))  # the first one looks for data of other times
+    (dataset.path / segment(dataset, 2)).unlink()
+    assert steps_of(dataset, lambda: remove(dataset, segment(dataset, 2))) < 200
+
+
+def remove(dataset, name):
+    with dataset._access.transaction("fix") as transaction:
+        transaction.remove(transaction.segments([name])[name])
+        transaction.commit()

@@ -284,8 +284,11 @@ def in_place_of(path: Path, odd: Callable[[Path], None]) -> None:
 
 @pytest.mark.parametrize("accurate", [False, True], ids=["quick", "accurate"])
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
-@pytest.mark.parametrize("file", ["2026/11-20.blob/.sequence", "2026/11-20.blob/.metadata", "2026/11-20.blob/000000.blob",
-                                  "2026/11-20.blob", "2026/11-20.vm2", "2026"])  # fmt: skip
+@pytest.mark.parametrize(
+    "file",
+    ["2026/11-20.blob/.sequence", "2026/11-20.blob/.metadata", "2026/11-20.blob/000000.blob", "2026/11-20.blob",
+     "2026/11-20.vm2", "2026"],
+)  # fmt: skip
 def test_what_is_odd_in_the_place_of_a_file_is_told_of_its_segment_alone(
     file: str, odd: Callable[[Path], None], accurate: bool, tmp_path: Path
 ) -> None:
