@@ -211,7 +211,8 @@ def translated(error: sqlite3.Error | OverflowError, directory: Directory) -> On
         return StateError(f"{directory.path} was closed", hint="Read queries to their end before closing.", path=path)
     match code & 0xFF:
         case sqlite3.SQLITE_FULL:
-            return DiskFull(message, hint="Free some space; deleting data works on a full disk.", path=path)
+            hint = "Free some space, or delete fewer data at once; then a repack gives the space of deleted data back."
+            return DiskFull(message, hint=hint, path=path)
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_MISMATCH:
             return IndexCorrupt(message, hint=RESTORE, path=path)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:

@@ -117,6 +117,22 @@ def test_deleting_works_on_a_full_disk(format: str, reopened: bool, small_disk: 
     check_whole(path)
 
 
+def test_a_delete_that_changes_more_than_the_log_keeps_space_for_says_so_and_changes_nothing(small_disk: Path) -> None:
+    filler, path = small_disk / "filler", small_disk / "dataset"
+    filler.write_bytes(bytes(_FILLER))
+    with ondisk.create(path, CONFIGS["vm2"]) as dataset:
+        acked = fill(dataset, 0)
+        fill_up(filler)
+        with pytest.raises(DiskFull, match="full") as caught:
+            dataset.delete("")
+        assert "fewer data at once" in caught.value.hint
+        assert content(dataset) == sorted(acked)
+        assert dataset.delete('area:"VM2,3"') == 24
+        assert content(dataset) == sorted({*acked} - {*batch(3)})
+    check_index(path)
+    check_whole(path)
+
+
 @pytest.mark.parametrize("format", ["vm2", SEG[0]])
 def test_a_repack_on_a_full_disk_removes_first_then_rewrites_while_there_is_space(
     format: str, small_disk: Path

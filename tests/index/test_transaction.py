@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from ondisk import DatasetConfig, Datum
-from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, StorageError
+from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError
 from ondisk.filesystem import Directory
 from ondisk.formats import Block, End
 from ondisk.index import INDEX, Index, Segment, Transaction
