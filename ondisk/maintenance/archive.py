@@ -182,7 +182,7 @@ def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:
         transaction.remove(segment, moved=True)
         transaction.commit()
         return remove(directory, name, set(), whole=True) if transaction.unread else 0
-    generations.complete(directory, name, segment.id)
+    generations.complete(directory, name, segment.id, segment.end.size)
     found = directory.stat(name)
     access.leave(name)
     try:
@@ -193,7 +193,7 @@ def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:
     except BaseException as error:
         if not transaction.sealed and not isinstance(error, DurabilityLost):  # then the next opening puts it back
             with contextlib.suppress(OndiskError):
-                generations.complete(directory, name, segment.id)
+                generations.complete(directory, name, segment.id, segment.end.size)
         raise
     return 0 if found is None else found.st_size
 
@@ -226,11 +226,11 @@ class _Move:
         """Let the target have the segment, too: its bytes, and one commit of its index."""
         name = self._segment.name
         source = self._source.current()
-        generations.complete(self._source.directory, name, self._segment.id)
         there = transaction.segments([name]).get(name)
         if self._format.is_dir:
             self._copy_files(transaction, there)
             return
+        generations.complete(self._source.directory, name, self._segment.id, self._segment.end.size)
         staged: list[str] = []
         try:
             with contextlib.ExitStack() as stack:
@@ -257,7 +257,7 @@ class _Move:
             raise
         self._target.leave(name)
         if transaction.checkpoint_error is None:  # else nothing more is written
-            generations.complete(self._target.directory, name, new.id)
+            generations.complete(self._target.directory, name, new.id, end.size)
 
     def _copy_files(self, transaction: Transaction, there: Segment | None) -> None:
         """Let the target have a dir segment, too: its files under numbers above those that it has."""
@@ -361,6 +361,6 @@ class _Move:
             staged.write(laid.end.size, format.seal(laid.end))
             staged.sync()
             mtime = staged.stat().st_mtime_ns
-        generations.complete(directory, name, there.id)
+        generations.complete(directory, name, there.id, there.end.size)
         generations.retire(directory, name, there.id)
         return laid.end, mtime

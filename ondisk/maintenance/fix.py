@@ -259,7 +259,7 @@ class _Rescan:
             segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
         else:
             segment = known.segment
-            generations.complete(self._directory, self._name, segment.id)
+            generations.complete(self._directory, self._name, segment.id, segment.end.size)
         generations.clear(self._directory, self._name, segment.id)
         file = self._directory.open_to_read(self._name)
         if known is not None:
@@ -322,7 +322,7 @@ class _Rescan:
             old = transaction.take_generation()
         else:  # it was of another file, as ondisk never goes on with one of this kind
             old = known.segment.id
-            generations.complete(self._directory, self._name, old)
+            generations.complete(self._directory, self._name, old, known.segment.end.size)
             transaction.remove(known.segment)
         source = self._directory.open_to_read(self._name)
         first = transaction.take_seqs(0).start
