@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives
+from ondisk.dataset.archives import Archives, of_same_key
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import OndiskError, StorageError
-from ondisk.formats import End, Format, Found, Patch
+from ondisk.formats import End, Format, Found, Patch, is_dir
 from ondisk.index import Segment, Transaction
 from ondisk.maintenance.census import diagnoses, examine, interval_of, why_kept
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
-from ondisk.segments.dir import raise_sequence, scan
+from ondisk.segments.dir import file_name, raise_sequence, scan
 from ondisk.step import Interval
 
 _TOGETHER, _SMALLEST = 8 * 1024 * 1024, 64 * 1024  # bytes of segments whose rows are moved into the index together
@@ -55,7 +55,7 @@ def _fix(access: Access, archives: Archives, now: float | None, progress: Callab
     is_whole, needs_check = True, access.sentinel_stands()
     with access.current().index.snapshot() as snapshot:
         committed_at = snapshot.dataset()["committed_at"]  # a file that is newer stays so, whatever a fix commits
-    lazy = _Lazy()
+    lazy, elsewhere = _Lazy(), _Elsewhere(archives.other(access))
     # What is missing goes first: a file that was renamed holds the very data that stand in its way.
     for before in sorted(diagnoses(access, now), key=lambda each: State.MISSING not in each.state):
         if not _is_wanted(before, needs_check=needs_check):
@@ -64,7 +64,7 @@ def _fix(access: Access, archives: Archives, now: float | None, progress: Callab
         progress(before.segment)
         try:
             with archives.counting(access, "fix"):
-                done = _fixed(access, before, now, committed_at, lazy)
+                done = _fixed(access, before, now, committed_at, lazy, elsewhere)
         except FATAL:
             raise
         except (OndiskError, OSError) as error:
@@ -110,12 +110,41 @@ class _Lazy:
         return False
 
 
-def _fixed(access: Access, before: Diagnosis, now: float | None, committed_at: int, lazy: _Lazy) -> Done:
+class _Elsewhere:
+    """Tells which data the archive holds, or for those of the archive, the dataset.
+
+    What was moved may still stand where it was, while a query reads it, or since a crash came between: with the index
+    that knew of the move lost, it would be there twice.
+    """
+
+    def __init__(self, other: Access | None) -> None:
+        self._other = other
+
+    def held(self, found: Found) -> set[int]:
+        """Find the places of data that stand there, too."""
+        if self._other is None:
+            return set()
+        with self._other.current().index.snapshot() as snapshot:
+            same = of_same_key(snapshot, found.reftimes, found.metadata)
+            return {place for place, (_, _, id_, number, *_) in same if self._is_on_disk(snapshot.segment(id_), number)}
+
+    def _is_on_disk(self, segment: Segment, number: int) -> bool:
+        """Look for the file of a datum: people may have moved it here, and then no other index has to know it."""
+        assert self._other is not None
+        name = segment.name
+        file = f"{name}/{file_name(name, number)}" if is_dir(segment.format) else name
+        places = (file, generations.hidden(name, segment.id))
+        return any(self._other.directory.stat(place) is not None for place in places)
+
+
+def _fixed(
+    access: Access, before: Diagnosis, now: float | None, committed_at: int, lazy: _Lazy, elsewhere: _Elsewhere
+) -> Done:
     try:
         is_lazy = lazy.may_wait(access, before.segment)
-        return _fixed_once(access, before, now, committed_at, rewriting=False, lazy=is_lazy)
+        return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=False, lazy=is_lazy)
     except _Foreign:
-        return _fixed_once(access, before, now, committed_at, rewriting=True)
+        return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=True)
     except _Unsafe as error:
         with access.transaction("fix") as transaction:
             transaction.note_check(error.segment, str(error))
@@ -124,7 +153,14 @@ def _fixed(access: Access, before: Diagnosis, now: float | None, committed_at: i
 
 
 def _fixed_once(
-    access: Access, before: Diagnosis, now: float | None, committed_at: int, *, rewriting: bool, lazy: bool = False
+    access: Access,
+    before: Diagnosis,
+    now: float | None,
+    committed_at: int,
+    elsewhere: _Elsewhere,
+    *,
+    rewriting: bool,
+    lazy: bool = False,
 ) -> Done:
     name = before.segment
     with access.transaction("fix", lazy=lazy) as transaction:
@@ -135,7 +171,7 @@ def _fixed_once(
         if diagnosis is None:
             return Done(name, State.OK, ("it has gone meanwhile",))
         if State.CORRUPTED in before.state | diagnosis.state:
-            return _looked_again(access, transaction, before, known)
+            return _looked_again(access, transaction, before, known, elsewhere)
         if not diagnosis.state & FIXED:
             return _left(diagnosis)
         if State.MISSING in diagnosis.state:
@@ -145,7 +181,7 @@ def _fixed_once(
             lost = transaction.remove(known.segment)
             transaction.commit()
             return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
-        rescan = _Rescan(access, transaction, name, known)
+        rescan = _Rescan(access, transaction, name, known, elsewhere)
         if rewriting:
             rescan.rewrite()
         else:
@@ -153,7 +189,9 @@ def _fixed_once(
         return rescan.done(diagnosis)
 
 
-def _looked_again(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
+def _looked_again(
+    access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None, elsewhere: _Elsewhere
+) -> Done:
     """Read a damaged segment again: its file may have been put back from a backup."""
     if known is None or (known.damage is None and not access.sentinel_stands()):
         return _left(diagnosis)
@@ -173,7 +211,7 @@ def _looked_again(access: Access, transaction: Transaction, diagnosis: Diagnosis
         said += (
             ", and was read anew: data that were deleted, and not yet removed by a repack, came back with the others"
         )
-    rescan = _Rescan(access, transaction, diagnosis.segment, known)
+    rescan = _Rescan(access, transaction, diagnosis.segment, known, elsewhere)
     rescan.in_place()
     return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)  # the index lagged behind a file that is whole
 
@@ -212,8 +250,11 @@ class _Rescan:
         lost: bytes that are no data, and data that are elsewhere already.
     """
 
-    def __init__(self, access: Access, transaction: Transaction, name: str, known: Known | None) -> None:
+    def __init__(
+        self, access: Access, transaction: Transaction, name: str, known: Known | None, elsewhere: _Elsewhere
+    ) -> None:
         self._access = access
+        self._elsewhere = elsewhere
         self._directory = access.directory
         self._transaction = transaction
         self._name = name
@@ -373,8 +414,12 @@ class _Rescan:
         places: Sequence[int] = range(len(found.offsets))
         if there:
             places = [place for place in places if found.offsets[place] not in there]
-            if not places:
-                return
+        if held := self._elsewhere.held(found):
+            for place in held.intersection(places):
+                self._left_out(found.offsets[place])
+            places = [place for place in places if place not in held]
+        if not places:
+            return
         transaction = self._transaction
         seqs = transaction.take_seqs(len(places))
         fields = transaction.columns([found.metadata[place] for place in places])
@@ -400,7 +445,10 @@ class _Rescan:
                 if other is None or other[3] < row[3]:
                     transaction.replace(row, first, None)
             else:
-                self._duplicates.add(f"the datum at {self._format.unit} {row[3]}")
+                self._left_out(row[3])
+
+    def _left_out(self, offset: int) -> None:
+        self._duplicates.add(f"the datum at {self._format.unit} {offset}")
 
     def _note(self, found: Found) -> None:
         for damage in found.damage:
