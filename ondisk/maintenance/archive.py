@@ -10,12 +10,23 @@ import contextlib
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from sqlite3 import SQLITE_CONSTRAINT
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, held, replaced
-from ondisk.errors import AlreadyExists, DurabilityLost, LockError, OndiskError, SegmentMissing, StateError
+from ondisk.errors import (
+    AlreadyExists,
+    DurabilityLost,
+    IndexCorrupt,
+    LockError,
+    OndiskError,
+    SegmentMissing,
+    StateError,
+    StorageError,
+)
 from ondisk.formats import End
-from ondisk.index import Row, Segment, Snapshot, Transaction, places
+from ondisk.index import INDEX, Row, Segment, Snapshot, Transaction, places
+from ondisk.index.connection import RESTORE
 from ondisk.maintenance.census import all_known, check_trusted, examine
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
@@ -291,12 +302,23 @@ class _Move:
             made = [(seq, row[0], new.id, row[2] + shift, row[3]) for seq, row in rows]
             if fields:
                 made = list(map(tuple.__add__, made, zip(*fields, strict=True)))
-            if transaction.insert(made) == len(made):
+            try:
+                inserted = transaction.insert(made)
+            except StorageError as error:
+                if error.context.get("sqlite_errorcode", 0) & 0xFF == SQLITE_CONSTRAINT:
+                    raise self._same_numbers() from error
+                raise
+            if inserted == len(made):
                 continue
             for row in made:
                 other = transaction.duplicate_of(row)
                 if other is not None and other[0] < row[0] and self._target.config.replace != "no":
                     transaction.replace(row, _ALL, None)
+
+    def _same_numbers(self) -> IndexCorrupt:
+        paths = " and ".join(str(access.path / INDEX) for access in (self._source, self._target))
+        message = f"{paths} give the same numbers to different data: one of them is damaged"
+        return IndexCorrupt(message, hint=RESTORE, segment=self._segment.name)
 
     def _link(self, new: Segment) -> None:
         """Let the file stand in the target, under the hidden name of its generation there until that is committed."""
