@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 import ondisk
 from ondisk import Datum
+from ondisk.dataset.archives import Archives
 from ondisk.index import INDEX
 from ondisk.maintenance import archive as archiving
 
@@ -146,3 +149,30 @@ def test_without_a_key_nothing_is_asked_of_the_archive(kind: dict[str, Any], tmp
     with lost(dataset.path, "", LAST) as again:
         again.fix()
         assert content(again) == before
+
+
+def numbers(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path / INDEX)) as index:
+        return [row[0] for table in ("datum", "deletion") for row in index.execute(f"SELECT seq FROM {table}")]
+
+
+@pytest.mark.parametrize("verb", ["append", "delete"])
+def test_no_number_is_given_out_twice_where_a_fix_of_the_archive_is_killed_beside_a_writer(
+    verb: str, dataset: ondisk.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = [Datum(each.reftime + timedelta(days=9), each.metadata, each.data) for each in dataset.query()]
+    dataset.append(later)
+    dataset.archive(name_of(dataset))
+    dataset.close()
+    lost(dataset.path, "", LAST).close()
+    with ondisk.open(dataset.path) as writer, ondisk.open(dataset.path) as fixing:
+        with monkeypatch.context() as patch:
+            patch.setattr(Archives, "catch_up", killed)
+            with pytest.raises(Killed):
+                fixing.fix()
+        if verb == "append":
+            writer.append([Datum(each.reftime + timedelta(days=1), each.metadata, each.data) for each in later])
+        else:
+            writer.delete("reftime: >=2026-11-25")
+    taken = [*numbers(dataset.path), *numbers(dataset.path / LAST)]
+    assert len(taken) == len(set(taken))
