@@ -38,8 +38,8 @@ class Access:
         read_only: nothing is ever written.
         prefix: what the names of its segments begin with in answers and reports: `.archive/last/` for the archive.
         inode: of the directory.
-        seq_elsewhere: tells up to which number others have given out the order of changes that this one shares. Who takes
-            numbers asks: who was killed behind a commit of the archive did not tell the dataset's index.
+        seq_elsewhere: tells up to which number others have given out the order of changes that this one shares. Who
+            takes numbers asks: who was killed behind a commit of the archive did not tell the dataset's index.
         connect: what connects readers to the index.
     """
 
