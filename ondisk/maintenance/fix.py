@@ -22,6 +22,8 @@ from ondisk.segments.dir import file_name, raise_sequence, scan
 from ondisk.step import Interval
 
 _TOGETHER, _SMALLEST = 8 * 1024 * 1024, 64 * 1024  # bytes of segments whose rows are moved into the index together
+_REMEDY = "to have them back, put the file back from a backup, and fix again"
+"""The end of what is noted of a segment that may hold data which the index has lost."""
 _NAMED = 3  # of many reasons of one kind, so many are told
 
 
@@ -192,16 +194,24 @@ def _fixed_once(
 def _looked_again(
     access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None, elsewhere: _Elsewhere
 ) -> Done:
-    """Read a damaged segment again: its file may have been put back from a backup."""
+    """Read a damaged segment again: its file may have been put back from a backup, or its damaged data been deleted."""
     if known is None or (known.damage is None and not access.sentinel_stands()):
         return _left(diagnosis)
     if known.damage is None:
         # When its file is whole again there may be data in it that the index has lost, and no sentinel any more.
-        transaction.note_check(known.segment, f"{diagnosis.reasons[0]}, when it was to be read into a new index")
+        reason = f"{diagnosis.reasons[0]}, when it was to be read into a new index; {_REMEDY}"
+        transaction.note_check(known.segment, reason)
         transaction.commit()
         return _left(diagnosis)
     with access.current().index.snapshot() as snapshot:
         content = read_content(access, snapshot, known.segment)
+    if diagnosis.noted and not content.is_whole and not known.damage.endswith(_REMEDY):
+        if content.wrong is not None and known.count:
+            return _left(diagnosis)
+        transaction.note_check(known.segment, None)
+        transaction.commit()
+        said = "the data that were damaged are deleted; a repack writes the others anew"
+        return Done(diagnosis.segment, diagnosis.state, (*diagnosis.reasons, said))
     if not diagnosis.noted or not content.is_whole or (content.wrong is not None and not content.is_read):
         return _left(diagnosis)
     said = "its file is whole again"
@@ -264,7 +274,7 @@ class _Rescan:
         self._interval: Interval = interval
         self._known = known
         self._damage, self._duplicates = _Tally(), _Tally()
-        self._remedy = "to have them back, put the file back from a backup, and fix again"
+        self._remedy = _REMEDY
 
     @property
     def lost(self) -> int:
@@ -316,7 +326,7 @@ class _Rescan:
                 transaction.save_blocks(segment, found.blocks)
                 self._note(found)
         if known is not None and known.count and (end.length < known.behind or (end.compressed and self._damage.count)):
-            reason = f"it can be read up to byte {end.length}, its data go up to byte {known.behind}"
+            reason = f"it can be read up to byte {end.length}, its data go up to byte {known.behind}; {_REMEDY}"
             raise _Unsafe(segment, self._damaged() if self._damage.count else reason)
         self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
         transaction.commit()

@@ -152,6 +152,20 @@ def test_metadata_that_are_not_those_of_the_index_are_seen_by_an_accurate_check(
     assert "the first at file 0: it has other metadata" in reasons(dataset, accurate=True)
 
 
+def test_a_damaged_file_goes_with_its_datum_when_that_is_deleted(dataset, path):
+    (path / "000001.h5").write_bytes(b"dAta 1")
+    dataset.check(max_duration=60)
+    dataset.delete("station:1")
+    dataset.repack()
+    assert (path / "000001.h5").exists()
+    dataset.fix()
+    assert states(dataset.check()) == {NAME: "DIRTY"}
+    dataset.repack()
+    assert not (path / "000001.h5").exists()
+    assert states(dataset.check(accurate=True)) == {}
+    assert content(dataset) == [b"0", b"2", b"3"]
+
+
 def test_damaged_metadata_are_seen_by_an_accurate_check(dataset, path):
     text = bytearray((path / ".metadata").read_bytes())
     text[30] ^= 1
