@@ -425,7 +425,7 @@ class _Rescan:
         if there:
             places = [place for place in places if found.offsets[place] not in there]
         if held := self._elsewhere.held(found):
-            for place in held.intersection(places):
+            for place in sorted(held.intersection(places)):
                 self._left_out(found.offsets[place])
             places = [place for place in places if place not in held]
         if not places:
