@@ -13,7 +13,7 @@ from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation
 from ondisk.dataset.read import Reader
 from ondisk.errors import DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
 from ondisk.filesystem import Directory, WritersLock
-from ondisk.formats import Format, find, of_extension
+from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Transaction
 from ondisk.index.connection import NEXT, Connection, connect_to_read
 from ondisk.index.replace import complete
@@ -38,7 +38,8 @@ class Access:
         read_only: nothing is ever written.
         prefix: what the names of its segments begin with in answers and reports: `.archive/last/` for the archive.
         inode: of the directory.
-        seq_elsewhere: tells up to which number others have given out the order of changes that this one shares.
+        seq_elsewhere: tells up to which number others have given out the order of changes that this one shares. Who
+            takes numbers asks: who was killed behind a commit of the archive did not tell the dataset's index.
         connect: what connects readers to the index.
     """
 
@@ -223,8 +224,11 @@ class Access:
         with opened.index.snapshot() as snapshot:
             known = {name: snapshot.segment_named(name) for name in left}
         for name, segment in known.items():
-            current = None if segment is None else segment.id
-            needed = settle(self.directory, name, left[name], current, unread=unread, trusted=trusted)
+            if segment is not None and is_dir(segment.format):
+                self._left.discard(name)  # it has no generations; what looks like one is somebody's
+                continue
+            current, size = (None, 0) if segment is None else (segment.id, segment.end.size)
+            needed = settle(self.directory, name, left[name], current, size, unread=unread, trusted=trusted)
             for generation in set(left[name]).difference(needed):
                 opened.reader.forget(generation)
             if needed:

@@ -310,8 +310,10 @@ def _target(
     trusted: bool,
 ) -> _Target:
     """Find where a segment ends."""
-    if segment is not None and not writer.exists(name, segment.id) and transaction.forget(segment, interval):
-        segment = None  # its data were deleted, and then its file: it begins anew
+    if segment is not None:
+        is_there = writer.exists(name, segment.id, segment.end.size)
+        if not is_there and transaction.forget(segment, interval):
+            segment = None  # its data were deleted, and then its file: it begins anew
     if segment is not None and trusted:
         return _Target(segment, interval, Laid(b"", segment.end), known=True)
     # Nobody vouches for what is behind the known bytes: it may be data of a lost index, and stays.

@@ -17,7 +17,7 @@ import contextlib
 import json
 import stat
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ondisk.config import DatasetConfig
@@ -28,7 +28,7 @@ from ondisk.datum import FieldType, canonical, from_microseconds
 from ondisk.errors import ArchiveOffline, DatasetNotFound, InvalidInput, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch
-from ondisk.index import Index, Segment, Snapshot, Transaction, places
+from ondisk.index import Index, Row, Segment, Snapshot, Transaction, places
 from ondisk.json_shapes import from_json, parse_time
 from ondisk.segments.generations import parents
 from ondisk.step import Interval
@@ -146,6 +146,12 @@ class Archives:
         last = self.last()
         return None if last is None else Archived(self, last, config)
 
+    def other(self, part: Access) -> Access | None:
+        """Give the archive that repack fills, or for that the dataset; None where `unique` does not span both."""
+        other = self.last() if part is self._access else self._access
+        unique = part.current().index.config.unique
+        return other if unique and other is not None and other.current().index.config.unique == unique else None
+
     def delete_replaced(self) -> None:
         """Delete from the archive what was replaced, as the dataset's index tells. Under the writers' lock.
 
@@ -249,17 +255,8 @@ class Archived:
         replacing: set[int] = set()
         opened = self._last.current()
         with opened.index.snapshot() as snapshot:
-            interval = places.span(snapshot)
-            if interval is None:
-                return kept_out, replacing
-            by_time = "reftime" in self._config.unique
-            for place, (reftime, metadata) in enumerate(zip(batch.reftimes, batch.metadata, strict=True)):
-                if by_time and not interval.begin <= reftime < interval.end:
-                    continue
-                row = snapshot.of_key(reftime, metadata)
-                if row is None:
-                    continue
-                if self._replaces(metadata, snapshot.metadata(row[5:])):
+            for place, row in of_same_key(snapshot, batch.reftimes, batch.metadata):
+                if self._replaces(batch.metadata[place], snapshot.metadata(row[5:])):
                     replacing.add(place)
                     self._doomed.add(row[0])
                 else:
@@ -283,6 +280,22 @@ class Archived:
         if after is None or before is None:
             return after is not None
         return bool(canonical(before, self._config.fields[name]) <= after)
+
+
+def of_same_key(
+    snapshot: Snapshot, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[int, Row]]:
+    """Find the data of a snapshot that have the unique fields of others: the place of these, and seq and row."""
+    interval = places.span(snapshot)
+    if interval is None:
+        return
+    by_time = "reftime" in snapshot.columns.unique_names
+    for place, (reftime, fields) in enumerate(zip(reftimes, metadata, strict=True)):
+        if by_time and not interval.begin <= reftime < interval.end:
+            continue
+        row = snapshot.of_key(reftime, fields)
+        if row is not None:
+            yield place, row
 
 
 def held(main: Snapshot, archive: Snapshot) -> list[tuple[int, int, int]]:

@@ -376,6 +376,7 @@ class Dataset:
                 return sum(transaction.delete_at(segment, each) for segment, each in here.items())
 
         with self._access.transaction("delete") as transaction, contextlib.ExitStack() as stack:
+            transaction.go_on_from(self._access.seq_elsewhere())
             deleted = delete(self._access, transaction)
             self._archives.delete_replaced()
             changed = []
@@ -471,6 +472,7 @@ class Dataset:
                 lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
                 with access.transaction("append", lazy=lazy) as transaction:
+                    transaction.go_on_from(access.seq_elsewhere())
                     trusted = not access.sentinel_stands()
                     archived = self._archives.of_append(self.config)
                     stored = store(

@@ -10,12 +10,23 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from sqlite3 import SQLITE_CONSTRAINT
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, common, held, replaced
-from ondisk.errors import AlreadyExists, DurabilityLost, LockError, OndiskError, SegmentMissing, StateError
+from ondisk.errors import (
+    AlreadyExists,
+    DurabilityLost,
+    IndexCorrupt,
+    LockError,
+    OndiskError,
+    SegmentMissing,
+    StateError,
+    StorageError,
+)
 from ondisk.formats import End
-from ondisk.index import Row, Segment, Snapshot, Transaction, places
+from ondisk.index import INDEX, Row, Segment, Snapshot, Transaction, places
+from ondisk.index.connection import RESTORE
 from ondisk.maintenance.census import all_known, check_trusted, examine
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
@@ -194,7 +205,7 @@ def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:
         transaction.remove(segment, moved=True)
         transaction.commit()
         return remove(directory, name, set(), whole=True) if transaction.unread else 0
-    generations.complete(directory, name, segment.id)
+    generations.complete(directory, name, segment.id, segment.end.size)
     found = directory.stat(name)
     access.leave(name)
     try:
@@ -205,7 +216,7 @@ def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:
     except BaseException as error:
         if not transaction.sealed and not isinstance(error, DurabilityLost):  # then the next opening puts it back
             with contextlib.suppress(OndiskError):
-                generations.complete(directory, name, segment.id)
+                generations.complete(directory, name, segment.id, segment.end.size)
         raise
     return 0 if found is None else found.st_size
 
@@ -238,11 +249,11 @@ class _Move:
         """Let the target have the segment, too: its bytes, and one commit of its index."""
         name = self._segment.name
         source = self._source.current()
-        generations.complete(self._source.directory, name, self._segment.id)
         there = transaction.segments([name]).get(name)
         if self._format.is_dir:
             self._copy_files(transaction, there)
             return
+        generations.complete(self._source.directory, name, self._segment.id, self._segment.end.size)
         staged: list[str] = []
         try:
             with contextlib.ExitStack() as stack:
@@ -269,7 +280,7 @@ class _Move:
             raise
         self._target.leave(name)
         if transaction.checkpoint_error is None:  # else nothing more is written
-            generations.complete(self._target.directory, name, new.id)
+            generations.complete(self._target.directory, name, new.id, end.size)
 
     def _copy_files(self, transaction: Transaction, there: Segment | None) -> None:
         """Let the target have a dir segment, too: its files under numbers above those that it has."""
@@ -305,12 +316,23 @@ class _Move:
             made = [(seq, row[0], new.id, row[2] + shift, row[3]) for seq, row in rows]
             if fields:
                 made = list(map(tuple.__add__, made, zip(*fields, strict=True)))
-            if transaction.insert(made) == len(made):
+            try:
+                inserted = transaction.insert(made)
+            except StorageError as error:
+                if error.context.get("sqlite_errorcode", 0) & 0xFF == SQLITE_CONSTRAINT:
+                    raise self._same_numbers() from error
+                raise
+            if inserted == len(made):
                 continue
             for row in made:
                 other = transaction.duplicate_of(row)
                 if other is not None and other[0] < row[0] and self._target.config.replace != "no":
                     transaction.replace(row, _ALL, None)
+
+    def _same_numbers(self) -> IndexCorrupt:
+        paths = " and ".join(str(access.path / INDEX) for access in (self._source, self._target))
+        message = f"{paths} give the same numbers to different data: one of them is damaged"
+        return IndexCorrupt(message, hint=RESTORE, segment=self._segment.name)
 
     def _link(self, new: Segment) -> None:
         """Let the file stand in the target, under the hidden name of its generation there until that is committed."""
@@ -381,6 +403,6 @@ class _Move:
             staged.write(laid.end.size, format.seal(laid.end))
             staged.sync()
             mtime = staged.stat().st_mtime_ns
-        generations.complete(directory, name, there.id)
+        generations.complete(directory, name, there.id, there.end.size)
         generations.retire(directory, name, there.id)
         return laid.end, mtime

@@ -18,7 +18,7 @@ from ondisk.maintenance import dir_segments
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA
-from ondisk.segments.generations import hidden
+from ondisk.segments.generations import hidden, stray, switched
 from ondisk.step import Interval, Step, days_ago
 
 _DEEPEST = 16  # folders in folders
@@ -148,7 +148,9 @@ def _diagnosed(
     if format.is_dir:
         return dir_segments.diagnosed(access, snapshot, name, known, entry, at)
     if entry is None and known is not None:  # a crash may have interrupted the switch to its first generation
-        entry = entry_of(access.directory, hidden(name, known.segment.id))
+        segment = known.segment
+        if switched(access.directory, name, segment.id, segment.end.size) is not None:
+            entry = entry_of(access.directory, hidden(name, segment.id))
     found = None if entry is None else _looked_at(access.directory, name, entry, known, format)
     if known is not None and known.count:
         if not known.is_laid_out:
@@ -294,12 +296,13 @@ def _looked_at(directory: Directory, name: str, entry: Entry, known: Known | Non
     """Say of what stands on disk what a diagnosis needs; a committed generation stands for the segment itself."""
     if entry.kind != "file":
         return OnDisk(False, entry.size, entry.mtime)
-    place, size = name, entry.size
-    if known is not None:
-        switched = directory.stat(hidden(name, known.segment.id))
-        if switched is not None:
-            place, size = hidden(name, known.segment.id), switched.st_size
-    found = OnDisk(True, size, max(entry.mtime, entry.ctime))  # a file that is moved keeps its mtime
+    place, size, other = name, entry.size, None
+    if known is not None and directory.stat(hidden(name, known.segment.id)) is not None:
+        generation, committed = known.segment.id, known.segment.end.size
+        other = stray(directory, name, generation, committed)
+        if (waiting := switched(directory, name, generation, committed)) is not None:
+            place, size = hidden(name, generation), waiting.st_size
+    found = OnDisk(True, size, max(entry.mtime, entry.ctime), stray=other)  # a file that is moved keeps its mtime
     if known is not None and known.count and size == known.segment.end.size:
         return found
     with contextlib.suppress(FileNotFoundError):

@@ -63,6 +63,7 @@ class OnDisk:
         is_empty: it holds no more than a new segment begins with.
         is_readable: something in it is of its format.
         sealed: bytes of the mark behind the last datum that says the segment is complete.
+        stray: what readers would take for it by its name, and is not; None where there is no such thing.
     """
 
     is_file: bool
@@ -71,6 +72,7 @@ class OnDisk:
     is_empty: bool = False
     is_readable: bool = True
     sealed: int = 0
+    stray: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
     if found is None or not found.is_file:
         reason = "it is not on disk" if found is None else "no plain file stands in its place; what does is left there"
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
-    if not known.count and not [*misnamed(known, at.interval(name), at)]:
+    if not known.count and found.stray is None and not [*misnamed(known, at.interval(name), at)]:
         return _known_without_data(name, known, found, at)
     corrupted = [*_corrupted(known, found, at.interval(name), at, start)]
     dirty = [*_dirty(known, found, start)]
@@ -194,6 +196,8 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
         yield f"its data begin at byte {known.first}, the first can only stand at byte {start}"
     if known.overlaps:
         yield f"{known.overlaps} data begin inside the one before, the first at byte {known.overlap_at}"
+    if found.stray is not None:
+        yield f"{found.stray} is none of its generations, and stands where queries look for one: move it away"
     if known.needed > found.size:
         yield f"it ends at byte {found.size}, its data go up to byte {known.needed}"
     if known.damage is not None:

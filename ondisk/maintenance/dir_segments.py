@@ -42,7 +42,8 @@ class Files:
         mtime: of `.sequence`, else of the directory; nanoseconds since 1970.
         highest: the highest number of a file; -1 without one.
         sequence: the last number given out, as `.sequence` says; None where that says nothing.
-        has_metadata: there is a `.metadata`.
+        has_metadata: there is a `.metadata`; `has_entries`: something stands in it.
+        is_removed: a removal of files has begun, and not ended.
         missing: data of the index without a file.
         resized: files with another size than the index says.
         repeated: data of the index that have a file which another has.
@@ -55,6 +56,8 @@ class Files:
     highest: int = -1
     sequence: int | None = None
     has_metadata: bool = False
+    has_entries: bool = False
+    is_removed: bool = False
     missing: Tally = field(default_factory=Tally)
     resized: Tally = field(default_factory=Tally)
     repeated: Tally = field(default_factory=Tally)
@@ -101,7 +104,9 @@ def look(folder: Directory, name: str, mtime: int, rows: Iterable[tuple[int, int
         elif entry.name == dir.SEQUENCE:
             files.mtime = max(entry.mtime, entry.ctime)  # what is moved, or put back, keeps its mtime
         elif entry.name == dir.METADATA:
-            files.has_metadata = True
+            files.has_metadata, files.has_entries = True, entry.size > 0
+        else:
+            files.is_removed = True
     files.size, files.highest = sum(sizes.values()), max(sizes, default=-1)
     before = None
     for number, size in rows:
@@ -134,7 +139,7 @@ def diagnose_files(
     if known is None and files is not None and files.highest < 0 and files.strangers:
         return Diagnosis(name, State.CORRUPTED, (*_strangers(files), "the index does not know it"))
     if known is None or files is None or not known.count:
-        on_disk = None if files is None else OnDisk(True, files.size, files.mtime, is_empty=files.highest < 0)
+        on_disk = None if files is None else OnDisk(True, files.size, files.mtime, is_empty=_is_empty(files, at))
         found = diagnose(name, known, on_disk, at, 0)
         return found if files is None else replace(found, reasons=(*found.reasons, *_strangers(files)))
     corrupted = [*_corrupted(known, files, at)]
@@ -147,6 +152,11 @@ def diagnose_files(
         reason = f"{dir.SEQUENCE} {said}, files go up to {files.highest}: an append did not come through"
         reasons = (reason, *reasons)
     return replace(found, state=state, reasons=(*reasons, *_strangers(files)))
+
+
+def _is_empty(files: Files, at: Circumstances) -> bool:
+    """Tell whether nothing is left of a segment; entries tell of files that are lost, where the index may be, too."""
+    return files.highest < 0 and not (at.needs_check and files.has_entries and not files.is_removed)
 
 
 def _stray(name: str, known: Known | None, entry: Entry, at: Circumstances) -> Diagnosis:
@@ -176,6 +186,8 @@ def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
 def _dirty(files: Files) -> Iterator[str]:
     if files.unknown.count:
         yield f"{files.unknown.count} files are of no data of the index, the first {files.unknown.first}"
+    if files.is_removed:
+        yield f"{dir.STAGED} is there: a repack did not come through"
 
 
 def _strangers(files: Files) -> Iterator[str]:
@@ -218,7 +230,8 @@ def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> i
         whole: remove all else that is the segment's, too, and the directory, unless something else stands in it.
 
     Durability: none: what a power cut brings back is removed by the next repack. `.metadata` goes last, or is written
-        anew then, so that every file that is left can be read back into an index.
+        anew then, so that every file that is left can be read back into an index; what is to go is told before, so that
+        none of it is missed then.
     """
     found = Entry.of(name, stat) if (stat := directory.stat(name)) is not None else None
     if found is None:
@@ -228,28 +241,29 @@ def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> i
         return found.size
     freed = 0
     with directory.inside(name) as folder:
+        is_staged = _stage_entries(folder, kept)
         for number, size in dir.files_of(folder, name).items():
             if number not in kept:
                 folder.unlink(dir.file_name(name, number))
                 freed += size
         if not whole:
-            with contextlib.suppress(DiskFull):  # entries of files that are gone harm nobody
-                _rewrite_entries(folder, kept)
+            if is_staged or _stage_entries(folder, kept):
+                folder.rename(dir.STAGED, dir.METADATA)
             return freed
-        for own in (dir.STAGED, dir.METADATA, dir.SEQUENCE):
+        for own in (dir.METADATA, dir.STAGED, dir.SEQUENCE):
             with contextlib.suppress(FileNotFoundError):
                 folder.unlink(own)
     directory.remove_directory(name)
     return freed
 
 
-def _rewrite_entries(folder: Directory, kept: set[int]) -> None:
-    """Write `.metadata` anew, with the entries of some files only. Synced."""
-    entries = dir.Entries.of(folder)
-    if entries is None or entries.damage is not None:
-        return
+def _stage_entries(folder: Directory, kept: set[int]) -> bool:
+    """Write what is to be `.metadata`, with the entries of some files only; tells whether that went through. Synced."""
     with contextlib.suppress(FileNotFoundError):
         folder.unlink(dir.STAGED)
+    entries = dir.Entries.of(folder)
+    if entries is None or entries.damage is not None:
+        return False
     try:
         with folder.create_file(dir.STAGED) as file:
             at, piece = 0, b""
@@ -261,8 +275,10 @@ def _rewrite_entries(folder: Directory, kept: set[int]) -> None:
                     at, piece = at + len(piece), b""
             file.write(at, piece)
             file.sync()
-    except OndiskError:
+    except OndiskError as error:
         with contextlib.suppress(FileNotFoundError, OndiskError):
             folder.unlink(dir.STAGED)
+        if isinstance(error, DiskFull):  # entries of files that are gone harm nobody who has the index
+            return False
         raise
-    folder.rename(dir.STAGED, dir.METADATA)
+    return True

@@ -8,20 +8,22 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives
+from ondisk.dataset.archives import Archives, of_same_key
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import OndiskError, StorageError
-from ondisk.formats import End, Format, Found, Patch
+from ondisk.formats import End, Format, Found, Patch, is_dir
 from ondisk.index import Segment, Transaction
 from ondisk.maintenance.census import diagnoses, examine, interval_of, why_kept
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
-from ondisk.segments.dir import raise_sequence, scan
+from ondisk.segments.dir import file_name, raise_sequence, scan
 from ondisk.step import Interval
 
 _TOGETHER, _SMALLEST = 8 * 1024 * 1024, 64 * 1024  # bytes of segments whose rows are moved into the index together
+_REMEDY = "to have them back, put the file back from a backup, and fix again"
+"""The end of what is noted of a segment that may hold data which the index has lost."""
 _NAMED = 3  # of many reasons of one kind, so many are told
 
 
@@ -65,7 +67,7 @@ def _fix(
     is_whole, needs_check = True, access.sentinel_stands()
     with access.current().index.snapshot() as snapshot:
         committed_at = snapshot.dataset()["committed_at"]  # a file that is newer stays so, whatever a fix commits
-    lazy = _Lazy()
+    lazy, elsewhere = _Lazy(), _Elsewhere(archives.other(access))
     # What is missing goes first: a file that was renamed holds the very data that stand in its way.
     for before in sorted(diagnoses(access, now), key=lambda each: State.MISSING not in each.state):
         if not _is_wanted(before, needs_check=needs_check):
@@ -74,7 +76,7 @@ def _fix(
         progress(before.segment)
         try:
             with archives.counting(access, "fix"):
-                done = _fixed(access, before, now, committed_at, lazy)
+                done = _fixed(access, before, now, committed_at, lazy, elsewhere)
         except FATAL:
             raise
         except (OndiskError, OSError) as error:
@@ -121,12 +123,41 @@ class _Lazy:
         return False
 
 
-def _fixed(access: Access, before: Diagnosis, now: float | None, committed_at: int, lazy: _Lazy) -> Done:
+class _Elsewhere:
+    """Tells which data the archive holds, or for those of the archive, the dataset.
+
+    What was moved may still stand where it was, while a query reads it, or since a crash came between: with the index
+    that knew of the move lost, it would be there twice.
+    """
+
+    def __init__(self, other: Access | None) -> None:
+        self._other = other
+
+    def held(self, found: Found) -> set[int]:
+        """Find the places of data that stand there, too."""
+        if self._other is None:
+            return set()
+        with self._other.current().index.snapshot() as snapshot:
+            same = of_same_key(snapshot, found.reftimes, found.metadata)
+            return {place for place, (_, _, id_, number, *_) in same if self._is_on_disk(snapshot.segment(id_), number)}
+
+    def _is_on_disk(self, segment: Segment, number: int) -> bool:
+        """Look for the file of a datum: people may have moved it here, and then no other index has to know it."""
+        assert self._other is not None
+        name = segment.name
+        file = f"{name}/{file_name(name, number)}" if is_dir(segment.format) else name
+        places = (file, generations.hidden(name, segment.id))
+        return any(self._other.directory.stat(place) is not None for place in places)
+
+
+def _fixed(
+    access: Access, before: Diagnosis, now: float | None, committed_at: int, lazy: _Lazy, elsewhere: _Elsewhere
+) -> Done:
     try:
         is_lazy = lazy.may_wait(access, before.segment)
-        return _fixed_once(access, before, now, committed_at, rewriting=False, lazy=is_lazy)
+        return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=False, lazy=is_lazy)
     except _Foreign:
-        return _fixed_once(access, before, now, committed_at, rewriting=True)
+        return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=True)
     except _Unsafe as error:
         with access.transaction("fix") as transaction:
             transaction.note_check(error.segment, str(error))
@@ -135,7 +166,14 @@ def _fixed(access: Access, before: Diagnosis, now: float | None, committed_at: i
 
 
 def _fixed_once(
-    access: Access, before: Diagnosis, now: float | None, committed_at: int, *, rewriting: bool, lazy: bool = False
+    access: Access,
+    before: Diagnosis,
+    now: float | None,
+    committed_at: int,
+    elsewhere: _Elsewhere,
+    *,
+    rewriting: bool,
+    lazy: bool = False,
 ) -> Done:
     name = before.segment
     with access.transaction("fix", lazy=lazy) as transaction:
@@ -148,7 +186,7 @@ def _fixed_once(
         if diagnosis.error is not None:  # it may hold data that the index has lost
             raise diagnosis.error
         if State.CORRUPTED in before.state | diagnosis.state:
-            return _looked_again(access, transaction, before, known)
+            return _looked_again(access, transaction, before, known, elsewhere)
         if not diagnosis.state & FIXED:
             return _left(diagnosis)
         if State.MISSING in diagnosis.state:
@@ -158,7 +196,7 @@ def _fixed_once(
             lost = transaction.remove(known.segment)
             transaction.commit()
             return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
-        rescan = _Rescan(access, transaction, name, known)
+        rescan = _Rescan(access, transaction, name, known, elsewhere)
         if rewriting:
             rescan.rewrite()
         else:
@@ -166,17 +204,27 @@ def _fixed_once(
         return rescan.done(diagnosis)
 
 
-def _looked_again(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
-    """Read a damaged segment again: its file may have been put back from a backup."""
+def _looked_again(
+    access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None, elsewhere: _Elsewhere
+) -> Done:
+    """Read a damaged segment again: its file may have been put back from a backup, or its damaged data been deleted."""
     if known is None or (known.damage is None and not access.sentinel_stands()):
         return _left(diagnosis)
     if known.damage is None:
         # When its file is whole again there may be data in it that the index has lost, and no sentinel any more.
-        transaction.note_check(known.segment, f"{diagnosis.reasons[0]}, when it was to be read into a new index")
+        reason = f"{diagnosis.reasons[0]}, when it was to be read into a new index; {_REMEDY}"
+        transaction.note_check(known.segment, reason)
         transaction.commit()
         return _left(diagnosis)
     with access.current().index.snapshot() as snapshot:
         content = read_content(access, snapshot, known.segment)
+    if diagnosis.noted and not content.is_whole and not known.damage.endswith(_REMEDY):
+        if content.wrong is not None and known.count:
+            return _left(diagnosis)
+        transaction.note_check(known.segment, None)
+        transaction.commit()
+        said = "the data that were damaged are deleted; a repack writes the others anew"
+        return Done(diagnosis.segment, diagnosis.state, (*diagnosis.reasons, said))
     if not diagnosis.noted or not content.is_whole or (content.wrong is not None and not content.is_read):
         return _left(diagnosis)
     said = "its file is whole again"
@@ -186,7 +234,7 @@ def _looked_again(access: Access, transaction: Transaction, diagnosis: Diagnosis
         said += (
             ", and was read anew: data that were deleted, and not yet removed by a repack, came back with the others"
         )
-    rescan = _Rescan(access, transaction, diagnosis.segment, known)
+    rescan = _Rescan(access, transaction, diagnosis.segment, known, elsewhere)
     rescan.in_place()
     return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)  # the index lagged behind a file that is whole
 
@@ -221,8 +269,11 @@ class _Tally:
 class _Rescan:
     """Reads a segment's data back from its file into the index, in one transaction."""
 
-    def __init__(self, access: Access, transaction: Transaction, name: str, known: Known | None) -> None:
+    def __init__(
+        self, access: Access, transaction: Transaction, name: str, known: Known | None, elsewhere: _Elsewhere
+    ) -> None:
         self._access = access
+        self._elsewhere = elsewhere
         self._directory = access.directory
         self._transaction = transaction
         self._name = name
@@ -233,7 +284,7 @@ class _Rescan:
         self._known = known
         self._damage, self._duplicates = _Tally(), _Tally()
         self._forgotten = 0  # data of a directory that is not there
-        self._remedy = "to have them back, put the file back from a backup, and fix again"
+        self._remedy = _REMEDY
 
     def done(self, diagnosis: Diagnosis, *reasons: str) -> Done:
         """Say what was done, and what was met that is not in the index now."""
@@ -265,7 +316,7 @@ class _Rescan:
             segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
         else:
             segment = known.segment
-            generations.complete(self._directory, self._name, segment.id)
+            generations.complete(self._directory, self._name, segment.id, segment.end.size)
         generations.clear(self._directory, self._name, segment.id)
         file = self._directory.open_to_read(self._name)
         if known is not None:
@@ -281,7 +332,7 @@ class _Rescan:
                 transaction.save_blocks(segment, found.blocks)
                 self._note(found)
         if known is not None and known.count and (end.length < known.behind or (end.compressed and self._damage.count)):
-            reason = f"it can be read up to byte {end.length}, its data go up to byte {known.behind}"
+            reason = f"it can be read up to byte {end.length}, its data go up to byte {known.behind}; {_REMEDY}"
             raise _Unsafe(segment, self._damaged() if self._damage.count else reason)
         self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
         transaction.commit()
@@ -328,7 +379,7 @@ class _Rescan:
             old = transaction.take_generation()
         else:  # it was of another file, as ondisk never goes on with one of this kind
             old = known.segment.id
-            generations.complete(self._directory, self._name, old)
+            generations.complete(self._directory, self._name, old, known.segment.end.size)
             transaction.remove(known.segment)
         source = self._directory.open_to_read(self._name)
         first = transaction.take_seqs(0).start
@@ -379,8 +430,12 @@ class _Rescan:
         places: Sequence[int] = range(len(found.offsets))
         if there:
             places = [place for place in places if found.offsets[place] not in there]
-            if not places:
-                return
+        if held := self._elsewhere.held(found):
+            for place in sorted(held.intersection(places)):
+                self._left_out(found.offsets[place])
+            places = [place for place in places if place not in held]
+        if not places:
+            return
         transaction = self._transaction
         seqs = transaction.take_seqs(len(places))
         fields = transaction.columns([found.metadata[place] for place in places])
@@ -406,7 +461,10 @@ class _Rescan:
                 if other is None or other[3] < row[3]:
                     transaction.replace(row, first, None)
             else:
-                self._duplicates.add(f"the datum at {self._format.unit} {row[3]}")
+                self._left_out(row[3])
+
+    def _left_out(self, offset: int) -> None:
+        self._duplicates.add(f"the datum at {self._format.unit} {offset}")
 
     def _note(self, found: Found) -> None:
         for damage in found.damage:

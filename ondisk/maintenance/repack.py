@@ -11,7 +11,7 @@ from ondisk.dataset.archives import Archives
 from ondisk.dataset.read import TAIL, Reader, check_end
 from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import WritableFile
-from ondisk.formats import End, Format
+from ondisk.formats import End, Format, is_dir
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
 from ondisk.maintenance import dir_segments
 from ondisk.maintenance.archive import UNMOVABLE, archived
@@ -131,8 +131,8 @@ def _repacked(access: Access, name: str, now: float | None) -> Done:
         reader = access.current().reader
         with access.current().index.snapshot() as snapshot:
             segment = snapshot.segment_named(name)
-            if segment is not None:
-                generations.complete(access.directory, name, segment.id)
+            if segment is not None and not is_dir(segment.format):
+                generations.complete(access.directory, name, segment.id, segment.end.size)
             diagnosis, known = examine(access, snapshot, name, None, now)
             if diagnosis is None:
                 return Done(name, State.OK, ("it has gone meanwhile",))

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import stat
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing
+from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.formats import Patch
 from ondisk.segments.generations import complete, discard, hidden
@@ -48,9 +49,13 @@ class ConcatWriter:
         self._written: dict[str, _Written] = {}
         self._unsynced: list[str] = []
 
-    def exists(self, name: str, generation: int) -> bool:
-        """Tell whether a segment is on disk, whatever stands there; a switch that a crash interrupted is ended."""
-        complete(self._directory, name, generation)
+    def exists(self, name: str, generation: int, size: int) -> bool:
+        """Tell whether a segment is on disk, whatever stands there; a switch that a crash interrupted is ended.
+
+        Args:
+            size: bytes that are committed of this generation.
+        """
+        complete(self._directory, name, generation, size)
         return self._directory.stat(name) is not None
 
     def clear(self, name: str, generation: int) -> None:
@@ -217,10 +222,10 @@ class ConcatReader:
         """
         alias = hidden(name, generation)
         # A repack may rename the alias to the name between the two looks, and link a new one behind the second.
-        file = self._open_if_there(alias)
+        file = self._open_alias(alias)
         if file is None:
             plain = self._open_if_there(name)
-            file = self._open_if_there(alias) or plain
+            file = self._open_alias(alias) or plain
         if file is None:
             path = self._directory.path / name
             hint = "Put the file back, from a backup, or delete its data."
@@ -233,6 +238,16 @@ class ConcatReader:
         while len(self._files) > self._most:
             self._files.popitem(last=False)
         return file
+
+    def _open_alias(self, alias: str) -> ReadableFile | None:
+        """Open a generation at its hidden name; what is no plain file there is none."""
+        try:
+            return self._open_if_there(alias)
+        except StorageError:
+            found = self._directory.stat(alias)
+            if found is not None and stat.S_ISREG(found.st_mode):
+                raise
+            return None
 
     def _open_if_there(self, name: str) -> ReadableFile | None:
         try:

@@ -4,13 +4,14 @@
       000000.h5, 000001.h5 …   the data; a number is given out once, and a file is never written again
       .metadata                an entry for each file, one behind the other
       .sequence                the last number given out, 8 bytes, little-endian; empty before the first
-      .metadata.new            what a repack writes, until it takes the place of `.metadata`
+      .metadata.new            entries of what stays, while a repack removes files; takes the place of `.metadata` then
 
 An entry is a frame as in `ondisk.formats.diskqueue.frame` (length, content, CRC-32, length); its content is
 
     u64 number | u64 size of the file | u32 CRC-32 of the file | reftime and metadata, as the format wrote them
 
-all little-endian. Of two entries with one number the later one counts. What a crash leaves are files above `.sequence`,
+all little-endian. Of two entries with one number the later one counts. An entry without its file tells of one that is
+lost, but where `.metadata.new` does not have it, too. What a crash leaves are files above `.sequence`,
 entries and files that the index does not know, and a torn entry at the end of `.metadata`, which the next append cuts
 off. Nobody reads these, and the next append goes on above all files.
 
@@ -152,10 +153,10 @@ class Entries:
         self.read_on()
 
     @classmethod
-    def of(cls, folder: Directory) -> Entries | None:
+    def of(cls, folder: Directory, name: str = METADATA) -> Entries | None:
         """Read the entries of a segment; None where it has no `.metadata`."""
         try:
-            return cls(folder.open_to_read(METADATA))
+            return cls(folder.open_to_read(name))
         except FileNotFoundError:
             return None
 
@@ -372,15 +373,15 @@ class DirWriter:
         """
         for name, written in self._written.items():
             with contextlib.suppress(OSError, OndiskError), self._directory.inside(name) as folder:
+                if written.is_synced and not written.is_new:  # the entries first: without its file, one would look lost
+                    with folder.open_to_write(METADATA) as file:
+                        file.truncate(written.size_before)
                 for number in written.numbers:
                     _discard(folder, file_name(name, number))
                 if written.is_new:
                     _discard(folder, METADATA)
                     _discard(folder, SEQUENCE)
                     self._directory.remove_directory(name)
-                elif written.is_synced:
-                    with folder.open_to_write(METADATA) as file:
-                        file.truncate(written.size_before)
         self._written.clear()
 
     def close(self) -> None:
@@ -525,17 +526,22 @@ class DirReader:
 def scan(directory: Directory, name: str, format: Format) -> Iterator[Found]:
     """Find the data of a segment: files that are as their entries say. Offsets, and those of damage, are numbers.
 
-    Files behind the last entry are of an append that did not come through, and passed over in silence, unless that
-    entry is torn, or there is none: then those up to `.sequence` once had one.
+    An entry without its file is damage, unless a repack has removed that. Files behind the last entry are of an append
+    that did not come through, and passed over in silence, unless that entry is torn, or there is none: then those up to
+    `.sequence` once had one.
 
     Memory: a few numbers for each file; the bytes of one.
     """
     with open_directory(directory, name) as folder:
         sequence, entries = read_sequence(folder), Entries.of(folder)
-        sizes = files_of(folder, name)
+        sizes, kept = files_of(folder, name), Entries.of(folder, STAGED)
+        lost = {each for each in entries or () if each not in sizes and (kept is None or each in kept)}
         last = -1 if entries is None or entries.damage is not None else max(entries, default=-1)
         found = Found()
-        for number in sorted(sizes):
+        for number in sorted(lost.union(sizes)):
+            if number in lost:
+                found.damage.append(Damage(number, 1, f"it has gone, {METADATA} has an entry of it"))
+                continue
             if entries is None or number not in entries:
                 is_behind = number > last >= 0 or (sequence is not None and number > sequence)
                 if not is_behind:

@@ -4,7 +4,8 @@
     2026/.11-20.vm2.17     the bytes of its generation 17, during or after a repack
 
 The one rule: the bytes of generation g are at `.NAME.g` if that exists, else at `NAME`. A generation is never used
-again. To change a segment:
+again. What is no plain file, or too short to be the generation it is named after, is none: somebody put it there, and
+it stays. To change a segment:
 
     1. write `.NAME.new`, sync it; link NAME to `.NAME.old`; sync the directory
     2. commit the index: new offsets, generation new
@@ -21,7 +22,9 @@ All functions are called under the writers' lock; names are relative to the data
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 
 from ondisk.filesystem import Directory, WritableFile
@@ -86,14 +89,36 @@ def clear(directory: Directory, name: str, generation: int) -> None:
     directory.sync(_parent(name))
 
 
-def complete(directory: Directory, name: str, generation: int) -> None:
-    """End the switch to a segment's committed generation, if a crash interrupted it behind the commit."""
-    found = directory.stat(hidden(name, generation))
-    if found is None:
-        return
-    there = directory.stat(name)
-    if there is None or there.st_ino != found.st_ino:
+def complete(directory: Directory, name: str, generation: int, size: int) -> None:
+    """End the switch to a segment's committed generation, if a crash interrupted it behind the commit.
+
+    Args:
+        size: bytes that are committed of it.
+    """
+    if switched(directory, name, generation, size) is not None:
         take_over(directory, name, generation)
+
+
+def switched(directory: Directory, name: str, generation: int, size: int) -> os.stat_result | None:
+    """Find the bytes of a segment's committed generation where they still wait to take its place.
+
+    A file that is shorter than what is committed takes the place of nothing: of a switch, all was synced before.
+    """
+    found, there = directory.stat(hidden(name, generation)), directory.stat(name)
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return None
+    if there is not None and (there.st_ino == found.st_ino or found.st_size < size):
+        return None
+    return found
+
+
+def stray(directory: Directory, name: str, generation: int, size: int) -> str | None:
+    """Name what stands where readers look for the bytes of a segment's committed generation, and is not these."""
+    place = hidden(name, generation)
+    found = directory.stat(place)
+    if found is None or switched(directory, name, generation, size) is not None or _same(directory, name, place):
+        return None
+    return place
 
 
 def left_behind(directory: Directory) -> dict[str, list[int]]:
@@ -124,13 +149,21 @@ def parents(directory: Directory) -> Iterator[str]:
 
 
 def settle(
-    directory: Directory, name: str, generations: list[int], current: int | None, *, unread: bool, trusted: bool
+    directory: Directory,
+    name: str,
+    generations: list[int],
+    current: int | None,
+    size: int = 0,
+    *,
+    unread: bool,
+    trusted: bool,
 ) -> list[int]:
     """End what a crash interrupted with one segment, and remove the generations that nobody needs.
 
     Args:
         generations: those that lie on disk under their hidden names.
         current: the segment's generation in the index; None where it has no such segment.
+        size: bytes that are committed of it.
         unread: nobody reads an older snapshot.
         trusted: no sentinel stands. Else a segment that the index does not know may be one that it has lost.
 
@@ -140,12 +173,14 @@ def settle(
     Durability: the directory is synced first: a name that was linked before the crash may not be durable yet, and
         another may be removed only when it is.
     """
+    generations = [generation for generation in generations if _is_file(directory, hidden(name, generation))]
     if not generations:
         return []
     directory.sync(_parent(name))
-    if current in generations:
-        complete(directory, name, current)
-        discard(directory, [hidden(name, current)])
+    if current is not None and current in generations:
+        complete(directory, name, current, size)
+        if _same(directory, name, hidden(name, current)):
+            discard(directory, [hidden(name, current)])
     others = [generation for generation in generations if generation != current]
     if not unread or (current is None and not trusted):
         return others
@@ -156,6 +191,11 @@ def settle(
     ]
     discard(directory, (hidden(name, generation) for generation in others if generation not in needed))
     return needed
+
+
+def _is_file(directory: Directory, name: str) -> bool:
+    found = directory.stat(name)
+    return found is not None and stat.S_ISREG(found.st_mode)
 
 
 def _same(directory: Directory, name: str, other: str) -> bool:

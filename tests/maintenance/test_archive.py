@@ -16,7 +16,16 @@ from commits import commit
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.archives import Archives
-from ondisk.errors import AlreadyExists, ArchiveOffline, InvalidInput, LockError, NeedsCheck, SegmentMissing, StateError
+from ondisk.errors import (
+    AlreadyExists,
+    ArchiveOffline,
+    IndexCorrupt,
+    InvalidInput,
+    LockError,
+    NeedsCheck,
+    SegmentMissing,
+    StateError,
+)
 from ondisk.index import INDEX
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.repack import repack
@@ -554,6 +563,23 @@ def test_a_segment_that_has_data_of_other_times_is_not_moved_without_them(make):
     with pytest.raises(StateError, match="data of other times"):
         dataset.archive(segment(dataset))
     assert dataset.summary() == before
+
+
+@pytest.mark.parametrize("verb", ["archive", "unarchive"])
+def test_a_number_that_both_indices_have_given_out_is_damage_of_one_of_them(make, verb):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    if verb == "unarchive":
+        dataset.archive(segment(dataset, 1))
+    spoil(dataset.path / ".archive/last", "UPDATE datum SET seq = seq + 192 WHERE seq <= 96")
+    before = dataset.path / segment(dataset, 2), (dataset.path / segment(dataset, 2)).read_bytes()
+    with pytest.raises(IndexCorrupt, match="give the same numbers to different data") as caught:
+        dataset.archive(segment(dataset, 2)) if verb == "archive" else dataset.unarchive(segment(dataset))
+    assert "builds the index anew" in caught.value.hint
+    assert before[0].read_bytes() == before[1]
+    dataset.close()
+    with ondisk.open(dataset.path) as again:
+        assert not [each for each in again.check(accurate=True) if each.state]
 
 
 def test_a_segment_of_the_archive_that_is_damaged_stays_there(make):

@@ -152,6 +152,20 @@ def test_metadata_that_are_not_those_of_the_index_are_seen_by_an_accurate_check(
     assert "the first at file 0: it has other metadata" in reasons(dataset, accurate=True)
 
 
+def test_a_damaged_file_goes_with_its_datum_when_that_is_deleted(dataset, path):
+    (path / "000001.h5").write_bytes(b"dAta 1")
+    dataset.check(max_duration=60)
+    dataset.delete("station:1")
+    dataset.repack()
+    assert (path / "000001.h5").exists()
+    dataset.fix()
+    assert states(dataset.check()) == {NAME: "DIRTY"}
+    dataset.repack()
+    assert not (path / "000001.h5").exists()
+    assert states(dataset.check(accurate=True)) == {}
+    assert content(dataset) == [b"0", b"2", b"3"]
+
+
 def test_damaged_metadata_are_seen_by_an_accurate_check(dataset, path):
     text = bytearray((path / ".metadata").read_bytes())
     text[30] ^= 1
@@ -257,6 +271,58 @@ def test_what_cannot_be_read_back_is_named_and_left(dataset, path, damage):
         again.repack()
         assert states(again.check()) == {NAME: "DIRTY|CORRUPTED"}
         assert (path / "000001.h5").exists()
+
+
+@pytest.mark.parametrize("lost", [[1], [0, 3], [0, 1, 2, 3]], ids=str)
+def test_files_that_are_lost_with_the_index_are_told_and_come_back_from_a_backup(dataset, path, lost):
+    expected = content(dataset)
+    for number in lost:
+        (path / f"{number:06}.h5").rename(path.parent / f"{number}")
+    with lose_index(dataset) as again:
+        report = again.fix()
+        assert report.lost == len(lost)
+        assert f"{len(lost)} files of it are no data, at file {lost[0]}: it has gone" in report.segments[0].reasons[-1]
+        assert content(again) == [each for each in expected if int(each) not in lost]
+        for _ in range(2):
+            again.repack()
+            assert states(again.check()) == states(again.fix()) == {NAME: "CORRUPTED"}
+        for number in lost:
+            (path.parent / f"{number}").rename(path / f"{number:06}.h5")
+        again.fix()
+        assert content(again) == expected
+        assert states(again.check(accurate=True)) == {}
+
+
+@pytest.mark.parametrize("is_all", [False, True])
+def test_files_that_a_killed_repack_has_removed_are_not_missed_when_the_index_is_lost(
+    dataset, path, is_all, monkeypatch
+):
+    dataset.delete("" if is_all else "station:1 or 2")
+    unlink, files = Directory.unlink, {"000001.h5", "000002.h5"} | ({"000000.h5", "000003.h5"} if is_all else set())
+
+    class Killed(BaseException):
+        pass
+
+    def killed(folder, name, *_):
+        if name == ".metadata.new" and len(files) > 1:
+            raise FileNotFoundError
+        if name not in files:
+            raise Killed
+        unlink(folder, name)
+        files.remove(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Directory, "rename", killed)
+        patched.setattr(Directory, "unlink", killed)
+        with pytest.raises(Killed):
+            dataset.repack()
+    assert not files
+    with lose_index(dataset) as again:
+        report = again.fix()
+        assert report.lost == 0
+        again.repack()
+        assert states(again.check(accurate=True)) == {}
+        assert content(again) == ([] if is_all else [b"0", b"3"])
 
 
 def test_nothing_is_deleted_where_all_metadata_are_lost_with_the_index(dataset, path):

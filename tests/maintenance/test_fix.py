@@ -72,6 +72,34 @@ def test_damage_that_an_accurate_check_noted_goes_when_the_file_is_put_back(worl
     assert world.opened(lambda dataset: [datum.location for datum in dataset.query()]) == locations
 
 
+@pytest.mark.parametrize(
+    ("deleted", "state", "left"), [((1,), "DIRTY", "023"), ((0, 1, 2, 3), "DELETED", "")], ids=["it", "all"]
+)
+def test_damage_that_a_check_noted_goes_with_its_data_when_these_are_deleted(
+    deleted: tuple[int, ...], state: str, left: str, world: World
+) -> None:
+    flip(world)
+    world.opened(lambda dataset: check(dataset._access, dataset._archives, max_duration=60, now=world.now))
+    for verb in (world.fix, world.repack):
+        assert world.states(verb()) == {A: "CORRUPTED"}
+    world.delete(*deleted)
+    assert "CORRUPTED" in world.states(world.repack())[A]
+    assert "are deleted; a repack" in done(world.fix()).reasons[-1]
+    assert world.states(world.check()) == {A: state}
+    world.repack()
+    assert world.states(world.check(accurate=True)) == {}
+    assert world.content() == left
+
+
+def test_damage_that_kept_data_from_a_new_index_waits_for_a_backup_whatever_is_deleted(world: World) -> None:
+    in_lost_index(flip)(world)
+    world.fix()
+    world.delete(0, 2, 3)
+    for verb in (world.fix, world.repack, world.fix):
+        assert "CORRUPTED" in world.states(verb())[A]
+    assert world.file(A).exists()
+
+
 def test_an_index_that_says_otherwise_than_a_whole_file_is_made_to_agree_once_a_check_noted_it(world: World) -> None:
     world.sql("INSERT INTO value VALUES (999, 'another')")
     world.sql("UPDATE datum SET f_area = 999 WHERE seq = (SELECT max(seq) FROM datum)")

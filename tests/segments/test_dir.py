@@ -267,13 +267,14 @@ def test_a_scan_gives_what_is_as_its_entry_says_and_names_the_rest(directory, pa
     assert [number for each in found for number in each.offsets] == [0, 4]
     assert found[-1].end.length == 7
     said = {damage.offset: damage.reason for each in found for damage in each.damage}
-    assert said.keys() == {1, 2}
+    assert said.keys() == {1, 2, 3}
+    assert said[3] == "it has gone, .metadata has an entry of it"
     assert said[1] == "it has 4 bytes instead of 3"
     assert "its checksum is" in said[2]
     with (path / METADATA).open("ab") as file:
         file.write(b"torn")  # then there may have been entries of them
     said = {damage.offset: damage.reason for each in scan(directory, NAME, FORMAT) for damage in each.damage}
-    assert said.keys() == {1, 2, 5, 6}
+    assert said.keys() == {1, 2, 3, 5, 6}
     assert said[6] == f"{METADATA} has no entry of it"
 
 

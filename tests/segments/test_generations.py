@@ -85,17 +85,17 @@ def test_a_switch_that_was_committed_is_completed(directory, there):
     if there:
         write(directory, NAME, b"one")
     write(directory, "2026/.11-20.vm2.2", b"two")
-    generations.complete(directory, NAME, 2)
+    generations.complete(directory, NAME, 2, 3)
     assert files(directory) == {"11-20.vm2": b"two"}
 
 
 def test_nothing_is_completed_where_the_generation_stands_in_its_place(directory):
     write(directory, NAME, b"one")
     write(directory, "2026/.11-20.vm2.9", b"staged")
-    generations.complete(directory, NAME, 1)
+    generations.complete(directory, NAME, 1, 3)
     assert files(directory) == {"11-20.vm2": b"one", ".11-20.vm2.9": b"staged"}
     generations.retire(directory, NAME, 1)
-    generations.complete(directory, NAME, 1)
+    generations.complete(directory, NAME, 1, 3)
     assert files(directory) == {"11-20.vm2": b"one", ".11-20.vm2.1": b"one", ".11-20.vm2.9": b"staged"}
 
 
@@ -182,3 +182,53 @@ def test_of_several_generations_all_go_but_the_one_of_the_index(directory):
     assert files(directory)["11-20.vm2"] == b"9"
     assert settled(directory, 9, unread=True) == []
     assert files(directory) == {"11-20.vm2": b"9"}
+
+
+def directory_there(directory: Directory, place: str) -> None:
+    directory.create_file(f"{place}/file").close()
+
+
+def link_there(directory: Directory, place: str) -> None:
+    write(directory, "2026/elsewhere", b"a long, long time ago")
+    (directory.path / place).symlink_to("elsewhere")
+
+
+def short_there(directory: Directory, place: str) -> None:
+    write(directory, place, b"tw")
+
+
+STRAYS = [directory_there, link_there, short_there]
+
+
+@pytest.mark.parametrize("put", STRAYS)
+def test_what_is_not_the_committed_generation_takes_the_place_of_nothing_and_stays(directory, put):
+    write(directory, NAME, b"three")
+    put(directory, "2026/.11-20.vm2.3")
+    before = sorted(directory.names("2026"))
+    generations.complete(directory, NAME, 3, 5)
+    assert settle(directory, NAME, [3], 3, 5, unread=True, trusted=True) == []
+    assert sorted(directory.names("2026")) == before
+    assert directory.read(NAME, 100) == b"three"
+    assert generations.stray(directory, NAME, 3, 5) == "2026/.11-20.vm2.3"
+
+
+def test_a_generation_that_was_cut_short_comes_back_where_nothing_else_stands(directory):
+    write(directory, "2026/.11-20.vm2.3", b"thr")
+    generations.complete(directory, NAME, 3, 5)
+    assert files(directory) == {"11-20.vm2": b"thr"}
+
+
+@pytest.mark.parametrize("put", [directory_there, link_there])
+def test_what_is_no_file_is_no_other_generation(directory, put):
+    write(directory, NAME, b"three")
+    put(directory, "2026/.11-20.vm2.2")
+    before = sorted(directory.names("2026"))
+    assert settle(directory, NAME, [2], 3, 5, unread=True, trusted=True) == []
+    assert sorted(directory.names("2026")) == before
+
+
+def test_the_two_names_of_a_retired_generation_are_no_stray(directory):
+    write(directory, NAME, b"one")
+    assert generations.stray(directory, NAME, 1, 3) is None
+    generations.retire(directory, NAME, 1)
+    assert generations.stray(directory, NAME, 1, 3) is None

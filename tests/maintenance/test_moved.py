@@ -1,0 +1,178 @@
+"""Segments that an index was lost of while they stood in the dataset and in its archive: every datum is there once."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset.archives import Archives
+from ondisk.index import INDEX
+from ondisk.maintenance import archive as archiving
+
+T = datetime(2026, 11, 20, tzinfo=UTC)
+BASE = {"step": "daily", "unique": ["reftime", "n"], "fields": {"n": "integer"}}
+KINDS = {
+    "dir": {"format": "blob", "extension": "h5"},
+    "seg lz4": {"format": "seg"},
+    "jsonl": {"format": "jsonl"},
+}
+LAST = ".archive/last"
+
+
+def some(count: int = 4, value: int = 0, form: str = "seg") -> list[Datum]:
+    data: Any = b"%d" % value if form == "blob" else {"value": value}
+    return [Datum(T + timedelta(hours=n), {"n": n}, data) for n in range(count)]
+
+
+def content(dataset: ondisk.Dataset) -> list[Any]:
+    return sorted((each.metadata["n"], str(each.data)) for each in dataset.query())
+
+
+def lost(path: Path, *parts: str) -> ondisk.Dataset:
+    """Lose the indices of the dataset (""), or of its archive, and open it."""
+    for part in parts:
+        for file in (path / part).glob(f"{INDEX}*"):
+            file.unlink()
+    return ondisk.open(path)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {**BASE, **KINDS[request.param]}
+
+
+@pytest.fixture
+def dataset(kind: dict[str, Any], tmp_path: Path) -> ondisk.Dataset:
+    dataset = ondisk.create(tmp_path / "dataset", kind)
+    dataset.append(some(form=kind["format"]))
+    return dataset
+
+
+def name_of(dataset: ondisk.Dataset) -> str:
+    return f"2026/11-20.{'h5' if dataset.config.format == 'blob' else dataset.config.format}"
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed(*_: object) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("parts", [("",), (LAST,), ("", LAST)], ids=["its index", "the archive's", "both"])
+@pytest.mark.parametrize("is_read", [False, True], ids=["killed", "read"])
+def test_what_was_archived_and_still_stands_in_the_dataset_is_there_once(
+    is_read: bool, parts: tuple[str, ...], dataset: ondisk.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(dataset)
+    if is_read:
+        reader = dataset.query()
+        next(reader)
+        dataset.archive(name_of(dataset))
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(archiving, "_drop", killed)
+            with pytest.raises(Killed):
+                dataset.archive(name_of(dataset))
+    dataset.close()
+    with lost(dataset.path, *parts) as again:
+        again.fix()
+        assert content(again) == before
+        again.repack()
+        assert content(again) == before
+        assert not [each for each in again.check(accurate=True) if each.state]
+
+
+@pytest.mark.parametrize("parts", [("",), (LAST,), ("", LAST)], ids=["its index", "the archive's", "both"])
+def test_what_was_taken_back_and_still_stands_in_the_archive_is_there_once(
+    parts: tuple[str, ...], dataset: ondisk.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(dataset)
+    dataset.archive(name_of(dataset))
+    with monkeypatch.context() as patch:
+        patch.setattr(archiving, "_drop", killed)
+        with pytest.raises(Killed):
+            dataset.unarchive(name_of(dataset))
+    dataset.close()
+    with lost(dataset.path, *parts) as again:
+        again.fix()
+        assert content(again) == before
+        again.repack()
+        assert content(again) == before
+
+
+def test_what_was_replaced_in_the_archive_does_not_come_back_with_its_index(
+    kind: dict[str, Any], tmp_path: Path
+) -> None:
+    dataset = ondisk.create(tmp_path / "dataset", {**kind, "replace": "yes"})
+    dataset.append(some(form=kind["format"]))
+    dataset.archive(name_of(dataset))
+    dataset.append(some(2, 1, kind["format"]))
+    before = content(dataset)
+    dataset.close()
+    with lost(dataset.path, LAST) as again:
+        report = again.fix()
+        assert report.lost == 2
+        assert content(again) == before
+
+
+def test_a_segment_that_people_moved_back_by_hand_is_read_there(dataset: ondisk.Dataset) -> None:
+    before = content(dataset)
+    dataset.archive(name_of(dataset))
+    dataset.close()
+    name = name_of(dataset)
+    (dataset.path / LAST / name).rename(dataset.path / name)
+    if dataset.config.format == "blob":
+        (dataset.path / name / ".sequence").touch()  # its age is that of a dir segment
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        assert content(again) == before
+        assert not [each for each in again.check() if each.state]
+
+
+def test_without_a_key_nothing_is_asked_of_the_archive(kind: dict[str, Any], tmp_path: Path) -> None:
+    dataset = ondisk.create(tmp_path / "dataset", {**kind, "unique": []})
+    for _ in range(2):
+        dataset.append(some(form=kind["format"]))
+    dataset.archive(name_of(dataset))
+    dataset.append(some(form=kind["format"]))
+    before = content(dataset)
+    dataset.close()
+    with lost(dataset.path, "", LAST) as again:
+        again.fix()
+        assert content(again) == before
+
+
+def numbers(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path / INDEX)) as index:
+        return [row[0] for table in ("datum", "deletion") for row in index.execute(f"SELECT seq FROM {table}")]
+
+
+@pytest.mark.parametrize("verb", ["append", "delete"])
+def test_no_number_is_given_out_twice_where_a_fix_of_the_archive_is_killed_beside_a_writer(
+    verb: str, dataset: ondisk.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = [Datum(each.reftime + timedelta(days=9), each.metadata, each.data) for each in dataset.query()]
+    dataset.append(later)
+    dataset.archive(name_of(dataset))
+    dataset.close()
+    lost(dataset.path, "", LAST).close()
+    with ondisk.open(dataset.path) as writer, ondisk.open(dataset.path) as fixing:
+        with monkeypatch.context() as patch:
+            patch.setattr(Archives, "catch_up", killed)
+            with pytest.raises(Killed):
+                fixing.fix()
+        if verb == "append":
+            writer.append([Datum(each.reftime + timedelta(days=1), each.metadata, each.data) for each in later])
+        else:
+            writer.delete("reftime: >=2026-11-25")
+    taken = [*numbers(dataset.path), *numbers(dataset.path / LAST)]
+    assert len(taken) == len(set(taken))
