@@ -10,7 +10,6 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from sqlite3 import SQLITE_CONSTRAINT
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, common, held, replaced
@@ -22,7 +21,6 @@ from ondisk.errors import (
     OndiskError,
     SegmentMissing,
     StateError,
-    StorageError,
 )
 from ondisk.formats import End
 from ondisk.index import INDEX, Row, Segment, Snapshot, Transaction, places
@@ -318,10 +316,8 @@ class _Move:
                 made = list(map(tuple.__add__, made, zip(*fields, strict=True)))
             try:
                 inserted = transaction.insert(made)
-            except StorageError as error:
-                if error.context.get("sqlite_errorcode", 0) & 0xFF == SQLITE_CONSTRAINT:
-                    raise self._same_numbers() from error
-                raise
+            except IndexCorrupt as error:
+                raise self._same_numbers(error) from error
             if inserted == len(made):
                 continue
             for row in made:
@@ -329,9 +325,9 @@ class _Move:
                 if other is not None and other[0] < row[0] and self._target.config.replace != "no":
                     transaction.replace(row, _ALL, None)
 
-    def _same_numbers(self) -> IndexCorrupt:
+    def _same_numbers(self, error: IndexCorrupt) -> IndexCorrupt:
         paths = " and ".join(str(access.path / INDEX) for access in (self._source, self._target))
-        message = f"{paths} give the same numbers to different data: one of them is damaged"
+        message = f"{paths} give the same numbers to different data: one of them is damaged ({error.message})"
         return IndexCorrupt(message, hint=RESTORE, segment=self._segment.name)
 
     def _link(self, new: Segment) -> None:
