@@ -38,6 +38,13 @@ class ReadableFile:
             raise_as_ours(error, self.path, writing=False)
         return content
 
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Read bytes into a buffer; gives how many, none only at the end of the file."""
+        try:
+            return os.preadv(self._descriptor, [buffer], offset)
+        except OSError as error:
+            raise_as_ours(error, self.path, writing=False)
+
     def fileno(self) -> int:
         return self._descriptor
 

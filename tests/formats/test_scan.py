@@ -40,6 +40,11 @@ class File:
     def read(self, position: int, size: int, /) -> bytes:
         return self.content[position : position + size]
 
+    def read_into(self, position: int, buffer: memoryview, /) -> int:
+        content = self.read(position, len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
 
 @dataclass(frozen=True)
 class Scanned:
