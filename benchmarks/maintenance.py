@@ -149,14 +149,17 @@ class MaintenanceBench:
         for file, half in zip(files, halves, strict=True):
             half.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
         pairs = []
-        for number in range(self.rounds):
+        for number in range(self.rounds * 2):
             place = self.folder / f"repacked-{number}"
             shutil.copytree(dataset.path, place)
             os.sync()
             shutil.rmtree(copies, ignore_errors=True)
             copies.mkdir()
             with ondisk.open(place) as copy:
-                pairs.append(best(1, lambda: copy_and_sync(halves, copies), copy.repack))
+                works = [lambda: copy_and_sync(halves, copies), copy.repack]
+                # What goes first takes the memory that was just given back, which is faster in a virtual machine.
+                turn = -1 if number % 2 else 1
+                pairs.append(best(1, *works[::turn])[::turn])
             shutil.rmtree(place)
         self.report.ratio("repack of half-empty segments", *map(min, zip(*pairs, strict=True)), 2.0)
 
