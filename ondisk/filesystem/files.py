@@ -38,6 +38,13 @@ class ReadableFile:
             raise_as_ours(error, self.path, writing=False)
         return content
 
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Read bytes into a buffer; gives how many, none only at the end of the file."""
+        try:
+            return os.preadv(self._descriptor, [buffer], offset)
+        except OSError as error:
+            raise_as_ours(error, self.path, writing=False)
+
     def fileno(self) -> int:
         return self._descriptor
 
@@ -84,19 +91,19 @@ class WritableFile:
         Raises:
             EOFError: the other file ends before these bytes do.
         """
-        while size:
-            count = self._copy_some(source, begin, size, offset)
-            if not count:
-                raise EOFError(f"{source.path} ends at byte {begin}")
-            begin, size, offset = begin + count, size - count, offset + count
+        with errors_of(self.path):
+            while size:
+                count = self._copy_some(source, begin, size, offset)
+                if not count:
+                    raise EOFError(f"{source.path} ends at byte {begin}")
+                begin, size, offset = begin + count, size - count, offset + count
 
     def _copy_some(self, source: ReadableFile, begin: int, size: int, offset: int) -> int:
-        with errors_of(self.path):
-            try:
-                return os.copy_file_range(source.fileno(), self._descriptor, size, begin, offset)
-            except OSError as error:
-                if error.errno not in _NO_COPY:
-                    raise
+        try:
+            return os.copy_file_range(source.fileno(), self._descriptor, size, begin, offset)
+        except OSError as error:
+            if error.errno not in _NO_COPY:
+                raise
         content = source.read(begin, min(size, _PIECE))
         self.write(offset, content)
         return len(content)

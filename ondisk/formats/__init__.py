@@ -6,12 +6,18 @@ The built-in ones are known here; others are found through the entry points of t
 
 from __future__ import annotations
 
+import sys
+from functools import lru_cache
 from importlib import import_module
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from ondisk.config import EXTENSION, DatasetConfig
 from ondisk.errors import ConfigError
 from ondisk.formats.base import Batch, Block, Damage, End, Format, Found, Laid, Patch
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 __all__ = ["Batch", "Block", "Damage", "End", "Format", "Found", "Laid", "Patch", "find", "has_extension", "is_dir",
            "is_known", "of_extension", "recognise"]  # fmt: skip
@@ -35,9 +41,7 @@ def find(name: str) -> type[Format]:
         module, attribute = _BUILT_IN[name]
         built_in: type[Format] = getattr(import_module(module), attribute)
         return built_in
-    from importlib.metadata import entry_points
-
-    others = entry_points(group=_GROUP)
+    others = _others(tuple(sys.path))
     if name not in others.names:
         known = ", ".join(sorted({*_BUILT_IN, *others.names}))
         raise ConfigError(f"there is no format {name!r}", hint=f"The formats are {known}.", format=name)
@@ -62,7 +66,7 @@ def recognise(file_name: str | None, head: bytes, default: str) -> str:
 
 def is_known(name: str) -> bool:
     """Tell whether there is a format of this name."""
-    return name in _BUILT_IN or _from_entry_point(name)
+    return name in _BUILT_IN or name in _others(tuple(sys.path)).names
 
 
 def is_dir(name: str) -> bool:
@@ -84,7 +88,9 @@ def of_extension(extension: str, config: DatasetConfig) -> str | None:
     return extension if is_known(extension) else None
 
 
-def _from_entry_point(name: str) -> bool:
+@lru_cache(maxsize=1)
+def _others(path: tuple[str, ...]) -> EntryPoints:
+    """Give the formats that other packages bring; to find them takes milliseconds, and a check asks for every file."""
     from importlib.metadata import entry_points
 
-    return name in entry_points(group=_GROUP).names
+    return entry_points(group=_GROUP)

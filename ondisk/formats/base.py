@@ -51,6 +51,9 @@ class SegmentFile(Protocol):
     def read(self, position: int, size: int, /) -> bytes:
         """Read up to `size` bytes; fewer only at the end of the file."""
 
+    def read_into(self, position: int, buffer: memoryview, /) -> int:
+        """Read bytes into a buffer; gives how many, none only at the end of the file."""
+
 
 @dataclass(frozen=True, slots=True)
 class End:

@@ -56,17 +56,19 @@ class LineFormat(Format):
                 found.damage.append(Damage(position - skipping, skipping + first, f"a line longer than {limit} bytes"))
                 position, content, behind, skipping = position + first, content[first:], behind - first, 0
             if behind:
-                self._find(content[: behind - 1].split(b"\n"), position, found)
+                self._find(content[: behind - 1], position, found)
             position, held = position + behind, content[behind:]
             found.end = End(position, position)
             yield found
         damage = [Damage(position - skipping, skipping, f"a line longer than {limit} bytes")] if skipping else []
         yield Found(damage=damage, end=End(position, position))  # a line without an end is one of a crashed append
 
-    def _find(self, lines: list[bytes], position: int, found: Found) -> None:
-        """Add the data among whole lines, the first of which begins at a position; a CR is none of their bytes."""
+    def _find(self, content: bytes, position: int, found: Found) -> None:
+        """Add the data among whole lines, which begin at a position; a CR at an end is none of a datum's bytes."""
+        lines = content.split(b"\n")
         offsets = list(accumulate(map((1).__add__, map(len, lines)), initial=position))[:-1]
-        lines = _without_cr(lines)
+        if b"\r" in content:
+            lines = _without_cr(lines)
         if not all(map(bytes.strip, lines)):  # blank lines are no data
             kept = [place for place, line in enumerate(lines) if line.strip()]
             offsets, lines = [offsets[place] for place in kept], [lines[place] for place in kept]

@@ -129,11 +129,11 @@ class Transaction:
 
     def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """Turn metadata into the columns of `datum`, one list a declared field; texts become ids."""
-        distinct = {id(each): each for each in metadata}
+        places = list(map(id, metadata))
+        distinct = dict(zip(places, metadata, strict=True))
         if len(distinct) > len(metadata) // 4:
             return self._columns(metadata)
         # Data of one series share a mapping: each is looked at once.
-        places = list(map(id, metadata))
         few = self._columns(list(distinct.values()))
         return [list(map(dict(zip(distinct, each, strict=True)).__getitem__, places)) for each in few]
 

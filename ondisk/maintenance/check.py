@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
@@ -17,6 +17,10 @@ from ondisk.index import Segment, Snapshot, places
 from ondisk.maintenance.census import diagnoses, examine
 from ondisk.maintenance.states import Diagnosis, Report, State
 from ondisk.segments.dir import scan
+
+_REMEMBERED = 50_000
+_Equal: TypeAlias = dict[tuple[int, tuple[int, ...]], Mapping[str, Any]]
+"""Metadata that were found beside what the index says, where both are equal: (id, fields of the row) → metadata."""
 
 _UNREADABLE = State.MISSING | State.CORRUPTED | State.UNALIGNED | State.DELETED
 
@@ -128,6 +132,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment) -> Conten
     """Read the file of a segment that the index knows, and compare the data there with what the index says."""
     format = access.format(segment.format)
     rows = _Rows(snapshot, segment)
+    equal: _Equal = {}
     wrong = _Wrong(format.unit)
     is_whole, found, left = True, Found(), 0
     displaced: list[int] = []
@@ -136,7 +141,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment) -> Conten
         file = None if format.is_dir else access.current().reader.file_of(segment)
         for found in scan(access.directory, segment.name, format) if file is None else format.scan(file):
             is_whole &= not (found.damage or found.foreign)
-            _compare(rows.up_to(found), found, snapshot, wrong)
+            _compare(rows.up_to(found), found, snapshot, wrong, equal)
             known = [block for block in found.blocks if block.offset < segment.end.length]
             displaced += [block.offset for block in known if blocks.pop(block.offset, None) != block]
         if file is not None:
@@ -197,8 +202,12 @@ class _Rows:
             yield from rows
 
 
-def _compare(rows: list[tuple[int, ...]], found: Found, snapshot: Snapshot, wrong: _Wrong) -> None:
-    """Compare rows (offset, size, reftime, fields …) with the data that stand there."""
+def _compare(rows: list[tuple[int, ...]], found: Found, snapshot: Snapshot, wrong: _Wrong, equal: _Equal) -> None:
+    """Compare rows (offset, size, reftime, fields …) with the data that stand there.
+
+    Args:
+        equal: data of one series share their metadata, so each is compared once, and remembered here.
+    """
     if not rows:
         return
     offsets, sizes, reftimes = ([row[at] for row in rows] for at in range(3))
@@ -217,15 +226,19 @@ def _compare(rows: list[tuple[int, ...]], found: Found, snapshot: Snapshot, wron
                 kept.append(row)
                 metadata.append(found.metadata[place])
         rows = kept
-    # Data of one series share their metadata, so each is compared once.
     keys = [row[3:] for row in rows]
-    pairs = {(id(each), key): (each, row) for each, key, row in zip(metadata, keys, rows, strict=True)}
-    names = snapshot.columns.kinds.keys()
-    differing = {pair for pair, (each, row) in pairs.items() if snapshot.canonical(row[3:]) != _declared(each, names)}
-    if differing:
-        for each, key, row in zip(metadata, keys, rows, strict=True):
-            if (id(each), key) in differing:
-                wrong.add(row[0], "it has other metadata")
+    pairs = [*zip(map(id, metadata), keys, strict=True)]
+    if new := [pair for pair in set(pairs) if pair not in equal]:
+        if len(equal) > _REMEMBERED:
+            equal.clear()
+        names = snapshot.columns.kinds.keys()
+        by_id = dict(zip(map(id, metadata), metadata, strict=True))
+        differing = {pair for pair in new if snapshot.canonical(pair[1]) != _declared(by_id[pair[0]], names)}
+        equal.update((pair, by_id[pair[0]]) for pair in new if pair not in differing)
+        if differing:
+            for pair, row in zip(pairs, rows, strict=True):
+                if pair in differing:
+                    wrong.add(row[0], "it has other metadata")
 
 
 def _declared(metadata: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import compress, count, repeat
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, of_same_key
@@ -322,7 +323,7 @@ class _Rescan:
         if known is not None:
             transaction.forget_blocks(segment)
         end = segment.end
-        with transaction.known_offsets(segment) as known_offsets:
+        with self._known_offsets(segment) as known_offsets:
             first = transaction.take_seqs(0).start
             for found in self._format.scan(file):
                 if found.foreign:
@@ -363,7 +364,7 @@ class _Rescan:
         else:
             segment = known.segment
         end = segment.end
-        with transaction.known_offsets(segment) as known_offsets:
+        with self._known_offsets(segment) as known_offsets:
             first = transaction.take_seqs(0).start
             for found in scan(self._directory, self._name, self._format):
                 end = found.end
@@ -426,30 +427,21 @@ class _Rescan:
         """Insert rows of the data that are new; of equal data in one segment the last wins."""
         if not found.offsets:
             return
-        there = known_offsets(found.offsets[0], found.offsets[-1] + 1)
-        places: Sequence[int] = range(len(found.offsets))
-        if there:
-            places = [place for place in places if found.offsets[place] not in there]
-        if held := self._elsewhere.held(found):
-            for place in sorted(held.intersection(places)):
-                self._left_out(found.offsets[place])
-            places = [place for place in places if place not in held]
-        if not places:
-            return
+        reftimes, offsets, sizes, metadata = found.reftimes, found.offsets, found.sizes, found.metadata
+        there, held = known_offsets(offsets[0], offsets[-1] + 1), self._elsewhere.held(found)
+        if there or held:
+            for place in sorted(held):
+                if offsets[place] not in there:
+                    self._left_out(offsets[place])
+            is_new = [offset not in there and place not in held for place, offset in enumerate(offsets)]
+            reftimes, offsets, sizes = ([*compress(each, is_new)] for each in (reftimes, offsets, sizes))
+            metadata = [*compress(metadata, is_new)]
+            if not offsets:
+                return
         transaction = self._transaction
-        seqs = transaction.take_seqs(len(places))
-        fields = transaction.columns([found.metadata[place] for place in places])
-        rows = list(
-            zip(
-                seqs,
-                [found.reftimes[place] for place in places],
-                [segment.id] * len(places),
-                [found.offsets[place] for place in places],
-                [found.sizes[place] for place in places],
-                *fields,
-                strict=True,
-            )
-        )
+        seqs = transaction.take_seqs(len(offsets))
+        fields = transaction.columns(metadata)
+        rows = list(zip(seqs, reftimes, repeat(segment.id, len(offsets)), offsets, sizes, *fields, strict=True))
         if transaction.insert(rows) == len(rows):
             return
         inserted = transaction.seqs_from(seqs.start)
@@ -465,6 +457,12 @@ class _Rescan:
 
     def _left_out(self, offset: int) -> None:
         self._duplicates.add(f"the datum at {self._format.unit} {offset}")
+
+    def _known_offsets(self, segment: Segment) -> AbstractContextManager[Callable[[int, int], set[int]]]:
+        """Look up at which offsets, from one to before another, the index knew data of a segment: at none of a new."""
+        if self._known is None:
+            return contextlib.nullcontext(lambda _begin, _end: set())
+        return self._transaction.known_offsets(segment)
 
     def _note(self, found: Found) -> None:
         for damage in found.damage:

@@ -10,7 +10,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.read import TAIL, Reader, check_end
 from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
-from ondisk.filesystem import WritableFile
+from ondisk.filesystem import ReadableFile, WritableFile
 from ondisk.formats import End, Format, is_dir
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
 from ondisk.maintenance import dir_segments
@@ -241,12 +241,13 @@ class _Rewrite:
         laid = self._format.begin()
         staged.write(0, laid.content)
         end, patch = laid.end, laid.patch
+        source = None if end.compressed or self._old.end.compressed else reader.file_of(self._old)
         for rows in _pieces(snapshot, self._known):
-            spans = [] if end.compressed or self._old.end.compressed else self._spans(rows)
+            spans = [] if source is None else self._spans(rows)
             sizes = [row[3] for _, row in rows]
-            if spans and sum(sizes) > _WORTH_COPYING * len(spans):
-                self._check_ends(reader, rows, spans)
-                end = self._copy(reader, staged, spans, end, len(rows))
+            if source is not None and sum(sizes) > _WORTH_COPYING * len(spans):
+                self._check_ends(source, rows, spans)
+                end = self._copy(source, staged, spans, end, len(rows))
                 patch = self._format.lay([], end).patch
             else:
                 payloads = [*reader.contents(snapshot, [row for _, row in rows])]
@@ -271,9 +272,8 @@ class _Rewrite:
             spans.append((begin, size))
         return spans
 
-    def _check_ends(self, reader: Reader, rows: list[tuple[int, Row]], spans: list[tuple[int, int]]) -> None:
+    def _check_ends(self, source: ReadableFile, rows: list[tuple[int, Row]], spans: list[tuple[int, int]]) -> None:
         """Refuse to copy what does not end with a datum: inside of a span, each ends where the next one begins."""
-        source = reader.file_of(self._old)
         padding, ends = len(self._format.padding), {sum(span) for span in spans}
         for _, row in rows:
             size = row[3] + padding
@@ -282,8 +282,9 @@ class _Rewrite:
                 tail = source.read(row[2] + size - length, length)
                 check_end(self._format, self._old, row[2], size, tail)
 
-    def _copy(self, reader: Reader, staged: WritableFile, spans: list[tuple[int, int]], end: End, count: int) -> End:
-        source = reader.file_of(self._old)
+    def _copy(
+        self, source: ReadableFile, staged: WritableFile, spans: list[tuple[int, int]], end: End, count: int
+    ) -> End:
         at = end.size
         for begin, size in spans:
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import Datum
+from ondisk.datum import EPOCH, Datum
 from ondisk.formats import Batch, Block, End, Format, Found, find, lines
 from ondisk.testing import EVERY_TYPE, strategies
 
@@ -39,6 +40,11 @@ class File:
 
     def read(self, position: int, size: int, /) -> bytes:
         return self.content[position : position + size]
+
+    def read_into(self, position: int, buffer: memoryview, /) -> int:
+        content = self.read(position, len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
 
 
 @dataclass(frozen=True)
@@ -221,3 +227,30 @@ def test_a_file_of_a_variant_that_is_not_read_yet_is_all_damage(variant: str) ->
     (found,) = find("seg")(GOLDEN_CONFIG).scan(File(content))
     ((offset, size),) = [(each.offset, each.size) for each in found.damage]
     assert (offset, size, found.offsets) == (0, len(content), [])
+
+
+@dataclass(frozen=True)
+class SlowFile(File):
+    """A file of which a read into a buffer gives a part only."""
+
+    def read_into(self, position: int, buffer: memoryview, /) -> int:
+        return File.read_into(self, position, buffer[:100_000])
+
+
+@pytest.mark.parametrize("kind", [File, SlowFile])
+def test_large_and_small_data_of_one_segment_are_found_and_damage_between_them_is_passed_over(kind: type[File]) -> None:
+    format = find("seg")(CONFIGS[-1])
+    sizes = [10, 40_000, 70_000, 70_000, 5, 1_500_000, 300_000, 9_000, 7, 65_536, 65_536, 20]
+    payloads = format.encode(
+        [Datum(EPOCH + timedelta(seconds=at), {}, bytes([at]) * size) for at, size in enumerate(sizes)]
+    ).payloads
+    content, end, _ = laid(format, [payloads])
+    found = [*format.scan(kind(content))]
+    assert [size for each in found for size in each.sizes] == [len(each) for each in payloads]
+    assert (found[-1].end, [damage for each in found for damage in each.damage]) == (end, [])
+    damaged = bytearray(content)
+    at = sum(map(len, payloads[:6])) + 150_000
+    damaged[at] ^= 1
+    found = [*format.scan(kind(bytes(damaged)))]
+    assert [size for each in found for size in each.sizes] == [len(each) for each in payloads[:6] + payloads[7:]]
+    assert [damage.size for each in found for damage in each.damage] == [len(payloads[6])]

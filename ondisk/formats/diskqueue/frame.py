@@ -52,23 +52,23 @@ class Scan:
     """The frames found in a run of bytes.
 
     Attributes:
-        payloads: what stands in each frame.
+        payloads: what stands in each frame; of large ones a view, which is no copy.
         offsets: logical offset of each frame.
         end: logical offset behind the last frame.
         damage: what is wrong behind it; None when the bytes end there.
     """
 
     end: int
-    payloads: list[bytes] = field(default_factory=list)
+    payloads: list[bytes | memoryview] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     damage: Fault | None = None
-    _data: bytes = b""
+    _data: bytes | memoryview = b""
     _base: int = 0
 
     def frames(self, begin: int, end: int) -> list[bytes]:
         """Give whole frames, as they stand in the bytes."""
         bounds = [offset - self._base for offset in (*self.offsets, self.end)[begin : end + 1]]
-        return [self._data[start:stop] for start, stop in pairwise(bounds)]
+        return [bytes(self._data[start:stop]) for start, stop in pairwise(bounds)]
 
 
 def encode(payloads: Sequence[bytes]) -> list[bytes]:
@@ -124,7 +124,7 @@ def decode_many(frames: Sequence[bytes]) -> list[bytes]:
     return payloads
 
 
-def scan(data: bytes, *, max_size: int, base: int = 0) -> Scan:
+def scan(data: bytes | memoryview, *, max_size: int, base: int = 0) -> Scan:
     """Read frames from `data` until its end, or damage.
 
     Args:
@@ -132,9 +132,9 @@ def scan(data: bytes, *, max_size: int, base: int = 0) -> Scan:
         max_size: frames longer than this are damage; checked before the frame is touched.
         base: logical offset of `data[0]`, for the offsets in the result.
 
-    Cost: one pass; memory for the payloads only.
+    Cost: one pass; memory for small payloads only.
     """
-    payloads: list[bytes] = []
+    payloads: list[bytes | memoryview] = []
     offsets: list[int] = []
     # A footer and the length behind it are unpacked in one go; only behind the last footer there may be none.
     unpack, unpack_footer = _FOOTER_AND_LENGTH.unpack_from, _FOOTER.unpack_from
@@ -146,7 +146,7 @@ def scan(data: bytes, *, max_size: int, base: int = 0) -> Scan:
         checksum, again, following = unpack(data, footer) if end <= last else (*unpack_footer(data, footer), 0)
         if again != size or crc32(begin) != checksum:
             break
-        payloads.append(bytes(begin[4:]))
+        payloads.append(begin[4:])
         offsets.append(base + at)
         at, size = end, following
     fault = _fault(data, at, max_size) if at < limit else None
@@ -154,12 +154,12 @@ def scan(data: bytes, *, max_size: int, base: int = 0) -> Scan:
     return Scan(base + at, payloads, offsets, damage, data, base)
 
 
-def length(data: bytes) -> int:
+def length(data: bytes | memoryview) -> int:
     """Give the length that the frame at the begin of `data` says it has; 0 where too little is there."""
     return int(_LENGTH.unpack_from(data)[0]) if len(data) >= _LENGTH.size else 0
 
 
-def has_two_lengths(data: bytes, max_size: int) -> bool:
+def has_two_lengths(data: bytes | memoryview, max_size: int) -> bool:
     """Tell whether the frame at the begin of `data` has the same length at both ends, so that it can be passed over."""
     size = length(data)
     if not OVERHEAD < size <= min(len(data), max_size):
@@ -210,7 +210,7 @@ def _is_whole(data: bytes, at: int, max_size: int) -> bool:
     return _fault(data, at, max_size) is None
 
 
-def _fault(data: bytes, at: int, max_size: int) -> tuple[str, bool] | None:
+def _fault(data: bytes | memoryview, at: int, max_size: int) -> tuple[str, bool] | None:
     """Say what is wrong with the frame at an index, and whether only its end is missing; None for a whole frame."""
     left = len(data) - at
     if left < _LENGTH.size:

@@ -26,7 +26,7 @@ from functools import partial
 from itertools import accumulate, chain
 from math import isfinite
 from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import cbor2
 
@@ -95,6 +95,9 @@ _loads = partial(
     allow_indefinite=False,
     allow_duplicate_keys=False,
 )
+
+
+Buffer: TypeAlias = bytes | memoryview
 
 
 class Event(NamedTuple):
@@ -168,7 +171,7 @@ def encode(
     return payloads
 
 
-def decode(payloads: Sequence[bytes], *, max_depth: int = MAX_DEPTH) -> list[Event]:
+def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH) -> list[Event]:
     """Read payloads.
 
     Raises:
@@ -181,13 +184,13 @@ def decode(payloads: Sequence[bytes], *, max_depth: int = MAX_DEPTH) -> list[Eve
     return decode_columns(payloads, max_depth=max_depth).events()
 
 
-def decode_columns(payloads: Sequence[bytes], *, max_depth: int = MAX_DEPTH) -> Columns:
+def decode_columns(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH) -> Columns:
     """Read payloads as `decode` does, without an object for each."""
     whole = Columns([], [], [], [])
     for begin in range(0, len(payloads), _CHUNK):
         chunk = payloads[begin : begin + _CHUNK]
-        loaded = _load(chunk, max_depth) if len(chunk[0]) < _LARGE else None  # together, they are copied once more
-        for column, part in zip(whole, loaded or _load_one_by_one(chunk, begin, max_depth), strict=True):
+        loaded = _load(chunk, max_depth) or _load_one_by_one(chunk, begin, max_depth)
+        for column, part in zip(whole, loaded, strict=True):
             column.extend(part)  # type: ignore[attr-defined]  # the lists made above
     return whole
 
@@ -299,30 +302,45 @@ def _holds_trap(values: list[Any]) -> bool:
     return False
 
 
-def _load(payloads: Sequence[bytes], max_depth: int) -> Columns | None:
+def _load(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
     """Read payloads with cbor2; None where one of them is not plain, or worse."""
     if max(map(len, payloads)) > _CHECKED_SIZE:
         return None
-    # A mark lacks its last byte, which the next payload begins with: what would be a map of four for each is keys and
-    # values in one array, which takes less time than to make the maps and to look into them. Only if each payload is
-    # exactly one such map is there a whole mark at each place; cbor2 takes no notice of trailing bytes.
-    count = len(payloads)
-    array = _ARRAY.pack(0x9A, _STRIDE * count + 1) + _MARK[:-1].join((b"", *payloads, _MARK[-1:]))
+    load = _load_together if len(payloads[0]) < _LARGE else _load_each
     try:
-        values = _loads(array, max_depth=max_depth + 1)
+        columns = load(payloads, max_depth)
     except Exception:  # whatever it is, `cbor` decides, and says what is wrong and where
         return None
-    if values[::_STRIDE].count(_MARK_VALUE) != count + 1:
+    if columns is None:
         return None
-    if any(values[place::_STRIDE].count(key) != count for key, place in _PLACES.items()):
-        return None
-    columns = Columns(*(values[place + 1 :: _STRIDE] for place in _PLACES.values()))
     timestamps, flags, metas, fields = columns
     are_flags = _INTEGERS(map(type, flags)) and _FLAGS(flags)
     return columns if are_flags and _are_plain(timestamps, metas, fields, max_depth) else None
 
 
-def _load_one_by_one(payloads: Sequence[bytes], begin: int, max_depth: int) -> Columns:
+def _load_together(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
+    # A mark lacks its last byte, which the next payload begins with: what would be a map of four for each is keys and
+    # values in one array, which takes less time than to make the maps and to look into them. Only if each payload is
+    # exactly one such map is there a whole mark at each place; cbor2 takes no notice of trailing bytes.
+    count = len(payloads)
+    array = _ARRAY.pack(0x9A, _STRIDE * count + 1) + _MARK[:-1].join((b"", *payloads, _MARK[-1:]))
+    values = _loads(array, max_depth=max_depth + 1)
+    if values[::_STRIDE].count(_MARK_VALUE) != count + 1:
+        return None
+    if any(values[place::_STRIDE].count(key) != count for key, place in _PLACES.items()):
+        return None
+    return Columns(*(values[place + 1 :: _STRIDE] for place in _PLACES.values()))
+
+
+def _load_each(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
+    """Read large payloads, which would be copied once more to be read together."""
+    pairs = [_loads(b"".join((_PAIR, payload, _MARK)), max_depth=max_depth + 2) for payload in payloads]
+    if any(mark != _MARK_VALUE for _, mark in pairs):
+        return None
+    return Columns(*zip(*(_row(content) for content, _ in pairs), strict=True))
+
+
+def _load_one_by_one(payloads: Sequence[Buffer], begin: int, max_depth: int) -> Columns:
     return _columns([_load_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)])
 
 
@@ -330,12 +348,12 @@ def _columns(events: list[Event]) -> Columns:
     return Columns(*zip(*events, strict=True))
 
 
-def decode_one(payload: bytes, *, max_depth: int = MAX_DEPTH) -> Event:
+def decode_one(payload: Buffer, *, max_depth: int = MAX_DEPTH) -> Event:
     """Read one payload as `decode` does; its errors name the position 0."""
     return _load_one(payload, max_depth, 0)
 
 
-def _load_one(payload: bytes, max_depth: int, position: int) -> Event:
+def _load_one(payload: Buffer, max_depth: int, position: int) -> Event:
     try:
         return _load_plain(payload, max_depth) or _load_with_care(payload, max_depth)
     except (FrameCorrupt, InvalidInput) as error:
@@ -343,12 +361,12 @@ def _load_one(payload: bytes, max_depth: int, position: int) -> Event:
         raise
 
 
-def _load_plain(payload: bytes, max_depth: int) -> Event | None:
+def _load_plain(payload: Buffer, max_depth: int) -> Event | None:
     """Read one payload as `_load` reads many: what is done for all at once there would cost more than the reading."""
     if len(payload) > _CHECKED_SIZE:
         return None
     try:
-        content, mark = _loads(_PAIR + payload + _MARK, max_depth=max_depth + 2)
+        content, mark = _loads(b"".join((_PAIR, payload, _MARK)), max_depth=max_depth + 2)
         timestamp, flags, meta, fields = _row(content)
     except Exception:  # as in `_load`
         return None
@@ -364,8 +382,8 @@ def _load_plain(payload: bytes, max_depth: int) -> Event | None:
     return None
 
 
-def _load_with_care(payload: bytes, max_depth: int) -> Event:
-    content = cbor.decode(payload, max_depth=max_depth + 1, max_items=MAX_ITEMS)
+def _load_with_care(payload: Buffer, max_depth: int) -> Event:
+    content = cbor.decode(bytes(payload), max_depth=max_depth + 1, max_items=MAX_ITEMS)
     if type(content) is not dict:
         raise _no_event("it is no map")
     timestamp = _integer(content, "timestamp")

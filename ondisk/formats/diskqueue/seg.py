@@ -318,7 +318,7 @@ class Seg(Format):
             found.metadata.append(metadata)
         return found
 
-    def _batch(self, frames: list[bytes], payloads: list[bytes]) -> Batch:
+    def _batch(self, frames: list[bytes], payloads: Sequence[payload.Buffer]) -> Batch:
         columns = payload.decode_columns(payloads, max_depth=self.config.max_depth)
         metadata = self._canonical(columns.metas, from_frame=True)
         return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, frames)
@@ -414,6 +414,11 @@ class _FileStream:
         content = self._file.read(self._position, size)
         self._position += len(content)
         return content
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        count = self._file.read_into(self._position, buffer)
+        self._position += count
+        return count
 
 
 def _read(stream: Readable, size: int) -> bytes:

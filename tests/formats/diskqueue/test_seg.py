@@ -66,6 +66,11 @@ class Stored:
     def read(self, position, size, /):
         return self.content[position : position + size]
 
+    def read_into(self, position, buffer, /):
+        content = self.read(position, len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
     def append(self, format, payloads, end):
         """Lay data behind `end`, as a dataset does."""
         laid = format.lay(payloads, end)
