@@ -635,3 +635,35 @@ def remove(dataset, name):
     with dataset._access.transaction("fix") as transaction:
         transaction.remove(transaction.segments([name])[name])
         transaction.commit()
+
+
+@pytest.mark.parametrize("lost", ["", ".archive/last"])
+def test_nothing_is_unarchived_while_an_index_may_not_know_all_data(make, lost):
+    dataset = make()
+    before = content(dataset)
+    dataset.archive(segment(dataset))
+    dataset.append([datum(hour, 9, 1) for hour in range(24)])
+    dataset.close()
+    for file in (dataset.path / lost).glob(f"{INDEX}*"):
+        file.unlink()
+    with ondisk.open(dataset.path) as again:
+        again.append([datum(hour, 8, 1) for hour in range(24)])
+        with pytest.raises(NeedsCheck):
+            again.unarchive(segment(again))
+        again.fix()
+        again.unarchive(segment(again))
+        assert len(content(again)) == len(before) + 48
+
+
+@pytest.mark.parametrize("direction", ["archive", "unarchive"])
+def test_nothing_is_merged_into_a_segment_that_is_damaged(make, direction):
+    dataset = make()
+    name = segment(dataset)
+    dataset.archive(name)
+    dataset.append([datum(hour, 9, 1) for hour in range(24)])
+    there = dataset.path / (".archive/last" if direction == "archive" else "")
+    spoil(there, f"UPDATE segment SET checked = 'its bytes are not what they were' WHERE name = '{name}'")
+    bytes_there = (there / name).read_bytes()
+    with pytest.raises(StateError, match="not what they were"):
+        getattr(dataset, direction)(name)
+    assert (there / name).read_bytes() == bytes_there
