@@ -30,6 +30,7 @@ from ondisk.index import INDEX
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
+from ondisk.step import Step
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -667,3 +668,19 @@ def test_nothing_is_merged_into_a_segment_that_is_damaged(make, direction):
     with pytest.raises(StateError, match="not what they were"):
         getattr(dataset, direction)(name)
     assert (there / name).read_bytes() == bytes_there
+
+
+@pytest.mark.parametrize("step", Step)
+def test_the_name_of_an_archived_segment_is_one_of_the_datasets_own_step(make, step):
+    """`2026/11-1` stands for another time by weeks than by half months."""
+    dataset = make([datum(24 * day, 1) for day in range(-18, 40)], step=step)
+    before = content(dataset)
+    dataset.archive(*{each.location.segment for each in dataset.query()})
+    assert not [each for each in dataset.check(accurate=True) if each.state]
+    dataset.close()
+    for file in (dataset.path / ".archive/last").glob(f"{INDEX}*"):
+        file.unlink()
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        assert not [each for each in again.check(accurate=True) if each.state]
+        assert content(again) == before
