@@ -684,3 +684,49 @@ def test_the_name_of_an_archived_segment_is_one_of_the_datasets_own_step(make, s
         again.fix()
         assert not [each for each in again.check(accurate=True) if each.state]
         assert content(again) == before
+
+
+def test_who_reads_beside_an_index_that_was_made_anew_keeps_nobody_from_writing(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    dataset.close()
+    for file in dataset.path.glob(f"{INDEX}*"):
+        file.unlink()
+    with ondisk.open(dataset.path) as again, closing(again.query()) as query:
+        next(query)
+        assert again.append([datum(80, 1)]).imported == 1
+        again.fix()
+        assert len([*query]) == 95
+
+
+def test_a_delete_age_that_is_set_later_is_that_of_the_archive_too(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    dataset.close()
+    toml = dataset.path / "dataset.toml"
+    toml.write_text("delete_age = 1000\n" + toml.read_text())
+    with ondisk.open(dataset.path) as again:
+        report = repack(again._access, again._archives, (T + 1001 * DAY + timedelta(hours=1)).timestamp())
+        assert [each.action for each in report if each.action] == ["delete"]
+        assert len(content(again)) == len(some(range(24, 72)))
+
+
+def test_limits_that_are_raised_later_are_those_of_the_archive_too(make):
+    dataset = make(max_datum_size=1000, max_depth=8)
+    dataset.archive(segment(dataset))
+    dataset.close()
+    toml = dataset.path / "dataset.toml"
+    limits = ("max_datum_size", "max_depth")
+    toml.write_text("\n".join(line for line in toml.read_text().splitlines() if not line.startswith(limits)))
+    with ondisk.open(dataset.path) as again:
+        again.append([Datum(T + DAY, {"station": 9}, {"value": 1, "note": "x" * 2000, "deep": [[[[[[[[[[1]]]]]]]]]]})])
+        before = content(again)
+        again.archive(segment(again, 1))
+        assert same(content(again), before)
+        again.repack()
+        assert not [each for each in again.check(accurate=True) if each.state]
+    for file in (dataset.path / ".archive/last").glob(f"{INDEX}*"):
+        file.unlink()
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        assert same(content(again), before)
