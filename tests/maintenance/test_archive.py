@@ -730,3 +730,16 @@ def test_limits_that_are_raised_later_are_those_of_the_archive_too(make):
     with ondisk.open(dataset.path) as again:
         again.fix()
         assert same(content(again), before)
+
+
+@pytest.mark.parametrize("replace", ["no", "yes"])
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_value_that_the_archive_never_met_is_not_taken_for_a_missing_one(make, field, replace):
+    value = {"seen": T, "good": True, "raw": b"new", "station": 5, "level": 0.5}.get(field, "new")
+    lacking = Datum(T, {}, {"value": 1})
+    dataset = make([lacking], unique=["reftime", field], replace=replace)
+    dataset.archive(segment(dataset))
+    result = dataset.append([Datum(T, {field: value}, {"value": 2})])
+    assert (result.imported, result.duplicates, result.replaced) == (1, 0, 0)
+    assert sorted(each[2] for each in content(dataset)) == [1, 2]
+    assert dataset.append([lacking]).imported == 0
