@@ -18,6 +18,7 @@ import json
 import stat
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ondisk.config import DatasetConfig

@@ -20,7 +20,7 @@ from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA
 from ondisk.segments.generations import hidden, stray, switched
-from ondisk.step import Interval, Step, days_ago
+from ondisk.step import Interval, days_ago
 
 _DEEPEST = 16  # folders in folders
 
