@@ -103,6 +103,17 @@ _STEMS = {
 }
 
 
+def interval_of(stem: str, step: Step, *, is_archived: bool) -> Interval | None:
+    """Give the interval that a segment's stem stands for; None where it fits no step.
+
+    Args:
+        step: that of the dataset.
+        is_archived: it may be one of any step; where several fit, it is one of the dataset's own.
+    """
+    steps = [step, *Step] if is_archived else [step]
+    return next((found for each in steps if (found := each.interval(stem))), None)
+
+
 def days_ago(days: int, now: float | None = None) -> int:
     """Give the begin of the day so many days before today, in UTC, as microseconds.
 

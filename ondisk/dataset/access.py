@@ -175,6 +175,7 @@ class Access:
                 raise index.built_for_another(self.config)
             Index.create(self.directory, self.config, last_generation(self.directory))
             index = self.current().index
+        index.writer()  # turns a new index to its write-ahead log, which whoever reads it already would not let happen
         return index
 
     def open_to_write(self) -> None:

@@ -18,6 +18,7 @@ import json
 import stat
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ondisk.config import DatasetConfig
@@ -35,6 +36,9 @@ from ondisk.step import Interval
 
 LAST = "last"
 """The archive that repack moves segments to."""
+
+_OF_DATASET = ("archive_age", "delete_age", "lock_timeout", "max_datum_size", "max_depth")
+"""What is set for the archives, too, by the dataset's configuration; theirs is a copy of what that once was."""
 
 _SUMMARY = ".summary"
 _LONGEST = 16 * 1024 * 1024  # bytes of a summary; read, it takes some 25 times as much
@@ -227,6 +231,7 @@ class Archives:
             directory.close()
             raise
         access = self._access
+        config = replace(config, **{name: getattr(access.config, name) for name in _OF_DATASET})
         archive = Access(directory, config, read_only=access.read_only, prefix=prefix, connect=access.connect)
         archive.seq_elsewhere = lambda: _seq(access)
         return archive

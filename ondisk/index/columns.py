@@ -71,5 +71,6 @@ class Columns:
 
     def _equals(self, name: str) -> str:
         if self.kinds[name].interned:
-            return f" AND datum.f_{name} = ifnull((SELECT id FROM value WHERE value = ?), 0)"
+            known = "(SELECT id FROM value WHERE value = given)"  # NULL, which equals nothing, for a new one
+            return f" AND datum.f_{name} = (SELECT iif(given IS NULL, 0, {known}) FROM (SELECT ? AS given))"
         return f" AND ifnull(datum.f_{name}, x'') = ifnull(?, x'')"  # by this expression the index knows it

@@ -46,7 +46,9 @@ def archive(access: Access, archives: Archives, names: Iterable[str]) -> list[Do
 
     Raises:
         SegmentMissing: the index knows no such segment.
-        StateError: it is damaged, or empty, or the index does not know all of it.
+        StateError: it is damaged, or empty, or the index does not know all of it; or what it is to be merged with is
+            damaged.
+        NeedsCheck: an index was lost, and may not know all data.
         OndiskError: all of these end the work; `error.context["report"]` tells what was done before.
 
     Durability: the archive commits, then the dataset; every datum is in one of them at every moment.
@@ -86,6 +88,7 @@ def archived(access: Access, archives: Archives, name: str, before: Known | None
         check_trusted(last)
         archives.delete_replaced()
         diagnosis, segment = _movable(access, name, before)
+        _check_whole(last, name)
         move = _Move(access, last, segment)
         with last.transaction("archive") as incoming:
             move.copy(incoming)
@@ -100,7 +103,7 @@ def unarchive(access: Access, archives: Archives, names: Iterable[str]) -> list[
 
     Raises:
         SegmentMissing: the archive knows no such segment.
-        StateError: it is damaged, or empty, or the index does not know all of it.
+        StateError, NeedsCheck: as `archive`.
         LockError: queries that began before took too long to end; what was moved is safe, and archived again later.
         OndiskError: all of these end the work; `error.context["report"]` tells what was done before.
 
@@ -116,7 +119,10 @@ def unarchive(access: Access, archives: Archives, names: Iterable[str]) -> list[
             inner = name.removeprefix(last.prefix)
             with access.transaction("unarchive") as transaction:
                 with last.transaction("unarchive") as outgoing:
+                    check_trusted(access)
+                    check_trusted(last)
                     _, segment = _movable(last, inner, before.get(inner))
+                    _check_whole(access, inner)
                     _Move(last, access, segment).copy(transaction)
                     if transaction.checkpoint_error is None:  # else nothing more is written
                         _wait_for_readers(access)
@@ -185,6 +191,14 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _unmovable(access, name, diagnosis)
     return diagnosis, known.segment
+
+
+def _check_whole(access: Access, name: str) -> None:
+    """Refuse a damaged segment as the place of others' data: merged, it would lose what cannot be read now."""
+    with access.current().index.snapshot() as snapshot:
+        diagnosis, known = examine(access, snapshot, name, None)
+    if diagnosis is not None and known is not None and State.CORRUPTED in diagnosis.state:
+        raise _unmovable(access, name, diagnosis)
 
 
 def _unmovable(access: Access, name: str, diagnosis: Diagnosis | None) -> OndiskError:

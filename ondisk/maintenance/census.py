@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ondisk import step
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.layout import SENTINEL
@@ -19,7 +20,7 @@ from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA
 from ondisk.segments.generations import hidden, stray, switched
-from ondisk.step import Interval, Step, days_ago
+from ondisk.step import Interval, days_ago
 
 _DEEPEST = 16  # folders in folders
 
@@ -37,11 +38,12 @@ def circumstances(
     committed = snapshot.dataset()["committed_at"] if committed_at is None else committed_at
     is_archive = access.prefix != ""
     return Circumstances(
-        None if is_archive else config.step,
+        config.step,
         committed,
         access.sentinel_stands() or access.current().index.missing,
         None if is_archive or config.archive_age is None else days_ago(config.archive_age, now),
         None if config.delete_age is None else days_ago(config.delete_age, now),
+        is_archive,
     )
 
 
@@ -71,8 +73,7 @@ def why_kept(access: Access, name: str) -> str | None:
 
 def interval_of(access: Access, name: str) -> Interval | None:
     """Give the interval that a segment's name stands for; in an archive it may be one of any step."""
-    steps = Step if access.prefix else [access.config.step]
-    return next((found for step in steps if (found := step.interval(name.rpartition(".")[0]))), None)
+    return step.interval_of(name.rpartition(".")[0], access.config.step, is_archived=access.prefix != "")
 
 
 def diagnoses(access: Access, now: float | None = None) -> Iterator[Diagnosis]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ondisk.index import Segment
 from ondisk.maintenance.states import Diagnosis, State
-from ondisk.step import Interval, Step
+from ondisk.step import Interval, Step, interval_of
 
 
 @dataclass(slots=True)
@@ -80,23 +80,23 @@ class Circumstances:
     """What a diagnosis depends on besides the segment.
 
     Attributes:
-        step: the dataset's; None in an archive, where names of every step fit.
+        step: the dataset's.
         committed_at: when the index was last changed, microseconds.
         needs_check: the sentinel stands, or the index is missing.
         archive_before, delete_before: segments that end at or before it are old enough, microseconds; None: never.
+        is_archive: names of every step fit, and nothing unknown is ever deleted.
     """
 
-    step: Step | None
+    step: Step
     committed_at: int
     needs_check: bool
     archive_before: int | None = None
     delete_before: int | None = None
+    is_archive: bool = False
 
     def interval(self, name: str) -> Interval | None:
         """Give the interval that a segment's name stands for; None where it is no name that fits."""
-        stem = name.rpartition(".")[0]
-        steps = Step if self.step is None else [self.step]
-        return next((interval for step in steps if (interval := step.interval(stem))), None)
+        return interval_of(name.rpartition(".")[0], self.step, is_archived=self.is_archive)
 
 
 def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
@@ -115,7 +115,7 @@ def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumsta
 
 def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
     if at.interval(name) is None:
-        step = "any step" if at.step is None else f"the step {at.step}"
+        step = "any step" if at.is_archive else f"the step {at.step}"
         return Diagnosis(name, State.CORRUPTED, (f"the index does not know it, and its name does not fit {step}",))
     if not found.is_file:
         return Diagnosis(name, State.CORRUPTED, ("no plain file stands there, and the index does not know it",))
@@ -127,7 +127,7 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and may have lost it",))
     if found.changed // 1000 > at.committed_at:
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and is older",))
-    if at.step is None:  # nothing unknown is ever deleted from an archive
+    if at.is_archive:
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it",))
     return Diagnosis(name, State.DELETED, ("the index does not know it, and is newer",), found.size)
 

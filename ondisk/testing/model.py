@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from math import isnan
@@ -19,6 +19,9 @@ from ondisk.matcher import Expression, Fields, matches, parse, parse_sort
 
 Status: TypeAlias = Literal["imported", "duplicate", "replaced", "refused"]
 
+LAST = ".archive/last/"
+"""What the names of archived segments begin with."""
+
 _CUT = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16}  # characters of an ISO time
 
 
@@ -31,12 +34,16 @@ class Row:
         fields: the declared fields it has, as stored.
         metadata: all its metadata, declared or not, as they come back.
         data: as `Datum.data`, as it comes back.
+        given: as it was appended.
+        place: what the name of its segment begins with: that of an archive; nothing in the dataset itself.
     """
 
     reftime: int
     fields: Mapping[str, Any]
     metadata: Mapping[str, Value]
     data: Any
+    given: Datum
+    place: str = ""
 
     def datum(self) -> Datum:
         return Datum(from_microseconds(self.reftime), self.metadata, self.data)
@@ -60,8 +67,9 @@ class Model:
 
     Attributes:
         rows: the data in the order of appending.
-        laid: segment → all that stands in its file, in order; what was deleted or replaced, too, until a repack.
-        lost: the index was lost, or is not trusted, so that what else stands in the files may be data.
+        laid: segment → all that stands in its file, in order; what was deleted or replaced, too, until a repack. Of
+            archives, those of the one that repack fills.
+        lost: the dataset's own index was lost, or is not trusted, so that what else stands in its files may be data.
     """
 
     def __init__(self, config: DatasetConfig) -> None:
@@ -87,7 +95,10 @@ class Model:
     ) -> list[Row]:
         """Give what matches, in order."""
         rows = [row for row in self.rows if self._matches(row, match)]
-        rows.sort(key=lambda row: row.reftime)  # stable: then by appending
+        rows.sort(key=_place)  # stable, as all that follows: then by appending
+        rows.sort(key=lambda row: row.reftime)
+        if sort is None:
+            rows.sort(key=_place)
         if sort is not None:
             order = parse_sort(sort, self.config.fields)
             for key in reversed(order.keys):
@@ -108,7 +119,7 @@ class Model:
         return len(gone)
 
     def segment_of(self, row: Row) -> str:
-        return f"{self.config.step.stem(row.reftime)}.{self.config.format}"
+        return f"{row.place}{self.config.step.stem(row.reftime)}.{self.config.format}"
 
     def states(self) -> dict[str, State]:
         """Say in which state each segment is."""
@@ -119,7 +130,7 @@ class Model:
             ordered = here == sorted(here, key=lambda row: (row.reftime, place[id(row)]))
             if len(here) == len(laid) and (ordered or self.config.format == "blob"):
                 states[name] = State.OK
-            elif self.lost:
+            elif self.lost and not name.startswith(LAST):
                 states[name] = State.UNALIGNED
             else:
                 states[name] = State.DIRTY if here else State.DELETED
@@ -129,18 +140,28 @@ class Model:
         """Trust the index no longer; where it is lost, it knows no data any more."""
         self.lost = True
         if lost:
-            self.rows.clear()
+            self.rows = [row for row in self.rows if row.place]
+
+    def revives_archived(self) -> bool:
+        """Tell whether a fix would bring data back that are equal, in `unique`, to archived ones."""
+        living = self._living()
+        dead = [row for name, laid in self.laid.items() if not name.startswith(LAST) for row in laid]
+        return any(
+            (other := self._duplicate_of(row, LAST)) is not None and other is not row
+            for row in dead
+            if id(row) not in living
+        )
 
     def fix(self) -> None:
         """Know all data in the files again, unless a fix is not needed; of equal ones the last of a segment."""
         if not self.lost:
             return
-        for name in sorted(self.laid):
+        for name in sorted(each for each in self.laid if not each.startswith(LAST)):
             place = {id(row): at for at, row in enumerate(self.laid[name])}
             for row in self.laid[name]:
                 if id(row) in self._living():
                     continue
-                other = self._duplicate_of(row)
+                other = self._duplicate_of(row, "")
                 if other is None or place.get(id(other), len(place)) < place[id(row)]:
                     self.rows = [*(each for each in self.rows if each is not other), row]
         self.lost = False
@@ -154,7 +175,62 @@ class Model:
             return
         self.laid.clear()
         for row in self.query():
-            self.laid.setdefault(self.segment_of(row), []).append(row)
+            if row.place in ("", LAST):
+                self.laid.setdefault(self.segment_of(row), []).append(row)
+
+    def archive(self, name: str) -> None:
+        """Move a segment of the dataset itself to the archive; where that has one of the name, they are merged."""
+        self._move(name, LAST + name, LAST)
+
+    def unarchive(self, name: str) -> None:
+        """Move a segment back; `name` is that in the dataset itself."""
+        self._move(LAST + name, name, "")
+
+    def _move(self, name: str, to: str, place: str) -> None:
+        living, moved, there = self._living(), self.laid.pop(name), self.laid.get(to)
+        if self.config.format == "blob":
+            self.laid[to] = [*(there or ()), *(row for row in moved if id(row) in living)]
+        elif there is None:
+            self.laid[to] = moved
+        else:  # written anew
+            both = {id(row) for row in (*moved, *there)}
+            self.laid[to] = sorted((row for row in self.rows if id(row) in both), key=lambda row: row.reftime)
+        gone = {id(row) for row in moved}
+        self._exchange(lambda row: replace(row, place=place) if id(row) in gone else row)
+
+    def rename_archive(self, name: str) -> None:
+        """Let the archive that repack fills be another one, which nothing is moved to any more."""
+        self._exchange(lambda row: replace(row, place=f".archive/{name}/") if row.place == LAST else row)
+        self.laid = {segment: laid for segment, laid in self.laid.items() if not segment.startswith(LAST)}
+
+    def age(self, archive_before: int | None, delete_before: int | None) -> None:
+        """Delete, then archive, the segments that end at or before these times, as a repack does; behind `repack`."""
+        for name in sorted(self.laid, key=lambda name: not name.startswith(LAST)):
+            interval = self.config.step.interval(name.removeprefix(LAST).rpartition(".")[0])
+            assert interval is not None
+            if delete_before is not None and interval.end <= delete_before:
+                self.drop(name)
+            elif archive_before is not None and interval.end <= archive_before and not name.startswith(LAST):
+                self.archive(name)
+
+    def migrate(self, config: DatasetConfig) -> None:
+        """Declare other fields, or other indices."""
+        self.config = config
+        self._exchange(lambda row: self._row(row.given, row.place) or row)
+
+    def _exchange(self, other: Callable[[Row], Row]) -> None:
+        """Put other rows in the places of all that there are."""
+        known: dict[int, Row] = {}
+
+        def exchanged(row: Row) -> Row:
+            if id(row) not in known:
+                known[id(row)] = other(row)
+            return known[id(row)]
+
+        self.rows, self.laid = (
+            [exchanged(row) for row in self.rows],
+            {name: [exchanged(row) for row in laid] for name, laid in self.laid.items()},
+        )
 
     def drop(self, name: str) -> None:
         """Forget a segment whose file has gone."""
@@ -174,16 +250,14 @@ class Model:
                 (None if value is None else restored(value, kind), counts[value])
                 for value in sorted(counts, key=_missing_first)
             ]
-        return ModelSummary(len(rows), rows[0].reftime if rows else None, rows[-1].reftime if rows else None, fields)
+        times = [row.reftime for row in rows]
+        return ModelSummary(len(rows), min(times, default=None), max(times, default=None), fields)
 
     def _append(self, datum: Datum) -> Status:
-        metadata = self._metadata(datum)
-        if metadata is None:
+        new = self._row(datum)
+        if new is None:
             return "refused"
-        declared = self.config.fields
-        fields = {name: canonical(metadata[name], kind) for name, kind in declared.items() if name in metadata}
-        new = Row(microseconds(datum.reftime), fields, metadata, self._data(datum))
-        old = self._duplicate_of(new)
+        old = self._duplicate_of(new, "", LAST)
         if old is None:
             self.rows.append(new)
             return "imported"
@@ -192,6 +266,15 @@ class Model:
         self.rows = [row for row in self.rows if row is not old]
         self.rows.append(new)
         return "replaced"
+
+    def _row(self, datum: Datum, place: str = "") -> Row | None:
+        """Make the row of a datum; None where it is refused."""
+        metadata = self._metadata(datum)
+        if metadata is None:
+            return None
+        declared = self.config.fields
+        fields = {name: canonical(metadata[name], kind) for name, kind in declared.items() if name in metadata}
+        return Row(microseconds(datum.reftime), fields, metadata, self._data(datum), datum, place)
 
     def _metadata(self, datum: Datum) -> dict[str, Value] | None:
         """Give all metadata of a datum; None where its format cannot carry them, or its data."""
@@ -214,10 +297,11 @@ class Model:
             return {}
         return _as_in_seg(datum.data, self.config.max_depth) if self.config.format == "seg" else datum.data
 
-    def _duplicate_of(self, new: Row) -> Row | None:
+    def _duplicate_of(self, new: Row, *places: str) -> Row | None:
         unique = self.config.unique
         key = [new.value_of(name) for name in unique]
-        return next((row for row in self.rows if unique and [row.value_of(name) for name in unique] == key), None)
+        there = (row for row in self.rows if unique and row.place in places)
+        return next((row for row in there if [row.value_of(name) for name in unique] == key), None)
 
     def _is_newer(self, new: Row, old: Row) -> bool:
         if self.config.replace == "yes":
@@ -239,6 +323,11 @@ class Model:
     def fields(self) -> Fields:
         """The fields to write conditions with, as `Dataset.fields`."""
         return Fields(self.config.fields)
+
+
+def _place(row: Row) -> tuple[bool, bool, str]:
+    """Give what archives are asked in the order of: by name, the one that repack fills at the end, then the dataset."""
+    return row.place == "", row.place == LAST, row.place
 
 
 def same(one: Any, other: Any) -> bool:

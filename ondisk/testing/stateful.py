@@ -2,7 +2,8 @@
 
 It appends (from Python and from files, with duplicates), replaces, deletes by match and by location, asks with random
 conditions and orders, reads single data, closes and opens (seg with another compression), loses the index, checks,
-fixes and repacks, damages files as a crash does, and keeps readers open over all of that.
+fixes and repacks, archives and unarchives, renames archives and takes them offline, maintains with ages, migrates,
+is killed in the middle of all that, damages files as a crash does, and keeps readers open meanwhile.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import contextlib
 import io
 import shutil
 import tempfile
+import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +24,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import ondisk
+from ondisk import json_shapes
 from ondisk.config import DatasetConfig
 from ondisk.dataset import AppendResult, Dataset
 from ondisk.dataset.layout import CONFIG, SENTINEL
+from ondisk.dataset.read import Summary
 from ondisk.datum import Datum, from_microseconds, microseconds
-from ondisk.errors import DatumNotFound, NeedsCheck
+from ondisk.errors import ArchiveOffline, DatumNotFound, DuplicateDatum, NeedsCheck
 from ondisk.formats import find
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index import INDEX
+from ondisk.maintenance.maintain import maintain
+from ondisk.maintenance.migrate import migrate
 from ondisk.maintenance.states import Done, State
 from ondisk.matcher import And
+from ondisk.step import DAY, days_ago
 from ondisk.testing import strategies
-from ondisk.testing.model import Model, Row, Status, same
+from ondisk.testing.crashes import Killed, killed_at
+from ondisk.testing.model import LAST, Model, Row, Status, same
 
 _READERS = 3
 
@@ -82,10 +91,10 @@ class DatasetMachine(RuleBasedStateMachine):
     def append(self, data: st.DataObject, batch_size: int) -> None:
         """Append some data, in batches, with duplicates among them and of what is there."""
         given = data.draw(st.lists(strategies.data(self.config), max_size=6))
-        known = [row.datum() for row in self.model.rows]
+        known = [row.given for row in self.model.rows]
         if known:
             given += data.draw(st.lists(st.sampled_from(known), max_size=2))
-        given = data.draw(st.permutations(given))
+        given = self._taken(data.draw(st.permutations(given)))
         self._check_result(
             self.dataset.append(given, outcomes=True, batch_size=batch_size), self.model.append(given, batch_size)
         )
@@ -93,7 +102,8 @@ class DatasetMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def append_what_the_format_cannot_carry(self, data: st.DataObject) -> None:
         """Append data of which the first is refused, which does not keep the other from being stored."""
-        given = [data.draw(strategies.refused_data(self.config)), data.draw(strategies.data(self.config))]
+        refused = data.draw(strategies.refused_data(self.model.config))
+        given = [refused, *self._taken([data.draw(strategies.data(self.config))])]
         expected = self.model.append(given)
         assert expected[0] == "refused"
         self._check_result(self.dataset.append(given, outcomes=True), expected)
@@ -101,7 +111,9 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.config.format != "blob")  # a file of which says nothing of its reftime
     @rule(data=st.data(), batch_size=st.integers(1, 4) | st.just(1000))
     def append_file(self, data: st.DataObject, batch_size: int) -> None:
-        given = data.draw(st.lists(strategies.data(self.config), min_size=1, max_size=6))
+        given = self._taken(data.draw(st.lists(strategies.data(self.config), min_size=1, max_size=6)))
+        if not given:
+            return
         content = self._file_of(given, data)
         result = self.dataset.append_file(io.BytesIO(content), self.config.format, outcomes=True, batch_size=batch_size)
         self._check_result(result, self.model.append(given, batch_size))
@@ -109,10 +121,10 @@ class DatasetMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), limit=st.none() | st.integers(0, 5), with_data=st.booleans())
     def query(self, data: st.DataObject, limit: int | None, with_data: bool) -> None:
-        match = data.draw(st.none() | strategies.expressions(self.config.fields))
-        sort = data.draw(st.none() | strategies.sort_orders(self.config.fields))
+        match = data.draw(st.none() | strategies.expressions(self.model.config.fields))
+        sort = data.draw(st.none() | strategies.sort_orders(self.model.config.fields))
         found = list(self.dataset.query(match, sort=sort, limit=limit, with_data=with_data))
-        _check_data(found, self.model.query(match, sort, limit), self.config, with_data=with_data)
+        _check_data(found, self.model.query(match, sort, limit), self.model.config, with_data=with_data)
 
     @precondition(lambda self: self.model.rows)
     @rule(data=st.data(), with_data=st.booleans())
@@ -121,17 +133,17 @@ class DatasetMachine(RuleBasedStateMachine):
         row = data.draw(st.sampled_from(self.model.rows))
         there: dict[str, Any] = {"reftime": from_microseconds(row.reftime)}
         there |= {name: row.metadata[name] for name in row.fields}
-        unique = [name for name in self.config.unique if name in there]
+        unique = [name for name in self.model.config.unique if name in there]
         names = data.draw(st.just(unique) | st.lists(st.sampled_from(list(there)), unique=True))
         equal = {name: there[name] for name in names}
         fields = self.model.fields
         match = And(tuple(fields[name] == value for name, value in equal.items()))
         found = list(self.dataset.query(**equal, with_data=with_data))
-        _check_data(found, self.model.query(match), self.config, with_data=with_data)
+        _check_data(found, self.model.query(match), self.model.config, with_data=with_data)
 
     @rule(data=st.data())
     def summary(self, data: st.DataObject) -> None:
-        match = data.draw(strategies.expressions(self.config.fields))
+        match = data.draw(strategies.expressions(self.model.config.fields))
         summary, expected = self.dataset.summary(match), self.model.summary(match)
         times = [None if time is None else microseconds(time) for time in (summary.begin, summary.end)]
         assert (summary.count, *times) == (expected.count, expected.begin, expected.end)
@@ -140,7 +152,7 @@ class DatasetMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def delete_by_match(self, data: st.DataObject) -> None:
-        match = data.draw(strategies.expressions(self.config.fields, max_leaves=3))
+        match = data.draw(strategies.expressions(self.model.config.fields, max_leaves=3))
         assert self.dataset.delete(match) == self.model.delete(match)
 
     @precondition(lambda self: self.model.rows)
@@ -164,22 +176,22 @@ class DatasetMachine(RuleBasedStateMachine):
         assert datum.location is not None
         found = self.dataset.read(datum.location)
         assert found.location == datum.location
-        _check_data([found], [row], self.config)
+        _check_data([found], [row], self.model.config)
 
     @precondition(lambda self: self.model.rows and len(self.readers) < _READERS)
     @rule(data=st.data())
     def begin_to_read(self, data: st.DataObject) -> None:
         """Begin a query, and leave it open: it must go on giving what was there now."""
-        match = data.draw(st.none() | strategies.expressions(self.config.fields))
+        match = data.draw(st.none() | strategies.expressions(self.model.config.fields))
         reader, expected = self.dataset.query(match), self.model.query(match)
-        _check_data(list(_first(reader)), expected[:1], self.config)
+        _check_data(list(_first(reader)), expected[:1], self.model.config)
         self.readers.append((reader, expected[1:]))
 
     @precondition(lambda self: self.readers)
     @rule(data=st.data())
     def go_on_reading(self, data: st.DataObject) -> None:
         reader, expected = self.readers.pop(data.draw(st.integers(0, len(self.readers) - 1)))
-        _check_data(list(reader), expected, self.config)
+        _check_data(list(reader), expected, self.model.config)
 
     @precondition(lambda self: not self.readers)
     @rule(data=st.data())
@@ -187,34 +199,37 @@ class DatasetMachine(RuleBasedStateMachine):
         """Close and open; new segments of seg may be compressed from then on, or no longer."""
         self._close()
         if self.config.format == "seg":
-            config = replace(self.config, compression=data.draw(st.sampled_from(["lz4", "none"])))
-            (self.path / CONFIG).write_text(config.to_toml())
-        self.dataset = ondisk.open(self.path)
+            self.model.config = replace(self.model.config, compression=data.draw(st.sampled_from(["lz4", "none"])))
+        self._open()
 
     @precondition(lambda self: not self.readers and not self.model.lost)
     @rule(reopened=st.booleans())
     def lose_the_index(self, reopened: bool) -> None:
         """Remove the index: its data are known to nobody until a fix, and no byte of them may be overwritten."""
+        if self.model.revives_archived():
+            return
         if reopened:
             self._close()
         for name in (INDEX, f"{INDEX}-wal", f"{INDEX}-shm"):
             (self.path / name).unlink()
         self.kept = self._segments()
         if reopened:
-            self.dataset = ondisk.open(self.path)
+            self._open()
         self.model.distrust(lost=True)
 
     @precondition(lambda self: not self.model.lost)
     @rule()
     def distrust_the_index(self) -> None:
         """Set the sentinel: what is deleted and not yet repacked may be data that the index has lost."""
+        if self.model.revives_archived():
+            return
         (self.path / SENTINEL).touch()
         self.kept = self._segments()
         self.model.distrust(lost=False)
 
-    @rule(accurate=st.booleans())
-    def check(self, accurate: bool) -> None:
-        self._check_states(accurate=accurate)
+    @rule(accurate=st.booleans(), max_duration=st.none() | st.sampled_from([0.0, 60.0]))
+    def check(self, accurate: bool, max_duration: float | None) -> None:
+        self._check_states(accurate=accurate, max_duration=max_duration)
 
     @rule()
     def fix(self) -> None:
@@ -252,7 +267,9 @@ class DatasetMachine(RuleBasedStateMachine):
         """Write a part of a datum behind a segment, as a crash leaves it; a repack removes it."""
         row = data.draw(st.sampled_from(self.model.rows))
         name = self.model.segment_of(row)
-        tail = find(self.config.format)(self.config).encode([row.datum()]).payloads[0]
+        if name not in self.model.laid:  # in an archive that nobody repacks
+            return
+        tail = find(self.config.format)(self.model.config).encode([row.given]).payloads[0]
         with (self.path / name).open("ab") as file:
             file.write(tail[: data.draw(st.integers(1, len(tail)))])
         states = {each.segment: each.state for each in self.dataset.check(accurate=True)}
@@ -282,6 +299,167 @@ class DatasetMachine(RuleBasedStateMachine):
         self._check_states(accurate=True)
         self._check_content()
 
+    @precondition(lambda self: self._movable("") and (self.config.format != "blob" or not self.readers))
+    @rule(data=st.data())
+    def archive(self, data: st.DataObject) -> None:
+        """Archive a segment; refused while the index is not trusted."""
+        name = data.draw(st.sampled_from(self._movable("")))
+        if self.model.lost:
+            with contextlib.suppress(NeedsCheck):
+                raise AssertionError(f"it was archived: {self.dataset.archive(name)}")
+        else:
+            self.dataset.archive(name)
+            self.model.archive(name)
+        self._check_states(accurate=True)
+        self._check_content()
+
+    @precondition(lambda self: not self.readers and self._movable(LAST))  # else it waits for them
+    @rule(data=st.data())
+    def unarchive(self, data: st.DataObject) -> None:
+        """Move a segment back; refused while the index is not trusted."""
+        name = data.draw(st.sampled_from(self._movable(LAST)))
+        if self.model.lost:
+            with contextlib.suppress(NeedsCheck):
+                raise AssertionError(f"it was unarchived: {self.dataset.unarchive(name)}")
+        else:
+            self.dataset.unarchive(name)
+            self.model.unarchive(name)
+        self._check_states(accurate=True)
+        self._check_content()
+
+    @precondition(lambda self: any(row.place == LAST for row in self.model.rows))
+    @rule(name=st.sampled_from(["old", "zebra"]))
+    def rename_the_archive(self, name: str) -> None:
+        """Give the archive a name of its own, as people do: another one is begun with the next segment."""
+        archive = self.path / ".archive" / name
+        if archive.exists() or self.readers:
+            return
+        (self.path / LAST).rename(archive)
+        self.model.rename_archive(name)
+        self._check_states()
+        self._check_content()
+
+    @precondition(lambda self: not self.readers and any(row.place for row in self.model.rows))
+    @rule(data=st.data())
+    def take_an_archive_offline(self, data: st.DataObject) -> None:
+        """Put a summary in the place of an archive, and the archive back again."""
+        place = data.draw(st.sampled_from(sorted({row.place for row in self.model.rows if row.place})))
+        whole, archive = self.dataset.summary(), self.path / place
+        with ondisk.open(archive, read_only=True) as part:
+            summary = _as_json(part.summary())
+        there = archive.rename(self.parent / "offline")
+        stands_for_it = archive.with_name(f"{archive.name}.summary")
+        stands_for_it.write_bytes(json_shapes.dump(summary))
+        assert self.dataset.summary() == whole
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            found = list(self.dataset.query())
+        assert [each.category for each in warned] == [ArchiveOffline]
+        _check_data(found, [row for row in self.model.query() if row.place != place], self.model.config)
+        there.rename(archive)
+        stands_for_it.unlink()
+        self._check_content()
+
+    @precondition(lambda self: not self.readers)
+    @rule(data=st.data(), max_duration=st.none() | st.just(0.0))
+    def maintain(self, data: st.DataObject, max_duration: float | None) -> None:
+        """Have it maintained, with ages at which a segment that there is may be archived or deleted."""
+        ages = {name: data.draw(st.none() | st.sampled_from(self._ages())) for name in ("archive_age", "delete_age")}
+        if None not in ages.values() and ages["delete_age"] <= ages["archive_age"]:  # type: ignore[operator]
+            ages["delete_age"] = None
+        self._close()
+        (self.path / CONFIG).write_text(replace(self.model.config, **ages).to_toml())  # type: ignore[arg-type]
+        done = maintain(self.path, max_duration=max_duration)
+        assert done.error is None
+        assert done.left is not None
+        assert done.left.is_clean
+        self.model.fix()
+        self.model.repack()
+        self.model.age(*(None if age is None else days_ago(age) for age in ages.values()))
+        self._open()
+        self._check_states(accurate=True)
+        self._check_content()
+
+    @precondition(lambda self: not self.readers and not self.model.lost)
+    @rule(data=st.data())
+    def migrate(self, data: st.DataObject) -> None:
+        """Declare other indices, and other fields: fewer, or some of those again that were dropped."""
+        config = self.config
+        kept = {*config.unique, config.version_field}
+        fields = config.fields
+        if config.format != "jsonl":  # where what is not declared is data
+            fields = {name: kind for name, kind in fields.items() if name in kept or data.draw(st.booleans())}
+        index = data.draw(st.lists(st.sampled_from(["reftime", *fields]), unique=True, max_size=3))
+        self._close()
+        self._migrate(replace(self.model.config, fields=fields, index=tuple(index)))
+        self._check_states(accurate=True)
+        self._check_content()
+
+    @precondition(lambda self: not self.readers and not self.model.lost and self.model.rows)
+    @rule(data=st.data())
+    def migrate_to_what_data_violate(self, data: st.DataObject) -> None:
+        """Declare a `unique` in which data are equal: it is refused, and nothing is changed."""
+        name = data.draw(st.sampled_from(["reftime", *self.model.config.fields]))
+        places = [(row.place, row.value_of(name)) for row in self.model.rows]
+        if len({*places}) == len(places):
+            return
+        self._close()
+        (self.path / CONFIG).write_text(replace(self.model.config, unique=(name,)).to_toml())
+        with contextlib.suppress(DuplicateDatum):
+            raise AssertionError(f"it was migrated: {migrate(self.path)}")
+        self._open()
+        self._check_states(accurate=True)
+        self._check_content()
+
+    @precondition(lambda self: not self.readers)
+    @rule(data=st.data(), verb=st.sampled_from(["append", "archive", "unarchive", "repack", "migrate"]))
+    def be_killed(self, data: st.DataObject, verb: str) -> None:
+        """Be killed in a verb: nothing is lost, or there twice; done again, all is as if it had not been."""
+        name = ""
+        if verb in ("archive", "unarchive"):
+            names = self._movable("" if verb == "archive" else LAST)
+            if not names:
+                return
+            name = data.draw(st.sampled_from(names))
+        if self.model.lost:
+            verb = "fix"
+        given = data.draw(st.lists(strategies.data(self.config), min_size=1, max_size=4)) if verb == "append" else []
+        fewer = replace(self.model.config, index=data.draw(st.sampled_from([(), ("reftime",)])))
+        act: dict[str, Callable[[], object]] = {
+            "append": lambda: self.dataset.append(given),
+            "archive": lambda: self.dataset.archive(name),
+            "unarchive": lambda: self.dataset.unarchive(name),
+            "repack": self.dataset.repack,
+            "fix": self.dataset.fix,
+            "migrate": lambda: self._migrate(fewer),
+        }
+        before = self._last_change()
+        if verb == "migrate":
+            self._close()
+        with contextlib.suppress(Killed), killed_at(data.draw(st.integers(0, 60))):
+            act[verb]()
+        self.dataset.close()
+        if verb == "migrate":
+            self._migrate(fewer)
+        self._open()
+        if verb == "append":
+            if self._last_change() == before:
+                self.dataset.append(given)
+            self.model.append(given)
+        elif verb == "fix":
+            self.dataset.fix()
+            self.model.fix()
+        elif verb in ("archive", "unarchive"):
+            stands = {each.location.segment for each in self.dataset.query(with_data=False) if each.location}
+            if (name if verb == "archive" else LAST + name) in stands:
+                act[verb]()
+            getattr(self.model, verb)(name)
+        self._check_content()
+        self.dataset.repack()
+        self.model.repack()
+        self._check_states(accurate=True)
+        self._check_content()
+
     @invariant()
     def the_sentinel_stands_once_the_index_is_not_trusted(self) -> None:
         assert self.dataset.needs_check is self.model.lost
@@ -293,12 +471,50 @@ class DatasetMachine(RuleBasedStateMachine):
             now = self._segments()
             assert all(now[path].startswith(content) for path, content in self.kept.items())
 
-    def _check_states(self, *, accurate: bool = False) -> None:
-        found = {each.segment: each.state for each in self.dataset.check(accurate)}
-        assert found == self.model.states()
+    def _check_states(self, *, accurate: bool = False, max_duration: float | None = None) -> None:
+        report = self.dataset.check(accurate, max_duration=max_duration)
+        found, expected = {each.segment: each.state for each in report}, self.model.states()
+        names = found.keys() | expected.keys()
+        assert found == expected, {
+            name: (found.get(name), expected.get(name)) for name in names if found.get(name) != expected.get(name)
+        }
+
+    def _taken(self, given: list[Datum]) -> list[Datum]:
+        """Leave out what would stand in a sealed segment of seg, which takes nothing while the index is not trusted."""
+        if self.config.format != "seg" or not self.model.lost:
+            return given
+        sealed = {path for path, content in self._segments().items() if content.endswith(END_MARK)}
+        stem = self.config.step.stem
+        return [each for each in given if self.path / f"{stem(microseconds(each.reftime))}.seg" not in sealed]
+
+    def _movable(self, place: str) -> list[str]:
+        """Name the segments that can be archived, or with the archive's `place` unarchived."""
+        rows = [row for row in self.model.rows if row.place == place]
+        return sorted({self.model.segment_of(row).removeprefix(place) for row in rows})
+
+    def _ages(self) -> list[int | None]:
+        """Give ages that segments have, in days."""
+        step, today = self.config.step, days_ago(0)
+        intervals = [step.interval(step.stem(row.reftime)) for row in self.model.rows]
+        return [(today - each.end) // DAY for each in intervals if each is not None and each.end < today] or [None]
+
+    def _migrate(self, config: DatasetConfig) -> None:
+        """Migrate the dataset, which is closed, and open it."""
+        (self.path / CONFIG).write_text(config.to_toml())
+        migrate(self.path)
+        self.model.migrate(config)
+        self._open()
+
+    def _last_change(self) -> int:
+        with self.dataset._access.current().index.snapshot() as snapshot:
+            return int(snapshot.dataset()["seq"])
 
     def _check_content(self) -> None:
-        _check_data(list(self.dataset.query()), self.model.query(), self.config)
+        _check_data(list(self.dataset.query()), self.model.query(), self.model.config)
+
+    def _open(self) -> None:
+        (self.path / CONFIG).write_text(self.model.config.to_toml())
+        self.dataset = ondisk.open(self.path)
 
     def _close(self) -> None:
         self.dataset.close()
@@ -314,7 +530,7 @@ class DatasetMachine(RuleBasedStateMachine):
 
     def _file_of(self, given: list[Datum], data: st.DataObject) -> bytes:
         """Write a file of the format, in two appends: as a segment, or but for its last bytes, which may be missing."""
-        config = replace(self.config, compression=data.draw(st.sampled_from(["lz4", "none"])))
+        config = replace(self.model.config, compression=data.draw(st.sampled_from(["lz4", "none"])))
         format = find(config.format)(config)
         payloads = format.encode(given).payloads
         counted, cut = data.draw(st.booleans()), data.draw(st.integers(0, len(payloads)))
@@ -332,7 +548,8 @@ class DatasetMachine(RuleBasedStateMachine):
 
     def _check_result(self, result: AppendResult, expected: list[Status]) -> None:
         assert result.outcomes is not None
-        assert [outcome.status for outcome in result.outcomes] == expected
+        statuses = [outcome.status for outcome in result.outcomes]
+        assert statuses == expected, f"{statuses} instead of {expected}"
         counts = {"imported": result.imported, "duplicate": result.duplicates, "replaced": result.replaced}
         assert Counter(expected) == Counter({**counts, "refused": result.refused})
 
@@ -340,6 +557,21 @@ class DatasetMachine(RuleBasedStateMachine):
 def _size(datum: Datum) -> int:
     assert datum.location is not None
     return datum.location.size
+
+
+def _as_json(summary: Summary) -> dict[str, Any]:
+    """Give a summary as `ondisk summary --json` prints it."""
+
+    def shaped(value: Any) -> Any:
+        is_time = isinstance(value, datetime)
+        return json_shapes.format_time(microseconds(value)) if is_time else json_shapes.to_json(value, 1)
+
+    counts = {
+        name: [{"value": shaped(value), "count": count} for value, count in values]
+        for name, values in summary.fields.items()
+    }
+    begin, end = shaped(summary.begin), shaped(summary.end)
+    return {"count": summary.count, "size": summary.size, "begin": begin, "end": end, "fields": counts}
 
 
 def _first(reader: Iterator[Datum]) -> Iterator[Datum]:

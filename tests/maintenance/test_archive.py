@@ -30,6 +30,7 @@ from ondisk.index import INDEX
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
+from ondisk.step import Step
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -635,3 +636,110 @@ def remove(dataset, name):
     with dataset._access.transaction("fix") as transaction:
         transaction.remove(transaction.segments([name])[name])
         transaction.commit()
+
+
+@pytest.mark.parametrize("lost", ["", ".archive/last"])
+def test_nothing_is_unarchived_while_an_index_may_not_know_all_data(make, lost):
+    dataset = make()
+    before = content(dataset)
+    dataset.archive(segment(dataset))
+    dataset.append([datum(hour, 9, 1) for hour in range(24)])
+    dataset.close()
+    for file in (dataset.path / lost).glob(f"{INDEX}*"):
+        file.unlink()
+    with ondisk.open(dataset.path) as again:
+        again.append([datum(hour, 8, 1) for hour in range(24)])
+        with pytest.raises(NeedsCheck):
+            again.unarchive(segment(again))
+        again.fix()
+        again.unarchive(segment(again))
+        assert len(content(again)) == len(before) + 48
+
+
+@pytest.mark.parametrize("direction", ["archive", "unarchive"])
+def test_nothing_is_merged_into_a_segment_that_is_damaged(make, direction):
+    dataset = make()
+    name = segment(dataset)
+    dataset.archive(name)
+    dataset.append([datum(hour, 9, 1) for hour in range(24)])
+    there = dataset.path / (".archive/last" if direction == "archive" else "")
+    spoil(there, f"UPDATE segment SET checked = 'its bytes are not what they were' WHERE name = '{name}'")
+    bytes_there = (there / name).read_bytes()
+    with pytest.raises(StateError, match="not what they were"):
+        getattr(dataset, direction)(name)
+    assert (there / name).read_bytes() == bytes_there
+
+
+@pytest.mark.parametrize("step", Step)
+def test_the_name_of_an_archived_segment_is_one_of_the_datasets_own_step(make, step):
+    """`2026/11-1` stands for another time by weeks than by half months."""
+    dataset = make([datum(24 * day, 1) for day in range(-18, 40)], step=step)
+    before = content(dataset)
+    dataset.archive(*{each.location.segment for each in dataset.query()})
+    assert not [each for each in dataset.check(accurate=True) if each.state]
+    dataset.close()
+    for file in (dataset.path / ".archive/last").glob(f"{INDEX}*"):
+        file.unlink()
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        assert not [each for each in again.check(accurate=True) if each.state]
+        assert content(again) == before
+
+
+def test_who_reads_beside_an_index_that_was_made_anew_keeps_nobody_from_writing(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    dataset.close()
+    for file in dataset.path.glob(f"{INDEX}*"):
+        file.unlink()
+    with ondisk.open(dataset.path) as again, closing(again.query()) as query:
+        next(query)
+        assert again.append([datum(80, 1)]).imported == 1
+        again.fix()
+        assert len([*query]) == 95
+
+
+def test_a_delete_age_that_is_set_later_is_that_of_the_archive_too(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    dataset.close()
+    toml = dataset.path / "dataset.toml"
+    toml.write_text("delete_age = 1000\n" + toml.read_text())
+    with ondisk.open(dataset.path) as again:
+        report = repack(again._access, again._archives, (T + 1001 * DAY + timedelta(hours=1)).timestamp())
+        assert [each.action for each in report if each.action] == ["delete"]
+        assert len(content(again)) == len(some(range(24, 72)))
+
+
+def test_limits_that_are_raised_later_are_those_of_the_archive_too(make):
+    dataset = make(max_datum_size=1000, max_depth=8)
+    dataset.archive(segment(dataset))
+    dataset.close()
+    toml = dataset.path / "dataset.toml"
+    limits = ("max_datum_size", "max_depth")
+    toml.write_text("\n".join(line for line in toml.read_text().splitlines() if not line.startswith(limits)))
+    with ondisk.open(dataset.path) as again:
+        again.append([Datum(T + DAY, {"station": 9}, {"value": 1, "note": "x" * 2000, "deep": [[[[[[[[[[1]]]]]]]]]]})])
+        before = content(again)
+        again.archive(segment(again, 1))
+        assert same(content(again), before)
+        again.repack()
+        assert not [each for each in again.check(accurate=True) if each.state]
+    for file in (dataset.path / ".archive/last").glob(f"{INDEX}*"):
+        file.unlink()
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        assert same(content(again), before)
+
+
+@pytest.mark.parametrize("replace", ["no", "yes"])
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_value_that_the_archive_never_met_is_not_taken_for_a_missing_one(make, field, replace):
+    value = {"seen": T, "good": True, "raw": b"new", "station": 5, "level": 0.5}.get(field, "new")
+    lacking = Datum(T, {}, {"value": 1})
+    dataset = make([lacking], unique=["reftime", field], replace=replace)
+    dataset.archive(segment(dataset))
+    result = dataset.append([Datum(T, {field: value}, {"value": 2})])
+    assert (result.imported, result.duplicates, result.replaced) == (1, 0, 0)
+    assert sorted(each[2] for each in content(dataset)) == [1, 2]
+    assert dataset.append([lacking]).imported == 0

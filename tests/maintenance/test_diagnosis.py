@@ -19,7 +19,7 @@ START = 12  # of the first datum
 COMMITTED = 100 * DAY
 TRUSTED = Circumstances(Step.DAILY, COMMITTED, needs_check=False)
 LOST = replace(TRUSTED, needs_check=True)
-ARCHIVE = replace(TRUSTED, step=None)
+ARCHIVE = replace(TRUSTED, is_archive=True)
 GONE, CLEAN, DIRECTORY = None, OnDisk(True, 112, 0), OnDisk(False, 4096, 0)
 NEWER, OLDER = OnDisk(True, 112, COMMITTED * 1000 + 1000), OnDisk(True, 112, COMMITTED * 1000)
 

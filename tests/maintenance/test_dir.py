@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
 from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
 
 import pytest
 from commits import commit
@@ -13,15 +15,17 @@ from commits import commit
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import DiskFull, NeedsCheck
+from ondisk.errors import DiskFull, IntegrityError, NeedsCheck, NotFound
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX
+from ondisk.maintenance import archive
 from ondisk.maintenance.census import all_known
 from ondisk.maintenance.diagnosis import Circumstances
 from ondisk.maintenance.dir_segments import Files, diagnose_files
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
 from ondisk.step import Step
+from ondisk.testing.crashes import Killed
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 NAME = "2026/11-20.h5"
@@ -536,3 +540,121 @@ def test_a_low_last_number_keeps_only_its_own_segment_from_the_archive(create):
     done = repack(dataset._access, dataset._archives, (T + timedelta(days=100)).timestamp())
     assert [each.action for each in done] == [None, "archive"]
     assert len(content(dataset)) == 8
+
+
+def out_of_order(path):
+    with ondisk.open(path) as dataset:
+        dataset.append([Datum(T, {"station": 9}, b"early 9")])
+
+
+def renamed(path):
+    (path / NAME).rename(path / OTHER)
+    older(path / OTHER)
+
+
+def emptied(path):
+    for file in (path / NAME).glob("*.h5"):
+        file.write_bytes(b"")
+
+
+def without_files(path):
+    for file in (path / NAME).glob("*.h5"):
+        file.unlink()
+
+
+def delete(path, match):
+    with ondisk.open(path) as dataset:
+        dataset.delete(match)
+
+
+def unknown(path):
+    shutil.copytree(path / NAME, path / OTHER)
+    entries = Datum(T + timedelta(days=1), {"station": 8, "x": "x8"}, b"other 8")
+    with ondisk.create(path.with_name("other"), CONFIG) as other:
+        other.append([entries])
+    shutil.rmtree(path / OTHER)
+    shutil.move(path.with_name("other") / OTHER, path / OTHER)
+    shutil.rmtree(path.with_name("other"))
+    older(path / OTHER)
+
+
+def sentinel(*before):
+    def damage(path):
+        for each in before:
+            each(path)
+        (path / SENTINEL).touch()
+
+    return damage
+
+
+def killed_between_commits(verb, *before):
+    def damage(path):
+        for each in before:
+            with ondisk.open(path) as dataset:
+                getattr(dataset, each)(NAME)
+        with (
+            ondisk.open(path) as dataset,
+            contextlib.suppress(Killed),
+            patch.object(archive, "_drop", side_effect=Killed),
+        ):
+            getattr(dataset, verb)(NAME)
+
+    return damage
+
+
+def archived_beside_a_reader(path):
+    """The commits were made, the files not yet removed."""
+    with ondisk.open(path) as dataset, contextlib.closing(dataset.query()) as query:
+        next(query)
+        dataset.archive(NAME)
+
+
+OTHER = "2026/11-21.h5"
+OK = "0123"
+LEFT = {NAME: "DELETED"}  # its data are archived
+STAGES = {
+    "out of order": (out_of_order, ({}, "09123"), ({}, "09123"), ({}, "09123"), ({}, "09123")),
+    "renamed": (renamed, ({NAME: "MISSING", OTHER: "DELETED"}, "!"), ({OTHER: "DELETED"}, ""), ({}, ""), ({}, "")),
+    "emptied": (emptied, *[({NAME: "CORRUPTED"}, "!")] * 4),
+    "without files": (without_files, *[({NAME: "CORRUPTED"}, "!")] * 4),
+    "newer than the index": (lambda path: newer(path / NAME), *[({}, OK)] * 4),
+    "sentinel on clean": (sentinel(), ({}, OK), ({}, OK), ({}, OK), None),
+    "sentinel on dirty": (
+        sentinel(lambda path: delete(path, "station:1")), ({NAME: "UNALIGNED"}, "023"), ({}, OK), ({}, OK), None),
+    "sentinel on all deleted": (
+        sentinel(lambda path: delete(path, "")), ({NAME: "UNALIGNED"}, ""), ({}, OK), ({}, OK), None),
+    "sentinel on unknown": (
+        sentinel(unknown), ({OTHER: "UNALIGNED"}, OK), ({}, "01238"), ({}, "01238"), None),
+    "archive killed between its commits": (
+        killed_between_commits("archive"), ({}, OK), ({}, OK), ({}, OK), ({}, OK)),
+    "unarchive killed between its commits": (
+        killed_between_commits("unarchive", "archive"), ({}, OK), ({}, OK), ({}, OK), ({}, OK)),
+    "archived beside a reader": (archived_beside_a_reader, (LEFT, OK), (LEFT, OK), ({}, OK), ({}, OK)),
+}  # fmt: skip
+
+
+def look(path, expected):
+    with ondisk.open(path, read_only=True) as dataset:
+        try:
+            found = "".join(each.data[-1:].decode() for each in dataset.query())
+        except (NotFound, IntegrityError):
+            found = "!"
+        assert (states(dataset.check()), found) == expected
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_damaged_directory_is_found_fixed_and_repacked_as_the_table_says(dataset, name, tmp_path):
+    damage, found, fixed, repacked, unfixed = STAGES[name]
+    dataset.close()
+    damage(dataset.path)
+    look(dataset.path, found)
+    other = shutil.copytree(dataset.path, tmp_path / "unfixed", symlinks=True)
+    commit(other)
+    for verb, expected in (("fix", fixed), ("fix", fixed), ("repack", repacked), ("repack", repacked)):
+        with ondisk.open(dataset.path) as again:
+            getattr(again, verb)()
+        look(dataset.path, expected)
+    with ondisk.open(other) as again, pytest.raises(NeedsCheck) if unfixed is None else contextlib.nullcontext():
+        again.repack()
+    if unfixed is not None:
+        look(other, unfixed)

@@ -1,12 +1,8 @@
-"""Dir segments, and a process that is killed at every call by which it changes the disk: nothing is lost or in the way.
-
-The calls of Python are counted; at one of them, and all later ones, the process is as good as dead. SQLite's own are
-not counted: its transaction is rolled back, as the next who opens the index would do.
-"""
+"""Dir segments, and a process that is killed at every call that changes the disk: nothing is lost or in the way."""
 
 from __future__ import annotations
 
-import os
+import contextlib
 import shutil
 from datetime import UTC, datetime, timedelta
 
@@ -16,45 +12,13 @@ import ondisk
 from ondisk import Datum
 from ondisk.index import INDEX
 from ondisk.maintenance.states import State
+from ondisk.testing.crashes import Killed, killed_at
 
 pytestmark = pytest.mark.crash
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 NAME = "2026/11-20.h5"
 CONFIG = {"format": "blob", "step": "daily", "extension": "h5", "unique": ["reftime"], "fields": {"n": "integer"}}
-CALLS = ("pwrite", "fsync", "ftruncate", "unlink", "rename", "link", "mkdir", "rmdir")
-
-
-class Killed(BaseException):
-    pass
-
-
-class Deadline:
-    """Counts the calls that change the disk, and kills at one of them."""
-
-    def __init__(self, patch, at):
-        self.left = at
-        for name in CALLS:
-            patch.setattr(os, name, self.counted(getattr(os, name)))
-        self.open = os.open
-        patch.setattr(os, "open", lambda path, flags, *rest, **more: self.opened(path, flags, *rest, **more))
-
-    def counted(self, call):
-        def counting(*arguments, **options):
-            self.count()
-            return call(*arguments, **options)
-
-        return counting
-
-    def opened(self, path, flags, *rest, **more):
-        if flags & os.O_CREAT:
-            self.count()
-        return self.open(path, flags, *rest, **more)
-
-    def count(self):
-        self.left -= 1
-        if self.left < 0:
-            raise Killed
 
 
 def some(numbers, value=b"data"):
@@ -119,7 +83,7 @@ def before(verb, path):
         ondisk.open(path).close()
 
 
-def killed_at_every_call(verb, room, monkeypatch):
+def killed_at_every_call(verb, room):
     """Give the dataset as each kill left it, until the verb comes through."""
     template = room / "template"
     before(verb, template)
@@ -128,14 +92,10 @@ def killed_at_every_call(verb, room, monkeypatch):
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(template, path)
         dataset = ondisk.open(path)
-        with monkeypatch.context() as patch:
-            Deadline(patch, at)
-            try:
-                verb(dataset)
-            except Killed:
-                is_done = False
-            else:
-                is_done = True
+        is_done = False
+        with contextlib.suppress(Killed), killed_at(at):
+            verb(dataset)
+            is_done = True
         dataset.close()
         yield path
         if is_done:
@@ -151,9 +111,9 @@ VERBS = [append, append_to_nothing, repack, drop, fix, archive, archive_again, u
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_kill_leaves_all_or_nothing_and_nothing_that_maintenance_cannot_mend(verb, tmp_path, monkeypatch):
+def test_a_kill_leaves_all_or_nothing_and_nothing_that_maintenance_cannot_mend(verb, tmp_path):
     seen = []
-    for path in killed_at_every_call(verb, tmp_path, monkeypatch):
+    for path in killed_at_every_call(verb, tmp_path):
         with ondisk.open(path) as dataset:
             found = content(dataset)
             assert not is_damaged(dataset)
@@ -172,8 +132,8 @@ def test_a_kill_leaves_all_or_nothing_and_nothing_that_maintenance_cannot_mend(v
 
 
 @pytest.mark.parametrize("verb", [append, append_to_nothing, repack, drop, fix])
-def test_a_kill_and_the_loss_of_the_index_lose_no_data(verb, tmp_path, monkeypatch):
-    for path in killed_at_every_call(verb, tmp_path, monkeypatch):
+def test_a_kill_and_the_loss_of_the_index_lose_no_data(verb, tmp_path):
+    for path in killed_at_every_call(verb, tmp_path):
         with ondisk.open(path) as dataset:
             found = content(dataset)
         lose_index(path)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -18,10 +20,13 @@ import ondisk
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import IndexCorrupt, NeedsCheck
 from ondisk.index import INDEX
+from ondisk.maintenance import archive
 from ondisk.maintenance.states import FIXED, State
+from ondisk.testing.crashes import Killed
 
 from .worlds import ARCHIVE_AGE, DAY, DELETE_AGE, EARLIER, KINDS, START, A, B, C, Kind, World
 
+LAST = ".archive/last/"
 OK, NEEDS_CHECK = "", "NeedsCheck"
 
 
@@ -175,8 +180,61 @@ def repack_killed_behind_rename(world: World) -> None:
     world.hidden(A, before).write_bytes(old)
 
 
-def generation(world: World) -> int:
-    return int(world.sql("SELECT id FROM segment WHERE name = ?", world.name(A))[0][0])
+def generation(world: World, place: str = "") -> int:
+    return int(world.sql("SELECT id FROM segment WHERE name = ?", world.name(A), place=place)[0][0])
+
+
+def archived(world: World) -> None:
+    world.opened(lambda dataset: dataset.archive(world.name(A)))
+
+
+def unarchived(world: World) -> None:
+    world.opened(lambda dataset: dataset.unarchive(world.name(A)))
+
+
+def killed_between_commits(move: Callable[[World], None], *before: Callable[[World], None]) -> Callable[[World], None]:
+    """Have a move killed when the place that A is moved to has committed, and that which it was moved from has not."""
+
+    def damage(world: World) -> None:
+        for each in before:
+            each(world)
+        with suppress(Killed), patch.object(archive, "_drop", side_effect=Killed):
+            move(world)
+
+    return damage
+
+
+def archive_killed_before_commits(world: World) -> None:
+    archived(world)
+    unarchived(world)  # an archive is there
+    os.link(world.file(A), world.hidden(f"{LAST}{A}", 99))
+
+
+def archive_killed_behind_commits(world: World) -> None:
+    """The bytes of the dataset's last generation are still there, under their hidden name."""
+    before, old = generation(world), world.file(A).read_bytes()
+    archived(world)
+    world.hidden(A, before).write_bytes(old)
+
+
+def unarchive_killed_before_commits(world: World) -> None:
+    archived(world)
+    os.link(world.file(f"{LAST}{A}"), world.hidden(A, 99))
+
+
+def unarchive_killed_behind_commits(world: World) -> None:
+    archived(world)
+    before, old = generation(world, LAST), world.file(f"{LAST}{A}").read_bytes()
+    unarchived(world)
+    world.hidden(f"{LAST}{A}", before).write_bytes(old)
+
+
+def archive_killed_and_damaged(world: World) -> None:
+    """Cut the file that the dataset still has; the archive's is another one."""
+    killed_between_commits(archived)(world)
+    content = world.file(A).read_bytes()
+    world.file(A).unlink()
+    world.file(A).write_bytes(content[: world.ends[2]])
 
 
 CASES = {
@@ -282,6 +340,29 @@ CASES = {
         repack_killed_before_rename, (OK, "023"), (OK, "023"), (OK, "023"), (OK, "023")),
     "repack killed behind its rename": Case(
         repack_killed_behind_rename, (OK, "023"), (OK, "023"), (OK, "023"), (OK, "023")),
+    "archive killed before its commits": Case(
+        archive_killed_before_commits, (OK, "0123"), (OK, "0123"), (OK, "0123"), (OK, "0123")),
+    "archive killed between its commits": Case(
+        killed_between_commits(archived), (OK, "0123"), (OK, "0123"), (OK, "0123"), (OK, "0123")),
+    "archive of a segment with holes killed between its commits": Case(
+        killed_between_commits(archived, deleted(1)), (f"{A}=DIRTY {LAST}{A}=DIRTY", "023"),
+        (f"{LAST}{A}=DIRTY", "023"), (OK, "023"), (OK, "023")),
+    "archive that merges killed between its commits": Case(  # what the dataset has comes behind what the archive has
+        killed_between_commits(archived, archived, appended(2)), (OK, "0132"), (OK, "0123"), (OK, "0123"),
+        (OK, "0123"), order="013"),
+    "archive killed behind its commits": Case(
+        archive_killed_behind_commits, (OK, "0123"), (OK, "0123"), (OK, "0123"), (OK, "0123")),
+    "archive killed between its commits, then cut": Case(
+        archive_killed_and_damaged, ("CORRUPTED", "01!"), (OK, "0123"), (OK, "0123"), (OK, "0123")),
+    "unarchive killed before its commits": Case(
+        unarchive_killed_before_commits, (OK, "0123"), (OK, "0123"), (OK, "0123"), (OK, "0123")),
+    "unarchive killed between its commits": Case(
+        killed_between_commits(unarchived, archived), (OK, "0123"), (OK, "0123"), (OK, "0123"), (OK, "0123")),
+    "unarchive that merges killed between its commits": Case(
+        killed_between_commits(unarchived, archived, appended(2)), (OK, "0123"), ("DIRTY", "0132"),
+        (OK, "0132"), (OK, "0132"), order="013"),
+    "unarchive killed behind its commits": Case(
+        unarchive_killed_behind_commits, (OK, "0123"), (OK, "0123"), (OK, "0123"), (OK, "0123")),
 }  # fmt: skip
 
 

@@ -154,8 +154,8 @@ class World:
         for name in (INDEX, f"{INDEX}-wal", f"{INDEX}-shm"):
             (self.path / name).unlink(missing_ok=True)
 
-    def sql(self, statement: str, *values: Any) -> Any:
-        with closing(sqlite3.connect(self.path / INDEX)) as index, index:
+    def sql(self, statement: str, *values: Any, place: str = "") -> Any:
+        with closing(sqlite3.connect(self.path / place / INDEX)) as index, index:
             return index.execute(statement, values).fetchall()
 
     def opened(self, action: Callable[[ondisk.Dataset], Any], *, read_only: bool = False) -> Any:

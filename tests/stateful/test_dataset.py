@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import sqlite3
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,40 +66,41 @@ class SegMachine(DatasetMachine):
     """Has every segment of the disk queue read by a reader that is as strict as Beats."""
 
     def check_files(self) -> None:
-        events: dict[int, list[Any]] = {}
+        events: dict[tuple[str, int], list[Any]] = {}
         counts = {}
-        for path in self.path.glob("[0-9]*/*.seg"):
+        for path in self.path.rglob("[0-9]*/*.seg"):
+            place = "".join(f"{part}/" for part in path.relative_to(self.path).parts[:-2])
             segment = path.read_bytes()
             found = beats_reader.read(segment)
             sealed = segment[8] & header.LZ4 and segment.endswith(blocks.END_MARK)
             counts[str(path.relative_to(self.path))] = (len(segment) - len(blocks.END_MARK) * sealed, len(found))
             assert struct.unpack_from("<I", segment, 4) == (len(found),)  # all that was ever laid there
             for timestamp, flags, meta, data in found:
-                said = {key: item for key, item in meta.items() if item is not None or key not in self.config.fields}
-                events.setdefault(timestamp, []).append([flags, said, data])
-        known = self._known()
+                said = {
+                    key: item for key, item in meta.items() if item is not None or key not in self.model.config.fields
+                }
+                events.setdefault((place, timestamp), []).append([flags, said, data])
+        known = {name: each for index in self.path.rglob("index.sqlite") for name, each in self._known(index).items()}
         assert known == {name: counts[name] for name in known}
         assert self.model.lost or known.keys() == counts.keys()
         for row in self.model:
             wanted = self._event(row)
-            assert any(same(wanted, event) for event in events[row.reftime * 1000])
+            assert any(same(wanted, event) for event in events[row.place, row.reftime * 1000])
 
-    def _known(self) -> dict[str, tuple[int, int]]:
-        """Ask a copy of the index for the size and the count of each segment; SQLite would tidy the index itself up."""
+    def _known(self, path: Path) -> dict[str, tuple[int, int]]:
+        """Ask a copy of an index for the size and the count of each segment; SQLite would tidy the index itself up."""
         copy = self.parent / "copy.sqlite"
         for suffix in ("", "-wal"):
-            with contextlib.suppress(FileNotFoundError):  # lost, and nobody needed it since
-                shutil.copyfile(f"{self.path / 'index.sqlite'}{suffix}", f"{copy}{suffix}")
-        if not copy.exists():
-            return {}
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
         with contextlib.closing(sqlite3.connect(copy)) as index:
             rows = index.execute("SELECT name, size, count FROM segment").fetchall()
         copy.unlink()
-        return {name: (size, count) for name, size, count in rows}
+        return {str((path.parent / name).relative_to(self.path)): (size, count) for name, size, count in rows}
 
     def _event(self, row: Row) -> list[Any]:
         """Give flags, metadata and data as they stand in a segment."""
-        times = [name for name, kind in self.config.fields.items() if kind is FieldType.TIMESTAMP]
+        times = [name for name, kind in self.model.config.fields.items() if kind is FieldType.TIMESTAMP]
         said = {name: format_time(row.fields[name]) for name in times if name in row.fields}
         as_bytes = type(row.data) is bytes
         return [0x80 * as_bytes, {**row.metadata, **said}, {"data": row.data} if as_bytes else row.data]
