@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 
@@ -33,3 +33,8 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         from ondisk.spark.source import reader
 
         return reader(self.options, schema, self.load)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from ondisk.spark.stream import StreamReader
+
+        return StreamReader(self.options, schema)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark import SparkFiles, TaskContext
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.ask import Parts, Question
@@ -24,7 +25,7 @@ from ondisk.spark.plan import Piece, part_of, pieces_of
 from ondisk.spark.read import opened, read_later
 from ondisk.spark.trees import loads
 
-OPTIONS = ("path", "match", "tree", "columns", "data", "data_schema", "pushdown")
+OPTIONS = ("path", "match", "tree", "columns", "data", "data_schema", "pushdown", "maxDataPerTrigger")
 _NOTED = 1024 * 1024  # bytes
 _REMEDY = (
     'Load it anew for each query: spark.read.format("ondisk").option("pushdown", "true").load(path); or leave the'
@@ -34,12 +35,12 @@ _REMEDY = (
 
 def schema(options: Mapping[str, str]) -> StructType:
     """Make the schema that the options ask for."""
-    _check(options)
+    check_options(options)
     names = options.get("columns")
     wanted = None if names is None else [name.strip() for name in names.split(",")]
-    with opened(_path(options), connect) as access:
+    with opened(path_of(options), connect) as access:
         config = access.current().index.config
-        return chosen(config, wanted, data=_flag(options, "data"), data_schema=options.get("data_schema"))
+        return chosen(config, wanted, data=flag(options, "data"), data_schema=options.get("data_schema"))
 
 
 def reader(options: Mapping[str, str], schema: StructType, load: str) -> DataSourceReader:
@@ -48,8 +49,8 @@ def reader(options: Mapping[str, str], schema: StructType, load: str) -> DataSou
     Args:
         load: what tells one `load()` from another.
     """
-    _check(options)
-    kind = PushdownReader if _flag(options, "pushdown") else Reader
+    check_options(options, without=("maxDataPerTrigger",))
+    kind = PushdownReader if flag(options, "pushdown") else Reader
     return kind(dict(options), schema, load)
 
 
@@ -62,27 +63,19 @@ class Reader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: Mapping[str, str], schema: StructType, load: str) -> None:
         self._options = options
         self._load = load
-        with opened(_path(options), connect) as access:
+        with opened(path_of(options), connect) as access:
             self._columns: list[Column] = checked(access.current().index.config, schema)
         self._pushed: Expression = Everything()
 
     def partitions(self) -> list[InputPartition]:
         has_data = any(column.name == DATA for column in self._columns)
-        with opened(_path(self._options), connect) as access:
-            return plan(access, self._tree(access), data=has_data)
+        with opened(path_of(self._options), connect) as access:
+            tree = tree_of(self._options, access.current().index.config, self._pushed)
+            return plan(access, tree, data=has_data)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Piece):  # Spark makes one of its own where there are none
             yield from read_later(partition, self._columns, connect)
-
-    def _tree(self, access: Access) -> Expression:
-        options, trees = self._options, [self._pushed]
-        if "match" in options:
-            trees.append(parse(options["match"], access.current().index.config.fields))
-        if "tree" in options:
-            trees.append(loads(options["tree"]))
-        trees = [tree for tree in trees if tree != Everything()]
-        return trees[0] if len(trees) == 1 else And(tuple(trees)) if trees else Everything()
 
 
 class PushdownReader(Reader):
@@ -133,21 +126,40 @@ def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition
         archives.close()
 
 
-def _check(options: Mapping[str, str]) -> None:
-    unknown = sorted(name for name in options if name.lower() not in OPTIONS)
+def check_options(options: Mapping[str, str], without: Sequence[str] = ()) -> None:
+    """Refuse options that there are not.
+
+    Args:
+        without: those that are not there for what is asked.
+    """
+    known = {name.lower(): name for name in OPTIONS if name not in without}
+    unknown = sorted(name for name in options if name.lower() not in known)
     if unknown:
-        known = ", ".join(name for name in OPTIONS if name != "tree")
-        raise InvalidInput(f"there is no option {unknown[0]!r}", hint=f"The options are {known}.")
+        names = ", ".join(name for name in known.values() if name != "tree")
+        raise InvalidInput(f"there is no option {unknown[0]!r} here", hint=f"The options are {names}.")
 
 
-def _path(options: Mapping[str, str]) -> str:
+def tree_of(options: Mapping[str, str], config: DatasetConfig, *more: Expression) -> Expression:
+    """Make one syntax tree of the options `match` and `tree`, and of others."""
+    trees = [*more]
+    if "match" in options:
+        trees.append(parse(options["match"], config.fields))
+    if "tree" in options:
+        trees.append(loads(options["tree"]))
+    trees = [tree for tree in trees if tree != Everything()]
+    return trees[0] if len(trees) == 1 else And(tuple(trees)) if trees else Everything()
+
+
+def path_of(options: Mapping[str, str]) -> str:
+    """Give the path of the dataset."""
     path = options.get("path")
     if not path:
         raise InvalidInput("the path of the dataset is missing", hint='Give it to load, or as the option "path".')
     return path.removeprefix("file://")
 
 
-def _flag(options: Mapping[str, str], name: str) -> bool:
+def flag(options: Mapping[str, str], name: str) -> bool:
+    """Tell whether an option is true."""
     text = options.get(name, "false").lower()
     if text not in ("true", "false"):
         raise InvalidInput(f"the option {name} is true or false, not {text!r}")

@@ -1,0 +1,236 @@
+"""Streams: `spark.readStream.format("ondisk").load(path)` gives the data that are appended, in the order of changes.
+
+Where a stream stands is an offset, which Spark keeps in its checkpoint as JSON:
+
+    {"dataset": UUID, "archives": {NAME: UUID, …}, "seq": NUMBER}
+
+All data with numbers up to `seq` were given. A datum keeps its number for as long as it is there, wherever it stands,
+and new ones get higher ones: so repacked, archived and unarchived data are given once. An index that was made anew has
+another UUID, and numbers of its own.
+
+A batch is cut into stretches of numbers. What one holds is looked up when it is read: a segment that was repacked or
+archived since the batch was planned is no matter, and what was deleted since is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from ondisk.dataset.access import Opened
+from ondisk.dataset.archives import Archives
+from ondisk.dataset.ask import Parts, Question
+from ondisk.errors import InvalidInput, NeedsCheck, TokenExpired
+from ondisk.index import Snapshot
+from ondisk.matcher import Expression
+from ondisk.spark.adbc import connect
+from ondisk.spark.columns import DATA, Column, checked
+from ondisk.spark.plan import Part, Piece, part_of
+from ondisk.spark.read import opened, read
+from ondisk.spark.source import check_options, path_of, tree_of
+
+LIMIT = "maxDataPerTrigger"
+"""The option that says how many data a batch has at most."""
+
+_ROWS, _BYTES = 250_000, 32 * 1024 * 1024  # of a stretch
+_SAMPLE = 16_384  # numbers that are looked up to cut a batch
+_REMEDY = "Start it with a new checkpoint: then it gives all data that are there, those that it gave before too."
+
+Offset: TypeAlias = dict[str, Any]
+
+
+class Stretch(InputPartition):  # type: ignore[misc]
+    """Data of a batch: those with numbers above `first`, up to `last`.
+
+    Attributes:
+        end: the offset at which the batch ends.
+        tree: what they must match.
+    """
+
+    def __init__(self, first: int, last: int, end: Offset, tree: Expression) -> None:
+        self.first = first
+        self.last = last
+        self.end = end
+        self.tree = tree
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Plans batches in one process on the driver's machine, which lives as long as the query; they are read anywhere.
+
+    Raises, in every method:
+        TokenExpired: the order of changes is another one than that of the offset.
+        NeedsCheck: an index is lost.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        check_options(options, without=("pushdown",))
+        self._path = path_of(options)
+        self._limit = _limit_of(options)
+        self._target: int | None = None
+        with opened(self._path, connect) as access:
+            config = access.current().index.config
+        self._columns: list[Column] = checked(config, schema)
+        self._tree = tree_of(options, config)
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        with _state(self._path, self._tree) as state:
+            return state.offset(0)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        with _state(self._path, self._tree) as state:
+            self._target = state.seq
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Say where the next batch ends.
+
+        Cost: looks at the index's rows of the data in the batch, and of those before and between that do not match.
+        """
+        first = start["seq"]
+        with _state(self._path, self._tree) as state:
+            state.check(start)
+            last = state.seq if self._target is None else min(state.seq, self._target)
+            if isinstance(limit, ReadMaxRows):
+                last = state.limited(first, last, limit.max_rows)
+            # Another text of the same place would be a batch without data.
+            return start if last <= first else state.offset(last, start["archives"])
+
+    def partitions(self, start: Offset, end: Offset) -> list[Stretch]:
+        """Cut a batch into stretches.
+
+        Cost: looks at up to 16,384 rows of the index, at equal distances.
+        """
+        has_data = any(column.name == DATA for column in self._columns)
+        with _state(self._path, self._tree) as state:
+            state.check(end)
+            bounds = state.cuts(start["seq"], end["seq"], data=has_data)
+            return [Stretch(first, last, end, self._tree) for first, last in pairwise(bounds)]
+
+    def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:
+        with _state(self._path, partition.tree) as state:
+            state.check(partition.end)
+            yield from state.read(partition.first, partition.last, self._columns)
+
+
+class _State:
+    """One state of a dataset and its archives, and what is asked of it.
+
+    Attributes:
+        seq: no number of a change was higher.
+    """
+
+    def __init__(self, path: str, parts: Sequence[tuple[Opened, Snapshot, Part]]) -> None:
+        self._path = path
+        self._parts = parts
+        *archives, main = (part for _, _, part in parts)
+        # Not those of the archives: what these have given out and the dataset does not know of yet waits until it does.
+        self.seq = main.seq
+        self._dataset = main.uuid
+        self._archives = {part.prefix.split("/")[1]: part.uuid for part in archives}
+
+    def offset(self, seq: int, archives: Mapping[str, str] | None = None) -> Offset:
+        """Make the offset behind a number.
+
+        Args:
+            archives: of an earlier offset; those that are offline now may come back.
+        """
+        return {"dataset": self._dataset, "archives": {**(archives or {}), **self._archives}, "seq": seq}
+
+    def check(self, offset: Offset) -> None:
+        """Refuse an offset of another order of changes.
+
+        Raises:
+            TokenExpired: it is.
+        """
+        if offset["dataset"] != self._dataset:
+            raise self._expired("its index was made anew, or it is another dataset")
+        for name, uuid in offset["archives"].items():
+            if name in self._archives and uuid not in self._archives.values():
+                raise self._expired(f"the index of its archive {name!r} was made anew")
+        if offset["seq"] > self.seq:
+            said = f"it has changes up to {self.seq}, and the stream those up to {offset['seq']}"
+            raise self._expired(f"an earlier state was put back: {said}")
+
+    def limited(self, first: int, last: int, count: int) -> int:
+        """Give the number up to `last` behind which so many data stand above `first`."""
+        found: list[int] = []
+        for _, snapshot, part in self._parts:
+            sql = f"SELECT datum.seq FROM datum WHERE {_BETWEEN} AND {part.sql} ORDER BY datum.seq LIMIT ?"
+            rows = snapshot.connection.execute(sql, [first, last, *part.values, count])
+            found += [seq for (seq,) in rows]
+        return last if len(found) < count else sorted(found)[count - 1]
+
+    def cuts(self, first: int, last: int, *, data: bool) -> list[int]:
+        """Give the numbers between which stretches lie that are about as much work; none where there are no data.
+
+        Args:
+            data: the data are read, too, so their bytes count.
+        """
+        step = max(1, (last - first) // _SAMPLE)
+        seqs = json.dumps([*range(first + 1, last + 1, step)])
+        sample: list[tuple[int, int]] = []
+        for _, snapshot, part in self._parts:
+            sql = (
+                "SELECT datum.seq, datum.size FROM json_each(?) CROSS JOIN datum ON datum.seq = json_each.value"
+                f" WHERE {part.sql}"
+            )
+            sample += snapshot.connection.execute(sql, [seqs, *part.values])
+        if step == 1 and not sample:
+            return []
+        bounds, filled = [first], 0.0
+        for seq, size in sorted(sample):
+            weight = step * (size * data / _BYTES + 1 / _ROWS)
+            if filled and filled + weight > 1:
+                bounds.append(seq - 1)
+                filled = 0.0
+            filled += weight
+        return [*bounds, last]
+
+    def read(self, first: int, last: int, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+        """Read the data with numbers above `first`, up to `last`."""
+        for each, snapshot, part in self._parts:
+            yield from read(Piece(part, _BETWEEN, [first, last], None, None), columns, each, snapshot)
+
+    def _expired(self, why: str) -> TokenExpired:
+        return TokenExpired(f"the stream of {self._path} cannot go on: {why}", hint=_REMEDY, path=self._path)
+
+
+_BETWEEN = "datum.seq > ? AND datum.seq <= ?"
+
+
+@contextlib.contextmanager
+def _state(path: str, tree: Expression) -> Iterator[_State]:
+    """Give the state of a dataset and its archives now, for the length of a block."""
+    with opened(path, connect) as access, contextlib.closing(Archives(access)) as archives:
+        question = Question(tree)
+        question.check(access.current().index)
+        parts = []
+        with Parts(access.current(), archives, question) as asked:
+            for each, snapshot, resolved in asked.each():
+                if each.index.missing:
+                    hint = f"`ondisk fix {path}` builds it anew; after that, a stream needs a new checkpoint."
+                    raise NeedsCheck(f"the index of {each.index.directory.path} is lost", hint=hint)
+                part = part_of(each, snapshot, resolved)
+                # With a plus, SQLite takes no index of fields, whose rows are of all times: a batch is few numbers.
+                parts.append((each, snapshot, replace(part, sql=f"+({part.sql})")))
+            yield _State(path, parts)
+
+
+def _limit_of(options: Mapping[str, str]) -> int | None:
+    text = options.get(LIMIT)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise InvalidInput(f"the option {LIMIT} is a number of data, 1 or more, not {text!r}")
+    return int(text)
