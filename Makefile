@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint wheel crash soak bench benchspark clean java
+.PHONY: help demo test lint wheel crash cluster soak bench benchspark clean java
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ wheel: $(VENV)/installed-dev ## Build the wheel, install it elsewhere, and use i
 
 crash: $(VENV)/installed-dev ## Kill processes at every write, cut the power (root only): some minutes.
 	$(PYTEST) -m crash
+
+cluster: $(VENV)/installed-dev java ## Test on a cluster of Spark's on loopback, and kill its workers: some minutes.
+	$(BIN)/python -m pytest -m cluster tests/spark
 
 soak: $(VENV)/installed-dev ## All tests but those of crash, the slow ones too, with many more examples: an hour.
 	$(PYTEST) -m "not crash" --hypothesis-profile=soak --dist=loadgroup

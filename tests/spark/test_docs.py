@@ -27,4 +27,5 @@ def test_the_examples_print_what_the_page_says(spark):
 
 def test_the_page_has_every_setting_and_option():
     assert dict(re.findall(r"^\| `(spark\.[\w.]+)` \| `(\w+)`", PAGE, re.MULTILINE)) == SETTINGS
-    assert {"tree", *re.findall(r"^\| `(path|match|columns|data|data_schema|pushdown)` \|", PAGE, re.M)} == set(OPTIONS)
+    names = "path|match|columns|data|data_schema|pushdown|maxDataPerTrigger"
+    assert {"tree", *re.findall(rf"^\| `({names})` \|", PAGE, re.MULTILINE)} == set(OPTIONS)

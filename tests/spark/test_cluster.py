@@ -1,0 +1,102 @@
+"""Datasets on a real cluster: a master and two workers of Spark's on loopback, and drivers that are killed or not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from ondisk import Datum
+from spark.cluster import Cluster, Gate, members
+from spark.test_read import CONFIG, T, asked, datum, various
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+
+
+@pytest.fixture(scope="module")
+def started(java, tmp_path_factory):
+    with Cluster(tmp_path_factory.mktemp("cluster"), java) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(started):
+    """Give a cluster of two workers, whatever a test before did to them."""
+    started.heal()
+    return started
+
+
+@pytest.fixture
+def gate(tmp_path):
+    with Gate(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def large(create):
+    """Give a dataset whose data are 200 MiB, in some pieces, and take next to no place."""
+    dataset = create(**CONFIG)
+    dataset.append(
+        Datum(T + timedelta(hours=number), {"station": number}, {"text": f"{number % 10}" * 1024 * 1024})
+        for number in range(200)
+    )
+    return dataset
+
+
+def digests(dataset):
+    """Give what `driver.read_past` gives."""
+    return Counter(
+        (str(each.reftime.replace(tzinfo=None)), each.metadata["station"], _digest(each.data))
+        for each in dataset.query()
+    )
+
+
+def _digest(data):
+    return hashlib.md5(json.dumps(data, separators=(",", ":")).encode()).hexdigest()
+
+
+def counted(rows):
+    return Counter(map(tuple, rows))
+
+
+def test_all_that_was_started_ends_whatever_happens(java, tmp_path, gate, large):
+    sessions = []
+
+    def fail():
+        with Cluster(tmp_path, java) as cluster:
+            driver = cluster.start("read_past", path=str(large.path), gate=str(gate.folder))
+            sessions.extend([driver.process.pid, *(worker.pid for worker in cluster.workers)])
+            assert gate.wait(driver) in {pid for each in sessions for pid in members(each)}
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert [*map(list, map(members, sessions))] == [[], [], []]
+
+
+def test_every_door_gives_what_a_query_gives(cluster, create):
+    dataset = create(**CONFIG)
+    dataset.append(various())
+    dataset.append([datum(hour, 3) for hour in range(48, 15_000)])  # too many to be read in the driver
+    found = cluster.run("doors", path=str(dataset.path), match="station: 3")
+    for door, rows in found.items():
+        wanted = asked(dataset, "station: 3" if "match" in door or door == "pushdown" else None, data="data" in door)
+        assert Counter(rows) == wanted, door
+
+
+def test_a_worker_killed_in_the_middle_of_a_read_changes_nothing(cluster, large, gate):
+    driver = cluster.start("read_past", path=str(large.path), gate=str(gate.folder))
+    cluster.kill_worker_of(gate.wait(driver))
+    gate.open()
+    assert counted(driver.result()) == digests(large)
+
+
+def test_a_worker_killed_in_the_middle_of_a_stream_changes_nothing(cluster, large, gate, tmp_path):
+    checkpoint = str(tmp_path / "checkpoint")
+    driver = cluster.start("stream_past", path=str(large.path), gate=str(gate.folder), checkpoint=checkpoint)
+    cluster.kill_worker_of(gate.wait(driver))
+    gate.open()
+    assert counted(driver.result()) == digests(large)
