@@ -81,8 +81,9 @@ class Cluster:
         """Start a driver; it gives what a function of `driver.py` gives when it is called with a session."""
         command = [sys.executable, str(TESTS / "spark/driver.py"), self.master, name, json.dumps(arguments)]
         log = self._log("driver")
-        process = self._popen(command, subprocess.PIPE, log)
-        return Driver(process, log)
+        printed = log.with_suffix(".json")
+        with log.open("w") as errors, printed.open("w") as output:
+            return Driver(self._popen(command, output, errors), printed, log)
 
     def run(self, name: str, **arguments: Any) -> Any:
         """Run a driver to its end; see `start`."""
@@ -96,14 +97,16 @@ class Cluster:
         assert process.stdout is not None
         patience = threading.Timer(TIMEOUT, _end, [process])
         patience.start()
-        with log.open("w") as file:
-            for line in process.stdout:
-                file.write(line)
-                if found := re.search(pattern, line):
-                    break
-            else:
-                raise AssertionError(f"{name} ended:\n{log.read_text()}")
-        patience.cancel()
+        try:
+            with log.open("w") as file:
+                found = None
+                while found is None:
+                    line = process.stdout.readline()
+                    assert line, f"{name} ended:\n{log.read_text()}"
+                    file.write(line)
+                    found = re.search(pattern, line)
+        finally:
+            patience.cancel()
         thread = threading.Thread(target=_copy, args=[process.stdout, log], daemon=True)
         thread.start()
         self._ends.callback(thread.join)  # ends with the process, which is ended before it
@@ -111,13 +114,10 @@ class Cluster:
         return process, found[1]
 
     def _popen(self, command: list[str], stdout: Any, stderr: Any) -> subprocess.Popen[str]:
-        with contextlib.ExitStack() as stack:
-            if isinstance(stderr, Path):
-                stderr = stack.enter_context(stderr.open("w"))
-            process = subprocess.Popen(
-                command, stdout=stdout, stderr=stderr, text=True, env=self._environment, cwd=self.folder,
-                start_new_session=True,
-            )  # fmt: skip
+        process = subprocess.Popen(
+            command, stdout=stdout, stderr=stderr, text=True, env=self._environment, cwd=self.folder,
+            start_new_session=True,
+        )  # fmt: skip
         self._ends.callback(_end, process)
         return process
 
@@ -128,18 +128,18 @@ class Cluster:
 class Driver:
     """A driver that runs."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], printed: Path, log: Path) -> None:
         self.process = process
+        self._printed = printed
         self._log = log
 
     def result(self) -> Any:
         """Wait for its end, and give what its function gave."""
         try:
-            printed, _ = self.process.communicate(timeout=TIMEOUT)
+            assert self.process.wait(TIMEOUT) == 0, self._log.read_text()
         finally:
-            _end(self.process)
-        assert self.process.returncode == 0, self._log.read_text()
-        return json.loads(printed.splitlines()[-1])
+            self.kill()
+        return json.loads(self._printed.read_text().splitlines()[-1])
 
     def kill(self) -> None:
         """Kill it, its JVM and its Python processes."""
@@ -150,7 +150,7 @@ class Gate:
     """Where tasks wait until they are let through, or killed.
 
     Attributes:
-        folder: what `driver.wait_at` is given.
+        folder: what `wait_at` is given.
     """
 
     def __init__(self, folder: Path) -> None:
