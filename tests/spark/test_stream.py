@@ -139,6 +139,16 @@ def test_the_limit_counts_the_data_that_match(create):
     assert (query.batches, len(query.given)) == (5, 40)  # the last for those behind the last one that matches
 
 
+def test_the_limit_counts_data_of_archives_too(create):
+    dataset = create(**BASE, format="jsonl")
+    for day in (1, 0):
+        dataset.append([datum(24 * day + hour, 1, 100 * day + hour) for hour in range(24)])
+    dataset.archive("2026/11-20.jsonl")
+    query = Query(dataset, maxDataPerTrigger="30")
+    query.batch()
+    assert Counter(query.given) == Counter(f'{{"value":{value}}}' for value in [*range(100, 124), *range(6)])
+
+
 def test_all_there_is_comes_where_spark_asks_for_all(create):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(hour, 1) for hour in range(40)])
