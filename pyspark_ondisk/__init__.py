@@ -16,8 +16,14 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
+        import sys
         from uuid import uuid4
 
+        try:
+            import ondisk.spark.source  # noqa: F401
+        except ImportError as error:
+            hint = "set PYSPARK_PYTHON to a Python in which ondisk[spark] is installed"
+            raise ImportError(f"{error}; Spark's workers run {sys.executable}: {hint}") from error
         self.load = uuid4().hex
 
     @classmethod

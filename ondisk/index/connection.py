@@ -154,7 +154,7 @@ def _connect(directory: Directory, options: str) -> Connection:
         raise sqlite3.OperationalError(f"{INDEX} is missing")
     for suffix in ("-journal", "-wal", "-shm"):
         directory.regular_file(INDEX + suffix)
-    address = f"file:{quote(os.fsencode(directory.path / INDEX))}?{options}"  # a path need not be UTF-8
+    address = f"file://{quote(os.fsencode(directory.path / INDEX))}?{options}"  # a path need not be UTF-8
     return sqlite3.connect(
         address, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
     )

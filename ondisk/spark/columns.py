@@ -10,11 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
     DoubleType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -118,10 +120,11 @@ def checked(config: DatasetConfig, schema: StructType) -> list[Column]:
     """Give the columns of a schema, which a user may have written.
 
     Raises:
-        InvalidInput: there is no such column, or it is of another type.
+        InvalidInput: there is no such column, it is of another type, is there twice or is said to be never NULL.
     """
     known = all_columns(config)
     columns = []
+    _check_promises(schema)
     for field in schema.fields:
         if field.name == DATA:
             columns.append(Column(DATA, field.dataType))
@@ -132,12 +135,33 @@ def checked(config: DatasetConfig, schema: StructType) -> list[Column]:
         if column.kind != field.dataType:
             wanted, given = column.kind.simpleString(), field.dataType.simpleString()
             raise InvalidInput(f"the column {field.name} is {wanted}, not {given}", hint="Cast it after loading.")
-        if not field.nullable:
-            raise InvalidInput(f"the column {field.name} may be NULL", hint="Leave NOT NULL out.")
         columns.append(column)
     if not columns:
         raise InvalidInput("the schema has no columns", hint=_known(known))
     return columns
+
+
+def _check_promises(kind: DataType, name: str = "") -> None:
+    """Refuse what Spark would rely on, and no datum keeps: that nothing is NULL, and that a name is that of one column.
+
+    Raises:
+        InvalidInput: names the column.
+    """
+    inner = []
+    if isinstance(kind, StructType):
+        names = [each.name for each in kind.fields]
+        if len(set(names)) < len(names):
+            twice = max(names, key=names.count)
+            raise InvalidInput(f"the column {name}{twice} is there twice", hint="Name each column once.")
+        inner = [(each.name, each.dataType, each.nullable) for each in kind.fields]
+    elif isinstance(kind, ArrayType):
+        inner = [("[]", kind.elementType, kind.containsNull)]
+    elif isinstance(kind, MapType):
+        inner = [("value", kind.valueType, kind.valueContainsNull)]
+    for label, each, is_nullable in inner:
+        if not is_nullable:
+            raise InvalidInput(f"the column {name}{label} may be NULL", hint="Leave NOT NULL out.")
+        _check_promises(each, f"{name}{label}.")
 
 
 def _known(columns: Mapping[str, Column]) -> str:

@@ -6,7 +6,8 @@ is true and one where it is false. Where it is neither, for a missing value, non
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from math import isnan
 from typing import Any, TypeAlias
 
@@ -34,6 +35,8 @@ from ondisk.index.where import check_size
 from ondisk.matcher import And, Compare, Contains, EndsWith, Everything, Expression, IsMissing, OneOf, StartsWith
 from ondisk.matcher.tree import Operator
 
+# Spark hands times over by a calendar that changed on that day: some that stand before it come shifted.
+_GREGORIAN = datetime(1582, 11, 1, tzinfo=UTC)
 _Two: TypeAlias = tuple[Expression, Expression]
 _COMPARED: dict[type[Filter], Operator] = {
     EqualTo: "=",
@@ -82,6 +85,8 @@ def _trees(given: Filter, fields: Mapping[str, tuple[str, FieldType]]) -> _Two |
     if len(path) != 1 or path[0] not in fields:
         return None
     name, kind = fields[path[0]]
+    if kind is FieldType.TIMESTAMP and any(map(_is_shifted, _values_of(given))):
+        return None
     try:
         return _leaf(given, name, kind)
     except InvalidInput:  # a value that no datum can have, or of another type
@@ -124,6 +129,15 @@ def _leaf(given: Any, name: str, kind: FieldType) -> _Two | None:
 def _false(tree: Expression, name: str) -> Expression:
     """Match where a condition on one field is false: it does not hold, and the field is there."""
     return And((matcher.Not(tree), matcher.Not(IsMissing(name))))
+
+
+def _values_of(given: Filter) -> Sequence[Any]:
+    value = getattr(given, "value", None)
+    return value if isinstance(given, In) else (value,)
+
+
+def _is_shifted(value: Any) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None and value < _GREGORIAN
 
 
 def _is_nan(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -155,7 +156,7 @@ def path_of(options: Mapping[str, str]) -> str:
     path = options.get("path")
     if not path:
         raise InvalidInput("the path of the dataset is missing", hint='Give it to load, or as the option "path".')
-    return path.removeprefix("file://")
+    return re.sub("^file:(//)?(?=/)", "", path)
 
 
 def flag(options: Mapping[str, str], name: str) -> bool:

@@ -6,8 +6,9 @@ A node is an object with one key, its name; a tuple is a list; values are as in 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 from ondisk.errors import MatchError
 from ondisk.json_shapes import from_json, to_json
@@ -19,6 +20,27 @@ _NODES: dict[str, Any] = {
     if isinstance(node, type) and issubclass(node, Expression) and node is not Expression
 }
 _DEPTH = 100
+
+
+def _all(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple) and all(map(test, value))
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, int | float | str | bytes)
+
+
+# Whoever loads a dataset writes what they like as an option, and an operator becomes SQL as it stands.
+_HOLDS: dict[Any, Callable[[Any], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "int": lambda value: type(value) is int,
+    "Operator": get_args(tree.Operator).__contains__,
+    "Scalar": _is_scalar,
+    "tuple[Scalar, ...]": _all(_is_scalar),
+    "tuple[str | None, ...]": _all(lambda value: value is None or isinstance(value, str)),
+    "Expression": lambda value: isinstance(value, Expression),
+    "tuple[Expression, ...]": _all(lambda value: isinstance(value, Expression)),
+}
 
 
 def dumps(expression: Expression) -> str:
@@ -51,5 +73,8 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_from_json, value))
     if isinstance(value, dict) and (name := next(iter(value), "")) in _NODES:
-        return _NODES[name](*map(_from_json, value[name]))
+        node = _NODES[name](*map(_from_json, value[name]))
+        if not all(_HOLDS[each.type](getattr(node, each.name)) for each in fields(node)):
+            raise ValueError(f"a {name} holds something else")
+        return node
     return from_json(value)

@@ -246,3 +246,5 @@ def test_a_path_with_signs_that_an_address_would_read_otherwise_is_opened(tmp_pa
         with ondisk.open(tmp_path / name, read_only=True) as dataset:
             assert len(list(dataset.query())) == 1
     assert len(list(tmp_path.iterdir())) == 5
+    with ondisk.open(f"/{tmp_path / 'a#b'}", read_only=True) as dataset:  # two slashes would begin a host's name
+        assert len(list(dataset.query())) == 1

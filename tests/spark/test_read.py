@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import ArrayType, LongType, StructType
 
 import ondisk
 from ondisk import Datum
@@ -23,9 +24,11 @@ from ondisk.spark.data import DataColumn
 from ondisk.spark.trees import dumps
 from ondisk.testing import strategies
 from ondisk.testing.strategies import EVERY_TYPE
+from pyspark_ondisk import DefaultSource
 
 ROOT = Path(__file__).parents[2]
 T = datetime(2026, 11, 20, tzinfo=UTC)
+JULIAN = datetime(1582, 10, 10, tzinfo=UTC)  # a day that Java's old calendar does not have
 CONFIG = {
     "format": "seg",
     "step": "daily",
@@ -33,6 +36,9 @@ CONFIG = {
     "index": ["station"],
     "fields": EVERY_TYPE,
 }
+DATA_NOT_NULL = StructType().add(
+    "data", StructType().add("many", ArrayType(StructType().add("x", LongType(), nullable=False)))
+)
 TEXTS = ["a", "ab", "A", "é", "e\u0301", "a\0b", "", "\U00010000x"]
 
 
@@ -47,7 +53,7 @@ def various(count=48):
             "level": [0.0, -0.0, 1.5, -2.5, float("inf"), float("-inf")][number % 6],
             "product": TEXTS[number % len(TEXTS)],
             "valid": number % 2 == 0,
-            "made": T + timedelta(hours=number % 5, microseconds=number % 3),
+            "made": JULIAN if number == 20 else T + timedelta(hours=number % 5, microseconds=number % 3),
             "key": [b"", b"\xff\xfe", b"a\0"][number % 3],
         }
         lacking = {name for at, name in enumerate(metadata) if number % (at + 5) == 0}
@@ -179,6 +185,7 @@ CONDITIONS = [
     "product < '\U00010000'", "product LIKE 'A%'", "contains(product, '')", "endswith(product, 'x')",
     "valid", "NOT valid", "valid = false", "valid IS NULL", "valid <=> NULL", "valid > false",
     "made = timestamp'2026-11-20 01:00:00'", "made > '2026-11-20 01:00:00.000001'", "to_date(made) = '2026-11-20'",
+    "made > '1582-10-05'", "made = timestamp'1582-10-10 00:00:00'", "made IN (timestamp'1582-10-10 00:00:00', NULL)",
     "reftime >= '2026-11-20 12:00' AND reftime < '2026-11-21'", "to_date(reftime) = '2026-11-21'",
     "reftime = timestamp'2026-11-20 06:00:00+05:00'", "reftime < timestamp_ntz'2026-11-20 06:00'",
     "reftime IN ('2026-11-20', '2026-11-20 01:00')", "year(reftime) = 2026",
@@ -193,7 +200,7 @@ CONDITIONS = [
     ("zone", "some"),
     [
         pytest.param("UTC", CONDITIONS[::3], id="UTC"),
-        pytest.param("America/New_York", [each for each in CONDITIONS if "2026-" in each], id="New York"),
+        pytest.param("America/New_York", [each for each in CONDITIONS if "2026-" in each or "1582-" in each], id="New York"),
         pytest.param("UTC", CONDITIONS, id="all", marks=pytest.mark.slow),
     ],
 )
@@ -383,6 +390,25 @@ def test_a_wrong_type_in_a_schema_is_said(spark, dataset):
         spark.read.format("ondisk").schema("station int").load(str(dataset.path)).collect()
 
 
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("station bigint, station bigint", "the column station is there twice"),
+        ("data struct<a: int, b: int, a: int>", "the column data.a is there twice"),
+        (DATA_NOT_NULL, "the column data.many.[].x may be NULL"),
+    ],
+)
+def test_what_spark_would_rely_on_in_a_schema_is_said(spark, dataset, schema, message):
+    with pytest.raises(Exception, match="ondisk") as caught:
+        spark.read.format("ondisk").schema(schema).load(str(dataset.path)).collect()
+    assert message in error(caught)
+
+
+@pytest.mark.parametrize("begin", ["file:", "file://", "/"])
+def test_a_path_may_be_an_address(spark, dataset, begin):
+    assert spark.read.format("ondisk").load(f"{begin}{dataset.path}").count() == 48
+
+
 def test_a_path_without_a_dataset_is_said(spark, tmp_path):
     with pytest.raises(Exception, match="holds no dataset") as caught:
         spark.read.format("ondisk").load(str(tmp_path / "nothing"))
@@ -396,6 +422,12 @@ def test_index_frame_checks_what_it_is_given(spark, dataset):
         dataset.index_frame(spark, columns=["nothing"])
     with pytest.raises(MatchError, match="no field"):
         dataset.index_frame(spark, "nothing: 5")
+
+
+def test_a_worker_in_which_ondisk_cannot_be_imported_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ondisk.spark.source", None)
+    with pytest.raises(ImportError, match="Spark's workers run .*python.*: set PYSPARK_PYTHON"):
+        DefaultSource({})
 
 
 def test_it_can_be_registered_beside_discovery(spark, dataset):

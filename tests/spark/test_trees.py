@@ -18,7 +18,26 @@ def test_a_tree_comes_back(tree):
     assert loads(dumps(tree)) == tree
 
 
-@pytest.mark.parametrize("text", ["", "{", "5", '{"Compare": 1}', '{"Compare": ["a"]}', '{"os": []}', '{"Not": []}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "5",
+        '{"Compare": 1}',
+        '{"Compare": ["a"]}',
+        '{"Compare": ["a", "= 1 OR 1 =", 1]}',
+        '{"Compare": ["a", ["="], 1]}',
+        '{"Compare": ["a", "=", [1]]}',
+        '{"Compare": [1, "=", 1]}',
+        '{"OneOf": ["a", 5]}',
+        '{"TimeOfDay": ["a", "0", 5]}',
+        '{"And": [[5]]}',
+        '{"os": []}',
+        '{"Not": []}',
+        '{"Not": [5]}',
+    ],
+)
 def test_other_text_is_refused(text):
     with pytest.raises(MatchError, match="no condition"):
         loads(text)
