@@ -6,7 +6,7 @@ is true and one where it is false. Where it is neither, for a missing value, non
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from math import isnan
 from typing import Any, TypeAlias
@@ -131,9 +131,8 @@ def _false(tree: Expression, name: str) -> Expression:
     return And((matcher.Not(tree), matcher.Not(IsMissing(name))))
 
 
-def _values_of(given: Filter) -> Sequence[Any]:
-    value = getattr(given, "value", None)
-    return value if isinstance(given, In) else (value,)
+def _values_of(given: Filter) -> Iterable[Any]:
+    return given.value if isinstance(given, In) else (getattr(given, "value", None),)
 
 
 def _is_shifted(value: Any) -> bool:

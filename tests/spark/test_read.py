@@ -200,7 +200,9 @@ CONDITIONS = [
     ("zone", "some"),
     [
         pytest.param("UTC", CONDITIONS[::3], id="UTC"),
-        pytest.param("America/New_York", [each for each in CONDITIONS if "2026-" in each or "1582-" in each], id="New York"),
+        pytest.param(
+            "America/New_York", [each for each in CONDITIONS if "2026-" in each or "1582-" in each], id="New York"
+        ),
         pytest.param("UTC", CONDITIONS, id="all", marks=pytest.mark.slow),
     ],
 )
@@ -426,7 +428,7 @@ def test_index_frame_checks_what_it_is_given(spark, dataset):
 
 def test_a_worker_in_which_ondisk_cannot_be_imported_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ondisk.spark.source", None)
-    with pytest.raises(ImportError, match="Spark's workers run .*python.*: set PYSPARK_PYTHON"):
+    with pytest.raises(ImportError, match=r"Spark's workers run .*python.*: set PYSPARK_PYTHON"):
         DefaultSource({})
 
 
