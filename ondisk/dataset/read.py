@@ -169,7 +169,7 @@ class Reader:
             format, place = self._format(segment.format), (location.offset, location.size)
             payload = b""
             try:
-                payload = self._content(snapshot, segment, *place)
+                payload = self.content(snapshot, segment, *place)
                 row = snapshot.row_at(segment, *place, format.describe(payload))
             except IntegrityError as error:
                 row = snapshot.row_at(segment, *place)
@@ -225,20 +225,25 @@ class Reader:
         size = last[2] + last[3] - begin
         wanted = sum(map(_size_of, run))
         if wanted > size or min(map(_size_of, run)) < 0 or begin < 0 or begin + size > INTEGER_MAX:
-            raise IndexCorrupt(
-                f"the index is damaged: its data of {segment.name!r} cannot stand near byte {begin}",
-                hint=RESTORE,
-                segment=segment.name,
-            )
+            raise misplaced(segment, begin)
         if len(run) > 1 and (size > _SPAN or size > 2 * wanted + _GAPS):
             half = len(run) // 2
             yield from self._spans(snapshot, run[:half])
             yield from self._spans(snapshot, run[half:])
             return
-        yield begin, self._content(snapshot, segment, begin, size), run
+        yield begin, self.content(snapshot, segment, begin, size), run
 
-    def _content(self, snapshot: Snapshot, segment: Segment, begin: int, size: int) -> bytes:
-        """Read decompressed bytes of a segment."""
+    def has_bytes(self, segment: Segment) -> bool:
+        """Tell whether data are the bytes between their places in the segment's content, as they stand there."""
+        format = self._format(segment.format)
+        return format.raw and not format.is_dir
+
+    def content(self, snapshot: Snapshot, segment: Segment, begin: int, size: int) -> bytes:
+        """Read decompressed bytes of a segment, which is no directory.
+
+        Raises:
+            SegmentMissing, SegmentCorrupt, IndexCorrupt: they are not on disk as the index says.
+        """
         if not segment.end.compressed:
             return self._files.read(segment.id, lambda _: segment.name, begin, size)
         format = self._format(segment.format)
@@ -311,6 +316,12 @@ def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview
         hint = "Restore the segment from a backup; the data in its other blocks can be read."
         message = f"{segment.name}, at byte {block.position} of the file: {error.message}"
         raise SegmentCorrupt(message, hint=hint, segment=segment.name, position=block.position) from None
+
+
+def misplaced(segment: Segment, begin: int) -> IndexCorrupt:
+    """Say that the index has several data in one place, or one where none can be."""
+    message = f"the index is damaged: its data of {segment.name!r} cannot stand near byte {begin}"
+    return IndexCorrupt(message, hint=RESTORE, segment=segment.name)
 
 
 def _no_blocks(segment: Segment, offset: int) -> IndexCorrupt:

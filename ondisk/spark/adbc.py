@@ -25,8 +25,9 @@ from ondisk.filesystem import Directory, SharedLock
 from ondisk.index import INDEX
 from ondisk.index.connection import connected_to_present, sqlite_errors
 
-_BATCH_ROWS = 16_384
 _TYPED_BY = 1_000_000  # rows of a small answer, whose types are then those of all its rows
+# Where Arrow has to find a type out, it looks for pandas' packages each time, which takes longer than a small answer.
+_TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary(), bool: pa.bool_()}
 _CODES = {
     "no such": sqlite3.SQLITE_ERROR,
     "locked": sqlite3.SQLITE_BUSY,
@@ -102,7 +103,7 @@ class Connection:
             self.in_transaction = sql == "BEGIN"
         return Cursor(rows)
 
-    def batches(self, sql: str, values: Sequence[Any] = (), batch_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    def batches(self, sql: str, values: Sequence[Any], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Ask for many rows, which come while they are read; the statement ends with the iterator."""
         with contextlib.ExitStack() as stack, _sqlite_errors():
             statement = AdbcStatement(self._connection)
@@ -110,7 +111,9 @@ class Connection:
             statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch_rows)})
             statement.set_sql_query(sql)
             if values:
-                bound = pa.record_batch([pa.array([value]) for value in values], list(map(str, range(len(values)))))
+                bound = pa.record_batch(
+                    [pa.array([value], _TYPES[type(value)]) for value in values], list(map(str, range(len(values))))
+                )
                 schema, array = bound.__arrow_c_array__()
                 statement.bind(array, schema)
             stream, _ = statement.execute_query()

@@ -39,13 +39,16 @@ class DataColumn:
     binary: the data where they are bytes, else their JSON; string: their JSON; a struct or a map: of data that are
     mappings, the keys that it names. What a datum lacks is NULL; what is of another type is an error.
 
+    Attributes:
+        is_binary: bytes stay what they are.
+
     Raises:
         InvalidInput: there is no way to this type.
     """
 
     def __init__(self, kind: DataType) -> None:
         self._convert = _top(kind)
-        self._is_binary = isinstance(kind, BinaryType)
+        self.is_binary = isinstance(kind, BinaryType)
         self._kind = to_arrow_type(kind, timezone="UTC")
 
     def make(self, data: Sequence[Any]) -> pa.Array:
@@ -54,7 +57,7 @@ class DataColumn:
         Raises:
             InvalidInput: a datum is of another type; its context names the `position`.
         """
-        if self._is_binary and set(map(type, data)) == {bytes}:
+        if self.is_binary and set(map(type, data)) == {bytes}:
             return pa.array(data, self._kind)
         convert, converted = self._convert, []
         for position, each in enumerate(data):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +11,12 @@ import pyarrow as pa
 
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.layout import no_dataset, read_config
-from ondisk.datum import Location
-from ondisk.errors import InvalidInput
 from ondisk.filesystem import Directory
 from ondisk.index import Snapshot
 from ondisk.spark.columns import DATA, PLACE, Column, Finisher, arrow_schema
+from ondisk.spark.contents import ROWS, with_data
 from ondisk.spark.data import DataColumn
 from ondisk.spark.plan import Piece, changed, check_unchanged, condition_of
-
-_ROWS = 16_384
-_BYTES = 16 * 1024 * 1024  # of data in a batch, or one datum
 
 
 @contextlib.contextmanager
@@ -80,64 +74,23 @@ def read(piece: Piece, columns: Sequence[Column], opened: Opened, snapshot: Snap
     def finished(rows: pa.RecordBatch) -> list[pa.Array]:
         return [*finisher.finish([rows.columns[positions[each]] for each in selected])]
 
-    prefix = opened.reader.prefix
-    finisher = Finisher(from_index, snapshot, prefix)
+    finisher = Finisher(from_index, snapshot, opened.reader.prefix)
     schema = arrow_schema(columns)
     for batch in _batches(snapshot.connection, f"SELECT {named} FROM datum WHERE {where}", values):
         if data is None:
             yield pa.RecordBatch.from_arrays(finished(batch), schema=schema)
             continue
-        for some, contents in _with_data(batch, opened, snapshot):
+        for some, contents in with_data(batch, data, opened.reader, snapshot):
             arrays = dict(zip((each.name for each in from_index), finished(some), strict=True))
-            arrays[DATA] = _made(data, contents, some, snapshot, prefix)
+            arrays[DATA] = contents
             yield pa.RecordBatch.from_arrays([arrays[column.name] for column in columns], schema=schema)
 
 
 def _batches(connection: Any, sql: str, values: list[Any]) -> Iterator[pa.RecordBatch]:
     if hasattr(connection, "batches"):
-        yield from connection.batches(sql, values)
+        yield from connection.batches(sql, values, ROWS)
         return
     cursor = connection.execute(sql, values)
-    while rows := cursor.fetchmany(_ROWS):
+    while rows := cursor.fetchmany(ROWS):
         arrays = [pa.array(column) for column in zip(*rows, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, [f"c{number}" for number in range(len(arrays))])
-
-
-def _with_data(batch: pa.RecordBatch, opened: Opened, snapshot: Snapshot) -> Iterator[tuple[pa.RecordBatch, list[Any]]]:
-    """Read what rows hold, in the order in which it stands on disk; some rows at a time, by their bytes."""
-    batch = batch.sort_by([("c1", "ascending"), ("c2", "ascending")])
-    columns = [column.to_pylist() for column in batch.columns[:4]]
-    rows = [*zip(*columns, strict=True)]
-    for begin, end in _cuts(columns[3]):
-        yield batch.slice(begin, end - begin), _contents(rows[begin:end], opened, snapshot)
-
-
-def _cuts(sizes: list[int]) -> Iterator[tuple[int, int]]:
-    """Cut rows where the bytes of a batch are reached."""
-    begin = 0
-    if sum(sizes) > _BYTES:
-        total = 0
-        for end, size in enumerate(sizes):
-            if end > begin and total + size > _BYTES:
-                yield begin, end
-                begin, total = end, 0
-            total += size
-    if begin < len(sizes):
-        yield begin, len(sizes)
-
-
-def _contents(rows: list[tuple[int, ...]], opened: Opened, snapshot: Snapshot) -> list[Any]:
-    contents: list[Any] = []
-    for _, run in groupby(rows, itemgetter(1)):
-        for some in opened.reader.data(snapshot, [*run]):
-            contents += some
-    return contents
-
-
-def _made(column: DataColumn, contents: list[Any], rows: pa.RecordBatch, snapshot: Snapshot, prefix: str) -> pa.Array:
-    try:
-        return column.make(contents)
-    except InvalidInput as error:
-        _, segment, offset, size = (each[error.context["position"]].as_py() for each in rows.columns[:4])
-        location = Location(prefix + snapshot.segment(segment).name, offset, size)
-        raise InvalidInput(f"{location}: {error.message}", hint=error.hint, location=location) from None

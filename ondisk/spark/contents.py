@@ -1,0 +1,110 @@
+"""Data of rows of the index, read from segments: bytes in columns, without an object for each; the rest one by one."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ondisk.dataset.read import Reader, misplaced
+from ondisk.datum import INTEGER_MAX, Location
+from ondisk.errors import InvalidInput
+from ondisk.index import Segment, Snapshot
+from ondisk.spark.data import DataColumn
+
+ROWS = 16_384
+"""Rows of a batch, at most."""
+
+_BYTES = 16 * 1024 * 1024  # of data in a batch, or one datum
+_GAPS = 256 * 1024  # reading over so much that is not wanted costs less than another read for each datum
+_EVEN = pa.array(range(0, 2 * ROWS, 2), pa.int32())
+
+
+def with_data(
+    rows: pa.RecordBatch, column: DataColumn, reader: Reader, snapshot: Snapshot
+) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+    """Give rows, in the order in which their data stand on disk, and the data; some at a time, by their bytes.
+
+    Args:
+        rows: their columns begin with c0, c1, c2, c3: reftime, segment, offset and size.
+
+    Raises:
+        SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: they are not on disk as the index says.
+        InvalidInput: a datum is of another type than the column; says where it stands.
+
+    Cost: for bytes 0.05 µs a datum beside reading them; what has to be decoded takes 100 times that.
+    """
+    rows = rows.sort_by([(name, "ascending") for name in ("c1", "c2", "c3")])
+    for some in _cut(rows):
+        runs = pc.run_end_encode(some.column("c1"))
+        begin, arrays = 0, []
+        for end, id in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+            run, segment = some.slice(begin, end - begin), snapshot.segment(id)
+            if column.is_binary and reader.has_bytes(segment):
+                arrays += _bytes(run.column("c2"), run.column("c3"), segment, reader, snapshot)
+            else:
+                arrays.append(_decoded(run, column, segment, reader, snapshot))
+            begin = end
+        yield some, pa.concat_arrays(arrays)
+
+
+def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut rows where the bytes of a batch are reached."""
+    sizes = rows.column("c3")
+    if pc.sum(sizes).as_py() > _BYTES:
+        begin = total = 0
+        for end, size in enumerate(sizes.to_pylist()):
+            if end > begin and total + size > _BYTES:
+                yield rows.slice(begin, end - begin)
+                begin, total = end, 0
+            total += size
+        rows = rows.slice(begin)
+    yield rows
+
+
+def _bytes(
+    offsets: pa.Array, sizes: pa.Array, segment: Segment, reader: Reader, snapshot: Snapshot
+) -> Iterator[pa.Array]:
+    """Read bytes of one segment, in as few reads as is worth it."""
+    begin, count = offsets[0].as_py(), len(offsets)
+    size = offsets[-1].as_py() + sizes[-1].as_py() - begin
+    if count > 1 and size > 2 * pc.sum(sizes).as_py() + _GAPS:
+        half = count // 2
+        for part in (slice(None, half), slice(half, None)):
+            yield from _bytes(offsets[part], sizes[part], segment, reader, snapshot)
+        return
+    smallest, largest = pc.min_max(sizes).as_py().values()
+    if smallest < 0 or largest > size or begin < 0 or begin + size > INTEGER_MAX:
+        raise misplaced(segment, begin)
+    content = reader.content(snapshot, segment, begin, size)
+    begins = pc.subtract(offsets, pa.scalar(begin, pa.int64())).cast(pa.int32())
+    ends = pc.add(begins, sizes.cast(pa.int32()))
+    # Arrow would not look whether they go beyond the content.
+    if pc.any(pc.greater(ends[:-1], begins[1:])).as_py():
+        raise misplaced(segment, begin)
+    # Data and what stands between them, in turns; then every second one.
+    places = array("i", bytes(8 * count))
+    places[::2], places[1::2] = _integers(begins), _integers(ends)
+    both = [None, pa.py_buffer(places), pa.py_buffer(content)]
+    yield pa.BinaryArray.from_buffers(pa.binary(), 2 * count - 1, both).take(_EVEN[:count])
+
+
+def _integers(numbers: pa.Array) -> array[int]:
+    found = array("i")
+    found.frombytes(numbers.buffers()[1][: 4 * len(numbers)])
+    return found
+
+
+def _decoded(
+    rows: pa.RecordBatch, column: DataColumn, segment: Segment, reader: Reader, snapshot: Snapshot
+) -> pa.Array:
+    places = [*zip(*(each.to_pylist() for each in rows.columns[:4]), strict=True)]
+    data = [datum for some in reader.data(snapshot, places) for datum in some]
+    try:
+        return column.make(data)
+    except InvalidInput as error:
+        _, _, offset, size = places[error.context["position"]]
+        location = Location(reader.prefix + segment.name, offset, size)
+        raise InvalidInput(f"{location}: {error.message}", hint=error.hint, location=location) from None
