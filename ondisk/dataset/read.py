@@ -10,10 +10,11 @@ from operator import itemgetter
 from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import EPOCH, INTEGER_MAX, NO_METADATA, Datum, Location, Value, from_microseconds
+from ondisk.datum import EPOCH, INTEGER_MAX, Datum, Location, Value, from_microseconds
 from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, IntegrityError, InvalidInput, SegmentCorrupt
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Block, Format, find
+from ondisk.formats.base import Loaded
 from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot
 from ondisk.matcher import Expression, Sort
 from ondisk.segments import ConcatReader, DirReader
@@ -115,12 +116,7 @@ class Reader:
             if format.raw:
                 yield payloads
                 continue
-            data = [
-                Datum.stored(from_microseconds(row[0]), NO_METADATA, payload, name, row)
-                for row, payload in zip(part, payloads, strict=True)
-            ]
-            _fill(data, part, format, payloads)
-            yield [datum.data for datum in data]
+            yield [*_loaded(name, part, format, payloads).data]
 
     def file_of(self, segment: Segment) -> ReadableFile:
         """Open the file that holds a segment.
@@ -291,14 +287,7 @@ def check_end(format: Format, segment: Segment, offset: int, size: int, tail: by
 
 def _fill(data: list[Datum], rows: list[Row], format: Format, payloads: list[bytes]) -> None:
     """Give data what their bytes hold, or what stands beside them."""
-    try:
-        loaded = format.load(payloads)
-    except FrameCorrupt as error:
-        raise _located(error, data[error.context["position"]].location) from None
-    if loaded.reftimes is not None and loaded.reftimes != [row[0] for row in rows]:
-        datum, reftime = next(pair for pair in zip(data, loaded.reftimes, strict=True) if pair[0]._place[0] != pair[1])
-        problem = f"it is a datum of {from_microseconds(reftime)}, the index says {datum.reftime}"
-        raise _located(FrameCorrupt(problem), datum.location)
+    loaded = _loaded(data[0]._segment, rows, format, payloads)
     if not format.raw:
         for datum, content in zip(data, loaded.data, strict=True):
             datum.data = content
@@ -306,6 +295,19 @@ def _fill(data: list[Datum], rows: list[Row], format: Format, payloads: list[byt
         for datum, undeclared in zip(data, loaded.undeclared, strict=True):
             if undeclared:
                 datum.metadata = {**undeclared, **datum.metadata}
+
+
+def _loaded(name: str, rows: list[Row], format: Format, payloads: list[bytes]) -> Loaded:
+    """Read what the bytes of rows of one segment hold, or what stands beside them."""
+    try:
+        loaded = format.load(payloads)
+    except FrameCorrupt as error:
+        raise _located(error, name, rows[error.context["position"]]) from None
+    if loaded.reftimes is not None and loaded.reftimes != [row[0] for row in rows]:
+        row, reftime = next(pair for pair in zip(rows, loaded.reftimes, strict=True) if pair[0][0] != pair[1])
+        problem = f"it is a datum of {from_microseconds(reftime)}, the index says {from_microseconds(row[0])}"
+        raise _located(FrameCorrupt(problem), name, row)
+    return loaded
 
 
 def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview) -> bytes:
@@ -329,8 +331,9 @@ def _no_blocks(segment: Segment, offset: int) -> IndexCorrupt:
     return IndexCorrupt(message, hint=RESTORE, segment=segment.name)
 
 
-def _located(error: FrameCorrupt, location: Location | None) -> FrameCorrupt:
+def _located(error: FrameCorrupt, name: str, row: Row) -> FrameCorrupt:
     """Say where the bytes stand that are no datum."""
+    location = Location(name, row[2], row[3])
     hint = "Restore the segment from a backup, or delete the datum by its location."
     return FrameCorrupt(f"{location}: {error.message}", hint=hint, location=location)
 

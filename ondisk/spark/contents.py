@@ -39,7 +39,8 @@ def with_data(
     rows = rows.sort_by([(name, "ascending") for name in ("c1", "c2", "c3")])
     for some in _cut(rows):
         runs = pc.run_end_encode(some.column("c1"))
-        begin, arrays = 0, []
+        begin = 0
+        arrays: list[pa.Array] = []
         for end, id in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
             run, segment = some.slice(begin, end - begin), snapshot.segment(id)
             if column.is_binary and reader.has_bytes(segment):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -31,6 +33,9 @@ from ondisk.json_shapes import dump, parse_time, to_json
 _Convert: TypeAlias = Callable[[Any], Any]
 _BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _DEPTH = MAX_DEPTH + 2
+_MARK = os.urandom(16).hex()  # which no datum holds, but by its own text
+_BETWEEN = f',"{_MARK}",'.encode()
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
 
 
 class DataColumn:
@@ -49,6 +54,7 @@ class DataColumn:
     def __init__(self, kind: DataType) -> None:
         self._convert = _top(kind)
         self.is_binary = isinstance(kind, BinaryType)
+        self._is_json = isinstance(kind, BinaryType | StringType)
         self._kind = to_arrow_type(kind, timezone="UTC")
 
     def make(self, data: Sequence[Any]) -> pa.Array:
@@ -59,6 +65,8 @@ class DataColumn:
         """
         if self.is_binary and set(map(type, data)) == {bytes}:
             return pa.array(data, self._kind)
+        if self._is_json and (texts := _plain_json(data)) is not None:
+            return pa.array(texts, self._kind)
         convert, converted = self._convert, []
         for position, each in enumerate(data):
             try:
@@ -78,6 +86,23 @@ def _top(kind: DataType) -> _Convert:
         return _converter(kind, "data")
     hint = "Give it binary, string, or a struct as `wind double, note string`."
     raise InvalidInput(f"the column data cannot be {kind.simpleString()}", hint=hint)
+
+
+def _plain_json(data: Sequence[Any]) -> list[bytes] | None:
+    """Write mappings together; None where one holds something that has a shape in JSON, or looks like one.
+
+    Cost: 1 µs for a small mapping, of which `_json` takes 5.
+    """
+    if set(map(type, data)) != {dict}:
+        return None
+    parts: list[Any] = [_MARK] * (2 * len(data) - 1)
+    parts[::2] = data
+    try:
+        written = _encode(parts).encode()
+    except (TypeError, ValueError):
+        return None
+    texts = written[1:-1].split(_BETWEEN)
+    return None if len(texts) != len(data) or b'"$' in written else texts
 
 
 def _json(value: Any) -> bytes:

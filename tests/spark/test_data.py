@@ -27,6 +27,30 @@ def test_json_has_the_shapes_of_the_command_line():
     assert column.make([{"$bytes": "YQ=="}]).to_pylist() == ['{"$bytes":"YQ=="}']
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"a": 1},
+        {"a": b"\xff"},
+        {"a": [{"b": float("nan")}]},
+        {"a": "\udcff"},
+        {"$bytes": "YQ=="},
+        {"a": {"$float": 5}},
+        {"é": '","'},
+        {},
+        None,
+        b"raw",
+    ],
+)
+def test_data_together_are_written_as_each_alone(odd):
+    """Those that JSON holds as they are, are written at once."""
+    data = [{"x": [1, 2.5, None, True, "a\n"]}, odd, {"x": {"y": -0.0}}]
+    for kind in (StringType(), BinaryType()):
+        column = DataColumn(kind)
+        alone = [column.make([each, None]).to_pylist()[0] for each in data]
+        assert column.make(data).to_pylist() == alone
+
+
 def test_a_struct_takes_its_keys_and_null_for_what_lacks():
     data = {"wind": 3, "note": "gusty", "other": 1}, {"note": None}, None
     assert made("wind double, note string", *data) == [
