@@ -39,10 +39,10 @@ CONFIG = {
 DAY, STATION = "2026-03-15", "VM2,42"
 
 
-def lines(count: int) -> Iterator[bytes]:
+def lines(count: int, days: int) -> Iterator[bytes]:
     """Make observations of about 100 bytes, in the order of their times."""
-    times = count // (DAYS * STATIONS * PRODUCTS)
-    for day in range(DAYS):
+    times = count // (days * STATIONS * PRODUCTS)
+    for day in range(days):
         for number in range(times):
             time = BEGIN + timedelta(days=day, seconds=number * (86_400 // times))
             for station in range(STATIONS):
@@ -72,13 +72,13 @@ def medians(rounds: int, *works: Callable[[], Any]) -> list[float]:
 class SparkBench:
     """All measurements, in a directory of their own."""
 
-    def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
+    def __init__(self, folder: Path, count: int, rounds: int, report: Report, days: int = DAYS) -> None:
         self.count = count
         self.rounds = rounds
         self.report = report
         self.dataset = ondisk.create(folder / "dataset", CONFIG)
         self.path = str(self.dataset.path)
-        self.dataset.append_file(Stream(lines(count)), "vm2")  # type: ignore[arg-type]
+        self.dataset.append_file(Stream(lines(count, days)), "vm2")  # type: ignore[arg-type]
         self.spark = session("local[2]", spark__driver__memory="2g", spark__ui__enabled="false")
         self.spark.sparkContext.setLogLevel("ERROR")
         parquet = str(folder / "parquet")

@@ -204,10 +204,13 @@ class Reader:
 
     def _decode(self, segment: Segment, data: list[Datum], rows: list[Row], format: Format) -> None:
         """Turn the bytes of data into what they hold, or add what stands beside them."""
+        name = self.prefix + segment.name
         if format.is_dir:
-            _fill(data, rows, format, [self._directories.beside(segment.id, segment.name, row[2]) for row in rows])
+            _fill(
+                name, data, rows, format, [self._directories.beside(segment.id, segment.name, row[2]) for row in rows]
+            )
         else:
-            _fill(data, rows, format, [datum.data for datum in data])
+            _fill(name, data, rows, format, [datum.data for datum in data])
 
     def _spans(self, snapshot: Snapshot, run: list[Row]) -> Iterator[tuple[int, bytes, list[Row]]]:
         """Read the bytes of rows, in as few reads as is worth it: (offset of the bytes, the bytes, their rows)."""
@@ -285,9 +288,9 @@ def check_end(format: Format, segment: Segment, offset: int, size: int, tail: by
         raise SegmentCorrupt(message, hint=RESTORE, segment=segment.name)
 
 
-def _fill(data: list[Datum], rows: list[Row], format: Format, payloads: list[bytes]) -> None:
+def _fill(name: str, data: list[Datum], rows: list[Row], format: Format, payloads: list[bytes]) -> None:
     """Give data what their bytes hold, or what stands beside them."""
-    loaded = _loaded(data[0]._segment, rows, format, payloads)
+    loaded = _loaded(name, rows, format, payloads)
     if not format.raw:
         for datum, content in zip(data, loaded.data, strict=True):
             datum.data = content
