@@ -65,7 +65,7 @@ def test_bytes_are_those_of_a_query(dataset, monkeypatch, limit):
     [
         ("size = size + 1000 WHERE seq = 5", IndexCorrupt),
         ("size = -1 WHERE seq = 5", IndexCorrupt),
-        ("size = 1 << 62 WHERE seq = 5", IndexCorrupt),
+        ("size = 1 << 62 WHERE seq = 5", SegmentCorrupt),
         ("size = 1 << 62, offset = 1 << 62", IndexCorrupt),
         ("offset = -1 WHERE seq = 5", IndexCorrupt),
         ("offset = offset + 2 WHERE seq = 5", IndexCorrupt),
