@@ -47,7 +47,7 @@ def drawn(title: str, across: str, curves: Curves) -> str:
     ]
     for x in sorted({point[0] for point in points}):
         at = place(x, 10 ** low[1])[0]
-        lines.append(f'<text x="{at}" y="{bottom + 18}" text-anchor="middle">{x:,g}</text>')
+        lines.append(f'<text x="{at}" y="{bottom + 18}" text-anchor="middle">{x:,.10g}</text>')
     for y in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50):
         if low[1] <= log10(y) <= high[1]:
             at = place(10 ** low[0], y)[1]
@@ -70,7 +70,7 @@ def against_rows(bench: SparkBench, rounds: int, curves: Curves) -> None:
         return sorted(frame.groupBy("product").count().collect())
 
     works: dict[str, Callable[[], Any]] = {
-        "one station of a day, Parquet": lambda: len(bench.parquet.where(where).select("product").collect()),
+        "a station's day, Parquet": lambda: len(bench.parquet.where(where).select("product").collect()),
         "… index_frame": lambda: len(bench.dataset.index_frame(bench.spark, match, ["product"]).collect()),
         "… format": lambda: len(bench.load(match=match, columns="product").collect()),
     }
