@@ -71,6 +71,8 @@ _WIDTHS = frozenset({8, 16, 32, 64})
 _FLOAT_TRAP = re.compile(rb"\xf9[\x7c\x7e\xfc]\x00")
 
 _FIRST_KEY, _BEFORE_FIELDS = b"\xa4\x69timestamp", b"\x66fields"
+_BYTES, _NO_BYTES = re.compile(_BEFORE_FIELDS + rb"\xa1\x64data(?:\x59(..)|\x5a(....))", re.DOTALL), b"\x40"
+_BEFORE_BYTES = 4096  # bytes of a payload in which the data are looked for that it ends with
 _BEGIN = struct.Struct(">11sBQ")
 _BEFORE_META = [b"\x65flags" + cbor.integer(flag_bits) + b"\x64meta" for flag_bits in range(0x100)]
 
@@ -184,12 +186,17 @@ def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH) -> list[Ev
     return decode_columns(payloads, max_depth=max_depth).events()
 
 
-def decode_columns(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH) -> Columns:
-    """Read payloads as `decode` does, without an object for each."""
+def decode_columns(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, data: bool = True) -> Columns:
+    """Read payloads as `decode` does, without an object for each.
+
+    Args:
+        data: False: bytes that a payload ends with need not come out; they may be none.
+    """
     whole = Columns([], [], [], [])
     for begin in range(0, len(payloads), _CHUNK):
         chunk = payloads[begin : begin + _CHUNK]
-        loaded = _load(chunk, max_depth) or _load_one_by_one(chunk, begin, max_depth)
+        loaded = None if data else _load_without_bytes(chunk, max_depth)
+        loaded = loaded or _load(chunk, max_depth) or _load_one_by_one(chunk, begin, max_depth)
         for column, part in zip(whole, loaded, strict=True):
             column.extend(part)  # type: ignore[attr-defined]  # the lists made above
     return whole
@@ -316,6 +323,27 @@ def _load(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
     timestamps, flags, metas, fields = columns
     are_flags = _INTEGERS(map(type, flags)) and _FLAGS(flags)
     return columns if are_flags and _are_plain(timestamps, metas, fields, max_depth) else None
+
+
+def _load_without_bytes(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
+    """Read large payloads but for the bytes that they end with; None where one of them is small, or another kind.
+
+    In place of the bytes stand none, as one byte of CBOR. Where that byte comes out as the last value, the payload's
+    own head of the bytes is a value, too, and its bytes go up to the end: all else would be decoded as it was here.
+    """
+    if min(map(len, payloads)) < _LARGE:
+        return None
+    heads = []
+    for payload in payloads:
+        found = _BYTES.search(payload, 0, _BEFORE_BYTES)
+        if found is None:
+            return None
+        size = found[1] or found[2]
+        if len(payload) - found.end() != int.from_bytes(size):
+            return None
+        heads.append(bytes(payload[: found.end() - len(size) - 1]) + _NO_BYTES)
+    columns = _load(heads, max_depth)
+    return columns if columns is not None and columns.fields.count({"data": b""}) == len(payloads) else None
 
 
 def _load_together(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:

@@ -294,7 +294,7 @@ class Seg(Format):
         """Describe frames as they stand in a segment. An event that is none is damage."""
         sizes = [behind - begin for begin, behind in pairwise((*scanned.offsets, scanned.end))]
         try:
-            columns = payload.decode_columns(scanned.payloads, max_depth=MAX_DEPTH)
+            columns = payload.decode_columns(scanned.payloads, max_depth=MAX_DEPTH, data=False)
             metadata = self._canonical(columns.metas, from_frame=True)
         except (FrameCorrupt, InvalidInput):
             return self._found_one_by_one(scanned, sizes, read, damage, end)
@@ -319,7 +319,7 @@ class Seg(Format):
         return found
 
     def _batch(self, frames: list[bytes], payloads: Sequence[payload.Buffer]) -> Batch:
-        columns = payload.decode_columns(payloads, max_depth=self.config.max_depth)
+        columns = payload.decode_columns(payloads, max_depth=self.config.max_depth, data=False)
         metadata = self._canonical(columns.metas, from_frame=True)
         return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, frames)
 

@@ -360,3 +360,53 @@ def test_large_bytes_take_the_careful_way_in_little_time():
     (written,) = payload.encode([5], [{}], [data])
     assert one(written).data == data
     assert time.process_time() - begin < 2
+
+
+LARGE = bytes(range(256)) * 40
+PATTERN = "fields\xa1"  # the begin of what a payload's bytes are told by, as text
+
+
+def outcome(payloads, **how):
+    """Give timestamps, flags and metadata of payloads, or the error."""
+    try:
+        return payload.decode_columns(payloads, **how)[:3]
+    except (FrameCorrupt, InvalidInput) as error:
+        return type(error), error.message
+
+
+def is_read_without_its_bytes(written):
+    columns = payload.decode_columns([written, written], data=False)
+    return all(fields == {"data": b""} for fields in columns.fields)
+
+
+@pytest.mark.parametrize("size", [len(LARGE), 65535, 65536, 2_000_000])
+def test_bytes_that_nobody_wants_are_not_read(size):
+    (written,) = payload.encode([5], [{"station": 3, "name": PATTERN}], [b"\x40" * size])
+    assert is_read_without_its_bytes(written)
+    assert outcome([written] * 3, data=False) == outcome([written] * 3)
+
+
+def test_what_only_looks_like_the_bytes_at_the_end_is_read_as_it_is():
+    """The metadata hold all that comes before the bytes, with the very number of bytes that is left."""
+    (plain,) = payload.encode([5], [{"a": b""}], [LARGE])
+    before = b"\x66fields\xa1\x64data\x59"
+    for left in range(len(plain) - 40, len(plain) + 40):
+        (written,) = payload.encode([5], [{"a": before + left.to_bytes(2)}], [LARGE])
+        assert outcome([written], data=False) == outcome([written])
+        assert payload.decode_columns([written], data=False).metas[0]["a"] == before + left.to_bytes(2)
+
+
+@given(
+    meta=st.dictionaries(st.sampled_from(["a", "b", "fields", PATTERN]), st.integers() | st.text() | st.binary()),
+    at=st.integers(0, 90),
+    cut=st.integers(0, 3),
+    put=st.binary(max_size=3),
+    others=st.integers(0, 2),
+)
+def test_a_payload_whose_bytes_nobody_wants_is_checked_as_any_other(meta, at, cut, put, others):
+    try:
+        (written,) = payload.encode([5], [meta], [LARGE])
+    except InvalidInput:
+        return
+    payloads = [written] * others + [written[:at] + put + written[at + cut :]]
+    assert outcome(payloads, data=False) == outcome(payloads)
