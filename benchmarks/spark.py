@@ -1,4 +1,6 @@
-"""Reading by Spark, against Parquet of the same rows: a folder a day, sorted, its DataFrame kept, the day given.
+"""Reading and writing by Spark, against Parquet of the same rows: a folder a day, sorted.
+
+Where Parquet is read, its DataFrame is kept, and the day given.
 
 python benchmarks/spark.py [--count 2000000] [--rounds 7] [--json]
 
@@ -37,6 +39,7 @@ CONFIG = {
     "fields": {"area": "text", "product": "text"},
 }
 DAY, STATION = "2026-03-15", "VM2,42"
+APPENDED, APPENDED_DAYS = 500_000, 50
 
 
 def lines(count: int, days: int) -> Iterator[bytes]:
@@ -73,6 +76,7 @@ class SparkBench:
     """All measurements, in a directory of their own."""
 
     def __init__(self, folder: Path, count: int, rounds: int, report: Report, days: int = DAYS) -> None:
+        self.folder = folder
         self.count = count
         self.rounds = rounds
         self.report = report
@@ -105,6 +109,32 @@ class SparkBench:
         columns = ["reftime", "area", "product", "segment", "offset", "size", "data"]
         hashed = f"sum(xxhash64({', '.join(columns)}) % 1000)"
         self.whole("all columns", columns, lambda df: df.selectExpr(hashed), 2.2)
+        self.append()
+
+    def append(self) -> None:
+        """Write rows to a new dataset, and to Parquet with one file a day, sorted. They are read from Parquet."""
+        count = min(APPENDED, self.count * APPENDED_DAYS // DAYS)
+        end = f"{BEGIN + timedelta(days=APPENDED_DAYS):%Y-%m-%d}"
+        source = str(self.folder / "rows")
+        self.parquet.where(f"day < '{end}'").select("reftime", "area", "product", "data").limit(count).write.parquet(
+            source
+        )
+        rows = self.spark.read.parquet(source)
+        numbers = iter(range(10 * self.rounds + 10))
+
+        def to_parquet() -> int:
+            days = rows.selectExpr("to_date(reftime) AS day", "*").repartition("day")
+            place = str(self.folder / f"written-{next(numbers)}")
+            days.sortWithinPartitions("reftime", "area", "product").write.partitionBy("day").parquet(place)
+            return count
+
+        def to_dataset() -> int:
+            with ondisk.create(self.folder / f"written-{next(numbers)}", CONFIG) as dataset:
+                rows.write.format("ondisk").mode("append").save(str(dataset.path))
+                return dataset.summary().count
+
+        parquet, written = medians(self.rounds, to_parquet, to_dataset)
+        self.ratio(f"format: append of {count:,} rows", parquet, written, 1.2)
 
     def planning(self) -> None:
         """Plan all rows, with data."""
@@ -149,7 +179,7 @@ class SparkBench:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure reading by Spark against Parquet of the same rows.")
+    parser = argparse.ArgumentParser(description="Measure Spark against Parquet of the same rows.")
     parser.add_argument("--count", type=int, default=2_000_000, help="rows; a multiple of 200,000")
     parser.add_argument("--rounds", type=int, default=7, help="of each measurement")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")

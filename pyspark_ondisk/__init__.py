@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
-    """The data source `ondisk`: `spark.read.format("ondisk").load(path)`."""
+    """The data source `ondisk`: `spark.read.format("ondisk").load(path)`, and `df.write`."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -44,3 +44,8 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         from ondisk.spark.stream import StreamReader
 
         return StreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from ondisk.spark.write import Writer
+
+        return Writer(self.options, schema, overwrite=overwrite)

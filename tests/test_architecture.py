@@ -53,6 +53,7 @@ OUTSIDE = {
     ("index/connection.py", "sqlite3.connect"),
     ("index/index.py", "sqlite3.connect"),
     ("index/rebuild.py", "sqlite3.connect"),
+    ("index/staged.py", "sqlite3.connect"),
 }
 """What may touch the disk besides filesystem."""
 

@@ -185,7 +185,7 @@ def store(
         columns = (seqs, batch.reftimes, targets.ids(), offsets, sizes, *transaction.columns(batch.metadata))
         stored = Stored(imported=transaction.insert(zip(*columns, strict=True)))
         payloads, beside = batch.payloads, batch.beside
-        kept_out, replacing = (set(), set()) if archived is None else archived.find(batch)
+        kept_out, replacing = (set(), set()) if archived is None else archived.find(batch.reftimes, batch.metadata)
         if kept_out:
             stored.imported -= transaction.take_back(seqs[place] for place in kept_out)
         if stored.imported < len(payloads):
@@ -221,8 +221,8 @@ def store(
     return stored
 
 
-class _Target:
-    """A segment that a batch appends to: where it ends, and what must stand there before new data."""
+class Target:
+    """A segment that is appended to: where it ends, and what must stand there before new data."""
 
     __slots__ = ("blocks", "interval", "known", "laid", "next", "segment")
 
@@ -262,11 +262,7 @@ class _Targets:
             interval = step.interval(stem)
             assert interval is not None
             segment = known.get(name)
-            if isinstance(writer, DirWriter):
-                target = _directory(segment, name, interval, format, transaction, writer, trusted=trusted)
-            else:
-                target = _target(segment, name, interval, format, transaction, writer, trusted=trusted)
-            by_stem[stem] = target
+            by_stem[stem] = find_target(segment, name, interval, format, transaction, writer, trusted=trusted)
         self._by_day = {day: by_stem[stem] for day, stem in stems.items()}
         self.runs = self._found_runs()
 
@@ -275,7 +271,7 @@ class _Targets:
         self._days = [self._days[place] for place in places]
         self.runs = self._found_runs()
 
-    def _found_runs(self) -> list[tuple[_Target, int]]:
+    def _found_runs(self) -> list[tuple[Target, int]]:
         return [(self._by_day[day], len(list(run))) for day, run in groupby(self._days)]
 
     def ids(self) -> list[int]:
@@ -299,6 +295,27 @@ class _Targets:
         return offsets
 
 
+def find_target(
+    segment: Segment | None,
+    name: str,
+    interval: Interval,
+    format: Format,
+    transaction: Transaction,
+    writer: ConcatWriter | DirWriter,
+    *,
+    trusted: bool,
+) -> Target:
+    """Find where a segment goes on.
+
+    Args:
+        segment: as the index knows it; None where it does not.
+        trusted: as in `store`.
+    """
+    if isinstance(writer, DirWriter):
+        return _directory(segment, name, interval, format, transaction, writer, trusted=trusted)
+    return _target(segment, name, interval, format, transaction, writer, trusted=trusted)
+
+
 def _target(
     segment: Segment | None,
     name: str,
@@ -308,14 +325,14 @@ def _target(
     writer: ConcatWriter,
     *,
     trusted: bool,
-) -> _Target:
+) -> Target:
     """Find where a segment ends."""
     if segment is not None:
         is_there = writer.exists(name, segment.id, segment.end.size)
         if not is_there and transaction.forget(segment, interval):
             segment = None  # its data were deleted, and then its file: it begins anew
     if segment is not None and trusted:
-        return _Target(segment, interval, Laid(b"", segment.end), known=True)
+        return Target(segment, interval, Laid(b"", segment.end), known=True)
     # Nobody vouches for what is behind the known bytes: it may be data of a lost index, and stays.
     end = End() if segment is None else segment.end
     file = writer.look(name)
@@ -331,7 +348,7 @@ def _target(
     if segment is None:
         segment = Segment(transaction.take_generation(), name, format.name, laid.end)
         writer.clear(name, segment.id)
-    return _Target(segment, interval, laid, known=known)
+    return Target(segment, interval, laid, known=known)
 
 
 def _directory(
@@ -343,7 +360,7 @@ def _directory(
     writer: DirWriter,
     *,
     trusted: bool,
-) -> _Target:
+) -> Target:
     """Find which number the next file of a dir segment has."""
     if segment is not None and not writer.exists(name) and transaction.forget(segment, interval):
         segment = None  # its data were deleted, and then its files: it begins anew
@@ -352,7 +369,7 @@ def _directory(
     number = writer.next_number(name, end, trusted=known and trusted)
     if segment is None:
         segment = Segment(transaction.take_generation(), name, format.name, end)
-    return _Target(segment, interval, Laid(b"", End(end.size, number)), known=known)
+    return Target(segment, interval, Laid(b"", End(end.size, number)), known=known)
 
 
 def _settle_duplicates(
@@ -396,7 +413,7 @@ def _write(
     stored: Stored,
 ) -> None:
     """Write the data to their segments, make them durable, and tell the index how far the segments go now."""
-    contents: dict[_Target, list[bytes]] = {}
+    contents: dict[Target, list[bytes]] = {}
     at = 0
     for target, count in targets.runs:
         contents.setdefault(target, []).extend(payloads[at : at + count])
@@ -428,7 +445,7 @@ def _write_files(
     stored: Stored,
 ) -> None:
     """Write the data as files of dir segments, make them durable, and tell the index which numbers are taken."""
-    places: dict[_Target, list[int]] = {}
+    places: dict[Target, list[int]] = {}
     at = 0
     for target, count in targets.runs:
         places.setdefault(target, []).extend(range(at, at + count))

@@ -28,9 +28,9 @@ from ondisk.dataset.read import Summary
 from ondisk.datum import FieldType, canonical, from_microseconds
 from ondisk.errors import ArchiveOffline, DatasetNotFound, InvalidInput, StateError
 from ondisk.filesystem import Directory
-from ondisk.formats import Batch
 from ondisk.index import Index, Row, Segment, Snapshot, Transaction, places
 from ondisk.json_shapes import from_json, parse_time
+from ondisk.matcher import Expression
 from ondisk.segments.generations import parents
 from ondisk.step import Interval
 
@@ -253,15 +253,33 @@ class Archived:
         self._last = last
         self._config = config
         self._doomed: set[int] = set()
+        self._overwritten: set[int] = set()
 
-    def find(self, batch: Batch) -> tuple[set[int], set[int]]:
+    def overwrite(self, tree: Expression) -> int:
+        """Let what matches be replaced, whatever takes its place; give how many data that is."""
+        with self._last.current().index.snapshot() as snapshot:
+            self._overwritten = {*places.seqs_of(snapshot, tree)}
+        self._doomed |= self._overwritten
+        return len(self._overwritten)
+
+    def interval(self) -> Interval | None:
+        """Tell of which times there may be data that others are duplicates of; None where there are none."""
+        if not self._config.unique:
+            return None
+        with self._last.current().index.snapshot() as snapshot:
+            interval = places.span(snapshot)
+        return interval if interval is None or "reftime" in self._config.unique else Interval(-(2**63), 2**63 - 1)
+
+    def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> tuple[set[int], set[int]]:
         """Find the places of data that the archive has: those that stay out, and those that replace what it has."""
         kept_out: set[int] = set()
         replacing: set[int] = set()
         opened = self._last.current()
         with opened.index.snapshot() as snapshot:
-            for place, row in of_same_key(snapshot, batch.reftimes, batch.metadata):
-                if self._replaces(batch.metadata[place], snapshot.metadata(row[5:])):
+            for place, row in of_same_key(snapshot, reftimes, metadata):
+                if row[0] in self._overwritten:
+                    continue
+                if self._replaces(metadata[place], snapshot.metadata(row[5:])):
                     replacing.add(place)
                     self._doomed.add(row[0])
                 else:

@@ -34,6 +34,8 @@ from ondisk.step import days_ago
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ondisk.dataset.commit import OnDuplicate
+    from ondisk.dataset.staged import Staged
     from ondisk.maintenance.states import Done, Report
 
 Progress: TypeAlias = Callable[[str], None]
@@ -56,6 +58,7 @@ class Dataset:
         2026/11-20.blob/           a dir segment: a file for each datum, see `ondisk.segments.dir`
         needs-check-do-not-pack    present while the index cannot be trusted
         .archive/last/, NAME/      archives, see `ondisk.dataset.archives`
+        .staged/JOB/               what others have staged, see `ondisk.dataset.staged`
         .lock                      the writers' lock
         .maintain.lock             that of maintain
 
@@ -240,6 +243,14 @@ class Dataset:
                 recognise(name if isinstance(name, str) else None, peeked.head, self.config.format)
             )
             return self._append(chosen.parse(peeked, size), chosen, outcomes=outcomes)
+
+    def append_staged(
+        self, job: str, staged: Sequence[Staged], *, on_duplicate: OnDuplicate = "skip", overwrite: Match = None
+    ) -> AppendResult:
+        """Store what other processes have staged, all of it or nothing; see `ondisk.dataset.commit`."""
+        from ondisk.dataset.commit import commit
+
+        return commit(self._access, self._archives, job, staged, on_duplicate=on_duplicate, overwrite=overwrite)
 
     def query(
         self,

@@ -92,18 +92,19 @@ class Directory:
                 sync_path(made.parent)
         return cls.open(absolute)
 
-    def inside(self, name: str, *, make: bool = False) -> Directory:
+    def inside(self, name: str, *, make: bool = False, durable: bool = True) -> Directory:
         """Open a directory in this one.
 
         Args:
             make: make it first, and the directories on the way to it, if they are missing.
+            durable: sync the parent of each that is made.
 
         Raises:
             FileNotFoundError: there is none.
             StorageError: something else stands there.
         """
         if make:
-            self._make_parents(f"{name}/")
+            self._make_parents(f"{name}/", durable=durable)
         return Directory(self.path / name, self._open_directory(name))
 
     def close(self) -> None:
@@ -424,8 +425,8 @@ class Directory:
             for descriptor in opened:
                 os.close(descriptor)
 
-    def _make_parents(self, name: str) -> None:
-        """Make the directories that a name needs, and sync the parent of each new one."""
+    def _make_parents(self, name: str, *, durable: bool = True) -> None:
+        """Make the directories that a name needs, and sync the parent of each new one if they are to be durable."""
         parts = components(name.rpartition("/")[0]) if "/" in name else []
         for depth in range(1, len(parts) + 1):
             path = "/".join(parts[:depth])
@@ -434,7 +435,8 @@ class Directory:
                     os.mkdir(last, dir_fd=parent)
                 except FileExistsError:
                     continue
-            self.sync("/".join(parts[: depth - 1]))
+            if durable:
+                self.sync("/".join(parts[: depth - 1]))
 
 
 def components(name: str) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import Datum
+from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import ConfigError, FrameCorrupt, SegmentCorrupt
 
 BATCH_BYTES = 64 * 1024 * 1024
@@ -286,6 +286,16 @@ class Format(ABC):
     def encode(self, data: Sequence[Datum]) -> Batch:
         """Turn data into their bytes; what the format cannot carry is refused, not raised."""
 
+    def encode_columns(
+        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], data: Sequence[Any]
+    ) -> Batch:
+        """Turn data into their bytes as `encode` does, given in columns: no object is made for each where that can be.
+
+        Args:
+            reftimes: microseconds since 1970.
+        """
+        return self.encode(list(map(Datum, map(from_microseconds, reftimes), metadata, data)))
+
     @abstractmethod
     def decode(self, payload: bytes) -> Any:
         """Turn a datum's bytes into its data.
@@ -369,7 +379,8 @@ class Format(ABC):
     def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
         """Lay data one after the other at the end of a segment, each followed by `padding`.
 
-        Their order stays, and the offset of the first is `end.length`: the index was told so already.
+        Their order stays, and the offset of the first is `end.length`: the index was told so already. The bytes do not
+        depend on `end`, but for whether it is compressed: data may be laid before it is known where they will stand.
         """
         content = self.padding.join(payloads) + self.padding if payloads else b""
         return Laid(content, End(end.size + len(content), end.length + len(content), end.count))

@@ -93,6 +93,15 @@ class Vm2(LineFormat):
                 return batch
         return self._encode_one_by_one(data)
 
+    def encode_columns(
+        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], data: Sequence[Any]
+    ) -> Batch:
+        if set(map(type, data)) == {bytes}:
+            batch = self._parse_whole([*data])
+            if batch is not None and batch.reftimes == reftimes and _are_part_of(metadata, batch.metadata):
+                return batch
+        return super().encode_columns(reftimes, metadata, data)
+
     def _parse_whole(self, payloads: list[bytes]) -> Batch | None:
         """Parse data that were given as bytes; None where one of them is not exactly one line of VM2."""
         text = b"\n".join(payloads)
@@ -108,8 +117,7 @@ class Vm2(LineFormat):
             moments.clear()
         if [moments[reftime] for reftime in batch.reftimes] != [datum.reftime for datum in data]:
             return False
-        given = [datum.metadata for datum in data]
-        return given == batch.metadata or all(map(_is_part_of, given, batch.metadata))
+        return _are_part_of([datum.metadata for datum in data], batch.metadata)
 
     def _encode_one_by_one(self, data: Sequence[Datum]) -> Batch:
         batch = Batch()
@@ -194,6 +202,10 @@ class _Metadata(dict[bytes, Mapping[str, Any]]):
         station, variable = key.split(b",")
         self[key] = {"area": f"VM2,{int(station)}", "product": f"VM2,{int(variable)}"}
         return self[key]
+
+
+def _are_part_of(given: Sequence[Mapping[str, Any]], metadata: Sequence[Mapping[str, Any]]) -> bool:
+    return given == metadata or all(map(_is_part_of, given, metadata))
 
 
 def _is_part_of(given: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:

@@ -5,7 +5,8 @@ Kept apart since importing SQLAlchemy takes longer than everything else that a q
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
@@ -74,3 +75,31 @@ class Columns:
             known = "(SELECT id FROM value WHERE value = given)"  # NULL, which equals nothing, for a new one
             return f" AND datum.f_{name} = (SELECT iif(given IS NULL, 0, {known}) FROM (SELECT ? AS given))"
         return f" AND ifnull(datum.f_{name}, x'') = ifnull(?, x'')"  # by this expression the index knows it
+
+
+def stored_columns(
+    metadata: Sequence[Mapping[str, Any]], kinds: Mapping[str, FieldType], ids_of: Callable[[list[Any]], list[int]]
+) -> list[list[Any]]:
+    """Turn metadata into the columns of `datum`, one list a declared field.
+
+    Args:
+        metadata: canonical values.
+        ids_of: gives the ids of texts and bytes, and 0 for None.
+    """
+    places = list(map(id, metadata))
+    distinct = dict(zip(places, metadata, strict=True))
+    if len(distinct) > len(metadata) // 4:
+        return _columns(metadata, kinds, ids_of)
+    # Data of one series share a mapping: each is looked at once.
+    few = _columns(list(distinct.values()), kinds, ids_of)
+    return [list(map(dict(zip(distinct, each, strict=True)).__getitem__, places)) for each in few]
+
+
+def _columns(
+    metadata: Sequence[Mapping[str, Any]], kinds: Mapping[str, FieldType], ids_of: Callable[[list[Any]], list[int]]
+) -> list[list[Any]]:
+    columns: list[list[Any]] = []
+    for name, kind in kinds.items():
+        values = [each.get(name) for each in metadata]
+        columns.append(ids_of(values) if kind.interned else values)
+    return columns

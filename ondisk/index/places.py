@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from ondisk.formats import Block
 from ondisk.index.snapshot import Row, Segment, Snapshot
+from ondisk.matcher import Expression
 from ondisk.step import Interval
 
 _ROWS = 4096
@@ -193,6 +194,13 @@ def among(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tuple[int,
     sql = "SELECT seq FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
     there = {row[0] for row in snapshot.connection.execute(sql, (json.dumps([datum for _, datum in changes]),))}
     return [change for change in changes if change[1] in there]
+
+
+def seqs_of(snapshot: Snapshot, tree: Expression) -> Iterator[int]:
+    """Give the numbers of the data that match."""
+    where = snapshot.where(tree)
+    for (seq,) in snapshot.connection.execute(f"SELECT seq FROM datum WHERE {where.sql}", where.values):
+        yield seq
 
 
 def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:

@@ -220,7 +220,7 @@ def in_conflict(
     tables = Tables(config)
     if not tables.unique:
         return
-    keys = [str(each.compile(dialect=DIALECT)) for each in tables.unique]
+    keys = tables.keys
     named = ", ".join(f"{key} AS k{at}" for at, key in enumerate(keys))
     equal = " AND ".join(f"{key} = k{at}" for at, key in enumerate(keys))
     kinds = {name: config.fields.get(name, FieldType.TIMESTAMP) for name in config.unique}  # reftime is no field

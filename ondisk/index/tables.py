@@ -74,7 +74,9 @@ class Tables:
 
     Attributes:
         fields: field → its column of `datum`.
+        unique_names: the fields of the UNIQUE index, reftime first where it is listed.
         unique: the expressions by which the UNIQUE index holds its fields.
+        keys: the same as SQL.
         insert: the statement that inserts a row of `datum`, for positional values; duplicates stay out.
         find_duplicate: the statement that finds the row which a row duplicates, by its values `:p0`, `:p1` …; empty
             without a UNIQUE index.
@@ -83,7 +85,7 @@ class Tables:
     def __init__(self, config: DatasetConfig) -> None:
         columns = Columns(config)
         self._kinds = columns.kinds
-        self._unique_names = columns.unique_names
+        self.unique_names = columns.unique_names
         metadata = MetaData()
         _table("dataset", metadata, _key("id"), _column("uuid", TEXT), _column("seq"), _column("generation"),
                _column("config", TEXT), _column("committed_at"))  # fmt: skip
@@ -99,7 +101,8 @@ class Tables:
         self.datum = _table("datum", metadata, _key("seq"), _column("reftime"), _column("segment"), _column("offset"),
                             _column("size"), *declared)  # fmt: skip
         self.fields: dict[str, Column[Any]] = {name: self.datum.c[f"f_{name}"] for name in self._kinds}
-        self.unique: list[ColumnElement[Any]] = [self.comparable(name) for name in self._unique_names]
+        self.unique: list[ColumnElement[Any]] = [self.comparable(name) for name in self.unique_names]
+        self.keys = [str(each.compile(dialect=DIALECT)) for each in self.unique]
         self.insert = self._insert()
         self.find_duplicate = self._find_duplicate()
         self._metadata = metadata
@@ -143,7 +146,7 @@ class Tables:
             return ""
         columns = list(self.datum.c)
         where = []
-        for name, expression in zip(self._unique_names, self.unique, strict=True):
+        for name, expression in zip(self.unique_names, self.unique, strict=True):
             column = self.datum.c.reftime if name == "reftime" else self.fields[name]
             place = columns.index(column)
             given = f":p{place}" if name == "reftime" or self._kinds[name].interned else f"ifnull(:p{place}, x'')"

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
 
-from ondisk.datum import INTEGER_MAX, INTEGER_MIN
+from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
+from ondisk.filesystem import Directory
 from ondisk.formats import Block
-from ondisk.index.connection import INDEX, RESTORE, of_damage, sqlite_errors
+from ondisk.index.columns import stored_columns
+from ondisk.index.connection import INDEX, RESTORE, Connection, of_damage, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.snapshot import Segment
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import Expression
 from ondisk.step import Interval
+
+if TYPE_CHECKING:
+    from ondisk.index.tables import Tables
 
 _CACHED_IDS = 200_000
 
@@ -46,6 +53,27 @@ class Transaction:
         self.sealed = False
         self.unread = False
         self.checkpoint_error: OndiskError | None = None
+        self._attached: list[str] = []
+
+    @property
+    def directory(self) -> Directory:
+        """Where the index is."""
+        return self._index.directory
+
+    @property
+    def connection(self) -> Connection:
+        """The connection that writes, for `ondisk.index.incoming`."""
+        return self._connection
+
+    @property
+    def tables(self) -> Tables:
+        """The tables of the index."""
+        return self._index.tables
+
+    @property
+    def kinds(self) -> Mapping[str, FieldType]:
+        """Declared field → its type."""
+        return self._index.columns.kinds
 
     def __enter__(self) -> Self:
         try:
@@ -61,6 +89,7 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._roll_back()
+        self._detach()
         # SQLite may have rolled back by itself, after a failed write: the new ids are gone then, too.
         if self._interned and not self._committed:
             self._index.ids.clear()
@@ -72,6 +101,20 @@ class Transaction:
         if self._connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
+
+    def attach(self, path: str) -> str:
+        """Attach a SQLite file that nobody writes to any more, until the transaction ends; give its name here."""
+        schema = f"staged{len(self._attached)}"
+        with sqlite_errors(self._index.directory):
+            self._connection.execute(f"ATTACH ? AS {schema}", (f"file:{quote(os.fsencode(path))}?immutable=1",))
+        self._attached.append(schema)
+        return schema
+
+    def _detach(self) -> None:
+        """Detach what was attached, which waits for the end of the transaction."""
+        while self._attached:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute(f"DETACH {self._attached.pop()}")
 
     def _counters(self) -> tuple[int, int]:
         """Read the counters; a number given out twice would point one datum at another's bytes."""
@@ -129,20 +172,7 @@ class Transaction:
 
     def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """Turn metadata into the columns of `datum`, one list a declared field; texts become ids."""
-        places = list(map(id, metadata))
-        distinct = dict(zip(places, metadata, strict=True))
-        if len(distinct) > len(metadata) // 4:
-            return self._columns(metadata)
-        # Data of one series share a mapping: each is looked at once.
-        few = self._columns(list(distinct.values()))
-        return [list(map(dict(zip(distinct, each, strict=True)).__getitem__, places)) for each in few]
-
-    def _columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-        columns: list[list[Any]] = []
-        for name, kind in self._index.columns.kinds.items():
-            values = [each.get(name) for each in metadata]
-            columns.append(self._ids_of(values) if kind.interned else values)
-        return columns
+        return stored_columns(metadata, self.kinds, self._ids_of)
 
     def insert(self, rows: Iterable[tuple[Any, ...]]) -> int:
         """Insert rows of `datum` (seq, reftime, segment, offset, size, fields…); duplicates stay out.
@@ -395,6 +425,7 @@ class Transaction:
                 self.sealed = True
                 self._connection.execute("COMMIT")
             self._committed = True
+            self._detach()  # else the checkpoint would take them for files to be checkpointed, too
         except (DiskFull, LockError):
             # The last write of a commit is what makes it one: without space, or a lock, for it there is none.
             self.sealed = False

@@ -14,6 +14,7 @@ from ondisk.dataset.archives import Archives
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.formats import Found
 from ondisk.index import Segment, Snapshot, places
+from ondisk.maintenance import staged
 from ondisk.maintenance.census import diagnoses, examine
 from ondisk.maintenance.states import Diagnosis, Report, State
 from ondisk.segments.dir import scan
@@ -58,6 +59,7 @@ def check(
                 for each in found
             ]
         report.add(part.prefix, found)
+    report.segments += staged.diagnosed(access, now)
     return report
 
 

@@ -13,7 +13,7 @@ from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile, WritableFile
 from ondisk.formats import End, Format, is_dir
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
-from ondisk.maintenance import dir_segments
+from ondisk.maintenance import dir_segments, staged
 from ondisk.maintenance.archive import UNMOVABLE, archived
 from ondisk.maintenance.census import check_trusted, diagnoses, examine, why_kept
 from ondisk.maintenance.diagnosis import Known
@@ -49,6 +49,7 @@ def repack(
     for part in parts:
         check_trusted(part)
     report = Report(str(access.path))
+    report.segments += staged.removed(access, now)
     errors: list[OndiskError] = []
     for part in parts:
         try:

@@ -14,8 +14,9 @@ import contextlib
 import resource
 import stat
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
@@ -25,6 +26,14 @@ from ondisk.segments.generations import complete, discard, hidden
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
 _OPEN_TO_READ = 256  # files; fewer where a process may have few, see ConcatReader
 _LARGE = 16 * 1024 * 1024  # bytes
+
+
+class Span(NamedTuple):
+    """Bytes of another file."""
+
+    file: ReadableFile
+    begin: int
+    size: int
 
 
 @dataclass(slots=True)
@@ -70,7 +79,13 @@ class ConcatWriter:
             return None
 
     def append(
-        self, name: str, position: int, content: bytes, patch: Patch | None = None, *, known: bool = False
+        self,
+        name: str,
+        position: int,
+        content: bytes | Iterable[bytes | Span],
+        patch: Patch | None = None,
+        *,
+        known: bool = False,
     ) -> None:
         """Write a batch's bytes of one segment at `position`; what lies behind it is cut off.
 
@@ -80,12 +95,14 @@ class ConcatWriter:
         Args:
             position: where the bytes end that are to stay; behind it there is at most the tail of a batch that was
                 never acknowledged.
+            content: bytes, or several pieces, one behind the other; those of other files are copied.
             patch: what else is to be written, at the segment's begin.
             known: the index knows the segment, so its directory entry is durable.
 
         Raises:
             SegmentMissing: the index knows bytes of it, and it is not on disk.
             SegmentCorrupt: it is shorter than the index says.
+            EOFError: another file ends before the bytes that are to be copied do.
         """
         if len(self._unsynced) >= _OPEN_TO_WRITE:
             self.sync()
@@ -95,7 +112,13 @@ class ConcatWriter:
         if size is not None and size > position:
             file.truncate(position)
             written.size_before = position
-        file.write(position, content)
+        for piece in (content,) if isinstance(content, bytes) else content:
+            if isinstance(piece, Span):
+                file.copy(*piece, position)
+                position += piece.size
+            else:
+                file.write(position, piece)
+                position += len(piece)
         if patch is not None:
             file.write(patch.position, patch.content)
         written.mtime = file.stat().st_mtime_ns

@@ -25,7 +25,7 @@ import re
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
@@ -264,7 +264,7 @@ class DirWriter:
         return max([-1 if sequence is None else sequence, *(each for each in numbers if each is not None)]) + 1
 
     def append(
-        self, name: str, end: End, first: int, payloads: Sequence[bytes], beside: Sequence[bytes], *, known: bool
+        self, name: str, end: End, first: int, payloads: Iterable[bytes], beside: Iterable[bytes], *, known: bool
     ) -> None:
         """Write a batch's data of one segment, as files numbered from `first` on.
 

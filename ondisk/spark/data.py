@@ -1,11 +1,11 @@
-"""Data as a column: bytes, JSON, or what a schema says."""
+"""Data as a column: bytes, JSON, or what a schema says; and the way back."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    NullType,
     ShortType,
     StringType,
     StructType,
@@ -27,8 +28,9 @@ from pyspark.sql.types import (
 )
 
 from ondisk.config import MAX_DEPTH
+from ondisk.datum import microseconds
 from ondisk.errors import InvalidInput
-from ondisk.json_shapes import dump, parse_time, to_json
+from ondisk.json_shapes import dump, format_time, from_json, parse_time, to_json
 
 _Convert: TypeAlias = Callable[[Any], Any]
 _BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
@@ -182,3 +184,74 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+class DataReader:
+    """Turns a column of Arrow into data of a dataset: the way back from what `DataColumn` makes.
+
+    binary: the data as they are; string: JSON, or for formats whose data are bytes, text; a struct or a map: a mapping,
+    without the keys that are NULL.
+
+    Args:
+        is_raw: the data of the dataset's format are bytes.
+
+    Raises:
+        InvalidInput: there is no way from this type.
+    """
+
+    def __init__(self, kind: DataType, *, is_raw: bool) -> None:
+        self._convert: _Convert | None = None
+        if isinstance(kind, StringType):
+            self._convert = str.encode if is_raw else _from_json
+        elif isinstance(kind, StructType | MapType) and not is_raw:
+            self._convert = _plain(kind, "data")
+        elif not isinstance(kind, BinaryType | NullType):
+            hint = "Write it as binary." if is_raw else "Write it as a struct, or as a string of JSON."
+            raise InvalidInput(f"the column data cannot be {kind.simpleString()}", hint=hint)
+
+    def read(self, column: pa.Array) -> list[Any]:
+        """Read the data.
+
+        Raises:
+            InvalidInput: one of them is no JSON.
+        """
+        values: list[Any] = column.to_pylist()
+        convert = self._convert
+        return values if convert is None else [None if each is None else convert(each) for each in values]
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return from_json(json.loads(text, parse_constant=_refuse_constant))
+    except InvalidInput:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"data {text!r:.60}: no JSON: {error}") from None
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise InvalidInput(f'data: {word} is no JSON; write {{"$float": …}}')
+
+
+def _plain(kind: DataType, name: str) -> _Convert | None:
+    """Make what turns values of Arrow, that are not NULL, into those of a datum; None where they stay as they are."""
+    if isinstance(kind, StructType):
+        inner = {each.name: _plain(each.dataType, f"{name}.{each.name}") or _same for each in kind.fields}
+        return lambda value: {key: inner[key](each) for key, each in value.items() if each is not None}
+    if isinstance(kind, MapType):
+        if not isinstance(kind.keyType, StringType):
+            raise InvalidInput(f"{name}: the keys of a map are string, not {kind.keyType.simpleString()}")
+        of_value = _plain(kind.valueType, f"{name}.value") or _same
+        return lambda value: {key: of_value(each) for key, each in value if each is not None}
+    if isinstance(kind, ArrayType):
+        of_item = _plain(kind.elementType, f"{name}[]")
+        return None if of_item is None else lambda value: [None if each is None else of_item(each) for each in value]
+    if isinstance(kind, TimestampType):
+        return lambda value: format_time(microseconds(value))
+    if isinstance(kind, (*_BITS, DoubleType, FloatType, StringType, BooleanType, BinaryType, NullType)):
+        return None
+    raise InvalidInput(f"{name} cannot be {kind.simpleString()}", hint=f"Cast {name} to another type, as string.")
+
+
+def _same(value: Any) -> Any:
+    return value

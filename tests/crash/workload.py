@@ -19,6 +19,7 @@ import random
 import shutil
 import sqlite3
 import tempfile
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ import filelock  # noqa: F401  ondisk would import it, and what follows, in the 
 import lz4.frame
 
 import ondisk
+import ondisk.dataset.commit
 import ondisk.formats.diskqueue.seg
 import ondisk.formats.vm2
 import ondisk.index.migrations
@@ -41,9 +43,11 @@ import ondisk.maintenance.fix
 import ondisk.maintenance.migrate
 import ondisk.maintenance.repack
 from ondisk.dataset import Dataset
+from ondisk.dataset.staged import Stage, Staged
 from ondisk.datum import Datum
 from ondisk.errors import SegmentMissing
 from ondisk.filesystem import Directory
+from ondisk.formats import find
 from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.segments.generations import hidden
@@ -78,6 +82,14 @@ class Append:
 
     lines: tuple[Line, ...]
     batch_size: int = 1000
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Stage lines, so many by each of several stages, and commit them all at once."""
+
+    lines: tuple[Line, ...]
+    each: int = 10
 
 
 @dataclass(frozen=True)
@@ -159,7 +171,7 @@ class LeaveOut:
 
 
 Step = (
-    Append | Delete | Repack | Fix | Archive | Unarchive | Beside
+    Append | Commit | Delete | Repack | Fix | Archive | Unarchive | Beside
     | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
 )  # fmt: skip
 VERBS = Repack | Fix | Archive | Unarchive
@@ -209,6 +221,8 @@ class Model:
                             self.data[key(each)] = self.on_disk[key(each)] = each
                             self.archived.discard(key(each))
                     yield self.content()
+            case Commit(lines):
+                yield from self.carry_out(Append(lines, len(lines)))
             case Delete(station):
                 gone = {name for name in self.data if int(name.split(b",")[1]) == station}
                 for part in (gone - self.archived, gone & self.archived):  # a commit each
@@ -291,6 +305,11 @@ def carry_out(dataset: Dataset, step: Step) -> None:
     match step:
         case Append(lines, batch_size):
             dataset.append((datum(each, dataset.config.format) for each in lines), batch_size=batch_size)
+        case Commit(lines, each):
+            job = uuid.uuid4().hex
+            data = [datum(each, dataset.config.format) for each in lines]
+            parts = [data[begin : begin + each] for begin in range(0, len(data), each)]
+            dataset.append_staged(job, [stage(dataset, job, str(at), part) for at, part in enumerate(parts)])
         case Delete(station):
             dataset.delete(f'area:"VM2,{station}"')
         case Repack():
@@ -326,6 +345,14 @@ def carry_out(dataset: Dataset, step: Step) -> None:
         case LetArchive(days):
             config = dataset.path / "dataset.toml"
             config.write_text(f"archive_age = {days}\n{config.read_text()}")
+
+
+def stage(dataset: Dataset, job: str, name: str, data: Sequence[Datum]) -> Staged:
+    """Stage data as a process of a job does."""
+    format = find(dataset.config.format)(dataset.config)
+    with Directory.open(dataset.path) as directory, Stage(directory, dataset.config, job, name) as begun:
+        begun.add(format.encode(data), format)
+        return begun.finish()
 
 
 def move(dataset: Dataset, verb: Callable[[str], object], days: Sequence[int]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from ondisk.errors import DiskFull, DurabilityLost, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import Patch
-from ondisk.segments import ConcatReader, ConcatWriter
+from ondisk.segments import ConcatReader, ConcatWriter, Span
 
 NAME = "2026/11-20.vm2"
 PATCH = Patch(2, b"02", b"01")
@@ -51,6 +51,16 @@ def test_what_lies_behind_the_position_is_cut_off_and_what_lies_before_it_stays(
     path.write_bytes(b"one\ntail")
     writer.append(NAME, 4, content)
     assert path.read_bytes() == b"one\n" + content
+
+
+def test_bytes_of_other_files_are_copied_between_others(writer, directory, path, tmp_path):
+    path.write_bytes(b"one\ntail of an append")
+    (tmp_path / "other").write_bytes(b"two\nthree\n")
+    other = directory.open_to_read("other")
+    writer.append(NAME, 4, iter([b"1.5\n", Span(other, 4, 6), b"", Span(other, 0, 4), b"4\n"]))
+    assert path.read_bytes() == b"one\n1.5\nthree\ntwo\n4\n"
+    with pytest.raises(EOFError, match="other ends at byte 10"):
+        writer.append("2026/11-21.vm2", 0, [Span(other, 4, 7)])
 
 
 def test_a_tail_is_cut_off_before_anything_is_written(writer, path, monkeypatch):

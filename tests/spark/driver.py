@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql.functions import md5
 
 import ondisk
@@ -49,14 +50,39 @@ def stream_past(spark: Any, path: str, gate: str, checkpoint: str) -> list[list[
     return found
 
 
-def _read_past(frame: Any, gate: str) -> list[list[Any]]:
-    def past(rows: Iterator[Any]) -> Iterator[list[Any]]:
-        for number, row in enumerate(rows):
-            yield [*row]
-            if number == 0:
-                wait_at(Path(gate))
+def write_past(spark: Any, path: str, gate: str) -> None:
+    """Write the stations 0 to 99 by four tasks, each of which waits at a gate behind its first row."""
+    _write(spark, path, lambda rows: _past(rows, gate))
 
-    return frame.select(frame.reftime.cast("string"), "station", md5("data")).rdd.mapPartitions(past).collect()
+
+def write_again(spark: Any, path: str) -> None:
+    """Write the stations 0 to 99 by four tasks, each of which fails twice when it has read its rows."""
+
+    def fail(rows: Iterator[Any]) -> Iterator[list[Any]]:
+        context = TaskContext.get()
+        yield from rows
+        if context.attemptNumber() < 2:
+            raise ValueError("not this time")
+
+    _write(spark, path, fail)
+
+
+def _write(spark: Any, path: str, change: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
+    frame = spark.range(0, 100, 1, 4).selectExpr("timestamp_seconds(id) AS reftime", "id AS station")
+    changed = spark.createDataFrame(frame.rdd.mapPartitions(change), frame.schema)
+    changed.write.format("ondisk").mode("append").save(path)
+
+
+def _read_past(frame: Any, gate: str) -> list[list[Any]]:
+    digests = frame.select(frame.reftime.cast("string"), "station", md5("data"))
+    return digests.rdd.mapPartitions(lambda rows: _past(rows, gate)).collect()
+
+
+def _past(rows: Iterator[Any], gate: str) -> Iterator[list[Any]]:
+    for number, row in enumerate(rows):
+        yield [*row]
+        if number == 0:
+            wait_at(Path(gate))
 
 
 def main(master: str, name: str, arguments: str) -> None:

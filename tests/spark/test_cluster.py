@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections import Counter
 from datetime import timedelta
 
 import pytest
 
 from ondisk import Datum
+from ondisk.dataset.staged import ABANDONED, STAGED
+from ondisk.maintenance.check import check
+from ondisk.maintenance.repack import repack
 from spark.cluster import Cluster, Gate, members
 from spark.test_read import CONFIG, T, asked, datum, various
 
@@ -100,3 +104,50 @@ def test_a_worker_killed_in_the_middle_of_a_stream_changes_nothing(cluster, larg
     cluster.kill_worker_of(gate.wait(driver))
     gate.open()
     assert counted(driver.result()) == digests(large)
+
+
+@pytest.fixture
+def written(create):
+    """Give a dataset in which nothing would tell a duplicate, with a datum that is no station of the drivers'."""
+    dataset = create(**CONFIG | {"unique": []})
+    dataset.append([datum(0, 999)])
+    return dataset
+
+
+def stations(dataset):
+    return sorted(each.metadata["station"] for each in dataset.query())
+
+
+def staged(dataset):
+    return [each.segment for each in dataset.check() if each.segment.startswith(STAGED)]
+
+
+def test_tasks_that_fail_and_are_tried_again_write_once(cluster, written):
+    cluster.run("write_again", path=str(written.path))
+    assert stations(written) == [*range(100), 999]
+    assert [*written.path.glob(".staged/*")] == []
+
+
+def test_a_worker_killed_in_the_middle_of_a_write_changes_nothing(cluster, written, gate):
+    driver = cluster.start("write_past", path=str(written.path), gate=str(gate.folder))
+    cluster.kill_worker_of(gate.wait(driver))
+    gate.open()
+    driver.result()
+    assert stations(written) == [*range(100), 999]
+    assert [*written.path.glob(".staged/*")] == []
+
+
+def test_a_driver_killed_in_the_middle_of_a_write_leaves_only_what_check_names(cluster, written, gate):
+    driver = cluster.start("write_past", path=str(written.path), gate=str(gate.folder))
+    gate.wait(driver)
+    driver.kill()
+    gate.open()
+    cluster.run("write_again", path=str(written.path))  # when this is done, no task of the other is at work
+    assert stations(written) == [*range(100), 999]
+    left = [str(each.relative_to(written.path)) for each in written.path.glob(".staged/*")]
+    assert left == staged(written)
+    assert written.check().is_clean
+    later = time.time() + ABANDONED + 3600
+    assert [each.segment for each in check(written._access, written._archives, now=later).findings] == left
+    repack(written._access, written._archives, now=later)
+    assert staged(written) == []

@@ -9,6 +9,7 @@ from test_readme import ROOT, blocks, check_console, check_python, place  # noqa
 
 from ondisk.spark import SETTINGS
 from ondisk.spark.source import OPTIONS
+from ondisk.spark.write import OPTIONS as WRITE_OPTIONS
 
 PAGE = (ROOT / "docs/spark.md").read_text(encoding="utf-8")
 
@@ -23,9 +24,10 @@ def test_the_examples_print_what_the_page_says(spark):
             check_python(text, "docs/spark.md", names)
     names["weather"].close()
     names["stations"].close()
+    names["copy"].close()
 
 
 def test_the_page_has_every_setting_and_option():
     assert dict(re.findall(r"^\| `(spark\.[\w.]+)` \| `(\w+)`", PAGE, re.MULTILINE)) == SETTINGS
-    names = "path|match|columns|data|data_schema|pushdown|maxDataPerTrigger"
-    assert {"tree", *re.findall(rf"^\| `({names})` \|", PAGE, re.MULTILINE)} == set(OPTIONS)
+    names = "path|match|columns|data|data_schema|pushdown|maxDataPerTrigger|on_duplicate"
+    assert {"tree", *re.findall(rf"^\| `({names})` \|", PAGE, re.MULTILINE)} == {*OPTIONS, *WRITE_OPTIONS}

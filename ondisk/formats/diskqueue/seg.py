@@ -183,6 +183,14 @@ class Seg(Format):
             batch.extend(self._encode_with_care(data[begin : begin + _ENCODED]))
         return batch
 
+    def encode_columns(
+        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], data: Sequence[Any]
+    ) -> Batch:
+        try:
+            return self._encode_columns([*reftimes], metadata, data)
+        except InvalidInput:
+            return super().encode_columns(reftimes, metadata, data)
+
     def decode(self, payload: bytes) -> Any:
         return self.load([payload]).data[0]
 
@@ -325,14 +333,13 @@ class Seg(Format):
 
     def _encode(self, data: Sequence[Datum]) -> Batch:
         reftimes = [(datum.reftime - EPOCH) // MICROSECOND for datum in data]
-        given = [datum.metadata for datum in data]
+        return self._encode_columns(reftimes, [datum.metadata for datum in data], [datum.data for datum in data])
+
+    def _encode_columns(self, reftimes: list[int], given: Sequence[Mapping[str, Any]], data: Sequence[Any]) -> Batch:
         metadata = self._canonical(given, from_frame=False)
         frames = frame.encode(
             payload.encode(
-                [reftime * _NANOSECONDS for reftime in reftimes],
-                given,
-                [datum.data for datum in data],
-                max_depth=self.config.max_depth,
+                [reftime * _NANOSECONDS for reftime in reftimes], given, data, max_depth=self.config.max_depth
             )
         )
         longest = max(map(len, frames), default=0)

@@ -1,0 +1,366 @@
+"""Committing what many processes have staged, see `ondisk.dataset.staged`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from ondisk.config import DatasetConfig
+from ondisk.dataset.access import Access
+from ondisk.dataset.append import AppendResult, Target, find_target
+from ondisk.dataset.archives import LAST, Archived, Archives
+from ondisk.dataset.ask import Match, Question
+from ondisk.dataset.staged import ROWS, STAGED, Staged, remove
+from ondisk.datum import FieldType, restored
+from ondisk.errors import DuplicateDatum, InvalidInput, SegmentCorrupt, StateError
+from ondisk.filesystem import ReadableFile
+from ondisk.formats import Block, Format, Laid, Patch
+from ondisk.index import Transaction
+from ondisk.index.incoming import Incoming, Placed
+from ondisk.index.index import dump
+from ondisk.index.staged import MERGED, Piece, merge
+from ondisk.segments import ConcatWriter, DirWriter, Span
+
+OnDuplicate: TypeAlias = Literal["skip", "fail"]
+_Opened: TypeAlias = Callable[[str], ReadableFile]
+_AGAIN = "Stage the data again."
+
+
+def commit(
+    access: Access,
+    archives: Archives,
+    job: str,
+    staged: Sequence[Staged],
+    *,
+    on_duplicate: OnDuplicate = "skip",
+    overwrite: Match = None,
+) -> AppendResult:
+    """Store what was staged, in the order of the stages; what else the job has left is removed.
+
+    Args:
+        on_duplicate: what is to become of data that the dataset, or a stage before, holds already, and that do not
+            replace them: left out, or nothing is stored.
+        overwrite: all that matches is replaced by what was staged; None replaces nothing.
+
+    Raises:
+        DuplicateDatum: so it is to be, and there are some.
+        StateError: what was staged has gone, or the dataset was configured anew since.
+        InvalidInput: an archive that people filled has data that match.
+        LockError, StorageError: as `Dataset.append`; nothing is stored, but for DurabilityLost, which cannot tell.
+
+    Durability: rows inserted, and what is overwritten deleted (uncommitted) → bytes at the ends of segments, then a
+        header's count → each segment synced, directories of new ones too → commit. Killed before the commit: tails
+        that nobody reads, cut off by the next append, and the job's staged files. Killed behind it: only these, and
+        what is overwritten in the archive, which nobody is given any more, and the next change deletes.
+    Locks: the writers' lock; not while rows of many stages are brought together.
+    Cost: rows go into the index inside SQLite, bytes are copied inside the kernel. Of pieces (what one stage holds of
+        one segment) with duplicates the others are laid anew, and so are those of a segment that is stored in another
+        way, compressed or not.
+    """
+    access.check_not_failed()
+    try:
+        paths = _brought_together(access, job, staged)
+        with access.transaction("append") as transaction:
+            result = _Commit(access, archives, transaction, job).run(staged, paths, on_duplicate, overwrite)
+        access.check_not_failed()
+    finally:
+        remove(access.directory, job)
+    return result
+
+
+def _brought_together(access: Access, job: str, staged: Sequence[Staged]) -> list[str]:
+    """Give the files with the rows of all stages, merged until they are few."""
+    names = [f"{STAGED}/{job}/{each.name}{ROWS}" for each in staged if each.count]
+    for name in names:
+        if access.directory.regular_file(name) is None:
+            path = access.directory.path / name
+            raise StateError(f"{path} is not there: it was removed, or written on another filesystem", hint=_AGAIN)
+    number = 0
+    while len(names) > MERGED:
+        merged = []
+        for at in range(0, len(names), MERGED):
+            number += 1
+            merged.append(f"{STAGED}/{job}/merged-{number}{ROWS}")
+            merge(access.directory, names[at : at + MERGED], merged[-1], access.config.fields)
+        names = merged
+    return [str(access.directory.path / name) for name in names]
+
+
+class _Commit:
+    """One commit, under the writers' lock."""
+
+    def __init__(self, access: Access, archives: Archives, transaction: Transaction, job: str) -> None:
+        self._access = access
+        self._archives = archives
+        self._transaction = transaction
+        self._folder = f"{STAGED}/{job}"
+        self._config = access.config
+        self._segments: dict[str, _Segment] = {}
+        self._files = ConcatWriter(access.directory)
+        self._dirs = DirWriter(access.directory)
+
+    def run(
+        self, staged: Sequence[Staged], paths: Sequence[str], on_duplicate: OnDuplicate, overwrite: Match
+    ) -> AppendResult:
+        access, transaction = self._access, self._transaction
+        if any(each.built_for != dump(access.config) for each in staged):
+            raise StateError(f"{access.path} was configured anew since the data were staged", hint=_AGAIN)
+        transaction.go_on_from(access.seq_elsewhere())
+        archived, removed = self._archives.of_append(self._config), 0
+        try:
+            if overwrite is not None:
+                archived, removed = self._overwrite(overwrite, archived)
+            with contextlib.closing(Incoming(transaction, paths)) as incoming:
+                result = self._store(incoming, archived, on_duplicate)
+            if result.imported or result.replaced or removed:
+                if archived is not None:
+                    archived.note(transaction)
+                transaction.commit()
+                if archived is not None and transaction.checkpoint_error is None:  # else nothing more is written
+                    archived.delete()
+        except BaseException:
+            if not transaction.sealed:
+                self._files.undo()
+                self._dirs.undo()
+            raise
+        finally:
+            self._files.close()
+            self._dirs.close()
+        return result
+
+    def _overwrite(self, match: Match, archived: Archived | None) -> tuple[Archived | None, int]:
+        """Delete what matches; of the archive it is noted, and so not given any more from the commit on."""
+        archives, question = self._archives, Question(match)
+        archives.delete_replaced()
+        for archive in archives.online():
+            if archive.path.name != LAST:
+                _check_matches_nothing(archive, question)
+        removed = self._transaction.delete(question.tree(self._access.current().index))
+        last = archives.last()
+        if last is not None:
+            archived = archived or Archived(archives, last, self._config)
+            removed += archived.overwrite(question.tree(last.current().index))
+        return archived, removed
+
+    def _store(self, incoming: Incoming, archived: Archived | None, on_duplicate: OnDuplicate) -> AppendResult:
+        if not incoming.count:
+            return AppendResult()
+        self._find_segments(incoming)
+        incoming.take_numbers()
+        kept_out, replacing = _in_archive(incoming, archived, self._config)
+        incoming.place(self._placed())
+        imported = incoming.insert()
+        if kept_out:
+            imported -= self._transaction.take_back(kept_out)
+        left_out, replaced = incoming.count - imported, 0
+        if replacing:
+            replaced = len(replacing & self._transaction.seqs_from(incoming.first))
+            imported -= replaced
+        if left_out and self._config.replace != "no":
+            again = incoming.settle(kept_out, self._config.version_field if self._config.replace == "newer" else None)
+            left_out, replaced = left_out - again, replaced + again
+        if left_out and on_duplicate == "fail":
+            raise self._duplicate(incoming, left_out)
+        if imported < incoming.count or any(segment.format.is_dir for segment in self._segments.values()):
+            self._lay_out_anew(incoming)
+        self._write(incoming)
+        written = {name: segment for name, segment in self._segments.items() if segment.pieces}
+        size = sum(segment.size for segment in written.values())
+        return AppendResult(imported, left_out, replaced, bytes=size, _segments={*written})
+
+    def _find_segments(self, incoming: Incoming) -> None:
+        """Find where the segments go on that the pieces belong to."""
+        pieces: dict[str, list[Piece]] = {}
+        for piece in incoming.pieces():
+            pieces.setdefault(piece.name, []).append(piece)
+        known = self._transaction.segments(pieces)
+        trusted = not self._access.sentinel_stands()
+        for name, mine in pieces.items():
+            interval = self._config.step.interval(name.rpartition(".")[0])
+            assert interval is not None, "the stage named it"
+            format = self._access.format(mine[0].format)
+            writer = self._dirs if format.is_dir else self._files
+            target = find_target(known.get(name), name, interval, format, self._transaction, writer, trusted=trusted)
+            self._segments[name] = _Segment(target, format, mine)
+
+    def _placed(self) -> Iterator[Placed]:
+        """Lay the pieces of each segment one behind the other."""
+        for segment in self._segments.values():
+            shift = segment.target.laid.end.length
+            padding = -1 if segment.format.is_dir else len(segment.format.padding)
+            for piece in segment.pieces:
+                yield Placed(piece.id, segment.target.segment.id, shift, padding)
+                shift += piece.length
+
+    def _lay_out_anew(self, incoming: Incoming) -> None:
+        """Say where the data stand, now that it is known which of them go in."""
+        kept = incoming.kept()
+        for segment in self._segments.values():
+            segment.keep(kept)
+        incoming.place(self._placed())
+        incoming.move()
+
+    def _duplicate(self, incoming: Incoming, count: int) -> DuplicateDatum:
+        message = f"{self._access.path}: {count} of {incoming.count} data are duplicates"
+        found = incoming.left_out() if self._config.replace == "no" else None
+        if found is not None:
+            kinds = {**self._config.fields, "reftime": FieldType.TIMESTAMP}
+            values = (f"{name} {restored(value, kinds[name])!s}" for name, value in found.items() if value is not None)
+            message += f", the first has {', '.join(values)}"
+        return DuplicateDatum(f"{message}; nothing was stored", hint="Skip duplicates to leave them out.", count=count)
+
+    def _write(self, incoming: Incoming) -> None:
+        """Write the data to their segments, make them durable, and tell the index how far the segments go now."""
+        segments = [segment for segment in self._segments.values() if segment.pieces]
+        incoming.keep(piece.id for segment in segments for piece in segment.pieces if not segment.is_copied(piece))
+        for segment in segments:
+            if segment.format.is_dir:
+                self._write_files(segment, incoming)
+            else:
+                contents = segment.contents(incoming, self._open)
+                before, target = segment.target.laid, segment.target
+                position = before.end.size - len(before.content)
+                self._files.append(target.segment.name, position, contents, segment.patch(), known=target.known)
+        self._files.sync()
+        self._dirs.sync()
+        for segment in segments:
+            name = segment.target.segment.name
+            writer = self._dirs if segment.format.is_dir else self._files
+            end = self._dirs.end(name) if segment.format.is_dir else segment.target.laid.end
+            known = replace(segment.target.segment, end=end)
+            self._transaction.save_segment(known, segment.target.interval, writer.mtime(name))
+            self._transaction.save_blocks(known, segment.target.blocks)
+
+    def _write_files(self, segment: _Segment, incoming: Incoming) -> None:
+        target = segment.target
+        name, end = target.segment.name, target.segment.end
+        while True:
+            payloads = (
+                payload for piece in segment.pieces for payload in segment.payloads(piece, incoming, self._open)
+            )
+            beside = (each for piece in segment.pieces for _, _, each in incoming.kept_of(piece))
+            try:
+                self._dirs.append(name, end, target.laid.end.length, payloads, beside, known=target.known)
+                return
+            except FileExistsError:  # left by a crash; above all that are there, none is
+                self._dirs.undo()
+                target.laid = Laid(b"", replace(target.laid.end, length=self._dirs.number_behind(name)))
+                incoming.place(self._placed())
+                incoming.move()
+
+    def _open(self, part: str) -> ReadableFile:
+        """Open a file of staged bytes."""
+        try:
+            return self._access.directory.open_to_read(f"{self._folder}/{part}")
+        except FileNotFoundError:
+            path = self._access.directory.path / self._folder / part
+            raise StateError(f"{path} is not there: it was removed", hint=_AGAIN) from None
+
+
+class _Segment:
+    """A segment, and the pieces that go into it.
+
+    Attributes:
+        target: where it ends, and what comes before new data; behind `contents`, where it ends then.
+        pieces: those of which something goes in; `count` and `length` are of what does.
+    """
+
+    def __init__(self, target: Target, format: Format, pieces: list[Piece]) -> None:
+        self.target = target
+        self.format = format
+        self.pieces = pieces
+        self._staged = {piece.id: piece.count for piece in pieces}
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data that go in, without padding."""
+        if self.format.is_dir:
+            return sum(piece.size for piece in self.pieces)
+        return sum(piece.length - piece.count * len(self.format.padding) for piece in self.pieces)
+
+    def keep(self, kept: Mapping[int, tuple[int, int]]) -> None:
+        """Leave out what does not go in: of the pieces, so many data, of so many bytes, do."""
+        pieces = []
+        for piece in self.pieces:
+            count, size = kept.get(piece.id, (0, 0))
+            length = count if self.format.is_dir else size + count * len(self.format.padding)
+            if count:
+                pieces.append(replace(piece, count=count, length=length, counted=min(piece.counted, count)))
+        self.pieces = pieces
+
+    def is_copied(self, piece: Piece) -> bool:
+        """Tell whether the bytes of a piece are copied as they stand."""
+        is_whole = piece.count == self._staged[piece.id]
+        return is_whole and not self.format.is_dir and piece.compressed == self.target.laid.end.compressed
+
+    def patch(self) -> Patch | None:
+        """Give what is to be written at the segment's begin."""
+        end = self.target.laid.end
+        before = self.format.lay([], end).patch
+        after = self.format.lay([], replace(end, count=end.count + sum(piece.counted for piece in self.pieces))).patch
+        return None if before is None or after is None else replace(after, before=before.content)
+
+    def contents(self, incoming: Incoming, opened: _Opened) -> Iterator[bytes | Span]:
+        """Give what is to be written behind the segment's end."""
+        target = self.target
+        yield target.laid.content
+        end, blocks = target.laid.end, [*target.laid.blocks]
+        for piece in self.pieces:
+            if self.is_copied(piece):
+                yield Span(opened(piece.part), piece.position, piece.size)
+                blocks += (
+                    Block(end.length + block.offset, end.size + block.position, block.stored)
+                    for block in incoming.blocks(piece)
+                )
+                end = replace(end, size=end.size + piece.size, length=end.length + piece.length,
+                              count=end.count + piece.counted)  # fmt: skip
+            else:
+                laid = self.format.lay(self.payloads(piece, incoming, opened), end)
+                yield laid.content
+                blocks += laid.blocks
+                end = laid.end
+        target.laid, target.blocks = Laid(b"", end), blocks
+
+    def payloads(self, piece: Piece, incoming: Incoming, opened: _Opened) -> list[bytes]:
+        """Read the data of a piece that go in."""
+        file = opened(piece.part)
+        content = file.read(piece.position, piece.size)
+        if len(content) < piece.size:
+            raise SegmentCorrupt(f"{file.path} ends before byte {piece.position + piece.size}", hint=_AGAIN)
+        if piece.compressed:
+            stored = memoryview(content)
+            content = b"".join(
+                self.format.unpack(stored[block.position : block.position + block.stored])
+                for block in incoming.blocks(piece)
+            )
+        return [content[at : at + size] for at, size, _ in incoming.kept_of(piece)]
+
+
+def _in_archive(incoming: Incoming, archived: Archived | None, config: DatasetConfig) -> tuple[set[int], set[int]]:
+    """Find the numbers of the data that the archive has: those that stay out, and those that replace what it has.
+
+    Cost: looks at the data one by one that are of times which the archive has.
+    """
+    kept_out: set[int] = set()
+    replacing: set[int] = set()
+    interval = None if archived is None else archived.interval()
+    if archived is None or interval is None:
+        return kept_out, replacing
+    names = [name for name in config.fields if name in config.unique or name == config.version_field]
+    for seqs, reftimes, metadata in incoming.keys(interval.begin, interval.end, names):
+        out, new = archived.find(reftimes, metadata)
+        kept_out.update(seqs[place] for place in out)
+        replacing.update(seqs[place] for place in new)
+    return kept_out, replacing
+
+
+def _check_matches_nothing(archive: Access, question: Question) -> None:
+    """Refuse to overwrite what is not in the archive that repack fills: that could not be done in one commit."""
+    index = archive.current().index
+    with index.snapshot() as snapshot:
+        count = snapshot.totals(question.tree(index)).count
+    if count:
+        message = f"{count} data that match are in the archive {archive.path}, and cannot be replaced in one commit"
+        raise InvalidInput(message, hint="Delete them first.", count=count)

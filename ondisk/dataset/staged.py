@@ -1,0 +1,178 @@
+"""Appending by many processes: each stages data beside the segments, and one commits what all of them have staged.
+
+    .staged/JOB/NAME.data    bytes, as they are to stand in segments
+    .staged/JOB/NAME.rows    where they stand, and their rows of the index, see `ondisk.index.staged`
+
+Who stages takes no lock and does not open the index: it may be on another machine that has the same filesystem. The
+commit is one transaction: all that was staged becomes data of the dataset, or nothing of it. What a job leaves that was
+killed is nothing that anybody reads: check names it, and repack removes it when nothing in it has changed for a day.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from typing import Self
+
+from ondisk.config import DatasetConfig
+from ondisk.errors import OndiskError
+from ondisk.filesystem import Directory
+from ondisk.formats import Batch, End, Format, Laid
+from ondisk.index.index import dump
+from ondisk.index.staged import Piece, StagedRows
+from ondisk.step import DAY
+
+STAGED = ".staged"
+ABANDONED = 24 * 3600
+"""Seconds for which nothing in a job's directory changes, after which nobody is at work there any more."""
+
+ROWS, DATA = ".rows", ".data"
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What one stage holds, for who commits it.
+
+    Attributes:
+        name: that of the stage.
+        count: data in it.
+        built_for: what of the configuration the rows depend on.
+    """
+
+    name: str
+    count: int
+    built_for: str
+
+
+class Stage:
+    """Data that one process stages for a job. A context manager: what is not finished in the block is removed.
+
+    Args:
+        directory: the dataset's.
+        config: the dataset's.
+        job: names all that is committed together.
+        name: tells the stages of a job apart, those of several tries of the same work too.
+
+    Raises:
+        FileExistsError: there is such a stage.
+
+    Durability: nothing; the commit syncs what it takes over.
+    """
+
+    def __init__(self, directory: Directory, config: DatasetConfig, job: str, name: str) -> None:
+        self._config = config
+        self._name = name
+        self._at = 0
+        self._finished = False
+        self._directory = directory
+        self._place = f"{STAGED}/{job}"
+        for left in range(_TRIES, 0, -1):
+            with contextlib.ExitStack() as undo:
+                try:
+                    self._folder = undo.enter_context(directory.inside(self._place, make=True, durable=False))
+                    self._file = undo.enter_context(self._folder.create_file(name + DATA))
+                except FileNotFoundError:  # one that failed took the directory with it
+                    if left == 1:
+                        raise
+                    continue
+                self._rows = StagedRows(self._folder, name + ROWS, config.fields)
+                undo.pop_all()
+                return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._rows.close()
+        self._file.close()
+        if not self._finished:
+            _discard(self._folder, [self._name + DATA, self._name + ROWS])
+            self._directory.remove_directory(self._place)  # unless others are at work there
+        self._folder.close()
+
+    def add(self, batch: Batch, format: Format) -> None:
+        """Stage the data of a batch; what the format refused of it is for the caller to tell.
+
+        Memory: the batch once more.
+        """
+        places = _by_segment(batch, format, self._config)
+        offsets, pieces = [0] * len(batch.payloads), [0] * len(batch.payloads)
+        begin = End(compressed=format.begin().end.compressed)
+        for name, mine in places.items():
+            payloads = [batch.payloads[place] for place in mine]
+            laid = _joined(payloads) if format.is_dir else format.lay(payloads, begin)
+            size = len(laid.content)
+            self._file.write(self._at, laid.content)
+            piece = Piece(0, self._name + DATA, name, format.name, self._at, size, laid.end.length, len(mine),
+                          laid.end.count, laid.end.compressed)  # fmt: skip
+            number = self._rows.add_piece(piece, laid.blocks)
+            self._at += size
+            each = len(format.padding)
+            for place, offset in zip(mine, accumulate((len(one) + each for one in payloads), initial=0), strict=False):
+                offsets[place], pieces[place] = offset, number
+        self._rows.add(batch, pieces, offsets)
+
+    def finish(self) -> Staged:
+        """End the stage, so that it can be committed."""
+        self._rows.finish()
+        self._finished = True
+        return Staged(self._name, self._rows.count, dump(self._config))
+
+
+def _joined(payloads: list[bytes]) -> Laid:
+    """Lay data one behind the other that are to become files."""
+    return Laid(b"".join(payloads), End(length=len(payloads)))
+
+
+def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str, list[int]]:
+    """Give the places of a batch's data, by the segments that they belong to."""
+    found: dict[str, list[int]] = {}
+    names: dict[int, str] = {}
+    at = 0
+    for day, run in groupby(reftime // DAY for reftime in batch.reftimes):
+        count = len(list(run))
+        if day not in names:
+            names[day] = f"{config.step.stem_of_day(day)}.{format.extension}"
+        found.setdefault(names[day], []).extend(range(at, at + count))
+        at += count
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What stands on disk of a job.
+
+    Attributes:
+        name: that of the job.
+        size: bytes.
+        changed: when anything of it changed last, seconds since 1970.
+    """
+
+    name: str
+    size: int
+    changed: float
+
+
+def jobs(directory: Directory) -> Iterator[Job]:
+    """Give the jobs that are staged: those at work, and what is left of others."""
+    for folder in directory.entries(STAGED):
+        files = directory.entries(f"{STAGED}/{folder.name}") if folder.kind == "directory" else []
+        changed = max(each.ctime for each in (folder, *files)) / 1e9
+        yield Job(folder.name, sum(each.size for each in files), changed)
+
+
+def remove(directory: Directory, job: str) -> None:
+    """Remove all that a job has staged; what cannot be removed stays, and check names it."""
+    place = f"{STAGED}/{job}"
+    with contextlib.suppress(OndiskError):
+        _discard(directory, [f"{place}/{name}" for name in directory.names(place)])
+        directory.remove_directory(place)
+
+
+def _discard(directory: Directory, names: list[str]) -> None:
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            directory.unlink(name)

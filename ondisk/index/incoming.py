@@ -1,0 +1,308 @@
+"""Staged rows on their way into the index: what one transaction does with files as `ondisk.index.staged` writes them.
+
+The files are attached; what the transaction works out about them stands in temporary tables, which go with it:
+
+    placed    piece → its segment, and what is to be added to its offsets there
+    own0 …    id of a value in a file → its id in the index
+    again     rows that stayed out, since others have the same unique fields
+    kept      the data of pieces of which not all go in
+
+Rows are never handled one by one here, whatever their number, but for what `kept_of` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ondisk.formats import Block
+from ondisk.index.connection import sqlite_errors
+from ondisk.index.staged import Piece
+from ondisk.index.transaction import Transaction
+
+_KEYS = 1000
+_CACHE = -65_536  # KiB; rows in no order touch pages all over the indices, which else are written again and again
+_JOINED = 50  # tables; SQLite joins 64 at most
+_Keys: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """An attached file, and how many pieces and data there are in those before it."""
+
+    schema: str
+    pieces: int
+    seqs: int
+
+    @property
+    def own(self) -> str:
+        """The table of ids of its values."""
+        return f"temp.own_{self.schema}"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a piece goes.
+
+    Attributes:
+        piece: its id.
+        segment: the generation of its segment.
+        shift: the offset there of its first datum.
+        padding: bytes behind each of its data; -1 where a datum is a file, and an offset its number.
+    """
+
+    piece: int
+    segment: int
+    shift: int
+    padding: int
+
+
+class Incoming:
+    """Staged rows, seen by a transaction.
+
+    Attributes:
+        count: how many there are.
+        first: the number in the order of changes that the first of them gets.
+    """
+
+    def __init__(self, transaction: Transaction, paths: Sequence[str]) -> None:
+        self._transaction = transaction
+        self._connection = transaction.connection
+        self._tables = transaction.tables
+        self._kinds = transaction.kinds
+        self._files: list[_File] = []
+        self.first = self.count = 0
+        pieces = 0
+        with self._errors():
+            (self._cache,) = self._connection.execute("PRAGMA cache_size").fetchone()
+            self._connection.execute(f"PRAGMA cache_size={_CACHE}")
+            for path in paths:
+                schema = transaction.attach(path)
+                self._files.append(_File(schema, pieces, self.count))
+                self.count += self._highest(f"{schema}.datum", "seq")
+                pieces += self._highest(f"{schema}.piece", "id")
+            for table in (
+                "placed (piece INTEGER PRIMARY KEY, segment INTEGER, shift INTEGER, padding INTEGER)",
+                "again (seq INTEGER PRIMARY KEY)",
+                "kept (piece INTEGER, seq INTEGER, place INTEGER, size INTEGER, beside BLOB, PRIMARY KEY (piece, seq))",
+            ):
+                self._connection.execute(f"CREATE TEMP TABLE {table}")
+
+    def close(self) -> None:
+        """Drop the temporary tables, which a commit would keep, and give memory back."""
+        with self._errors():
+            self._connection.execute(f"PRAGMA cache_size={self._cache}")
+            tables = "SELECT name FROM temp.sqlite_schema WHERE type = 'table'"
+            for (table,) in self._connection.execute(tables).fetchall():
+                self._connection.execute(f"DROP TABLE temp.{table}")
+
+    def pieces(self) -> list[Piece]:
+        """Give all pieces, in the order in which they are to stand in their segments."""
+        with self._errors():
+            return [
+                Piece(id_ + file.pieces, *rest)
+                for file in self._files
+                for id_, *rest in self._connection.execute(f"SELECT * FROM {file.schema}.piece ORDER BY id")
+            ]
+
+    def blocks(self, piece: Piece) -> list[Block]:
+        """Give the blocks of a compressed piece; offsets and positions count from its begin."""
+        file = self._file_of(piece.id)
+        sql = f'SELECT "offset", position, stored FROM {file.schema}.block WHERE piece = ? ORDER BY "offset"'
+        with self._errors():
+            return [*map(Block._make, self._connection.execute(sql, (piece.id - file.pieces,)))]
+
+    def keys(self, begin: int, end: int, names: Sequence[str]) -> Iterator[_Keys]:
+        """Give seqs, reftimes and canonical values of some fields, of data of a span of time, some at a time."""
+        for file in self._files:
+            columns = "".join(f", {self._value(file, name)}" for name in names)
+            sql = (
+                f"SELECT d.seq + {self._before(file)}, d.reftime{columns} FROM {file.schema}.datum AS d"
+                " WHERE d.reftime >= ? AND d.reftime < ?"
+            )
+            with self._errors():
+                cursor = self._connection.execute(sql, (begin, end))
+                while rows := cursor.fetchmany(_KEYS):
+                    seqs, reftimes, *_ = zip(*rows, strict=True)
+                    found = [dict(zip(names, row[2:], strict=True)) for row in rows]
+                    metadata = [{name: value for name, value in each.items() if value is not None} for each in found]
+                    yield seqs, reftimes, metadata
+
+    def take_numbers(self) -> None:
+        """Take numbers in the order of changes for all rows: in the order of files, and of the rows in each."""
+        self.first = self._transaction.take_seqs(self.count).start
+
+    def place(self, placed: Iterable[Placed]) -> None:
+        """Say where the pieces go."""
+        rows = ((each.piece, each.segment, each.shift, each.padding) for each in placed)
+        with self._errors():
+            self._connection.executemany("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
+
+    def insert(self) -> int:
+        """Insert all rows; those whose unique fields another has stay out. Gives how many went in."""
+        connection = self._connection
+        into, _, rest = self._tables.insert.partition(" VALUES ")
+        conflict = rest.partition(") ")[2]
+        with self._errors():
+            for file in self._files:
+                self._take_values(file)
+            begun = connection.total_changes
+            for file in self._files:
+                connection.execute(f"{into} {self._rows(file)} WHERE true ORDER BY d.seq {conflict}")
+        return connection.total_changes - begun
+
+    def settle(self, kept_out: Iterable[int], version: str | None) -> int:
+        """Put rows that stayed out in the place of those that they duplicate; give how many of them count as such.
+
+        The result is that of putting them there one after the other.
+
+        Args:
+            kept_out: those that stay out.
+            version: the field that tells whether one is newer; None: each takes the place of those before it.
+        """
+        keys = self._tables.keys
+        mine = [key.replace("datum.", "a.") for key in keys]
+        equal = " AND ".join(f"{key} = {own}" for key, own in zip(keys, mine, strict=True))
+        names = ", ".join(f'"{column.name}"' for column in self._tables.datum.columns)
+        execute = self._connection.execute
+        with self._errors():
+            execute("DROP TABLE temp.again")
+            execute(f"CREATE TEMP TABLE again AS SELECT {names} FROM main.datum WHERE false")
+            for file in self._files:
+                execute(f"INSERT INTO temp.again {self._rows(file)} WHERE {self._is_out(file)}")
+            self._connection.executemany("DELETE FROM temp.again WHERE seq = ?", ((seq,) for seq in kept_out))
+            if version is not None:
+                self._drop_older(version, mine, equal)
+            (replacing,) = execute("SELECT count(*) FROM temp.again").fetchone()
+            last = f"SELECT max(seq) FROM temp.again AS a GROUP BY {', '.join(mine)}"
+            execute(f"DELETE FROM temp.again WHERE seq NOT IN ({last})")
+            execute("CREATE TEMP TABLE doomed (seq INTEGER PRIMARY KEY)")
+            execute(f"INSERT INTO doomed SELECT datum.seq FROM temp.again AS a CROSS JOIN main.datum ON {equal}")
+            (seen,) = execute("SELECT count(*) FROM doomed WHERE seq < ?", (self.first,)).fetchone()
+            number = f"{self._transaction.take_seqs(seen).start - 1} + row_number() OVER (ORDER BY seq)"
+            execute(f"INSERT INTO deletion SELECT {number}, seq FROM doomed WHERE seq < ?", (self.first,))
+            execute("DELETE FROM main.datum WHERE seq IN (SELECT seq FROM doomed)")
+            execute("DROP TABLE doomed")
+            execute(f"INSERT INTO main.datum ({names}) SELECT {names} FROM temp.again")
+        return int(replacing)
+
+    def left_out(self) -> dict[str, Any] | None:
+        """Give the key of the first row that is not in the index; None where all are."""
+        names = self._tables.unique_names
+        for file in self._files:
+            columns = ["d.reftime" if name == "reftime" else self._value(file, name) for name in names]
+            sql = (
+                f"SELECT {', '.join(columns)} FROM {file.schema}.datum AS d WHERE {self._is_out(file)}"
+                " ORDER BY d.seq LIMIT 1"
+            )
+            with self._errors():
+                row = self._connection.execute(sql).fetchone()
+            if row is not None:
+                return dict(zip(names, row, strict=True))
+        return None
+
+    def kept(self) -> dict[int, tuple[int, int]]:
+        """Count the data of each piece that are in the index, and their bytes."""
+        found: dict[int, tuple[int, int]] = {}
+        with self._errors():
+            for file in self._files:
+                sql = (
+                    f"SELECT d.piece + {file.pieces}, count(*), sum(d.size) FROM {file.schema}.datum AS d"
+                    f" WHERE NOT {self._is_out(file)} GROUP BY 1"
+                )
+                found.update((piece, (count, size)) for piece, count, size in self._connection.execute(sql))
+        return found
+
+    def move(self) -> None:
+        """Let the data that are in the index stand without gaps, as `place` says now, and those of each piece so."""
+        with self._errors():
+            for file in self._files:
+                seq = f"d.seq + {self._before(file)}"
+                each = "iif(p.padding < 0, 1, d.size + p.padding)"
+                at = f"p.shift + sum({each}) OVER (PARTITION BY d.piece ORDER BY d.seq) - {each}"
+                moved = f"SELECT {seq} AS seq, {at} AS at {self._from(file)} WHERE NOT {self._is_out(file)}"
+                sql = f'UPDATE main.datum SET "offset" = moved.at FROM ({moved}) AS moved WHERE datum.seq = moved.seq'
+                self._connection.execute(sql)
+
+    def keep(self, pieces: Iterable[int]) -> None:
+        """Prepare to give the data of some pieces that are in the index, see `kept_of`."""
+        numbers = ", ".join(map(str, pieces))
+        with self._errors():
+            for file in self._files:
+                piece = f"d.piece + {file.pieces}"
+                sql = (
+                    f'INSERT INTO temp.kept SELECT {piece}, d.seq, d."offset", d.size, beside.content'
+                    f" FROM {file.schema}.datum AS d LEFT JOIN {file.schema}.beside ON beside.seq = d.seq"
+                    f" WHERE {piece} IN ({numbers}) AND NOT {self._is_out(file)}"
+                )
+                self._connection.execute(sql)
+
+    def kept_of(self, piece: Piece) -> list[tuple[int, int, bytes]]:
+        """Give place and size in the piece, and what stands beside it, of each datum of it that is in the index."""
+        sql = "SELECT place, size, beside FROM temp.kept WHERE piece = ? ORDER BY seq"
+        with self._errors():
+            return self._connection.execute(sql, (piece.id,)).fetchall()
+
+    def _take_values(self, file: _File) -> None:
+        """Give ids to the values of a file that have none, and note all that the file uses."""
+        execute, schema = self._connection.execute, file.schema
+        execute(f"CREATE TEMP TABLE {file.own.removeprefix('temp.')} (local INTEGER PRIMARY KEY, id INTEGER)")
+        execute(f"INSERT OR IGNORE INTO main.value (value) SELECT value FROM {schema}.value ORDER BY id")
+        execute(
+            f"INSERT INTO {file.own} SELECT 0, 0 UNION ALL SELECT staged.id, value.id FROM {schema}.value AS staged"
+            " CROSS JOIN main.value ON value.value = staged.value"
+        )
+
+    def _rows(self, file: _File) -> str:
+        """Write the SELECT of a file's rows as they are to stand in `datum`, but for a WHERE."""
+        fields: list[str] = []
+        joins: list[str] = []
+        for name, kind in self._kinds.items():
+            field = f"d.f_{name}"
+            if kind.interned and len(joins) < _JOINED:  # a quarter faster than to look each up
+                joins.append(f" CROSS JOIN {file.own} AS o_{name} ON o_{name}.local = {field}")
+                field = f"o_{name}.id"
+            elif kind.interned:
+                field = f"(SELECT id FROM {file.own} WHERE local = {field})"
+            fields.append(f", {field}")
+        selected = f'd.seq + {self._before(file)}, d.reftime, p.segment, d."offset" + p.shift, d.size{"".join(fields)}'
+        return f"SELECT {selected} {self._from(file)}{''.join(joins)}"
+
+    def _from(self, file: _File) -> str:
+        # In this order, so that SQLite goes through the rows as they stand.
+        return f"FROM {file.schema}.datum AS d CROSS JOIN temp.placed AS p ON p.piece = d.piece + {file.pieces}"
+
+    def _is_out(self, file: _File) -> str:
+        return f"(NOT EXISTS (SELECT 1 FROM main.datum WHERE seq = d.seq + {self._before(file)}))"
+
+    def _before(self, file: _File) -> int:
+        """Give the number in the order of changes before that of the first row of a file."""
+        return self.first - 1 + file.seqs
+
+    def _value(self, file: _File, name: str) -> str:
+        own = f"d.f_{name}"
+        return f"(SELECT value FROM {file.schema}.value WHERE id = {own})" if self._kinds[name].interned else own
+
+    def _drop_older(self, version: str, mine: list[str], equal: str) -> None:
+        """Remove from `again` the rows that are older than one that comes before them, or stands in the index."""
+        at = f"f_{version}"
+        keys = ", ".join(f"{key} AS k{place}" for place, key in enumerate(mine))
+        partition = ", ".join(f"k{place}" for place in range(len(mine)))
+        before = f"max(v) OVER (PARTITION BY {partition} ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+        every = (
+            f"SELECT seq, {at} AS v, {keys} FROM temp.again AS a UNION ALL"
+            f" SELECT DISTINCT datum.seq, datum.{at}, {keys} FROM temp.again AS a CROSS JOIN main.datum ON {equal}"
+        )
+        older = f"SELECT seq FROM (SELECT seq, v, {before} AS most FROM ({every})) WHERE most > v"
+        self._connection.execute(f"DELETE FROM temp.again WHERE {at} IS NULL OR seq IN ({older})")
+
+    def _highest(self, table: str, key: str) -> int:
+        (found,) = self._connection.execute(f"SELECT ifnull(max({key}), 0) FROM {table}").fetchone()
+        return int(found)
+
+    def _file_of(self, piece: int) -> _File:
+        return next(file for file in reversed(self._files) if file.pieces < piece)
+
+    def _errors(self) -> Any:
+        return sqlite_errors(self._transaction.directory)

@@ -1,0 +1,192 @@
+"""Rows of data that are to be appended: written by many processes, each to a SQLite file of its own.
+
+    piece    data that stand one behind the other in a file of bytes, and are to stand so in a segment: where they
+             are, and what they are together; `part` names the file
+    block    the blocks of a compressed piece; offset and position count from its begin
+    value    texts and bytes; `datum` holds their ids, 0 where the field is missing
+    datum    as in the index, with a piece in place of a segment, from whose begin the offset counts
+    beside   of formats whose data are files: what stands beside each
+
+`seq` and ids count from 1. Nothing is synced: who takes the rows over makes them durable elsewhere.
+`ondisk.index.incoming` reads these files.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+from ondisk.datum import FieldType
+from ondisk.filesystem import Directory
+from ondisk.formats import Batch, Block
+from ondisk.index.columns import stored_columns
+from ondisk.index.connection import sqlite_errors
+
+_NUMBERS = ("position", "size", "length", "count", "counted", "compressed")
+_TABLES = (
+    f"piece (id INTEGER PRIMARY KEY, part TEXT, name TEXT, format TEXT, {' INTEGER, '.join(_NUMBERS)} INTEGER)",
+    'block (piece INTEGER, "offset" INTEGER, position INTEGER, stored INTEGER)',
+    "value (id INTEGER PRIMARY KEY, value ANY)",
+    "beside (seq INTEGER PRIMARY KEY, content BLOB)",
+)
+_SETTINGS = ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF", "locking_mode=EXCLUSIVE")
+MERGED = 8
+"""So many files are merged into one at a time; a connection has room for 10 beside its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Data that stand one behind the other in a staged file, and are to stand so in a segment.
+
+    Attributes:
+        id: its number.
+        part: the file that holds their bytes.
+        name: of the segment.
+        format: theirs.
+        position: where they begin in the file.
+        size: bytes they take there.
+        length: decompressed bytes.
+        count: how many they are.
+        counted: how many of them the format counts.
+        compressed: they are stored in blocks.
+    """
+
+    id: int
+    part: str
+    name: str
+    format: str
+    position: int
+    size: int
+    length: int
+    count: int
+    counted: int
+    compressed: bool
+
+
+class StagedRows:
+    """A file of rows, while it is written."""
+
+    def __init__(self, directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> None:
+        self._directory = directory
+        self._kinds = kinds
+        self._ids = _Ids()
+        self._seq = self._pieces = self._values = 0
+        self._connection = _create(directory, name, kinds)
+        self._insert = f"INSERT INTO datum VALUES ({', '.join('?' * (5 + len(kinds)))})"
+
+    def add_piece(self, piece: Piece, blocks: Sequence[Block]) -> int:
+        """Add a piece, whose id is given here, and returned."""
+        self._pieces += 1
+        with sqlite_errors(self._directory):
+            row = astuple(replace(piece, id=self._pieces))
+            self._connection.execute("INSERT INTO piece VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            rows = ((self._pieces, *block) for block in blocks)
+            self._connection.executemany("INSERT INTO block VALUES (?, ?, ?, ?)", rows)
+        return self._pieces
+
+    def add(self, batch: Batch, pieces: Sequence[int], offsets: Sequence[int]) -> None:
+        """Add the data of a batch, which were laid into these pieces at these offsets."""
+        seqs = range(self._seq + 1, self._seq + 1 + len(batch.payloads))
+        self._seq += len(seqs)
+        fields = stored_columns(batch.metadata, self._kinds, lambda values: list(map(self._ids.__getitem__, values)))
+        sizes = map(len, batch.payloads)
+        with sqlite_errors(self._directory):
+            rows = zip(seqs, batch.reftimes, pieces, offsets, sizes, *fields, strict=True)
+            self._connection.executemany(self._insert, rows)
+            if batch.beside:
+                self._connection.executemany("INSERT INTO beside VALUES (?, ?)", zip(seqs, batch.beside, strict=True))
+            new = self._ids.taken()
+            self._connection.executemany("INSERT INTO value VALUES (?, ?)", new)
+
+    @property
+    def count(self) -> int:
+        """Data so far."""
+        return self._seq
+
+    def finish(self) -> None:
+        """Write what is not written yet, and close the file."""
+        with sqlite_errors(self._directory):
+            self._connection.execute("COMMIT")
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, which is worth nothing unless it was finished; closing it again does nothing."""
+        self._connection.close()
+
+
+class _Ids(dict[Any, int]):
+    """Value → id, in the order in which they are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__({None: 0})
+        self._new: list[tuple[int, Any]] = []
+
+    def __missing__(self, value: Any) -> int:
+        self[value] = len(self)
+        self._new.append((self[value], value))
+        return self[value]
+
+    def taken(self) -> list[tuple[int, Any]]:
+        """Give the ids and values that are new since this was asked last."""
+        new, self._new = self._new, []
+        return new
+
+
+def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mapping[str, FieldType]) -> None:
+    """Write the rows of up to `MERGED` files into a new one, in their order."""
+    connection = _create(directory, merged, kinds)
+    try:
+        with sqlite_errors(directory):
+            connection.execute("COMMIT")
+            for name in names:
+                connection.execute("ATTACH ? AS more", (str(directory.path / name),))
+                connection.execute("BEGIN")
+                for sql in _merging(connection, kinds):
+                    connection.execute(sql)
+                connection.execute("COMMIT")
+                connection.execute("DETACH more")
+    finally:
+        connection.close()
+
+
+def _merging(connection: sqlite3.Connection, kinds: Mapping[str, FieldType]) -> list[str]:
+    """Write what adds the rows of `more`: all numbers go on behind those that are there."""
+    seq, piece, value = (
+        connection.execute(f"SELECT ifnull(max({key}), 0) FROM main.{table}").fetchone()[0]
+        for key, table in (("seq", "datum"), ("id", "piece"), ("id", "value"))
+    )
+    fields = "".join(
+        f", iif(f_{name}, f_{name} + {value}, 0)" if kind.interned else f", f_{name}" for name, kind in kinds.items()
+    )
+    others = ", ".join(("part", "name", "format", *_NUMBERS))
+    return [
+        f"INSERT INTO main.piece SELECT id + {piece}, {others} FROM more.piece",
+        f'INSERT INTO main.block SELECT piece + {piece}, "offset", position, stored FROM more.block',
+        f"INSERT INTO main.value SELECT id + {value}, value FROM more.value",
+        f"INSERT INTO main.beside SELECT seq + {seq}, content FROM more.beside",
+        f'INSERT INTO main.datum SELECT seq + {seq}, reftime, piece + {piece}, "offset", size{fields} FROM more.datum',
+    ]
+
+
+def _create(directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> sqlite3.Connection:
+    """Make an empty file; its connection is in a transaction."""
+    directory.create_file(name).close()
+    connection = sqlite3.connect(directory.path / name, isolation_level=None)
+    try:
+        with sqlite_errors(directory):
+            for setting in _SETTINGS:
+                connection.execute(f"PRAGMA {setting}").fetchone()
+            connection.execute("BEGIN")
+            for table in _TABLES:
+                connection.execute(f"CREATE TABLE {table} STRICT")
+            fields = "".join(
+                f", f_{name} {'REAL' if kind is FieldType.REAL else 'INTEGER'}" for name, kind in kinds.items()
+            )
+            own = f'seq INTEGER PRIMARY KEY, reftime INTEGER, piece INTEGER, "offset" INTEGER, size INTEGER{fields}'
+            connection.execute(f"CREATE TABLE datum ({own}) STRICT")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,229 @@
+"""Writing a DataFrame to a dataset: tasks stage their rows, one commit takes them all; see `ondisk.dataset.staged`.
+
+A task that is tried again, or run twice, stages under a name of its own, and only what Spark says is done is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    FloatType,
+    IntegerType,
+    NullType,
+    ShortType,
+    StructType,
+)
+
+from ondisk.config import DatasetConfig
+from ondisk.dataset import Dataset
+from ondisk.dataset.append import BATCH_SIZE
+from ondisk.dataset.layout import open_directory, read_config
+from ondisk.dataset.staged import Stage, Staged, remove
+from ondisk.datum import FieldType, from_microseconds, microseconds
+from ondisk.errors import DatasetNotFound, InvalidInput
+from ondisk.formats import Batch, Format, find
+from ondisk.formats.base import BATCH_BYTES
+from ondisk.spark.columns import DATA, Column, all_columns
+from ondisk.spark.data import DataReader
+from ondisk.spark.source import path_of
+from ondisk.step import days_ago
+
+OPTIONS = ("path", "match", "on_duplicate")
+_ON_DUPLICATE = ("skip", "fail")
+_WIDENED = {
+    FieldType.INTEGER: (ByteType, ShortType, IntegerType),
+    FieldType.REAL: (FloatType,),
+}
+_CACHED = 50_000
+_EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
+_MEND = "Filter or mend such rows before they are written; nothing was stored."
+
+
+@dataclass(frozen=True)
+class _Message(WriterCommitMessage):  # type: ignore[misc]
+    """What a task staged; None where it had no rows."""
+
+    staged: Staged | None
+
+
+class Writer(DataSourceArrowWriter):  # type: ignore[misc]
+    """Writes one DataFrame. Made on the driver's machine, where it also commits; tasks write wherever Spark runs them.
+
+    Raises:
+        InvalidInput: an option or a column is none that can be written.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        self._path = path = path_of(options)
+        self._on_duplicate: Any = options.get("on_duplicate", "skip").lower()
+        self._match = options.get("match")
+        _check(options, self._on_duplicate, overwrite=overwrite)
+        with open_directory(path) as directory:
+            self._config = read_config(directory)
+        self._rows = _Rows(self._config, schema)
+        self._job = uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task."""
+        first = next((batch for batch in iterator if batch.num_rows), None)
+        if first is None:
+            return _Message(None)
+        context = TaskContext.get()
+        assert context is not None
+        format = find(self._config.format)(self._config)
+        with _directory_of(self._path) as directory, Stage(directory, self._config, self._job, _name(context)) as stage:
+            whole = Batch()
+            for rows in chain([first], iterator):
+                batch = self._rows.encode(rows, format)
+                self._check(batch)
+                whole.extend(batch)
+                if len(whole) >= BATCH_SIZE or sum(map(len, whole.payloads)) >= BATCH_BYTES:
+                    stage.add(whole, format)
+                    whole = Batch()
+            stage.add(whole, format)
+            return _Message(stage.finish())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make all that was staged data of the dataset."""
+        staged = [each.staged for each in messages if isinstance(each, _Message) and each.staged is not None]
+        with Dataset.open(self._path) as dataset:
+            dataset.append_staged(self._job, staged, on_duplicate=self._on_duplicate, overwrite=self._match)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what was staged."""
+        with open_directory(self._path) as directory:
+            remove(directory, self._job)
+
+    def _check(self, batch: Batch) -> None:
+        """Refuse a batch of which not all can be stored: Spark has no way to tell which rows were left out."""
+        age = self._config.delete_age
+        if age is not None:
+            batch.refuse_before(days_ago(age), f"it is older than delete_age, {age} days")
+        if batch.refused:
+            hint = "Filter or mend these rows before they are written; nothing was stored."
+            raise InvalidInput(
+                f"{len(batch.refused)} rows cannot be stored, the first: {batch.refused[0][1]}", hint=hint
+            )
+
+
+def _check(options: Mapping[str, str], on_duplicate: str, *, overwrite: bool) -> None:
+    unknown = sorted(name for name in options if name.lower() not in OPTIONS)
+    if unknown:
+        raise InvalidInput(
+            f"there is no option {unknown[0]!r} for writing", hint=f"The options are {', '.join(OPTIONS)}."
+        )
+    if on_duplicate not in _ON_DUPLICATE:
+        raise InvalidInput(f"the option on_duplicate is skip or fail, not {on_duplicate!r}")
+    if overwrite and "match" not in options:
+        hint = 'Give it as .option("match", "reftime: =2026-11-20"); "" matches everything.'
+        raise InvalidInput("the mode overwrite replaces what the option match says, which is missing", hint=hint)
+    if not overwrite and "match" in options:
+        raise InvalidInput("the option match is for the mode overwrite", hint="Leave it out to append.")
+
+
+def _name(context: TaskContext) -> str:
+    return f"{context.partitionId()}-{context.taskAttemptId()}"
+
+
+def _directory_of(path: str) -> Any:
+    try:
+        return open_directory(path)
+    except DatasetNotFound as error:
+        hint = "All machines must have the dataset's filesystem, at the same path."
+        raise DatasetNotFound(f"{error.message} where a task of Spark runs", hint=hint) from None
+
+
+class _Rows:
+    """Turns rows of Spark into data.
+
+    Raises:
+        InvalidInput: there is no such column in the dataset, or it is of another type; a column is missing.
+    """
+
+    def __init__(self, config: DatasetConfig, schema: StructType) -> None:
+        names = schema.fieldNames()
+        if len(set(names)) < len(names):
+            raise InvalidInput("a column stands twice", hint="Give each column a name of its own.")
+        known = {name: each for name, each in all_columns(config).items() if each.field is not None}
+        self._fields: list[tuple[str, FieldType, str]] = []
+        self._data: DataReader | None = None
+        is_raw = find(config.format).raw
+        for field in schema.fields:
+            if field.name == DATA:
+                self._data = DataReader(field.dataType, is_raw=is_raw)
+                continue
+            column = known.get(field.name)
+            if column is None or column.field is None:
+                hint = f"Drop it; the columns are {', '.join([*known, DATA])}."
+                raise InvalidInput(f"the dataset has no column {field.name!r} that can be written", hint=hint)
+            _check_type(column, column.field[1], field.dataType)
+            if field.name != "reftime":
+                self._fields.append((column.field[0], column.field[1], field.name))
+        missing = [name for name in ("reftime", *([DATA] if is_raw else [])) if name not in names]
+        if missing:
+            raise InvalidInput(f"the column {missing[0]} is missing", hint="Every datum needs one.")
+        self._metadata = _Metadata([name for name, _, _ in self._fields])
+        # 0.0 and -0.0 are equal, and not the same.
+        self._is_shared = all(kind is not FieldType.REAL for _, kind, _ in self._fields)
+
+    def encode(self, rows: pa.RecordBatch, format: Format) -> Batch:
+        """Turn rows into data of a format; rows with equal metadata share a mapping."""
+        reftimes = rows.column("reftime").cast(pa.int64()).to_pylist()
+        if None in reftimes:
+            raise InvalidInput("reftime is NULL", hint=_MEND)
+        if not _EARLIEST <= min(reftimes) <= max(reftimes) <= _LATEST:
+            raise InvalidInput("a reftime lies outside the years 1 to 9999", hint=_MEND)
+        columns = [_values(rows.column(label), kind) for _, kind, label in self._fields]
+        keys = zip(*columns, strict=True) if columns else iter([()] * rows.num_rows)
+        metadata = list(map(self._metadata.__getitem__ if self._is_shared else self._metadata.make, keys))
+        data = [None] * rows.num_rows if self._data is None else self._data.read(rows.column(DATA))
+        return format.encode_columns(reftimes, metadata, data)
+
+
+class _Metadata(dict[tuple[Any, ...], Mapping[str, Any]]):
+    """Values of the declared fields, in order → metadata."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def make(self, key: tuple[Any, ...]) -> Mapping[str, Any]:
+        return {name: value for name, value in zip(self._names, key, strict=True) if value is not None}
+
+    def __missing__(self, key: tuple[Any, ...]) -> Mapping[str, Any]:
+        if len(self) > _CACHED:
+            self.clear()
+        self[key] = made = self.make(key)
+        return made
+
+
+def _values(column: pa.Array, kind: FieldType) -> list[Any]:
+    values: list[Any]
+    if kind is not FieldType.TIMESTAMP:
+        values = column.to_pylist()
+        return values
+    values = column.cast(pa.int64()).to_pylist()
+    try:
+        times = {count: from_microseconds(count) for count in {*values} if count is not None}
+    except OverflowError:
+        raise InvalidInput("a timestamp lies outside the years 1 to 9999", hint=_MEND) from None
+    return list(map(times.get, values))
+
+
+def _check_type(column: Column, kind: FieldType, given: DataType) -> None:
+    if column.kind == given or isinstance(given, (*_WIDENED.get(kind, ()), NullType)):
+        return
+    wanted = column.kind.simpleString()
+    hint = f"Cast it: col({column.name!r}).cast({wanted!r})."
+    raise InvalidInput(f"the column {column.name} is {wanted}, not {given.simpleString()}", hint=hint)

@@ -1,0 +1,96 @@
+"""A process that stages and commits data is killed, or its disk fails, at every point where it touches the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.dataset.staged import ABANDONED
+from ondisk.maintenance.check import check as check_now
+from ondisk.maintenance.repack import repack
+
+from .conftest import POINTS
+from .killpoints import CHANGING, CHANGING_SEG, Bench, Run, needs_strace
+from .recovery import check, make
+from .test_append import Record, check_failed_sync
+from .workload import CONFIGS, Append, Commit, Story, line, random_lines
+
+pytestmark = needs_strace
+
+_KNOWN = random_lines(21, 20, days=2)
+_MORE = random_lines(22, 30, days=4)
+_LARGE = line(1, 5, 8, 3, "x" * 70_000)  # spans blocks
+
+STORIES = {
+    "known and new segments": Story([Append(_KNOWN)], [Commit(_MORE), Append(random_lines(23, 5))]),
+    "duplicates": Story([Append(_KNOWN)], [Commit((*_KNOWN[:8], *_MORE[:6], *_MORE[:3]), 9)]),
+    "replacing": Story([Append(_KNOWN)], [Commit((*_KNOWN[:5], *random_lines(21, 8, days=2)), 7)], replace=True),
+}
+OF_SEG = {"known and new segments": Story([Append(_KNOWN)], [Commit((*_MORE[:9], _KNOWN[0], _LARGE), 6)])}
+CASES = [("vm2", name) for name in STORIES] + [("seg lz4", name) for name in OF_SEG]
+
+
+def story_of(format: str, name: str) -> Story:
+    return STORIES[name] if format == "vm2" else OF_SEG[name]
+
+
+def bench(story: Story, tmp_path: Path, format: str) -> Bench:
+    config = {**CONFIGS[format], "replace": "yes"} if story.replace else CONFIGS[format]
+    return Bench(tmp_path / "runs", make(tmp_path / "template", story, config), story.steps)
+
+
+def check_litter(run: Run) -> None:
+    """What is staged is named by check, and goes with a repack when it is old; then nothing is left of it."""
+    with ondisk.open(run.path) as dataset:
+        left = sorted(str(each.relative_to(run.path)) for each in run.path.glob(".staged/*"))
+        assert [each.segment for each in dataset.check() if each.segment.startswith(".staged")] == left
+        later = max((each.stat().st_ctime for each in run.path.glob(".staged/*")), default=0) + ABANDONED + 60
+        found = check_now(dataset._access, dataset._archives, now=later)
+        assert [each.segment for each in found.findings if each.segment.startswith(".staged")] == left
+        repack(dataset._access, dataset._archives, now=later)
+        assert [*run.path.glob(".staged/*")] == []
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    ("format", "name", "call"),
+    [(*case, call) for case in CASES for call in (CHANGING if case[0] == "vm2" else CHANGING_SEG)],
+)
+def test_killed_anywhere_a_commit_is_done_or_not(
+    format: str, name: str, call: str, tmp_path: Path, record_property: Record
+) -> None:
+    story, points = story_of(format, name), 0
+    for run in bench(story, tmp_path, format).killed_at(call):
+        check(run.path, run.acked, story)
+        check_litter(run)
+        points += run.killed
+    record_property(POINTS, points)
+
+
+@pytest.mark.parametrize(("call", "every"), [("pwrite64", 29), ("fsync", 4), ("unlinkat", 2), ("copy_file_range", 3)])
+def test_killed_at_a_few_points_a_commit_is_done_or_not(
+    call: str, every: int, tmp_path: Path, record_property: Record
+) -> None:
+    story, points = STORIES["known and new segments"], 0
+    for run in bench(story, tmp_path, "vm2").killed_at(call, every):
+        check(run.path, run.acked, story)
+        check_litter(run)
+        points += run.killed
+    assert points >= 1
+    record_property(POINTS, points)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("call", ["fsync", "fdatasync"])
+@pytest.mark.parametrize(("format", "name"), CASES)
+def test_a_failed_sync_is_told_and_ends_all_writing(
+    format: str, name: str, call: str, tmp_path: Path, record_property: Record
+) -> None:
+    story, points = story_of(format, name), 0
+    for run in bench(story, tmp_path, format).failed_at(call, "EIO"):
+        check_failed_sync(run, story)
+        check_litter(run)
+        points += 1
+    record_property(POINTS, points)

@@ -1,0 +1,328 @@
+"""Data that many stage and one commits: the same as if they had been appended, all of them or none."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset import staged as stages
+from ondisk.dataset.staged import STAGED, Stage
+from ondisk.errors import DuplicateDatum, InvalidInput, StateError
+from ondisk.filesystem import Directory
+from ondisk.formats import find
+from ondisk.index import staged as rows_of
+from ondisk.maintenance.check import check
+from ondisk.maintenance.repack import repack
+from ondisk.maintenance.states import State
+from ondisk.testing import EVERY_TYPE
+
+T = datetime(2026, 11, 20, tzinfo=UTC)
+CONFIG = {"step": "daily", "unique": ["reftime", "station"], "fields": {"station": "text", "version": "integer"}}
+FORMATS = ["jsonl", "seg", "blob"]
+
+
+def datum(hour, station="a", version=0, data=None, format="jsonl"):
+    content = f"{hour} {station} {version}".encode() if format == "blob" else {"n": version if data is None else data}
+    return Datum(T + timedelta(hours=hour), {"station": station, "version": version}, content)
+
+
+def stage(dataset, data, name="0", job="job", format=None):
+    """Stage data as a worker does, in batches of three."""
+    format = find(format or dataset.config.format)(dataset.config)
+    with Directory.open(dataset.path) as directory, Stage(directory, dataset.config, job, name) as stage:
+        for begin in range(0, len(data), 3):
+            stage.add(format.encode(data[begin : begin + 3]), format)
+        return stage.finish()
+
+
+def commit(dataset, *parts, **options):
+    """Stage parts, each by itself, and commit them."""
+    return dataset.append_staged("job", [stage(dataset, part, str(at)) for at, part in enumerate(parts)], **options)
+
+
+def content(dataset):
+    """Say what a query gives, in its order; places are not what is compared."""
+    return [(each.reftime, dict(each.metadata), each.data) for each in dataset.query()]
+
+
+def counts(result):
+    return result.imported, result.duplicates, result.replaced
+
+
+def check_sound(dataset):
+    """All rows are where they say, numbers are in order, and nothing is left of what was staged."""
+    report = dataset.check(accurate=True)
+    assert [each for each in report.findings if each.state & ~(State.DIRTY | State.DELETED)] == []
+    assert [*stages.jobs(dataset._access.directory)] == []
+    with closing(sqlite3.connect(f"file:{dataset.path}/index.sqlite?mode=ro", uri=True)) as index:
+        assert index.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        [(last, highest)] = index.execute("SELECT seq, (SELECT max(seq) FROM datum) FROM dataset").fetchall()
+        assert highest is None or highest <= last
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_was_staged_is_appended(create, format):
+    dataset = create(**CONFIG, format=format)
+    dataset.append([datum(0, "z", format=format)])
+    parts = [datum(hour, station, format=format) for hour in range(0, 60, 7) for station in "ab"]
+    result = commit(dataset, parts[:9], parts[9:])
+    assert counts(result) == (18, 0, 0)
+    assert (result.segments, result.refused) == (3, 0)
+    other = create("other", **CONFIG, format=format)
+    other.append([datum(0, "z", format=format), *parts])
+    assert content(dataset) == content(other)
+    assert result.bytes == other.summary().size - other.summary("station: z").size
+    check_sound(dataset)
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_a_commit_does_what_an_append_of_the_same_data_does(given):
+    format = given.draw(st.sampled_from(FORMATS))
+    replace = given.draw(st.sampled_from(["no", "yes", "newer"]))
+    unique = given.draw(st.sampled_from([["reftime", "station"], ["station"], ["version", "station"], []]))
+    if not unique:
+        replace = "no"
+    config = {**CONFIG, "format": format, "unique": unique, "replace": replace}
+    if replace == "newer":
+        config["version_field"] = "version"
+    if format == "seg":
+        config["compression"] = given.draw(st.sampled_from(["lz4", "none"]))
+    numbers = st.integers(0, 2)
+    rows = st.lists(
+        st.tuples(st.integers(0, 3).map((8).__mul__), st.sampled_from("ab"), numbers | st.none()), max_size=9
+    )
+    before, *parts = given.draw(st.lists(rows, min_size=2, max_size=4))
+
+    def data(rows):
+        return [datum(*row, data=at, format=format) for at, row in enumerate(rows)]
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ondisk.create(Path(folder, "staged"), config) as dataset,
+        ondisk.create(Path(folder, "appended"), config) as other,
+    ):
+        for each in (dataset, other):
+            each.append(data(before))
+        wanted = other.append([each for part in parts for each in data(part)], batch_size=1000)
+        assert counts(commit(dataset, *map(data, parts))) == counts(wanted)
+        assert content(dataset) == content(other)
+        check_sound(dataset)
+        assert dataset.append(data(before)).count == len(before)  # it can be gone on with
+        check_sound(dataset)
+
+
+@pytest.mark.parametrize("count", [9, 20])
+def test_many_stages_are_brought_together(create, count, monkeypatch):
+    monkeypatch.setattr(rows_of, "MERGED", 3)
+    monkeypatch.setattr("ondisk.dataset.commit.MERGED", 3)
+    dataset = create(**CONFIG | {"fields": {"station": "text", "version": "integer", "key": "bytes", "note": "text"}})
+    parts = [
+        [
+            Datum(
+                T + timedelta(hours=at),
+                {"station": f"s{at % 3}", "key": b"k" if at % 2 else None, "note": f"s{at}"},
+                {},
+            )
+        ]
+        for at in range(count)
+    ]
+    assert counts(commit(dataset, *parts, [], parts[0])) == (count, 1, 0)
+    assert [each.metadata for each in dataset.query()] == [
+        {name: value for name, value in part[0].metadata.items() if value is not None} for part in parts
+    ]
+    check_sound(dataset)
+
+
+def test_metadata_of_every_type_arrive(create):
+    config = {"format": "seg", "fields": EVERY_TYPE}
+    dataset, other = create(**config), create("other", **config)
+    data = [
+        Datum(
+            T, {"station": 2**63 - 1, "level": -0.0, "product": "é", "valid": True, "made": T, "key": b"\xff"}, {"a": 1}
+        ),
+        Datum(T, {"level": float("inf"), "product": "", "valid": False, "key": b""}, b"bytes"),
+        Datum(T, {"undeclared": [1, {"a": None}]}, None),
+    ]
+    other.append(data)
+    commit(dataset, data[:1], data[1:])
+    assert [repr(each) for each in dataset.query()] == [repr(each) for each in other.query()]
+    assert dataset.query("station: 9223372036854775807").__next__().data == {"a": 1}
+
+
+def test_of_duplicates_the_first_stays_and_its_bytes_alone_are_written(create):
+    dataset = create(**CONFIG, format="jsonl")
+    dataset.append([datum(1)])
+    size = (dataset.path / "2026/11-20.jsonl").stat().st_size
+    parts = [datum(0, data=1), datum(1, data=2), datum(2, data=3)], [datum(2, data=4), datum(3, data=5)]
+    assert counts(commit(dataset, *parts)) == (3, 2, 0)
+    assert [each.data["n"] for each in dataset.query()] == [1, 0, 3, 5]
+    assert (dataset.path / "2026/11-20.jsonl").stat().st_size == 4 * size
+    assert counts(commit(dataset, *parts)) == (0, 5, 0)
+    assert (dataset.path / "2026/11-20.jsonl").stat().st_size == 4 * size
+    check_sound(dataset)
+
+
+def test_a_stage_can_go_on_with_a_segment_that_is_stored_in_another_way(create):
+    dataset = create(**CONFIG, format="seg", compression="none")
+    dataset.append([datum(0)])
+    dataset.close()
+    config = dataset.path / "dataset.toml"
+    config.write_text(config.read_text().replace('compression = "none"\n', ""))
+    with ondisk.open(dataset.path) as dataset:
+        assert counts(commit(dataset, [datum(1), datum(25)], [datum(2)])) == (3, 0, 0)
+        assert [each.reftime.hour for each in dataset.query()] == [0, 1, 2, 1]
+        check_sound(dataset)
+
+
+def test_duplicates_can_fail_the_commit_which_then_changes_nothing(create):
+    dataset = create(**CONFIG, format="jsonl")
+    dataset.append([datum(1)])
+    before = content(dataset), (dataset.path / "2026/11-20.jsonl").read_bytes()
+    for parts in ([[datum(0), datum(1)]], [[datum(0)], [datum(0)]]):
+        with pytest.raises(
+            DuplicateDatum, match="1 of 2 data are duplicates, the first has reftime 2026-11-20 0"
+        ) as caught:
+            commit(dataset, *parts, on_duplicate="fail")
+        assert "station a; nothing was stored" in caught.value.message
+        assert (content(dataset), (dataset.path / "2026/11-20.jsonl").read_bytes()) == before
+        check_sound(dataset)
+    assert counts(commit(dataset, [datum(2)], on_duplicate="fail")) == (1, 0, 0)
+
+
+def test_what_replaces_others_is_no_duplicate(create):
+    dataset = create(**CONFIG, format="jsonl", replace="newer", version_field="version")
+    dataset.append([datum(0, version=2)])
+    assert counts(commit(dataset, [datum(0, version=2, data=7)], on_duplicate="fail")) == (0, 0, 1)
+    with pytest.raises(DuplicateDatum, match="1 of 1 data are duplicates; nothing was stored"):
+        commit(dataset, [datum(0, version=1)], on_duplicate="fail")
+    assert [each.data["n"] for each in dataset.query()] == [7]
+
+
+def test_overwriting_replaces_what_matches_in_one_commit(create):
+    dataset = create(**CONFIG, format="jsonl")
+    dataset.append([datum(hour, station) for hour in (0, 1, 30) for station in "ab"])
+    with closing(dataset.query()) as query:
+        first = next(query)
+        result = commit(dataset, [datum(1, "a", data=8), datum(2, "c", data=9)], overwrite="reftime: =2026-11-20")
+        assert counts(result) == (2, 0, 0)
+        assert [first, *query][-1].reftime == T + timedelta(hours=30)  # as it was when it began
+    assert [(each.reftime.hour, each.data["n"]) for each in dataset.query()] == [(1, 8), (2, 9), (6, 0), (6, 0)]
+    commit(dataset, overwrite=dataset.fields.station == "c")
+    assert dataset.summary().count == 3
+    commit(dataset, [datum(5)], overwrite="")
+    assert content(dataset) == content_of([datum(5)])
+    assert counts(commit(dataset, overwrite="station: z")) == (0, 0, 0)
+    check_sound(dataset)
+
+
+def content_of(data):
+    return [(each.reftime, dict(each.metadata), each.data) for each in data]
+
+
+def test_data_of_the_archive_are_duplicates_and_can_be_replaced_and_overwritten(create):
+    for replace, wanted in (("no", (1, 2, 0)), ("yes", (1, 0, 2))):
+        dataset = create(replace, **CONFIG, format="jsonl", replace=replace)
+        dataset.append([datum(0), datum(1), datum(30)])
+        dataset.archive("2026/11-20.jsonl")
+        assert counts(commit(dataset, [datum(0, data=7), datum(2, data=8)], [datum(30, data=9)])) == wanted
+        kept = [0, 0, 8, 0] if replace == "no" else [0, 7, 8, 9]
+        assert sorted(each.data["n"] for each in dataset.query()) == sorted(kept)
+        commit(dataset, [datum(0, data=5)], overwrite="reftime: =2026-11-20")
+        assert [each.data["n"] for each in dataset.query()] == [5, kept[-1]]
+        check_sound(dataset)
+
+
+def test_archives_of_people_are_not_overwritten(create):
+    dataset = create(**CONFIG, format="jsonl")
+    dataset.append([datum(0), datum(30)])
+    dataset.archive("2026/11-20.jsonl")
+    dataset.close()
+    (dataset.path / ".archive/last").rename(dataset.path / ".archive/old")
+    with ondisk.open(dataset.path) as dataset:
+        with pytest.raises(InvalidInput, match=r"1 data that match are in the archive .*old, and cannot be replaced"):
+            commit(dataset, [datum(0, data=5)], overwrite="")
+        assert dataset.summary().count == 2
+        assert counts(commit(dataset, [datum(3)], overwrite="reftime: =2026-11-21")) == (1, 0, 0)
+        assert dataset.summary().count == 2
+
+
+def test_only_what_is_named_is_committed_and_the_rest_of_the_job_goes(create):
+    """As when a task runs twice, or is killed and tried again."""
+    dataset = create(**CONFIG, format="jsonl")
+    first, _again = stage(dataset, [datum(0)], "0-1"), stage(dataset, [datum(0)], "0-2")
+    with Directory.open(dataset.path) as directory:
+        torn = Stage(directory, dataset.config, "job", "1-3")
+        torn.__enter__()  # and killed
+        assert counts(dataset.append_staged("job", [first])) == (1, 0, 0)
+        torn.__exit__()
+    assert [*dataset.path.glob(".staged/*")] == []
+
+
+def test_a_stage_that_fails_leaves_nothing(create):
+    dataset = create(**CONFIG, format="jsonl")
+    with Directory.open(dataset.path) as directory:
+        with pytest.raises(ZeroDivisionError), Stage(directory, dataset.config, "job", "0"):
+            raise ZeroDivisionError
+        assert [*dataset.path.glob(".staged/*")] == []
+        with pytest.raises(FileExistsError), Stage(directory, dataset.config, "job", "0"):
+            Stage(directory, dataset.config, "job", "0")
+
+
+def test_what_has_gone_or_is_of_another_configuration_is_not_committed(create):
+    dataset = create(**CONFIG, format="jsonl")
+    for name in ("0.rows", "0.data"):
+        one = stage(dataset, [datum(0), datum(0)])
+        (dataset.path / STAGED / "job" / name).unlink()
+        with pytest.raises(StateError, match=f"{name} is not there"):
+            dataset.append_staged("job", [one])
+    one = stage(dataset, [datum(0)])
+    dataset.close()
+    config = dataset.path / "dataset.toml"
+    config.write_text(config.read_text().replace('"reftime", "station"', '"station"'))
+    ondisk.migrate(dataset.path)
+    with ondisk.open(dataset.path) as dataset:
+        with pytest.raises(StateError, match="was configured anew since the data were staged"):
+            dataset.append_staged("job", [one])
+        assert dataset.summary().count == 0
+        check_sound(dataset)
+
+
+def test_a_segment_that_an_append_left_a_tail_at_is_gone_on_with(create):
+    dataset = create(**CONFIG, format="jsonl")
+    dataset.append([datum(0)])
+    with (dataset.path / "2026/11-20.jsonl").open("ab") as file:
+        file.write(b"torn")
+    commit(dataset, [datum(1)], [datum(2)])
+    assert [each.reftime.hour for each in dataset.query()] == [0, 1, 2]
+    check_sound(dataset)
+
+
+def test_check_names_what_is_staged_and_repack_removes_it_when_it_is_old(create):
+    dataset = create(**CONFIG, format="jsonl")
+    stage(dataset, [datum(0)])
+    [found] = dataset.check()
+    assert (found.segment, found.state) == (".staged/job", State.OK)
+    assert dataset.check().is_clean
+    assert dataset.check().ok == 0  # it is no segment
+    dataset.repack()
+    assert (dataset.path / ".staged/job").exists()
+    later = time.time() + stages.ABANDONED + 60
+    report = check(dataset._access, dataset._archives, now=later)
+    [found] = report.findings
+    assert (found.segment, found.state, found.action) == (".staged/job", State.DELETED, "delete")
+    assert found.freed == sum(each.stat().st_size for each in dataset.path.glob(".staged/job/*"))
+    [done] = repack(dataset._access, dataset._archives, now=later).findings
+    assert (done.segment, done.action) == (".staged/job", "delete")
+    assert [*dataset.check()] == []
+    assert not (dataset.path / ".staged/job").exists()

@@ -1,0 +1,269 @@
+"""Writing DataFrames to datasets: what arrives is what an append of the same data gives, all of it or none."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import ondisk
+from ondisk import Datum
+from ondisk.maintenance.states import State
+from ondisk.spark.data import DataColumn, DataReader
+from ondisk.testing import EVERY_TYPE, strategies
+
+T = datetime(2026, 11, 20, tzinfo=UTC)
+CONFIG = {"format": "seg", "step": "daily", "unique": ["reftime", "station"], "fields": {"station": "integer"}}
+ROWS = "SELECT timestamp'2026-11-20 00:00:00Z' + make_interval(0,0,0,0,0,0,id) AS reftime, id AS station"
+
+
+def data(count=48):
+    """Data of all types of fields, which some lack."""
+    for number in range(count):
+        metadata = {
+            "station": number % 7,
+            "level": [0.0, -0.0, 1.5, float("inf")][number % 4],
+            "product": ["a", "é", "", "\U00010000x"][number % 4],
+            "valid": number % 2 == 0,
+            "made": T + timedelta(hours=number % 5, microseconds=number % 3),
+            "key": [b"", b"\xff\xfe"][number % 2],
+        }
+        lacking = {name for at, name in enumerate(metadata) if number % (at + 5) == 0}
+        metadata = {name: each for name, each in metadata.items() if name not in lacking}
+        yield Datum(T + timedelta(hours=number), metadata, {"wind": number / 2, "note": f"é{number}"})
+
+
+def load(spark, dataset, **options):
+    return spark.read.format("ondisk").options(**options).load(str(dataset.path))
+
+
+def write(frame, dataset, mode="append", **options):
+    frame.write.format("ondisk").mode(mode).options(**options).save(str(dataset.path))
+
+
+def content(dataset):
+    """Say what a query gives, whatever order it was appended in."""
+    return Counter(repr((each.reftime, sorted(each.metadata.items()), each.data)) for each in dataset.query())
+
+
+def check_sound(dataset, *, failed=False):
+    """Nothing is wrong, and nothing left of what was staged; of a job that failed, nothing that check does not name."""
+    report = dataset.check(accurate=True)
+    assert [each for each in report if each.state & ~State.DIRTY] == []
+    left = [f".staged/{each.name}" for each in dataset.path.glob(".staged/*")]
+    assert left == [] or failed
+    assert [each.segment for each in report if each.segment.startswith(".staged")] == sorted(left)
+
+
+def test_what_was_read_can_be_written_elsewhere(spark, create):
+    config = {"format": "seg", "unique": ["reftime", "station"], "fields": EVERY_TYPE}
+    source, target = create("source", **config), create("target", **config, compression="none")
+    source.append(data())
+    rows = load(spark, source, data="true").drop("segment", "offset", "size")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        write(rows.repartition(3), target)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert content(target) == content(source)
+    write(rows, target)  # nothing but duplicates
+    assert content(target) == content(source)
+    check_sound(target)
+
+
+@pytest.mark.parametrize("format", ["seg", "jsonl"])
+def test_structs_become_data_without_what_is_null(spark, create, format):
+    dataset = create(**CONFIG | {"format": format})
+    struct = """named_struct('wind', 1.5D, 'lacks', CAST(NULL AS int), 'at', timestamp'2026-11-20 06:00:00Z', 'many',
+        array(1, NULL), 'inner', named_struct('x', X'FF', 'y', CAST(NULL AS string)), 'of', map('k', 5L, 'n', NULL))"""
+    write(spark.sql(f"{ROWS}, {struct} AS data FROM range(2)"), dataset)
+    [first, _] = [each.data for each in dataset.query()]
+    assert first == {
+        "wind": 1.5,
+        "at": "2026-11-20T06:00:00Z",
+        "many": [1, None],
+        "inner": {"x": b"\xff"},
+        "of": {"k": 5},
+    }
+    assert list(first) == ["wind", "at", "many", "inner", "of"]
+
+
+def test_strings_are_json_or_text_by_the_format(spark, create):
+    seg, vm2 = create("seg", **CONFIG), create("vm2", format="vm2", fields={"area": "text"})
+    write(spark.sql(f"""{ROWS}, '{{"a": [1, {{"$bytes": "/w=="}}]}}' AS data FROM range(1)"""), seg)
+    assert [each.data for each in seg.query()] == [{"a": [1, b"\xff"]}]
+    write(
+        spark.sql("SELECT timestamp'2026-11-20 00:00:00Z' AS reftime, '202611200000,1,2,3.5,,,000000000' AS data"), vm2
+    )
+    assert [(each.data, each.metadata["area"]) for each in vm2.query()] == [
+        (b"202611200000,1,2,3.5,,,000000000", "VM2,1")
+    ]
+
+
+def test_bytes_become_files(spark, create):
+    dataset = create(**CONFIG | {"format": "blob"})
+    rows = spark.sql(f"{ROWS}, CAST(repeat('x', CAST(id AS int)) AS binary) AS data FROM range(5)").repartition(2)
+    write(rows, dataset)
+    write(rows, dataset)
+    assert sorted(each.data for each in dataset.query()) == [b"x" * count for count in range(5)]
+    check_sound(dataset)
+
+
+def test_rows_without_data_and_narrower_types_are_taken(spark, create):
+    dataset = create(**CONFIG | {"fields": {"station": "integer", "level": "real", "made": "timestamp"}})
+    values = (
+        "timestamp'2026-11-20' AS reftime, CAST(5 AS tinyint) AS station, CAST(1.5 AS float) AS level, NULL AS made"
+    )
+    write(spark.sql(f"SELECT {values}"), dataset)
+    [found] = dataset.query()
+    assert (found.metadata, found.data) == ({"station": 5, "level": 1.5}, {})
+
+
+@given(st.data())
+@settings(max_examples=5, phases=[Phase.generate])  # to shrink an example takes a quarter of an hour
+def test_any_data_arrive(spark, given_data):
+    format = given_data.draw(st.sampled_from(["jsonl", "seg", "vm2", "blob"]))
+    config = given_data.draw(strategies.configs(format))
+    some = given_data.draw(st.lists(strategies.data(config), max_size=12))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ondisk.create(Path(folder, "source"), config) as source,
+        ondisk.create(Path(folder, "target"), config) as target,
+    ):
+        source.append(some)
+        rows = load(spark, source, data="true").drop("segment", "offset", "size")
+        try:
+            rows.count()
+        except Exception:  # not all that seg holds can be JSON
+            return
+        write(rows, target)
+        assert declared(target) == declared(source)
+        check_sound(target)
+
+
+def declared(dataset):
+    """Say what a query gives, of metadata only those that have a column."""
+    fields = dataset.config.fields
+    return Counter(
+        repr((each.reftime, {name: each.metadata.get(name) for name in fields}, each.data)) for each in dataset.query()
+    )
+
+
+def test_overwriting_replaces_what_matches(spark, create):
+    dataset = create(**CONFIG)
+    dataset.append([Datum(T + timedelta(days=day), {"station": day}, {"old": day}) for day in range(3)])
+    rows = spark.sql(f"{ROWS}, named_struct('new', id) AS data FROM range(2)")
+    write(rows, dataset, "overwrite", match="reftime: =2026-11-20 or =2026-11-21")
+    assert [each.data for each in dataset.query()] == [{"new": 0}, {"new": 1}, {"old": 2}]
+    write(rows.limit(0), dataset, "overwrite", match="")
+    assert dataset.summary().count == 0
+
+
+def test_duplicates_can_fail_the_write(spark, create):
+    dataset = create(**CONFIG)
+    write(spark.sql(f"{ROWS} FROM range(2)"), dataset, on_duplicate="fail")
+    with pytest.raises(
+        Exception, match="2 of 4 data are duplicates, the first has reftime 2026-11-20 00:00:00"
+    ) as caught:
+        write(spark.sql(f"{ROWS} FROM range(4)"), dataset, on_duplicate="fail")
+    assert "DuplicateDatum" in str(caught.value)
+    assert dataset.summary().count == 2
+    write(spark.sql(f"{ROWS} FROM range(4)"), dataset, on_duplicate="skip")
+    assert dataset.summary().count == 4
+    check_sound(dataset)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message", "hint"),
+    [
+        (
+            f"{ROWS}, 1 AS x FROM range(1)",
+            {},
+            "the dataset has no column 'x' that can be written",
+            "reftime, station, data",
+        ),
+        (f"{ROWS}, 1 AS size FROM range(1)", {}, "the dataset has no column 'size'", "Drop it"),
+        ("SELECT 1 AS station", {}, "the column reftime is missing", ""),
+        (
+            "SELECT current_timestamp() AS reftime, 'x' AS station",
+            {},
+            "the column station is bigint, not string",
+            "cast",
+        ),
+        (
+            "SELECT timestamp_ntz'2026-11-20' AS reftime",
+            {},
+            "the column reftime is timestamp, not timestamp_ntz",
+            "cast",
+        ),
+        (f"{ROWS}, 1 AS data FROM range(1)", {}, "the column data cannot be int", "as a struct"),
+        (f"{ROWS}, named_struct('a', 1.5) AS data FROM range(1)", {}, "data.a cannot be decimal(2,1)", "Cast data.a"),
+        (f"{ROWS}, '[1' AS data FROM range(1)", {}, "data '[1': no JSON", ""),
+        ("SELECT CAST(NULL AS timestamp) AS reftime", {}, "reftime is NULL", "Filter or mend"),
+        (
+            f"{ROWS}, '[1]' AS data FROM range(3)",
+            {},
+            "rows cannot be stored, the first: the data of seg are a mapping",
+            "",
+        ),
+        (f"{ROWS} FROM range(1)", {"on_duplicates": "fail"}, "there is no option 'on_duplicates' for writing", "match"),
+        (f"{ROWS} FROM range(1)", {"on_duplicate": "raise"}, "on_duplicate is skip or fail, not 'raise'", ""),
+        (f"{ROWS} FROM range(1)", {"match": ""}, "the option match is for the mode overwrite", ""),
+        (f"{ROWS} FROM range(1)", {"mode": "overwrite"}, "what the option match says, which is missing", "everything"),
+        (f"{ROWS} FROM range(1)", {"mode": "overwrite", "match": "x: 1"}, "there is no field 'x'", ""),
+    ],
+)
+def test_what_cannot_be_written_is_said_with_its_remedy(spark, create, rows, options, message, hint):
+    dataset = create(**CONFIG)
+    dataset.append([Datum(T, {"station": 99}, {})])
+    with pytest.raises(Exception, match="ondisk") as caught:
+        write(spark.sql(rows), dataset, **options)
+    assert message in str(caught.value)
+    assert hint in str(caught.value)
+    assert dataset.summary().count == 1
+    check_sound(dataset, failed=True)
+
+
+@pytest.mark.parametrize(("mode", "message"), [("error", "ErrorIfExists"), ("ignore", "Ignore")])
+def test_modes_that_spark_does_not_carry_fail(spark, create, mode, message):
+    with pytest.raises(Exception, match="cannot be written") as caught:
+        write(spark.sql(f"{ROWS} FROM range(1)"), create(**CONFIG), mode)
+    assert f'in the "{message}" mode. Please use either the "Append" or "Overwrite" mode' in str(caught.value)
+
+
+def test_a_partitioned_write_fails(spark, create):
+    dataset = create(**CONFIG)
+    with pytest.raises(Exception, match=r"(?i)partition"):
+        spark.sql(f"{ROWS} FROM range(1)").write.format("ondisk").mode("append").partitionBy("station").save(
+            str(dataset.path)
+        )
+    assert dataset.summary().count == 0
+
+
+def test_a_path_without_a_dataset_is_said(spark, tmp_path):
+    with pytest.raises(Exception, match="holds no dataset"):
+        spark.sql(f"{ROWS} FROM range(1)").write.format("ondisk").mode("append").save(str(tmp_path / "nothing"))
+
+
+def test_a_task_that_fails_leaves_nothing(spark, create):
+    dataset = create(**CONFIG)
+    rows = spark.sql(f"{ROWS} FROM range(0, 100, 1, 4) WHERE id < 80 OR raise_error('too bad') IS NULL")
+    with pytest.raises(Exception, match="too bad"):
+        write(rows, dataset)
+    assert dataset.summary().count == 0
+    check_sound(dataset, failed=True)
+
+
+def test_what_was_read_is_written_back_from_arrow():
+    from pyspark.sql.types import StringType
+
+    values = [{"a": b"\xff", "b": [1.5, {"c": None}]}, b"bytes", {}]
+    column = DataColumn(StringType()).make(values)
+    assert DataReader(StringType(), is_raw=False).read(column) == values
+    assert DataReader(StringType(), is_raw=True).read(pa.array(["é", None])) == ["é".encode(), None]
