@@ -145,7 +145,8 @@ def test_a_driver_killed_in_the_middle_of_a_write_leaves_only_what_check_names(c
     cluster.run("write_again", path=str(written.path))  # when this is done, no task of the other is at work
     assert stations(written) == [*range(100), 999]
     left = [str(each.relative_to(written.path)) for each in written.path.glob(".staged/*")]
-    assert left == staged(written)
+    assert len(left) == 1
+    assert staged(written) == left
     assert written.check().is_clean
     later = time.time() + ABANDONED + 3600
     assert [each.segment for each in check(written._access, written._archives, now=later).findings] == left
