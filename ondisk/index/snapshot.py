@@ -113,6 +113,7 @@ class Snapshot:
         self.known_metadata = index.metadata
         self._left_out: tuple[str, str] | None = None
         self.index = index
+        self._is_apart = False
 
     def __enter__(self) -> Self:
         self.connection = self.index.borrow()
@@ -130,7 +131,35 @@ class Snapshot:
             if (known := of_damage(error, self.connection, self.index.directory)) is not None:
                 raise known from error
         finally:
+            if self._is_apart:
+                self.connection.close()
             self.index.give_back(self.connection)
+
+    def set_apart(self, segment: Segment) -> None:
+        """Read what there is of one segment from a copy from now on, and let go of the state of the index.
+
+        For who reads longer than writers should be kept from their checkpoints, and so from giving space back.
+
+        Cost: the segment's rows, in a temporary file.
+        """
+        execute = self.connection.execute
+        execute("PRAGMA query_only=0")  # the index itself is open for reading only
+        # Names without a schema are looked for among the temporary tables first.
+        execute("CREATE TEMP TABLE segment AS SELECT * FROM main.segment WHERE id = ?", (segment.id,))
+        execute(
+            "CREATE TEMP TABLE datum AS SELECT datum.* FROM main.datum, main.segment"
+            ' WHERE segment.id = ? AND reftime >= "begin" AND reftime < "end" AND segment = segment.id',
+            (segment.id,),
+        )
+        execute("CREATE TEMP TABLE block AS SELECT * FROM main.block WHERE segment = ?", (segment.id,))
+        execute("CREATE INDEX temp.block_at ON block (segment, offset)")
+        execute("CREATE TEMP TABLE value (id INTEGER PRIMARY KEY, value)")
+        for name, kind in self.columns.kinds.items():
+            if kind.interned:
+                used = f"SELECT DISTINCT f_{name} FROM temp.datum"
+                execute(f"INSERT OR IGNORE INTO temp.value SELECT * FROM main.value WHERE id IN ({used})")
+        execute("COMMIT")
+        self._is_apart = True
 
     def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
         """Give what matches, up to `ROWS` rows at a time, in the order of `sort`, then reftime, then appending."""

@@ -25,6 +25,16 @@ _Equal: TypeAlias = dict[tuple[int, tuple[int, ...]], Mapping[str, Any]]
 
 _UNREADABLE = State.MISSING | State.CORRUPTED | State.UNALIGNED | State.DELETED
 
+ReadAll: TypeAlias = Callable[[Access, list[str], Callable[[str], None]], Iterable[tuple[str, str | None]]]
+"""Reads the data of segments, in whatever order, and gives what is wrong with each."""
+
+
+def read_here(access: Access, names: list[str], progress: Callable[[str], None]) -> Iterator[tuple[str, str | None]]:
+    """Read the data of segments, one after the other; gives what is wrong with each."""
+    for name in names:
+        progress(name)
+        yield name, wrong_with(access, name)
+
 
 def check(
     access: Access,
@@ -34,6 +44,7 @@ def check(
     max_duration: float | None = None,
     now: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    read_all: ReadAll = read_here,
 ) -> Report:
     """Diagnose every segment.
 
@@ -43,6 +54,7 @@ def check(
             was found is remembered.
         now: seconds since 1970; None for the present.
         progress: is told the name of each segment before its data are read.
+        read_all: who reads the data, where nothing limits how long.
 
     Locks: none; with `max_duration` the writers' lock, for a moment after each segment.
     """
@@ -54,12 +66,11 @@ def check(
         if deadline is not None:
             found = _read_in_slices(part, found, deadline, now, progress)
         elif accurate:
-            found = [
-                each if each.state & _UNREADABLE else _with_damage(each, _wrong(_read(part, each.segment, progress)))
-                for each in found
-            ]
+            readable = [each.segment for each in found if not each.state & _UNREADABLE]
+            damage = dict(read_all(part, readable, progress))
+            found = [_with_damage(each, damage.get(each.segment)) for each in found]
         report.add(part.prefix, found)
-    report.segments += staged.diagnosed(access, now)
+        report.segments += staged.diagnosed(part, now)
     return report
 
 
@@ -77,7 +88,8 @@ def _read_in_slices(
         before = by_name.get(name)
         if before is None or (before.state & _UNREADABLE and not before.noted):
             continue
-        segment, content = _read(access, name, progress)
+        progress(name)
+        segment, content = _read(access, name)
         if segment is None or content is None:
             continue
         damage = before.reasons[0] if before.noted and content != _WHOLE else content.wrong
@@ -94,16 +106,21 @@ def _read_in_slices(
     return [*by_name.values()]
 
 
-def _read(access: Access, name: str, progress: Callable[[str], None]) -> tuple[Segment | None, Content | None]:
+def wrong_with(access: Access, name: str, *, apart: bool = False) -> str | None:
+    """Read the data of a segment; gives what of it is not as the index says, None where all is.
+
+    Args:
+        apart: as `read_content` has it.
+    """
+    _, content = _read(access, name, apart=apart)
+    return None if content is None else content.wrong
+
+
+def _read(access: Access, name: str, *, apart: bool = False) -> tuple[Segment | None, Content | None]:
     """Read the data of a segment; gives the generation that was read, and what that told."""
-    progress(name)
     with access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(name)
-        return segment, None if segment is None else read_content(access, snapshot, segment)
-
-
-def _wrong(read: tuple[Segment | None, Content | None]) -> str | None:
-    return None if read[1] is None else read[1].wrong
+        return segment, None if segment is None else read_content(access, snapshot, segment, apart=apart)
 
 
 def _with_damage(diagnosis: Diagnosis, damage: str | None) -> Diagnosis:
@@ -130,17 +147,24 @@ class Content:
 _WHOLE = Content(None, is_whole=True, is_read=True)
 
 
-def read_content(access: Access, snapshot: Snapshot, segment: Segment) -> Content:
-    """Read the file of a segment that the index knows, and compare the data there with what the index says."""
+def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart: bool = False) -> Content:
+    """Read the file of a segment that the index knows, and compare the data there with what the index says.
+
+    Args:
+        apart: copy what the index says, and let go of the snapshot: where many read all the time, no writer's
+            checkpoint would find a moment without any. Of a dir segment, whose files go with a checkpoint, not.
+    """
     format = access.format(segment.format)
     rows = _Rows(snapshot, segment)
     equal: _Equal = {}
     wrong = _Wrong(format.unit)
     is_whole, found, left = True, Found(), 0
     displaced: list[int] = []
-    blocks = {block.offset: block for block in places.blocks_of(snapshot, segment)}
     try:
         file = None if format.is_dir else access.current().reader.file_of(segment)
+        if apart and file is not None:
+            snapshot.set_apart(segment)
+        blocks = {block.offset: block for block in places.blocks_of(snapshot, segment)}
         for found in scan(access.directory, segment.name, format) if file is None else format.scan(file):
             is_whole &= not (found.damage or found.foreign)
             _compare(rows.up_to(found), found, snapshot, wrong, equal)

@@ -9,7 +9,7 @@ import pytest
 from ondisk import Datum
 from ondisk.errors import IndexCorrupt, StateError, StorageError
 from ondisk.formats import Block, End
-from ondisk.index import Transaction
+from ondisk.index import Transaction, places
 from ondisk.index.snapshot import ROWS, Segment, Totals
 from ondisk.matcher import Everything, Fields, parse_sort
 
@@ -317,3 +317,26 @@ def test_a_segment_that_grows_ends_where_it_ends_now(dataset, index):
             ends.append(snapshot.segment_named("2026/11-20.jsonl").end)
             assert snapshot.segment_named("2026/11-20.jsonl").end == ends[-1]
     assert ends[0].size < ends[1].size < ends[2].size
+
+
+def test_a_snapshot_set_apart_reads_one_segment_and_keeps_no_writer_waiting(create):
+    """Nor does what it reads change by what is committed then."""
+    dataset = create(format="seg", fields={"n": "integer", "a": "text", "b": "text"})
+    index = dataset._access.current().index
+    texts = [{}, {"a": "a"}, {"a": "b", "b": "b"}]
+    dataset.append(Datum(T.replace(day=20 + n % 2), {"n": n} | texts[n % 3], {"text": "x" * 99}) for n in range(48))
+    with index.snapshot() as snapshot:
+        segment = snapshot.segment_named("2026/11-20.seg")
+        blocks = [*places.blocks_of(snapshot, segment)]
+        assert blocks
+        snapshot.set_apart(segment)
+        dataset.delete("")
+        assert index.checkpoint()
+        index.metadata.clear()
+        rows = [row for rows in places.in_order_of_seq(snapshot, segment) for row in rows]
+        assert [seq for seq, _ in rows] == [*range(1, 48, 2)]
+        assert [snapshot.metadata(row[4:]) for _, row in rows] == [{"n": n} | texts[n % 3] for n in range(0, 48, 2)]
+        assert [*places.blocks_of(snapshot, segment)] == blocks
+        assert snapshot.blocks(segment.id, 12, segment.end.length) == blocks
+    with index.snapshot() as snapshot:
+        assert stations(snapshot) == []
