@@ -12,7 +12,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, Target, find_target
 from ondisk.dataset.archives import LAST, Archived, Archives
 from ondisk.dataset.ask import Match, Question
-from ondisk.dataset.staged import ROWS, STAGED, Staged, remove
+from ondisk.dataset.staged import ROWS, Staged
 from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, InvalidInput, SegmentCorrupt, StateError
 from ondisk.filesystem import ReadableFile
@@ -22,6 +22,7 @@ from ondisk.index.incoming import Incoming, Placed
 from ondisk.index.index import dump
 from ondisk.index.staged import MERGED, Piece, merge
 from ondisk.segments import ConcatWriter, DirWriter, Span
+from ondisk.segments.staging import STAGED, remove
 
 OnDuplicate: TypeAlias = Literal["skip", "fail"]
 _Opened: TypeAlias = Callable[[str], ReadableFile]

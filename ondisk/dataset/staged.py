@@ -4,29 +4,24 @@
     .staged/JOB/NAME.rows    where they stand, and their rows of the index, see `ondisk.index.staged`
 
 Who stages takes no lock and does not open the index: it may be on another machine that has the same filesystem. The
-commit is one transaction: all that was staged becomes data of the dataset, or nothing of it. What a job leaves that was
-killed is nothing that anybody reads: check names it, and repack removes it when nothing in it has changed for a day.
+commit is one transaction: all that was staged becomes data of the dataset, or nothing of it. `ondisk.segments.staging`
+tells what becomes of the files of a job that was killed.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Self
 
 from ondisk.config import DatasetConfig
-from ondisk.errors import OndiskError
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, End, Format, Laid
 from ondisk.index.index import dump
 from ondisk.index.staged import Piece, StagedRows
+from ondisk.segments.staging import STAGED
 from ondisk.step import DAY
-
-STAGED = ".staged"
-ABANDONED = 24 * 3600
-"""Seconds for which nothing in a job's directory changes, after which nobody is at work there any more."""
 
 ROWS, DATA = ".rows", ".data"
 _TRIES = 10
@@ -139,37 +134,6 @@ def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str
         found.setdefault(names[day], []).extend(range(at, at + count))
         at += count
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What stands on disk of a job.
-
-    Attributes:
-        name: that of the job.
-        size: bytes.
-        changed: when anything of it changed last, seconds since 1970.
-    """
-
-    name: str
-    size: int
-    changed: float
-
-
-def jobs(directory: Directory) -> Iterator[Job]:
-    """Give the jobs that are staged: those at work, and what is left of others."""
-    for folder in directory.entries(STAGED):
-        files = directory.entries(f"{STAGED}/{folder.name}") if folder.kind == "directory" else []
-        changed = max(each.ctime for each in (folder, *files)) / 1e9
-        yield Job(folder.name, sum(each.size for each in files), changed)
-
-
-def remove(directory: Directory, job: str) -> None:
-    """Remove all that a job has staged; what cannot be removed stays, and check names it."""
-    place = f"{STAGED}/{job}"
-    with contextlib.suppress(OndiskError):
-        _discard(directory, [f"{place}/{name}" for name in directory.names(place)])
-        directory.remove_directory(place)
 
 
 def _discard(directory: Directory, names: list[str]) -> None:

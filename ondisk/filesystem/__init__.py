@@ -7,7 +7,7 @@ symbolic links: neither a name in a damaged index nor a link somebody planted le
 
 from ondisk.filesystem.directory import Directory, Entry, components
 from ondisk.filesystem.files import ReadableFile, WritableFile
-from ondisk.filesystem.lock import LOCK, MaintainLock, SharedLock, WritersLock
+from ondisk.filesystem.lock import LOCK, MaintainLock, SharedLock, WritersLock, is_locked
 
 __all__ = [
     "LOCK",
@@ -19,4 +19,5 @@ __all__ = [
     "WritableFile",
     "WritersLock",
     "components",
+    "is_locked",
 ]

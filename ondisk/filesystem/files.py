@@ -57,6 +57,11 @@ class ReadableFile:
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
+    def identity(self) -> tuple[int, int, int]:
+        """Give what tells this file, and what is in it now, from others: inode, size, and when it changed last."""
+        found = os.fstat(self._descriptor)
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
     def __del__(self) -> None:
         os.close(self._descriptor)
 

@@ -122,6 +122,19 @@ class WritersLock:
         )
 
 
+def is_locked(directory: Directory) -> bool:
+    """Tell whether somebody holds the writers' lock of a directory; writes nothing, and needs no right to write."""
+    try:
+        file = directory.open_to_read(LOCK)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno == errno.EWOULDBLOCK
+    return False
+
+
 class MaintainLock(WritersLock):
     """The lock of a whole run of maintain: `.maintain.lock`. Writers take no notice of it, and nobody waits for it."""
 

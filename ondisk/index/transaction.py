@@ -288,6 +288,17 @@ class Transaction:
         with sqlite_errors(self._index.directory):
             self._connection.executemany("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
 
+    def place_anew(self, old: Segment, new: Segment, places: Iterable[tuple[int, int, int]]) -> int:
+        """Set where data of a segment stand in its next generation: (seq, offset before, offset then).
+
+        Returns:
+            How many of them stood there before.
+        """
+        sql = "UPDATE datum SET segment = ?, offset = ? WHERE seq = ? AND segment = ? AND offset = ?"
+        rows = ((new.id, offset, seq, old.id, before) for seq, before, offset in places)
+        with sqlite_errors(self._index.directory):
+            return self._connection.executemany(sql, rows).rowcount
+
     def pieces_of(
         self, segments: Sequence[Segment], interval: Interval, size: int
     ) -> Iterator[list[tuple[int, int, int, int, int]]]:

@@ -3,37 +3,52 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
-from ondisk.dataset.read import TAIL, Reader, check_end
+from ondisk.dataset.read import Reader
 from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
-from ondisk.filesystem import ReadableFile, WritableFile
 from ondisk.formats import End, Format, is_dir
-from ondisk.index import Row, Segment, Snapshot, Transaction, places
+from ondisk.index import Segment, Snapshot, Transaction, places
 from ondisk.maintenance import dir_segments, staged
 from ondisk.maintenance.archive import UNMOVABLE, archived
 from ondisk.maintenance.census import check_trusted, diagnoses, examine, why_kept
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.rewrite import InIndex, Written, lay
 from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
+from ondisk.segments.staging import Changed
 
-_PIECE = 4 * 1024 * 1024  # bytes that are laid together
-_WORTH_COPYING = 10 * 1024  # bytes of a span; smaller ones are read together and written together
+_TRIES = 3  # of writing a segment beside that others change meanwhile; then it is written under the lock
 
 _DROPPED = State.DELETED | State.DELETE_AGE | State.MISSING
 
+WriteAll: TypeAlias = Callable[[Access, list[Diagnosis]], Generator[tuple[Diagnosis, Written | None], None, None]]
+"""Gives segments in the order in which they are to be repacked, each with what it is to become, if that was written."""
+
+
+def write_later(access: Access, waiting: list[Diagnosis]) -> Generator[tuple[Diagnosis, None], None, None]:
+    """Write nothing beforehand: each segment is written when it is repacked."""
+    for each in waiting:
+        yield each, None
+
 
 def repack(
-    access: Access, archives: Archives, now: float | None = None, progress: Callable[[str], None] = lambda _: None
+    access: Access,
+    archives: Archives,
+    now: float | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+    write_all: WriteAll = write_later,
 ) -> Report:
     """Carry out what `check` says that a repack does; each segment is diagnosed again first, under the lock.
 
     Args:
         now: seconds since 1970; None for the present.
         progress: is told the name of each segment before it is looked at.
+        write_all: who writes segments beforehand, without the lock; what changed meanwhile is written again.
 
     Raises:
         NeedsCheck: the sentinel stands: what the index does not know may be data that it has lost.
@@ -49,11 +64,11 @@ def repack(
     for part in parts:
         check_trusted(part)
     report = Report(str(access.path))
-    report.segments += staged.removed(access, now)
     errors: list[OndiskError] = []
     for part in parts:
+        report.segments += staged.removed(part, now)
         try:
-            report.add(part.prefix, _repack(part, archives, now, progress, errors))
+            report.add(part.prefix, _repack(part, archives, now, progress, errors, write_all))
         except DiskFull as error:
             errors.append(error)
     report.sort()
@@ -67,6 +82,7 @@ def _repack(
     now: float | None,
     progress: Callable[[str], None],
     errors: list[OndiskError],
+    write_all: WriteAll,
 ) -> Iterator[Done]:
     """Repack one dataset, or one archive; what goes wrong at one segment is added to `errors`."""
     waiting = []
@@ -76,37 +92,57 @@ def _repack(
         else:
             yield Done(before.segment, before.state, before.reasons)
     waiting.sort(key=lambda each: not each.state & _DROPPED)  # what gives space back comes first
+    tries = 0
     while waiting:
-        freed, tried, waiting = 0, waiting, []
-        for before in tried:
-            progress(before.segment)
-            try:
-                with archives.counting(access, "repack"):
-                    done = repacked(access, before.segment, now)
-                if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
-                    moved = archived(access, archives, before.segment)
-                    actions = " and ".join(filter(None, (done.action, moved.action)))
-                    done = replace(done, action=actions, freed=done.freed + moved.freed)
-            except DiskFull as error:  # others may need less, or give space back
-                full = error
-                waiting.append(before)
-                continue
-            except FATAL:
-                raise
-            except OndiskError as error:
-                errors.append(error)
-                done = before.failed("repacked", error)
-            access.check_not_failed()
-            freed += done.freed
-            yield done
-        if waiting and freed <= 0:
+        full: DiskFull | None = None
+        freed, tried, waiting, changed = 0, waiting, [], False
+        tries += 1
+        with contextlib.closing((write_all if tries <= _TRIES else write_later)(access, tried)) as writing:
+            for before, written in writing:
+                progress(before.segment)
+                try:
+                    with archives.counting(access, "repack"):
+                        done = repacked(access, before.segment, now, written)
+                    if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
+                        moved = archived(access, archives, before.segment)
+                        actions = " and ".join(filter(None, (done.action, moved.action)))
+                        done = replace(done, action=actions, freed=done.freed + moved.freed)
+                except DiskFull as error:  # others may need less, or give space back
+                    full = error
+                    waiting.append(before)
+                    continue
+                except Changed:
+                    changed = True
+                    waiting.append(before)
+                    continue
+                except FATAL:
+                    raise
+                except OndiskError as error:
+                    errors.append(error)
+                    done = before.failed("repacked", error)
+                access.check_not_failed()
+                freed += done.freed
+                yield done
+        if full is not None and freed <= 0 and not changed:
             raise full
 
 
-def repacked(access: Access, name: str, now: float | None = None) -> Done:
-    """Repack one segment, or remove it; what turns out to be damaged is left, and remembered."""
+def is_rewritten(state: State, format: Format) -> bool:
+    """Tell whether a repack writes a segment to another file."""
+    return State.DIRTY in state and not state & _DROPPED and not format.is_dir
+
+
+def repacked(access: Access, name: str, now: float | None = None, written: Written | None = None) -> Done:
+    """Repack one segment, or remove it; what turns out to be damaged is left, and remembered.
+
+    Args:
+        written: what it is to become, written before.
+
+    Raises:
+        Changed: that is of another state of the segment.
+    """
     try:
-        return _repacked(access, name, now)
+        return _repacked(access, name, now, written)
     except _Damaged as error:
         with access.transaction("repack") as transaction:
             transaction.note_check(error.segment, error.reason)
@@ -125,7 +161,7 @@ class _Damaged(Exception):
         self.reason = reason
 
 
-def _repacked(access: Access, name: str, now: float | None) -> Done:
+def _repacked(access: Access, name: str, now: float | None, written: Written | None) -> Done:
     with access.transaction("repack") as transaction:
         check_trusted(access)
         transaction.go_on_from(access.seq_elsewhere())
@@ -142,11 +178,11 @@ def _repacked(access: Access, name: str, now: float | None) -> Done:
                 return Done(name, state, reasons)
             format = access.format(known.segment.format) if known is not None else access.format_of(name)
             rewrite = None
-            if State.DIRTY in state and not state & _DROPPED and not format.is_dir:
+            if is_rewritten(state, format):
                 assert known is not None
                 rewrite = _Rewrite(access, transaction, known)
                 try:
-                    rewrite.write(snapshot, reader)
+                    rewrite.write(snapshot, reader, written)
                 except (IntegrityError, SegmentMissing) as error:
                     rewrite.take_back()
                     raise _Damaged(diagnosis, known.segment, error.message) from error
@@ -196,26 +232,34 @@ class _Rewrite:
         self._access = access
         self._transaction = transaction
         self._known = known
-        self._format: Format = access.format(known.segment.format)
         self._old = known.segment
         self._new = Segment(transaction.take_generation(), self._old.name, self._old.format, End())
         self._size = 0
 
-    def write(self, snapshot: Snapshot, reader: Reader) -> None:
-        """Write the data, in query order, beside the segment, and tell the index where they will stand."""
+    def write(self, snapshot: Snapshot, reader: Reader, written: Written | None) -> None:
+        """Let the data stand, in query order, beside the segment, and tell the index where they will stand.
+
+        Raises:
+            Changed: what was written before is not of these data.
+        """
+        directory, transaction = self._access.directory, self._transaction
         self._access.leave(self._old.name)
         interval = places.interval_of(snapshot, self._old)
-        with generations.stage(self._access.directory, self._old.name, self._new.id) as staged:
-            end = self._lay(snapshot, reader, staged)
-            staged.write(end.size, self._format.seal(end))
-            staged.sync()
-            mtime = staged.stat().st_mtime_ns
-            self._size = staged.stat().st_size
+        in_index = InIndex(transaction, self._old, self._new)
+        if written is None:
+            with generations.stage(directory, self._old.name, self._new.id) as staged:
+                end = lay(self._access.format(self._old.format), snapshot, reader, self._known, staged, in_index)
+        else:
+            end = written.end
+            written.tell(directory, in_index, self._known.count)
+            generations.adopt(directory, written.file, self._old.name, self._new.id)
+        found = directory.stat(generations.hidden(self._old.name, self._new.id))
+        assert found is not None
+        self._size = found.st_size
         self._new = replace(self._new, end=end)
-        transaction = self._transaction
         transaction.supersede(self._old)
-        transaction.save_segment(self._new, interval, mtime)
-        generations.retire(self._access.directory, self._old.name, self._old.id)
+        transaction.save_segment(self._new, interval, found.st_mtime_ns)
+        generations.retire(directory, self._old.name, self._old.id)
 
     def switch(self) -> int:
         """Commit, and put the new bytes in the place of the old ones; gives how many bytes fewer they are.
@@ -237,85 +281,3 @@ class _Rewrite:
     def take_back(self) -> None:
         """Remove what was written, since nothing was committed. The other name of the segment is settled later."""
         generations.discard(self._access.directory, [generations.hidden(self._old.name, self._new.id)])
-
-    def _lay(self, snapshot: Snapshot, reader: Reader, staged: WritableFile) -> End:
-        laid = self._format.begin()
-        staged.write(0, laid.content)
-        end, patch = laid.end, laid.patch
-        source = None if end.compressed or self._old.end.compressed else reader.file_of(self._old)
-        for rows in _pieces(snapshot, self._known):
-            spans = [] if source is None else self._spans(rows)
-            sizes = [row[3] for _, row in rows]
-            if source is not None and sum(sizes) > _WORTH_COPYING * len(spans):
-                self._check_ends(source, rows, spans)
-                end = self._copy(source, staged, spans, end, len(rows))
-                patch = self._format.lay([], end).patch
-            else:
-                payloads = [*reader.contents(snapshot, [row for _, row in rows])]
-                begin, laid = end, self._format.lay(payloads, end)
-                staged.write(begin.size, laid.content)
-                self._transaction.save_blocks(self._new, laid.blocks)
-                end, patch = laid.end, laid.patch
-            self._place([seq for seq, _ in rows], sizes, end)
-        if patch is not None:
-            staged.write(patch.position, patch.content)
-        return end
-
-    def _spans(self, rows: list[tuple[int, Row]]) -> list[tuple[int, int]]:
-        """Join data that stand one behind the other already, padding included: (begin, size)."""
-        padding = len(self._format.padding)
-        spans: list[tuple[int, int]] = []
-        for _, row in rows:
-            begin, size = row[2], row[3] + padding
-            if spans and sum(spans[-1]) == begin:
-                begin, size = spans[-1][0], spans[-1][1] + size
-                spans.pop()
-            spans.append((begin, size))
-        return spans
-
-    def _check_ends(self, source: ReadableFile, rows: list[tuple[int, Row]], spans: list[tuple[int, int]]) -> None:
-        """Refuse to copy what does not end with a datum: inside of a span, each ends where the next one begins."""
-        padding, ends = len(self._format.padding), {sum(span) for span in spans}
-        for _, row in rows:
-            size = row[3] + padding
-            if row[2] + size in ends:
-                length = min(size, TAIL)
-                tail = source.read(row[2] + size - length, length)
-                check_end(self._format, self._old, row[2], size, tail)
-
-    def _copy(
-        self, source: ReadableFile, staged: WritableFile, spans: list[tuple[int, int]], end: End, count: int
-    ) -> End:
-        at = end.size
-        for begin, size in spans:
-            try:
-                staged.copy(source, begin, size, at)
-            except EOFError as error:
-                raise SegmentMissing(str(error), segment=self._old.name) from error
-            at += size
-        return End(at, at, end.count + count)
-
-    def _place(self, seqs: list[int], sizes: list[int], end: End) -> None:
-        """Tell the index where data stand that end at `end`, one behind the other."""
-        padding = len(self._format.padding)
-        offset = end.length - sum(sizes) - padding * len(sizes)
-        placed = []
-        for seq, size in zip(seqs, sizes, strict=True):
-            placed.append((self._new.id, offset, seq))
-            offset += size + padding
-        self._transaction.place(placed)
-
-
-def _pieces(snapshot: Snapshot, known: Known) -> Iterator[list[tuple[int, Row]]]:
-    """Give a segment's data in query order: seq and row, some MiB at a time."""
-    piece: list[tuple[int, Row]] = []
-    weight = 0
-    for rows in places.in_order_of_query(snapshot, known.segment, known.begin, known.end):
-        for each in rows:
-            piece.append(each)
-            weight += each[1][3]
-            if weight >= _PIECE:
-                yield piece
-                piece, weight = [], 0
-    if piece:
-        yield piece

@@ -1,13 +1,12 @@
-"""What was staged for the dataset, see `ondisk.dataset.staged`: check names it, repack removes what is old of it."""
+"""What was staged for the dataset, see `ondisk.segments.staging`: check names it, repack removes what is left of it."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.staged import ABANDONED, STAGED, jobs, remove
 from ondisk.maintenance.states import Diagnosis, Done, State
+from ondisk.segments.staging import STAGED, jobs, remove
 
 
 def diagnosed(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
@@ -16,15 +15,13 @@ def diagnosed(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
     Args:
         now: seconds since 1970; None for the present.
     """
-    for job in jobs(access.directory):
-        age = (time.time() if now is None else now) - job.changed
-        name = f"{STAGED}/{job.name}"
-        if age < ABANDONED:
+    for job in jobs(access.directory, now):
+        name = f"{access.prefix}{STAGED}/{job.name}"
+        if job.runs:
             reason = "it is staged by a job that runs, or was killed less than a day ago"
             yield Diagnosis(name, State.OK, (reason,))
         else:
-            reason = f"it was staged by a job that did not come through, {age / 3600:.0f} hours ago"
-            yield Diagnosis(name, State.DELETED, (reason,), job.size)
+            yield Diagnosis(name, State.DELETED, ("it was staged by a job that did not come through",), job.size)
 
 
 def removed(access: Access, now: float | None = None) -> Iterator[Done]:
@@ -34,5 +31,5 @@ def removed(access: Access, now: float | None = None) -> Iterator[Done]:
     """
     for diagnosis in diagnosed(access, now):
         if diagnosis.state:
-            remove(access.directory, diagnosis.segment.removeprefix(f"{STAGED}/"))
+            remove(access.directory, diagnosis.segment.rpartition("/")[2])
             yield Done(diagnosis.segment, diagnosis.state, diagnosis.reasons, diagnosis.action, diagnosis.freed)

@@ -46,6 +46,11 @@ def stage(directory: Directory, name: str, generation: int) -> WritableFile:
     return directory.create_file(place)
 
 
+def adopt(directory: Directory, staged: str, name: str, generation: int) -> None:
+    """Let a file that was written elsewhere be that of a new generation. It and its name are synced."""
+    directory.rename(staged, hidden(name, generation))
+
+
 def retire(directory: Directory, name: str, generation: int) -> None:
     """Keep the bytes of the present generation for those who read it, whatever becomes of the segment's name.
 

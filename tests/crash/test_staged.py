@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import ondisk
-from ondisk.dataset.staged import ABANDONED
 from ondisk.maintenance.check import check as check_now
 from ondisk.maintenance.repack import repack
+from ondisk.segments.staging import ABANDONED
 
 from .conftest import POINTS
 from .killpoints import CHANGING, CHANGING_SEG, Bench, Run, needs_strace

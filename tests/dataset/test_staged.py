@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset import staged as stages
-from ondisk.dataset.staged import STAGED, Stage
+from ondisk.dataset.staged import Stage
 from ondisk.errors import DuplicateDatum, InvalidInput, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats import find
@@ -24,6 +23,8 @@ from ondisk.index import staged as rows_of
 from ondisk.maintenance.check import check
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
+from ondisk.segments import staging
+from ondisk.segments.staging import STAGED
 from ondisk.testing import EVERY_TYPE
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -63,7 +64,7 @@ def check_sound(dataset):
     """All rows are where they say, numbers are in order, and nothing is left of what was staged."""
     report = dataset.check(accurate=True)
     assert [each for each in report.findings if each.state & ~(State.DIRTY | State.DELETED)] == []
-    assert [*stages.jobs(dataset._access.directory)] == []
+    assert [*staging.jobs(dataset._access.directory)] == []
     with closing(sqlite3.connect(f"file:{dataset.path}/index.sqlite?mode=ro", uri=True)) as index:
         assert index.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         [(last, highest)] = index.execute("SELECT seq, (SELECT max(seq) FROM datum) FROM dataset").fetchall()
@@ -317,7 +318,7 @@ def test_check_names_what_is_staged_and_repack_removes_it_when_it_is_old(create)
     assert dataset.check().ok == 0  # it is no segment
     dataset.repack()
     assert (dataset.path / ".staged/job").exists()
-    later = time.time() + stages.ABANDONED + 60
+    later = time.time() + staging.ABANDONED + 60
     report = check(dataset._access, dataset._archives, now=later)
     [found] = report.findings
     assert (found.segment, found.state, found.action) == (".staged/job", State.DELETED, "delete")

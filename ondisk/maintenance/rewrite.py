@@ -1,0 +1,263 @@
+"""Rewriting a segment: its data in another file, without holes and in query order; by who commits that, or for them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import starmap
+from struct import Struct
+from typing import Protocol
+
+from ondisk.dataset.access import Access
+from ondisk.dataset.read import TAIL, Reader, check_end
+from ondisk.errors import SegmentMissing, StateError
+from ondisk.filesystem import Directory, ReadableFile, WritableFile
+from ondisk.formats import Block, End, Format
+from ondisk.index import Row, Segment, Snapshot, Transaction, places
+from ondisk.maintenance.census import known_of
+from ondisk.maintenance.diagnosis import Known
+from ondisk.segments.staging import Changed
+
+_PIECE = 4 * 1024 * 1024  # bytes that are laid together
+_WORTH_COPYING = 10 * 1024  # bytes of a span; smaller ones are read together and written together
+_RECORD = Struct("<3q")
+_RECORDS = 8192 * _RECORD.size  # bytes of them that are read together
+
+
+class Places(Protocol):
+    """What is told where the data of a segment stand in another file."""
+
+    def place(self, places: Iterable[tuple[int, int, int]]) -> None:
+        """Take seq, offset before, and offset then, of some data."""
+
+    def save_blocks(self, blocks: Iterable[Block]) -> None:
+        """Take some blocks, where the file is compressed."""
+
+
+class InIndex:
+    """Tells the index, in its next generation of a segment.
+
+    Attributes:
+        count: data that stood where they were said to stand before.
+    """
+
+    def __init__(self, transaction: Transaction, old: Segment, new: Segment) -> None:
+        self._transaction = transaction
+        self._old = old
+        self._new = new
+        self.count = 0
+
+    def place(self, places: Iterable[tuple[int, int, int]]) -> None:
+        self.count += self._transaction.place_anew(self._old, self._new, places)
+
+    def save_blocks(self, blocks: Iterable[Block]) -> None:
+        self._transaction.save_blocks(self._new, blocks)
+
+
+class _InFiles:
+    """Tells it to two files, for `Written`."""
+
+    def __init__(self, places: WritableFile, blocks: WritableFile) -> None:
+        self._places = places
+        self._blocks = blocks
+        self._ends = {places: 0, blocks: 0}
+
+    def place(self, places: Iterable[tuple[int, int, int]]) -> None:
+        self._write(self._places, places)
+
+    def save_blocks(self, blocks: Iterable[Block]) -> None:
+        self._write(self._blocks, blocks)
+
+    def _write(self, file: WritableFile, records: Iterable[tuple[int, int, int]]) -> None:
+        content = b"".join(starmap(_RECORD.pack, records))
+        file.write(self._ends[file], content)
+        self._ends[file] += len(content)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a segment is to become, in files of a process that does not commit it.
+
+        FILE           the bytes
+        FILE.places    of each datum: seq, offset before, offset then; three times 8 bytes, little-endian
+        FILE.blocks    of each block: offset, position, bytes; likewise
+
+    Attributes:
+        file: its name in the dataset.
+        end: where the segment ends then.
+    """
+
+    file: str
+    end: End
+
+    @classmethod
+    def write(cls, access: Access, name: str, file: str) -> Written:
+        """Write them.
+
+        Raises:
+            StateError: the index knows no data of the segment, or it is none of one file.
+            SegmentMissing, SegmentCorrupt, IndexCorrupt: the data are not on disk as the index says.
+
+        Locks: none; who commits sees whether the segment has changed meanwhile.
+        """
+        opened, directory = access.current(), access.directory
+        with contextlib.ExitStack() as stack:
+            snapshot = stack.enter_context(opened.index.snapshot())
+            known = known_of(access, snapshot, name, None)
+            if known is None or not known.count or access.format(known.segment.format).is_dir:
+                raise StateError(f"{name} is no segment that can be rewritten")
+            staged, of_places, of_blocks = (
+                stack.enter_context(directory.create_file(each)) for each in (file, f"{file}.places", f"{file}.blocks")
+            )
+            # Its file, once it is open, is there whatever others do; so they need not wait for this.
+            opened.reader.file_of(known.segment)
+            snapshot.set_apart(known.segment)
+            format = access.format(known.segment.format)
+            end = lay(format, snapshot, opened.reader, known, staged, _InFiles(of_places, of_blocks))
+        return cls(file, end)
+
+    def tell(self, directory: Directory, told: InIndex, count: int) -> None:
+        """Tell the index where the data stand then.
+
+        Args:
+            count: data that the segment has now.
+
+        Raises:
+            Changed: they are not those that were written, or the files are not there.
+        """
+        records = 0
+        for each in _records(directory, f"{self.file}.places"):
+            records += len(each)
+            told.place(each)
+        if not records == told.count == count:
+            raise Changed
+        for each in _records(directory, f"{self.file}.blocks"):
+            told.save_blocks(starmap(Block, each))
+
+    def discard(self, directory: Directory) -> None:
+        """Remove the files that are still there."""
+        for each in (self.file, f"{self.file}.places", f"{self.file}.blocks"):
+            with contextlib.suppress(FileNotFoundError):
+                directory.unlink(each)
+
+
+def _records(directory: Directory, name: str) -> Iterator[list[tuple[int, int, int]]]:
+    try:
+        file = directory.open_to_read(name)
+    except FileNotFoundError:
+        raise Changed from None
+    position = 0
+    while content := file.read(position, _RECORDS):
+        position += len(content)
+        yield [*_RECORD.iter_unpack(content)]
+
+
+def lay(format: Format, snapshot: Snapshot, reader: Reader, known: Known, staged: WritableFile, told: Places) -> End:
+    """Write the data of a segment to another file, without holes and in query order.
+
+    Args:
+        told: is told where they stand there.
+
+    Durability: the file is synced.
+    """
+    laying = _Laying(format, snapshot, reader, known, staged, told)
+    end = laying.lay()
+    staged.write(end.size, format.seal(end))
+    staged.sync()
+    return end
+
+
+class _Laying:
+    """The writing of one segment's data to another file."""
+
+    def __init__(
+        self, format: Format, snapshot: Snapshot, reader: Reader, known: Known, staged: WritableFile, told: Places
+    ) -> None:
+        self._format = format
+        self._snapshot = snapshot
+        self._reader = reader
+        self._known = known
+        self._old = known.segment
+        self._staged = staged
+        self._told = told
+
+    def lay(self) -> End:
+        """Write all of them; gives where they end."""
+        staged, laid = self._staged, self._format.begin()
+        staged.write(0, laid.content)
+        end, patch = laid.end, laid.patch
+        source = None if end.compressed or self._old.end.compressed else self._reader.file_of(self._old)
+        for rows in _pieces(self._snapshot, self._known):
+            spans = [] if source is None else self._spans(rows)
+            if source is not None and sum(row[3] for _, row in rows) > _WORTH_COPYING * len(spans):
+                self._check_ends(source, rows, spans)
+                end = self._copy(source, spans, end, len(rows))
+                patch = self._format.lay([], end).patch
+            else:
+                payloads = [*self._reader.contents(self._snapshot, [row for _, row in rows])]
+                begin, laid = end, self._format.lay(payloads, end)
+                staged.write(begin.size, laid.content)
+                self._told.save_blocks(laid.blocks)
+                end, patch = laid.end, laid.patch
+            self._place(rows, end)
+        if patch is not None:
+            staged.write(patch.position, patch.content)
+        return end
+
+    def _spans(self, rows: list[tuple[int, Row]]) -> list[tuple[int, int]]:
+        """Join data that stand one behind the other already, padding included: (begin, size)."""
+        padding = len(self._format.padding)
+        spans: list[tuple[int, int]] = []
+        for _, row in rows:
+            begin, size = row[2], row[3] + padding
+            if spans and sum(spans[-1]) == begin:
+                begin, size = spans[-1][0], spans[-1][1] + size
+                spans.pop()
+            spans.append((begin, size))
+        return spans
+
+    def _check_ends(self, source: ReadableFile, rows: list[tuple[int, Row]], spans: list[tuple[int, int]]) -> None:
+        """Refuse to copy what does not end with a datum: inside of a span, each ends where the next one begins."""
+        padding, ends = len(self._format.padding), {sum(span) for span in spans}
+        for _, row in rows:
+            size = row[3] + padding
+            if row[2] + size in ends:
+                length = min(size, TAIL)
+                tail = source.read(row[2] + size - length, length)
+                check_end(self._format, self._old, row[2], size, tail)
+
+    def _copy(self, source: ReadableFile, spans: list[tuple[int, int]], end: End, count: int) -> End:
+        at = end.size
+        for begin, size in spans:
+            try:
+                self._staged.copy(source, begin, size, at)
+            except EOFError as error:
+                raise SegmentMissing(str(error), segment=self._old.name) from error
+            at += size
+        return End(at, at, end.count + count)
+
+    def _place(self, rows: list[tuple[int, Row]], end: End) -> None:
+        """Tell where data stand that end at `end`, one behind the other."""
+        padding = len(self._format.padding)
+        offset = end.length - sum(row[3] + padding for _, row in rows)
+        placed = []
+        for seq, row in rows:
+            placed.append((seq, row[2], offset))
+            offset += row[3] + padding
+        self._told.place(placed)
+
+
+def _pieces(snapshot: Snapshot, known: Known) -> Iterator[list[tuple[int, Row]]]:
+    """Give a segment's data in query order: seq and row, some MiB at a time."""
+    piece: list[tuple[int, Row]] = []
+    weight = 0
+    for rows in places.in_order_of_query(snapshot, known.segment, known.begin, known.end):
+        for each in rows:
+            piece.append(each)
+            weight += each[1][3]
+            if weight >= _PIECE:
+                yield piece
+                piece, weight = [], 0
+    if piece:
+        yield piece
