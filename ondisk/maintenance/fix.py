@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import compress, count, repeat
+from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, of_same_key
@@ -17,9 +18,11 @@ from ondisk.index import Segment, Transaction
 from ondisk.maintenance.census import diagnoses, examine, interval_of, why_kept
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
 from ondisk.segments.dir import file_name, raise_sequence, scan
+from ondisk.segments.staging import Changed
 from ondisk.step import Interval
 
 _TOGETHER, _SMALLEST = 8 * 1024 * 1024, 64 * 1024  # bytes of segments whose rows are moved into the index together
@@ -28,14 +31,29 @@ _REMEDY = "to have them back, put the file back from a backup, and fix again"
 _NAMED = 3  # of many reasons of one kind, so many are told
 
 
+ScanAll: TypeAlias = Callable[[Access, list[Diagnosis]], Generator[tuple[Diagnosis, Scanned | None], None, None]]
+"""Gives segments in their order, each with what its file holds, if that was scanned."""
+
+
+def scan_later(access: Access, waiting: list[Diagnosis]) -> Generator[tuple[Diagnosis, None], None, None]:
+    """Scan nothing beforehand: each segment is scanned when it is fixed."""
+    for each in waiting:
+        yield each, None
+
+
 def fix(
-    access: Access, archives: Archives, now: float | None = None, progress: Callable[[str], None] = lambda _: None
+    access: Access,
+    archives: Archives,
+    now: float | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+    scan_all: ScanAll = scan_later,
 ) -> Report:
     """Carry out what `check` says that a fix does; each segment is diagnosed again first, under the lock.
 
     Args:
         now: seconds since 1970; None for the present.
         progress: is told the name of each segment before it is looked at.
+        scan_all: who scans segments beforehand, without the lock; what changed meanwhile is scanned again.
 
     Raises:
         DurabilityLost, DiskFull: nothing more can be written; what was fixed before is.
@@ -48,7 +66,7 @@ def fix(
     report = Report(str(access.path))
     errors: list[OndiskError] = []
     for part in archives.maintained():
-        report.add(part.prefix, _fix(part, archives, now, progress, errors))
+        report.add(part.prefix, _fix(part, archives, now, progress, scan_all, errors))
         report.needs_check |= part.needs_check()
     report.sort()
     report.check_done(errors)
@@ -60,6 +78,7 @@ def _fix(
     archives: Archives,
     now: float | None,
     progress: Callable[[str], None],
+    scan_all: ScanAll,
     errors: list[OndiskError],
 ) -> Iterator[Done]:
     """Fix one dataset, or one archive; what goes wrong at one segment is added to `errors`."""
@@ -70,21 +89,25 @@ def _fix(
         committed_at = snapshot.dataset()["committed_at"]  # a file that is newer stays so, whatever a fix commits
     lazy, elsewhere = _Lazy(), _Elsewhere(archives.other(access))
     # What is missing goes first: a file that was renamed holds the very data that stand in its way.
+    waiting = []
     for before in sorted(diagnoses(access, now), key=lambda each: State.MISSING not in each.state):
-        if not _is_wanted(before, needs_check=needs_check):
+        if _is_wanted(before, needs_check=needs_check):
+            waiting.append(before)
+        else:
             yield _left(before)
-            continue
-        progress(before.segment)
-        try:
-            with archives.counting(access, "fix"):
-                done = _fixed(access, before, now, committed_at, lazy, elsewhere)
-        except FATAL:
-            raise
-        except (OndiskError, OSError) as error:
-            is_whole = False
-            errors.append(error if isinstance(error, OndiskError) else StorageError(f"{before.segment}: {error}"))
-            done = before.failed("fixed", error)
-        yield done
+    with contextlib.closing(scan_all(access, waiting)) as scanning:
+        for before, scanned in scanning:
+            progress(before.segment)
+            try:
+                with archives.counting(access, "fix"):
+                    done = _fixed(access, before, now, committed_at, lazy, elsewhere, scanned)
+            except FATAL:
+                raise
+            except (OndiskError, OSError) as error:
+                is_whole = False
+                errors.append(error if isinstance(error, OndiskError) else StorageError(f"{before.segment}: {error}"))
+                done = before.failed("fixed", error)
+            yield done
     access.checkpoint()
     if is_whole:
         _remove_sentinel(access)
@@ -152,10 +175,21 @@ class _Elsewhere:
 
 
 def _fixed(
-    access: Access, before: Diagnosis, now: float | None, committed_at: int, lazy: _Lazy, elsewhere: _Elsewhere
+    access: Access,
+    before: Diagnosis,
+    now: float | None,
+    committed_at: int,
+    lazy: _Lazy,
+    elsewhere: _Elsewhere,
+    scanned: Scanned | None,
 ) -> Done:
     try:
         is_lazy = lazy.may_wait(access, before.segment)
+        if scanned is not None:
+            with contextlib.suppress(Changed):
+                return _fixed_once(
+                    access, before, now, committed_at, elsewhere, rewriting=False, lazy=is_lazy, scanned=scanned
+                )
         return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=False, lazy=is_lazy)
     except _Foreign:
         return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=True)
@@ -175,6 +209,7 @@ def _fixed_once(
     *,
     rewriting: bool,
     lazy: bool = False,
+    scanned: Scanned | None = None,
 ) -> Done:
     name = before.segment
     with access.transaction("fix", lazy=lazy) as transaction:
@@ -201,7 +236,7 @@ def _fixed_once(
         if rewriting:
             rescan.rewrite()
         else:
-            rescan.in_place(trusted=not access.needs_check())
+            rescan.in_place(trusted=not access.needs_check(), scanned=scanned)
         return rescan.done(diagnosis)
 
 
@@ -299,13 +334,15 @@ class _Rescan:
             )
         return Done(self._name, diagnosis.state, tuple(said), "rescan", 0, self._damage.count + self._forgotten)
 
-    def in_place(self, *, trusted: bool = False) -> None:
+    def in_place(self, *, trusted: bool = False, scanned: Scanned | None = None) -> None:
         """Tell the index of all data in the file, or the directory, which stays as it is.
 
         Args:
             trusted: of a dir segment that it knows, the index lacks nothing.
+            scanned: what the file holds, where it was scanned before.
 
         Raises:
+            Changed: it is not any more what was scanned.
             _Foreign: it cannot stay so.
             _Unsafe: it holds damage, and behind that data that the index knows.
         """
@@ -325,7 +362,7 @@ class _Rescan:
         end = segment.end
         with self._known_offsets(segment) as known_offsets:
             first = transaction.take_seqs(0).start
-            for found in self._format.scan(file):
+            for found in self._format.scan(file) if scanned is None else scanned.found(self._directory, file):
                 if found.foreign:
                     raise _Foreign
                 end = found.end

@@ -1,0 +1,120 @@
+"""What a scan found in a segment's file, in a file of its own: for who tells the index, and need not scan again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from struct import Struct
+from typing import Any
+
+from ondisk.dataset.access import Access
+from ondisk.errors import StateError
+from ondisk.filesystem import Directory, ReadableFile
+from ondisk.formats import Block, Damage, End, Found
+from ondisk.json_shapes import from_json, to_json
+from ondisk.segments.staging import Changed
+
+_LENGTH = Struct("<q")
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """All that a scan of a segment gave.
+
+        FILE    for each `Found`: its length, 8 bytes, little-endian; then JSON, in which data share their metadata
+
+    Attributes:
+        file: its name in the dataset.
+        source: the identity of the segment's file, as it was when it was scanned.
+    """
+
+    file: str
+    source: tuple[int, int, int]
+
+    @classmethod
+    def write(cls, access: Access, name: str, file: str) -> Scanned:
+        """Scan a segment's file.
+
+        Raises:
+            StateError: it is none of one file, or cannot stay as it is.
+            StorageError: it is not there, or cannot be read.
+
+        Locks: none; who tells the index sees whether the file has changed meanwhile.
+        """
+        with access.current().index.snapshot() as snapshot:
+            known = snapshot.segment_named(name)
+        format = access.format_of(name) if known is None else access.format(known.format)
+        source = None if format.is_dir else _opened(access.directory, name)
+        if source is None:
+            raise StateError(f"{name} is no file")
+        identity = source.identity()
+        with access.directory.create_file(file) as staged:
+            at = 0
+            for found in format.scan(source):
+                if found.foreign:
+                    raise StateError(f"{name} must be written anew")
+                text = json.dumps(_to_json(found), separators=(",", ":")).encode()
+                staged.write(at, _LENGTH.pack(len(text)) + text)
+                at += _LENGTH.size + len(text)
+        return cls(file, identity)
+
+    def found(self, directory: Directory, source: ReadableFile) -> Iterator[Found]:
+        """Give what the scan gave.
+
+        Args:
+            source: the segment's file.
+
+        Raises:
+            Changed: it is another one, or was written to; or the file with what was found is not there.
+        """
+        staged = _opened(directory, self.file)
+        if staged is None or source.identity() != self.source:
+            raise Changed
+        at = 0
+        while head := staged.read(at, _LENGTH.size):
+            (length,) = _LENGTH.unpack(head)
+            yield _from_json(json.loads(staged.read(at + _LENGTH.size, length)))
+            at += _LENGTH.size + length
+
+    def discard(self, directory: Directory) -> None:
+        """Remove the file."""
+        with contextlib.suppress(FileNotFoundError):
+            directory.unlink(self.file)
+
+
+def _opened(directory: Directory, name: str) -> ReadableFile | None:
+    try:
+        return directory.open_to_read(name)
+    except FileNotFoundError:
+        return None
+
+
+def _to_json(found: Found) -> list[Any]:
+    distinct = {id(each): each for each in found.metadata}
+    numbers = {each: number for number, each in enumerate(distinct)}
+    return [
+        found.offsets,
+        found.sizes,
+        found.reftimes,
+        [numbers[id(each)] for each in found.metadata],
+        [{name: to_json(value, 1) for name, value in each.items()} for each in distinct.values()],
+        found.blocks,
+        [astuple(each) for each in found.damage],
+        astuple(found.end),
+    ]
+
+
+def _from_json(read: list[Any]) -> Found:
+    offsets, sizes, reftimes, numbers, distinct, blocks, damage, end = read
+    metadata = [{name: from_json(value) for name, value in each.items()} for each in distinct]
+    return Found(
+        offsets,
+        sizes,
+        reftimes,
+        [metadata[number] for number in numbers],
+        [Block(*each) for each in blocks],
+        [Damage(*each) for each in damage],
+        End(*end),
+    )

@@ -1,0 +1,79 @@
+"""What a scan gave, and what a rewriting gave, comes back from files as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset.access import Access
+from ondisk.errors import StateError
+from ondisk.maintenance.rewrite import Written
+from ondisk.maintenance.scanned import Scanned
+from ondisk.segments.staging import Changed
+
+from .worlds import START
+
+FIELDS = {"i": "integer", "r": "real", "t": "text", "b": "boolean", "at": "timestamp", "raw": "bytes"}
+VALUES = [
+    {"i": -(2**63), "r": float("inf"), "t": "ä\u2028", "b": True, "at": START, "raw": b"\xff\0"},
+    {"i": 2**63 - 1, "r": 5e-324, "t": b"\xff".decode("utf-8", "surrogateescape"), "b": False, "raw": b""},
+    {"r": float("-inf"), "t": ""},
+    {},
+]
+NAME = "2026/11-20.seg"
+
+
+@pytest.fixture
+def access(tmp_path: Path) -> Iterator[Access]:
+    with ondisk.create(tmp_path / "dataset", {"format": "seg", "step": "daily", "fields": FIELDS}) as dataset:
+        for each in (0, 500):
+            dataset.append(
+                Datum(START + timedelta(seconds=each + n), VALUES[n % 4], {"text": "x" * n}) for n in range(500)
+            )
+        yield dataset._access
+
+
+def test_a_scan_comes_back_as_it_was(access: Access) -> None:
+    path = access.path / NAME
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 20] = b"\xff" * 20
+    path.write_bytes(content)
+    source = access.directory.open_to_read(NAME)
+    expected = [*access.format("seg").scan(source)]
+    assert any(found.damage for found in expected)
+    assert any(found.blocks for found in expected)
+    scanned = Scanned.write(access, NAME, "scanned")
+    assert [*scanned.found(access.directory, source)] == expected
+    for found, each in zip(scanned.found(access.directory, source), expected, strict=True):
+        assert [*map(type, found.metadata[:1])] == [dict] * bool(found.offsets)
+        assert len({id(one) for one in found.metadata}) == len({id(one) for one in each.metadata})
+
+
+def test_a_scan_of_another_file_is_refused(access: Access) -> None:
+    scanned = Scanned.write(access, NAME, "scanned")
+    path = access.path / NAME
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(Changed):
+        next(scanned.found(access.directory, access.directory.open_to_read(NAME)))
+    scanned.discard(access.directory)
+    scanned.discard(access.directory)
+    assert not (access.path / "scanned").exists()
+
+
+def test_what_is_no_file_is_neither_scanned_nor_rewritten(access: Access, tmp_path: Path) -> None:
+    with pytest.raises(StateError):
+        Scanned.write(access, "2026/11-25.seg", "staged")
+    with pytest.raises(StateError):
+        Written.write(access, "2026/11-25.seg", "staged")
+    with ondisk.create(tmp_path / "blobs", {"format": "blob", "step": "daily"}) as blobs:
+        blobs.append([Datum(START, {}, b"x")])
+        for kind in (Scanned, Written):
+            with pytest.raises(StateError):
+                kind.write(blobs._access, "2026/11-20.blob", "staged")
+        assert not (blobs.path / "staged").exists()
