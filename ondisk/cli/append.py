@@ -3,6 +3,7 @@
 ondisk append weather observations.vm2 late.vm2
 ondisk append events beats-queue/*.seg
 curl https://example.org/observations.jsonl | ondisk append weather - --format jsonl
+ondisk append weather --spark spark://host:7077 incoming/*.vm2
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ondisk.cli.arguments import add_dataset, path
 from ondisk.cli.opened import opened
 from ondisk.cli.output import Output, complain
 from ondisk.cli.progress import progress
+from ondisk.cli.spark import add_spark, executors
 from ondisk.cli.streams import Input
 from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, InvalidInput, OndiskError
 
@@ -29,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument("files", metavar="FILE", nargs="+", type=path, help="a file of data, - for standard input")
     parser.add_argument("--format", metavar="F", help="the files' format; else by extension, then by content")
+    add_spark(parser, "read the files")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -49,10 +52,16 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             except InvalidInput as error:
                 raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
 
-    with opened(arguments.dataset) as dataset:
+    if arguments.spark is not None and "-" in arguments.files:
+        raise InvalidInput("executors cannot read standard input", hint="Leave out --spark, or write it to a file.")
+    name = arguments.files[0]
+    with opened(arguments.dataset) as dataset, executors(arguments.spark) as spark:
         try:
             with progress(arguments.files) as advance:
-                for name in arguments.files:
+                if spark is not None:
+                    for name, result in dataset.append_files(arguments.files, spark, arguments.format):
+                        add(name, result)
+                for name in arguments.files if spark is None else ():
                     add(name, append(name))
         except OndiskError as error:
             if "result" in error.context:

@@ -3,6 +3,7 @@
 ondisk check weather
 ondisk check weather --accurate --json
 ondisk check weather --max-duration 10m
+ondisk check weather --accurate --spark spark://host:7077
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import ondisk
 from ondisk.cli.arguments import add_dataset, duration
 from ondisk.cli.output import Output
 from ondisk.cli.progress import segments
-from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
+from ondisk.cli.spark import add_spark, executors
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,13 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=duration,
         help="read data for so long (90s, 10m, 1h30m), first those not read for longest; remembers what it found",
     )
+    add_spark(parser, "read the data")
     parser.add_argument("--all", action="store_true", help="name the segments that are OK, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     writes = arguments.max_duration is not None
-    with ondisk.open(arguments.dataset, read_only=not writes) as dataset, segments("check") as progress:
-        report = dataset.check(arguments.accurate, max_duration=arguments.max_duration, progress=progress)
+    if arguments.spark is not None and (writes or not arguments.accurate):
+        raise InvalidInput("--spark goes with --accurate, and without --max-duration")
+    with (
+        ondisk.open(arguments.dataset, read_only=not writes) as dataset,
+        executors(arguments.spark) as spark,
+        segments("check") as progress,
+    ):
+        report = dataset.check(arguments.accurate, max_duration=arguments.max_duration, progress=progress, spark=spark)
     output.checked(report, report.segments if arguments.all else report.findings)
     return EXIT_DONE if report.is_clean else EXIT_FINDINGS

@@ -2,6 +2,7 @@
 
 ondisk fix weather
 ondisk fix weather --yes
+ondisk fix weather --yes --spark spark://host:7077
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ondisk
 from ondisk.cli.arguments import add_dataset
 from ondisk.cli.mended import mended, would_mend
 from ondisk.cli.output import Output, complain
+from ondisk.cli.spark import add_spark, executors
 
 if TYPE_CHECKING:
     from ondisk.maintenance.states import Report
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument("--yes", action="store_true", help="fix; without it, only say what would be fixed")
+    add_spark(parser, "read the segments")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
@@ -39,4 +42,5 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
         if not arguments.yes:
             return would_mend(noted(dataset.check()), "fix", FIXED, output)
-        return mended(dataset, "fix", lambda progress: noted(dataset.fix(progress=progress)), output)
+        with executors(arguments.spark) as spark:
+            return mended(dataset, "fix", lambda progress: noted(dataset.fix(progress=progress, spark=spark)), output)

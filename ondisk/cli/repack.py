@@ -2,6 +2,7 @@
 
 ondisk repack weather
 ondisk repack weather --yes
+ondisk repack weather --yes --spark spark://host:7077
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import ondisk
 from ondisk.cli.arguments import add_dataset
 from ondisk.cli.mended import mended, would_mend
 from ondisk.cli.output import Output
+from ondisk.cli.spark import add_spark, executors
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument("--yes", action="store_true", help="repack; without it, only say what would be done")
+    add_spark(parser, "write the segments")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
@@ -26,7 +29,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
         if arguments.yes:
-            return mended(dataset, "repack", lambda progress: dataset.repack(progress=progress), output)
+            with executors(arguments.spark) as spark:
+                return mended(
+                    dataset, "repack", lambda progress: dataset.repack(progress=progress, spark=spark), output
+                )
         report = dataset.check()
     if report.needs_check:
         raise untrusted(report.dataset)

@@ -16,7 +16,7 @@ from ondisk.formats import Batch, Block, Damage, End, Format, Laid
 from ondisk.formats.base import BATCH_BYTES
 from ondisk.index import Segment, Transaction
 from ondisk.segments import ConcatWriter, DirWriter
-from ondisk.step import DAY, Interval, Step
+from ondisk.step import DAY, Interval, Step, days_ago
 
 BATCH_SIZE = 100_000
 """Data in a batch, unless told otherwise."""
@@ -136,6 +136,13 @@ def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[
             batch, weight = Batch(), 0
     if len(batch):
         yield batch
+
+
+def refuse_old(batch: Batch, config: DatasetConfig) -> None:
+    """Refuse data that the dataset would delete at once."""
+    age = config.delete_age
+    if age is not None:
+        batch.refuse_before(days_ago(age), f"it is older than delete_age, {age} days")
 
 
 def _piece(iterator: Iterator[Datum], count: int) -> list[Datum]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, store
+from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, refuse_old, store
 from ondisk.dataset.archives import Archives, merged
 from ondisk.dataset.ask import Match, Question, data, payloads, span, summaries
 from ondisk.dataset.layout import ARCHIVE, CONFIG, check_free, open_directory, read_config
 from ondisk.dataset.read import Summary
-from ondisk.dataset.source import Peeked, open_source
+from ondisk.dataset.source import parsed
 from ondisk.datum import INTEGER_MAX, Datum, Location
 from ondisk.errors import (
     AlreadyExists,
@@ -26,10 +26,9 @@ from ondisk.errors import (
     ReadOnly,
 )
 from ondisk.filesystem import Directory, WritersLock
-from ondisk.formats import Batch, Format, find, recognise
+from ondisk.formats import Batch, Format, find
 from ondisk.index import INDEX, Index, Key, Transaction
 from ondisk.matcher import Everything, Expression, Fields
-from ondisk.step import days_ago
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -232,17 +231,30 @@ class Dataset:
             ConfigError: there is no such format.
             Otherwise as `append`, which also tells durability and locks.
         """
-        size = _checked(batch_size)
-        with open_source(source) as stream:
-            if format is not None:
-                chosen = self._access.format(format)
-                return self._append(chosen.parse(stream, size), chosen, outcomes=outcomes)
-            name = getattr(stream, "name", None)
-            peeked = Peeked(stream)
-            chosen = self._access.format(
-                recognise(name if isinstance(name, str) else None, peeked.head, self.config.format)
-            )
-            return self._append(chosen.parse(peeked, size), chosen, outcomes=outcomes)
+        with parsed(self._access, source, format, _checked(batch_size)) as (chosen, read):
+            return self._append(read, chosen, outcomes=outcomes)
+
+    def append_files(
+        self, paths: Iterable[str | os.PathLike[str]], spark: SparkSession, format: str | None = None
+    ) -> Iterator[tuple[str, AppendResult]]:
+        """Store the data of many files, which Spark's executors read; gives each path, and what its append did.
+
+        The files are stored in their order, as `append_file` stores them, but each whole or not at all.
+
+        Args:
+            paths: the same on every node.
+            spark: a session.
+            format: the files' format; None to recognise that of each by extension, then content.
+
+        Raises:
+            StateError: an executor cannot get at the dataset.
+            Otherwise as `append_file`, which also tells durability; the files before are stored.
+
+        Locks: the writers' lock, for each file anew; not while files are read.
+        """
+        from ondisk.spark.append import append_files
+
+        return append_files(self, [os.fspath(path) for path in paths], spark, format)
 
     def append_staged(
         self, job: str, staged: Sequence[Staged], *, on_duplicate: OnDuplicate = "skip", overwrite: Match = None
@@ -409,24 +421,66 @@ class Dataset:
         return deleted
 
     def check(
-        self, accurate: bool = False, *, max_duration: float | None = None, progress: Progress = _unseen
+        self,
+        accurate: bool = False,
+        *,
+        max_duration: float | None = None,
+        progress: Progress = _unseen,
+        spark: SparkSession | None = None,
     ) -> Report:
-        """Say in which states the segments are, and why; see `ondisk.maintenance.check`."""
-        from ondisk.maintenance.check import check
+        """Say in which states the segments are, and why; see `ondisk.maintenance.check`.
 
-        return check(self._access, self._archives, accurate=accurate, max_duration=max_duration, progress=progress)
+        Args:
+            spark: a session whose executors read the data of an accurate check.
+        """
+        from ondisk.maintenance.check import ReadAll, check, read_here
 
-    def fix(self, *, progress: Progress = _unseen) -> Report:
-        """Make the index agree with the disk; see `ondisk.maintenance.fix`."""
-        from ondisk.maintenance.fix import fix
+        if spark is not None and (not accurate or max_duration is not None):
+            hint = "Ask for an accurate check without max_duration."
+            raise InvalidInput("Spark reads the data of all segments, and nothing else", hint=hint)
+        read_all: ReadAll = read_here
+        if spark is not None:
+            from ondisk.spark.maintenance import reads
 
-        return fix(self._access, self._archives, progress=progress)
+            read_all = reads(spark)
+        return check(
+            self._access,
+            self._archives,
+            accurate=accurate,
+            max_duration=max_duration,
+            progress=progress,
+            read_all=read_all,
+        )
 
-    def repack(self, *, progress: Progress = _unseen) -> Report:
-        """Rewrite segments without holes, remove what is deleted or too old; see `ondisk.maintenance.repack`."""
-        from ondisk.maintenance.repack import repack
+    def fix(self, *, progress: Progress = _unseen, spark: SparkSession | None = None) -> Report:
+        """Make the index agree with the disk; see `ondisk.maintenance.fix`.
 
-        return repack(self._access, self._archives, progress=progress)
+        Args:
+            spark: a session whose executors scan the segments; the index is told here.
+        """
+        from ondisk.maintenance.fix import ScanAll, fix, scan_later
+
+        scan_all: ScanAll = scan_later
+        if spark is not None:
+            from ondisk.spark.maintenance import scans
+
+            scan_all = scans(spark)
+        return fix(self._access, self._archives, progress=progress, scan_all=scan_all)
+
+    def repack(self, *, progress: Progress = _unseen, spark: SparkSession | None = None) -> Report:
+        """Rewrite segments without holes, remove what is deleted or too old; see `ondisk.maintenance.repack`.
+
+        Args:
+            spark: a session whose executors write the segments; they are committed here.
+        """
+        from ondisk.maintenance.repack import WriteAll, repack, write_later
+
+        write_all: WriteAll = write_later
+        if spark is not None:
+            from ondisk.spark.maintenance import writes
+
+            write_all = writes(spark)
+        return repack(self._access, self._archives, progress=progress, write_all=write_all)
 
     def archive(self, *segments: str) -> list[Done]:
         """Move segments to the archive, however old they are; see `ondisk.maintenance.archive`."""
@@ -471,14 +525,13 @@ class Dataset:
         }
 
     def _append(self, stream: Iterable[Batch], format: Format, *, outcomes: bool) -> AppendResult:
-        access, age = self._access, self.config.delete_age
+        access = self._access
         result = AppendResult(outcomes=[] if outcomes else None)
         waiting = 0  # commits, and data, that are durable in the index's log and not yet in its main file
         commits = _LAZY_COMMITS  # the first batch does not wait: most appends have no second one
         try:
             for batch in stream:
-                if age is not None:
-                    batch.refuse_before(days_ago(age), f"it is older than delete_age, {age} days")
+                refuse_old(batch, self.config)
                 # Of many small batches not each needs a checkpoint of its own, which takes as long as the batch.
                 lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)

@@ -9,8 +9,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from ondisk.dataset.access import Access
 from ondisk.errors import InvalidInput, NotFound, StorageError
+from ondisk.formats import Batch, Format, recognise
 from ondisk.formats.base import Chained
+
+
+@contextlib.contextmanager
+def parsed(
+    access: Access, source: str | os.PathLike[str] | BinaryIO, format: str | None, batch_size: int
+) -> Iterator[tuple[Format, Iterator[Batch]]]:
+    """Read a file to append, for the length of the block; gives its format, and its data in batches.
+
+    Args:
+        format: the file's format; None to recognise it by extension, then content.
+
+    Raises:
+        ConfigError: there is no such format.
+        Otherwise as `open_source`.
+    """
+    with open_source(source) as stream:
+        if format is not None:
+            chosen = access.format(format)
+            yield chosen, chosen.parse(stream, batch_size)
+            return
+        name = getattr(stream, "name", None)
+        peeked = Peeked(stream)
+        chosen = access.format(recognise(name if isinstance(name, str) else None, peeked.head, access.config.format))
+        yield chosen, chosen.parse(peeked, batch_size)
 
 
 @contextlib.contextmanager

@@ -27,17 +27,17 @@ from pyspark.sql.types import (
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset import Dataset
-from ondisk.dataset.append import BATCH_SIZE
+from ondisk.dataset.append import BATCH_SIZE, refuse_old
 from ondisk.dataset.layout import open_directory, read_config
-from ondisk.dataset.staged import Stage, Staged, remove
+from ondisk.dataset.staged import Stage, Staged
 from ondisk.datum import FieldType, from_microseconds, microseconds
 from ondisk.errors import DatasetNotFound, InvalidInput
 from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_BYTES
+from ondisk.segments.staging import remove
 from ondisk.spark.columns import DATA, Column, all_columns
 from ondisk.spark.data import DataReader
 from ondisk.spark.source import path_of
-from ondisk.step import days_ago
 
 OPTIONS = ("path", "match", "on_duplicate")
 _ON_DUPLICATE = ("skip", "fail")
@@ -107,9 +107,7 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]
 
     def _check(self, batch: Batch) -> None:
         """Refuse a batch of which not all can be stored: Spark has no way to tell which rows were left out."""
-        age = self._config.delete_age
-        if age is not None:
-            batch.refuse_before(days_ago(age), f"it is older than delete_age, {age} days")
+        refuse_old(batch, self._config)
         if batch.refused:
             hint = "Filter or mend these rows before they are written; nothing was stored."
             raise InvalidInput(

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.functions import md5
 
 import ondisk
-from ondisk.spark import session
+from ondisk.spark import executors, session
 from spark.cluster import wait_at
 from spark.test_read import load, rows
 
@@ -83,6 +83,26 @@ def _past(rows: Iterator[Any], gate: str) -> Iterator[list[Any]]:
         yield [*row]
         if number == 0:
             wait_at(Path(gate))
+
+
+def maintain_past(spark: Any, path: str, verb: str, gate: str) -> list[list[Any]]:
+    """Maintain a dataset, each of its segments a task; each waits at a gate, when its segment was read or written."""
+    worked = executors.worked
+
+    def past(orders: Iterator[Any]) -> Iterator[Any]:
+        for answer in worked(orders):
+            wait_at(Path(gate))
+            yield answer
+
+    executors.worked, executors._LEAST = past, 0
+    with ondisk.open(path) as dataset:
+        report = dataset.check(True, spark=spark) if verb == "check" else getattr(dataset, verb)(spark=spark)
+    return said(report)
+
+
+def said(report: Any) -> list[list[Any]]:
+    """Give what a report says of each segment."""
+    return [[each.segment, each.state.names, [*each.reasons], each.action, each.freed] for each in report]
 
 
 def main(master: str, name: str, arguments: str) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import shutil
 import time
 from collections import Counter
 from datetime import timedelta
 
 import pytest
 
+import ondisk
 from ondisk import Datum
-from ondisk.dataset.staged import ABANDONED, STAGED
+from ondisk.errors import IntegrityError
 from ondisk.maintenance.check import check
 from ondisk.maintenance.repack import repack
+from ondisk.segments.staging import ABANDONED, STAGED
 from spark.cluster import Cluster, Gate, members
+from spark.driver import said
 from spark.test_read import CONFIG, T, asked, datum, various
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
@@ -104,6 +109,77 @@ def test_a_worker_killed_in_the_middle_of_a_stream_changes_nothing(cluster, larg
     cluster.kill_worker_of(gate.wait(driver))
     gate.open()
     assert counted(driver.result()) == digests(large)
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """Give a dataset in which a check finds something, a fix reads some segments and a repack writes others."""
+    return many(tmp_path / "damaged")
+
+
+def many(path):
+    """Make ten segments with holes; the last was cut."""
+    with ondisk.create(path, {"format": "seg", "step": "daily", "fields": {"n": "integer"}}) as dataset:
+        dataset.append(Datum(T + timedelta(hours=n), {"n": n}, {"text": f"{n}" * 99}) for n in range(240))
+        dataset.delete(dataset.fields.n.isin(range(0, 240, 4)))
+    last = max(path.rglob("*.seg"))
+    last.write_bytes(last.read_bytes()[:-50])
+    return path
+
+
+@pytest.mark.parametrize("verb", ["check", "fix", "repack"])
+def test_a_worker_killed_in_the_middle_of_maintenance_changes_nothing(cluster, damaged, gate, verb, tmp_path):
+    if verb == "fix":
+        lose_index(damaged)
+    alone = shutil.copytree(damaged, tmp_path / "alone")
+    driver = cluster.start("maintain_past", path=str(damaged), verb=verb, gate=str(gate.folder))
+    cluster.kill_worker_of(gate.wait(driver))
+    gate.open()
+    with ondisk.open(alone) as other, ondisk.open(damaged) as dataset:
+        report = other.check(True) if verb == "check" else getattr(other, verb)()
+        assert driver.result() == said(report)
+        assert contents(dataset) == contents(other)
+        assert said(dataset.check(True)) == said(other.check(True))
+    assert {each.name for each in damaged.rglob("*.seg*")} == {each.name for each in alone.rglob("*.seg*")}
+    assert not [*damaged.glob(".staged/*")]
+
+
+@pytest.mark.parametrize("verb", ["fix", "repack"])
+def test_a_driver_killed_in_the_middle_of_maintenance_leaves_what_the_next_one_ends(
+    cluster, damaged, gate, verb, tmp_path
+):
+    if verb == "fix":
+        lose_index(damaged)
+    alone = shutil.copytree(damaged, tmp_path / "alone")
+    driver = cluster.start("maintain_past", path=str(damaged), verb=verb, gate=str(gate.folder))
+    gate.wait(driver)
+    driver.kill()
+    gate.open()
+    [left] = damaged.glob(".staged/*")
+    with ondisk.open(alone) as other, ondisk.open(damaged) as dataset:
+        named = {each.segment: each.action for each in dataset.check()}
+        assert named[f".staged/{left.name}"] == "delete"
+        for each in (other, dataset):
+            each.fix()
+            each.repack()
+        assert contents(dataset) == contents(other)
+        assert said(dataset.check(True)) == said(other.check(True))
+    assert not [*damaged.glob(".staged/*")]
+
+
+def contents(dataset):
+    """Give the numbers of the data that can be read."""
+    found = []
+    with contextlib.suppress(IntegrityError):
+        for each in dataset.query():
+            assert each.data == {"text": f"{each.metadata['n']}" * 99}
+            found.append(each.metadata["n"])
+    return found
+
+
+def lose_index(path):
+    for each in path.glob("index.sqlite*"):
+        each.unlink()
 
 
 @pytest.fixture

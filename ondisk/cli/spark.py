@@ -1,0 +1,54 @@
+"""The Spark that a command shares its work out to, where it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ondisk.errors import StateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the option `--spark`.
+
+    Args:
+        what: executors do.
+    """
+    parser.add_argument(
+        "--spark",
+        metavar="MASTER",
+        nargs="?",
+        const="",
+        help=f"let Spark's executors {what}: those of MASTER, as spark://host:7077, else of spark-submit, else of here",
+    )
+
+
+@contextlib.contextmanager
+def executors(master: str | None) -> Iterator[SparkSession | None]:
+    """Start Spark for the length of the block; None where nobody asked for it.
+
+    Raises:
+        StateError: it is not installed, or does not start.
+    """
+    if master is None:
+        yield None
+        return
+    try:
+        from pyspark.errors import PySparkException
+
+        from ondisk.spark import session
+    except ModuleNotFoundError as error:
+        raise StateError(f"Spark is not installed: {error}", hint="pip install 'ondisk[spark]'") from None
+    try:
+        started = session(master or None, spark__ui__enabled="false", spark__log__level="ERROR")
+    except PySparkException as error:
+        raise StateError(f"Spark did not start: {error}", hint="It needs Java 17 or newer.") from None
+    try:
+        yield started
+    finally:
+        started.stop()

@@ -1,0 +1,57 @@
+"""Appending many files by Spark: executors read and stage them, the driver commits one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from ondisk.dataset import Dataset
+from ondisk.dataset.append import AppendResult
+from ondisk.dataset.layout import open_directory
+from ondisk.dataset.staged import Staged
+from ondisk.formats import Damage
+from ondisk.segments.staging import STAGED, remove
+from ondisk.spark.executors import Answer, answers
+
+
+def append_files(
+    dataset: Dataset, paths: list[str], spark: SparkSession, format: str | None
+) -> Iterator[tuple[str, AppendResult]]:
+    """Store the data of files; see `Dataset.append_files`."""
+    job = uuid4().hex
+    sizes = {str(Path(path).absolute()): _size(path) for path in paths}
+    waiting = set(sizes)
+    found = answers(spark, str(dataset.path), "append", sizes, f"{STAGED}/{job}", option=format or "", in_order=True)
+    with open_directory(dataset.path) as directory, contextlib.closing(found):
+        try:
+            for path in paths:
+                absolute = str(Path(path).absolute())
+                answer: Answer = next(found) if absolute in waiting else {}
+                waiting.discard(absolute)
+                # What went wrong there goes wrong here, too; and what is named twice is asked for once.
+                yield path, _stored(dataset, answer) if "staged" in answer else dataset.append_file(path, format)
+        finally:
+            found.close()
+            for name in directory.names(STAGED):
+                if name.startswith(job):
+                    remove(directory, name)
+
+
+def _stored(dataset: Dataset, answer: Answer) -> AppendResult:
+    result = dataset.append_staged(answer["job"], [Staged(*answer["staged"])])
+    result.refused = answer["refused"]
+    result.refusals = [(position, reason) for position, reason in answer["refusals"]]
+    result.damage = [Damage(*each) for each in answer["damage"]]
+    result.notes = answer["notes"]
+    return result
+
+
+def _size(path: str) -> int:
+    """Give the size of a file; what is none is told when it is read."""
+    with contextlib.suppress(OSError):
+        return Path(path).stat().st_size
+    return 0

@@ -1,0 +1,119 @@
+"""Maintenance by Spark: executors read and write segments, the driver diagnoses, commits and reports."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from ondisk.dataset.access import Access
+from ondisk.formats import End
+from ondisk.maintenance.check import ReadAll, wrong_with
+from ondisk.maintenance.fix import ScanAll
+from ondisk.maintenance.repack import WriteAll, is_rewritten
+from ondisk.maintenance.rewrite import Written
+from ondisk.maintenance.scanned import Scanned
+from ondisk.maintenance.states import Diagnosis
+from ondisk.segments.dir import files_of
+from ondisk.segments.staging import staged
+from ondisk.spark.executors import Answer, answers
+
+
+def reads(spark: SparkSession) -> ReadAll:
+    """Let executors read the data of segments, for `ondisk.maintenance.check`."""
+    return partial(_read_all, spark)
+
+
+def _read_all(
+    spark: SparkSession, access: Access, names: list[str], progress: Callable[[str], None]
+) -> Iterator[tuple[str, str | None]]:
+    for answer in answers(spark, _root(access), "check", _weights(access, names)):
+        name = answer["segment"].removeprefix(access.prefix)
+        progress(name)
+        # What went wrong there goes wrong here, too, or was the executor's.
+        yield name, wrong_with(access, name) if "failed" in answer else answer["wrong"]
+
+
+def scans(spark: SparkSession) -> ScanAll:
+    """Let executors scan segments, for `ondisk.maintenance.fix`."""
+    return partial(_scan_all, spark)
+
+
+def _scan_all(
+    spark: SparkSession, access: Access, waiting: list[Diagnosis]
+) -> Generator[tuple[Diagnosis, Scanned | None], None, None]:
+    wanted = [each for each in waiting if each.action == "rescan" and not access.format_of(each.segment).is_dir]
+    names = {each.segment for each in wanted}
+    # In the order of one machine: of data with the same unique fields in several segments, the first stays.
+    with _staging(spark, access, "fix", wanted, in_order=True) as found:
+        for before in waiting:
+            answer = next(found) if before.segment in names else {}
+            if "file" not in answer:
+                yield before, None
+                continue
+            scanned = Scanned(answer["file"], tuple(answer["source"]))
+            yield before, scanned
+            scanned.discard(access.directory)
+
+
+def writes(spark: SparkSession) -> WriteAll:
+    """Let executors write what segments are to become, for `ondisk.maintenance.repack`."""
+    return partial(_write_all, spark)
+
+
+def _write_all(
+    spark: SparkSession, access: Access, waiting: list[Diagnosis]
+) -> Generator[tuple[Diagnosis, Written | None], None, None]:
+    rewritten: dict[str, Diagnosis] = {}
+    for each in waiting:
+        if is_rewritten(each.state, access.format_of(each.segment)):
+            rewritten[access.prefix + each.segment] = each
+        else:  # what gives space back comes first
+            yield each, None
+    with _staging(spark, access, "repack", rewritten.values()) as found:
+        for answer in found:
+            before = rewritten[answer["segment"]]
+            if "file" not in answer:
+                yield before, None
+                continue
+            written = Written(answer["file"], End(*answer["end"]))
+            yield before, written
+            written.discard(access.directory)
+
+
+@contextlib.contextmanager
+def _staging(
+    spark: SparkSession, access: Access, verb: str, segments: Collection[Diagnosis], *, in_order: bool = False
+) -> Iterator[Iterator[Answer]]:
+    """Let executors stage their work on segments, for the length of the block; give the answers."""
+    if not segments:
+        yield iter(())
+        return
+    with contextlib.ExitStack() as stack:
+        with access.locked(verb):
+            staging = stack.enter_context(staged(access.directory, verb))
+        weights = _weights(access, (each.segment for each in segments))
+        found = answers(spark, _root(access), verb, weights, staging, in_order=in_order)
+        yield stack.enter_context(contextlib.closing(found))
+    access.checkpoint()  # executors may have read while each segment was committed
+
+
+def _root(access: Access) -> str:
+    """Give the path of the dataset that this is, or is the archive of."""
+    return str(access.path).removesuffix(f"/{access.prefix}".rstrip("/"))
+
+
+def _weights(access: Access, names: Iterable[str]) -> dict[str, int]:
+    """Give the bytes of segments on disk."""
+    return {access.prefix + name: _weight(access, name) for name in names}
+
+
+def _weight(access: Access, name: str) -> int:
+    found = access.directory.stat(name)
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        return 0 if found is None else found.st_size
+    with access.directory.inside(name) as folder:
+        return sum(files_of(folder, name).values())
