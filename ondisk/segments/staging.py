@@ -73,7 +73,9 @@ def jobs(directory: Directory, now: float | None = None) -> Iterator[Job]:
         changed = max(each.ctime for each in (entry, *files)) / 1e9
         runs = (time.time() if now is None else now) - changed < ABANDONED
         if any(each.name == LOCK for each in files):
-            with contextlib.suppress(FileNotFoundError), directory.inside(f"{STAGED}/{entry.name}") as folder:
+            # Who may not read there, or comes too late, knows no more than when it changed last.
+            suppressed = contextlib.suppress(FileNotFoundError, OndiskError)
+            with suppressed, directory.inside(f"{STAGED}/{entry.name}") as folder:
                 runs = is_locked(folder)
         yield Job(entry.name, sum(each.size for each in files if each.name != LOCK), changed, runs)
 

@@ -56,3 +56,10 @@ def test_a_job_without_a_lock_runs_for_a_day_behind_its_last_change(directory: D
     assert not found(directory, ABANDONED + 1).runs
     remove(directory, "job")
     assert [*jobs(directory)] == []
+
+
+def test_a_lock_that_cannot_be_looked_at_tells_nothing(directory: Directory, tmp_path: Path) -> None:
+    write(directory, ".staged/job/1-0")
+    (tmp_path / ".staged/job/.lock").symlink_to("elsewhere")
+    assert found(directory, ABANDONED - 1).runs
+    assert not found(directory, ABANDONED + 1).runs
