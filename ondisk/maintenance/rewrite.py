@@ -228,14 +228,12 @@ class _Laying:
                 check_end(self._format, self._old, row[2], size, tail)
 
     def _copy(self, source: ReadableFile, spans: list[tuple[int, int]], end: End, count: int) -> End:
-        at = end.size
-        for begin, size in spans:
-            try:
-                self._staged.copy(source, begin, size, at)
-            except EOFError as error:
-                raise SegmentMissing(str(error), segment=self._old.name) from error
-            at += size
-        return End(at, at, end.count + count)
+        try:
+            self._staged.copy_spans(source, spans, end.size)
+        except EOFError as error:
+            raise SegmentMissing(str(error), segment=self._old.name) from error
+        behind = end.size + sum(size for _, size in spans)
+        return End(behind, behind, end.count + count)
 
     def _place(self, rows: list[tuple[int, Row]], end: End) -> None:
         """Tell where data stand that end at `end`, one behind the other."""

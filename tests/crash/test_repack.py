@@ -33,7 +33,8 @@ from .workload import (
 pytestmark = needs_strace
 
 _LINES = random_lines(1, 12)
-_LARGE = tuple(line(0, hour, hour, 2 * hour, "x" * 20_000) for hour in range(4))
+_SIZES = (20_000, 30_000, 20_000, 150_000, 40_000)  # copied together, and alone
+_LARGE = tuple(line(0, hour, hour, 2 * hour, "x" * size) for hour, size in enumerate(_SIZES))
 _OLD = (line(-5000, 0, 1, 1), line(-5000, 1, 1, 2))  # December 2012 … of which 3650 days later nothing is left
 
 _DIRTY = Story([Append(_LINES[6:]), Append(_LINES[:6]), Delete(3)], [Repack()])
