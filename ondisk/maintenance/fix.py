@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import compress, count, repeat
@@ -12,7 +12,7 @@ from typing import TypeAlias
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, of_same_key
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import OndiskError, StorageError
+from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError, StorageError
 from ondisk.formats import End, Format, Found, Patch, is_dir
 from ondisk.index import Segment, Transaction
 from ondisk.maintenance.census import diagnoses, examine, interval_of, why_kept
@@ -25,13 +25,15 @@ from ondisk.segments.dir import file_name, raise_sequence, scan
 from ondisk.segments.staging import Changed
 from ondisk.step import Interval
 
-_TOGETHER, _SMALLEST = 8 * 1024 * 1024, 64 * 1024  # bytes of segments whose rows are moved into the index together
+_TOGETHER, _SMALLEST = 8 * 1024 * 1024, 64 * 1024  # bytes of segments that one commit adds to the index
 _REMEDY = "to have them back, put the file back from a backup, and fix again"
 """The end of what is noted of a segment that may hold data which the index has lost."""
 _NAMED = 3  # of many reasons of one kind, so many are told
 
 
-ScanAll: TypeAlias = Callable[[Access, list[Diagnosis]], Generator[tuple[Diagnosis, Scanned | None], None, None]]
+_ALONE = State.MISSING | State.CORRUPTED
+_Waiting: TypeAlias = tuple[Diagnosis, Scanned | None]
+ScanAll: TypeAlias = Callable[[Access, list[Diagnosis]], Generator[_Waiting, None, None]]
 """Gives segments in their order, each with what its file holds, if that was scanned."""
 
 
@@ -60,8 +62,9 @@ def fix(
         OndiskError: the first of what went wrong at single segments, when all others are done;
             `error.context["report"]` tells what was done.
 
-    Durability: a commit for each segment; killed between, the next fix goes on. The sentinel goes last.
-    Locks: the writers' lock, for each segment anew; for one of the archive that of the archive, too.
+    Durability: a commit for each segment, or for several small ones; killed between, the next fix goes on. The sentinel
+        goes last.
+    Locks: the writers' lock, for each commit anew; for one of the archive that of the archive, too.
     """
     report = Report(str(access.path))
     errors: list[OndiskError] = []
@@ -87,7 +90,7 @@ def _fix(
     is_whole, needs_check = True, access.sentinel_stands()
     with access.current().index.snapshot() as snapshot:
         committed_at = snapshot.dataset()["committed_at"]  # a file that is newer stays so, whatever a fix commits
-    lazy, elsewhere = _Lazy(), _Elsewhere(archives.other(access))
+    elsewhere = _Elsewhere(archives.other(access))
     # What is missing goes first: a file that was renamed holds the very data that stand in its way.
     waiting = []
     for before in sorted(diagnoses(access, now), key=lambda each: State.MISSING not in each.state):
@@ -96,19 +99,25 @@ def _fix(
         else:
             yield _left(before)
     with contextlib.closing(scan_all(access, waiting)) as scanning:
-        for before, scanned in scanning:
-            progress(before.segment)
-            try:
-                with archives.counting(access, "fix"):
-                    done = _fixed(access, before, now, committed_at, lazy, elsewhere, scanned)
-            except FATAL:
-                raise
-            except (OndiskError, OSError) as error:
-                is_whole = False
-                errors.append(error if isinstance(error, OndiskError) else StorageError(f"{before.segment}: {error}"))
-                done = before.failed("fixed", error)
-            yield done
-    access.checkpoint()
+        for group in _groups(access, scanning):
+            for before, _ in group:
+                progress(before.segment)
+            if together := _fixed_together(access, archives, group, now, committed_at, elsewhere):
+                yield from together
+                continue
+            for before, scanned in group:
+                try:
+                    with archives.counting(access, "fix"):
+                        done = _fixed(access, before, now, committed_at, elsewhere, scanned)
+                except FATAL:
+                    raise
+                except (OndiskError, OSError) as error:
+                    is_whole = False
+                    errors.append(
+                        error if isinstance(error, OndiskError) else StorageError(f"{before.segment}: {error}")
+                    )
+                    done = before.failed("fixed", error)
+                yield done
     if is_whole:
         _remove_sentinel(access)
 
@@ -131,20 +140,59 @@ def _remove_sentinel(access: Access) -> None:
             access.directory.sync()
 
 
-class _Lazy:
-    """Tells which of many commits may leave what they wrote in the index's log, so that it is moved together."""
+def _groups(access: Access, scanning: Iterable[_Waiting]) -> Iterator[list[_Waiting]]:
+    """Put small segments together that may only have to be read into the index."""
+    group: list[_Waiting] = []
+    size = 0
+    for before, scanned in scanning:
+        found = access.directory.stat(before.segment)
+        size += _SMALLEST if found is None else max(found.st_size, _SMALLEST)
+        if group and (size > _TOGETHER or before.state & _ALONE):
+            yield group
+            group, size = [], 0
+        group.append((before, scanned))
+        if before.state & _ALONE:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
-    def __init__(self) -> None:
-        self._waiting = 0
 
-    def may_wait(self, access: Access, name: str) -> bool:
-        """Count one commit more, which is about as large as the segment's file."""
-        found = access.directory.stat(name)
-        self._waiting += _SMALLEST if found is None else max(found.st_size, _SMALLEST)
-        if self._waiting < _TOGETHER:
-            return True
-        self._waiting = 0
-        return False
+def _fixed_together(
+    access: Access,
+    archives: Archives,
+    group: list[_Waiting],
+    now: float | None,
+    committed_at: int,
+    elsewhere: _Elsewhere,
+) -> list[Done]:
+    """Read segments into the index in one commit; none of them where one has to be fixed by itself."""
+    if len(group) == 1:
+        return []
+    done = []
+    try:
+        with archives.counting(access, "fix"), access.transaction("fix") as transaction:
+            transaction.go_on_from(access.seq_elsewhere())
+            rescans = []
+            for before, scanned in group:
+                with access.current().index.snapshot() as snapshot:
+                    diagnosis, known = examine(access, snapshot, before.segment, None, now, committed_at)
+                if diagnosis is None or diagnosis.error is not None or diagnosis.state & _ALONE:
+                    return []
+                if not diagnosis.state & FIXED:
+                    done.append(_left(diagnosis))
+                    continue
+                rescans.append(_Rescan(access, transaction, before.segment, known, elsewhere))
+                rescans[-1].in_place(trusted=not access.needs_check(), scanned=scanned)
+                done.append(rescans[-1].done(diagnosis))
+            transaction.commit()
+            for rescan in rescans:
+                rescan.raise_sequence()
+    except (DurabilityLost, LockError, StateError):
+        raise
+    except (OndiskError, OSError, Changed, _Foreign, _Unsafe):
+        return []
+    return done
 
 
 class _Elsewhere:
@@ -179,18 +227,14 @@ def _fixed(
     before: Diagnosis,
     now: float | None,
     committed_at: int,
-    lazy: _Lazy,
     elsewhere: _Elsewhere,
     scanned: Scanned | None,
 ) -> Done:
     try:
-        is_lazy = lazy.may_wait(access, before.segment)
         if scanned is not None:
             with contextlib.suppress(Changed):
-                return _fixed_once(
-                    access, before, now, committed_at, elsewhere, rewriting=False, lazy=is_lazy, scanned=scanned
-                )
-        return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=False, lazy=is_lazy)
+                return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=False, scanned=scanned)
+        return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=False)
     except _Foreign:
         return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=True)
     except _Unsafe as error:
@@ -208,11 +252,10 @@ def _fixed_once(
     elsewhere: _Elsewhere,
     *,
     rewriting: bool,
-    lazy: bool = False,
     scanned: Scanned | None = None,
 ) -> Done:
     name = before.segment
-    with access.transaction("fix", lazy=lazy) as transaction:
+    with access.transaction("fix") as transaction:
         # Dataset and archive share one order of changes: where both lost their index, both would begin it anew.
         transaction.go_on_from(access.seq_elsewhere())
         with access.current().index.snapshot() as snapshot:
@@ -236,7 +279,9 @@ def _fixed_once(
         if rewriting:
             rescan.rewrite()
         else:
-            rescan.in_place(trusted=not access.needs_check(), scanned=scanned)
+            if rescan.in_place(trusted=not access.needs_check(), scanned=scanned):
+                transaction.commit()
+            rescan.raise_sequence()
         return rescan.done(diagnosis)
 
 
@@ -272,6 +317,8 @@ def _looked_again(
         )
     rescan = _Rescan(access, transaction, diagnosis.segment, known, elsewhere)
     rescan.in_place()
+    transaction.commit()
+    rescan.raise_sequence()
     return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)  # the index lagged behind a file that is whole
 
 
@@ -319,6 +366,7 @@ class _Rescan:
         self._interval: Interval = interval
         self._known = known
         self._damage, self._duplicates = _Tally(), _Tally()
+        self._is_directory = False
         self._forgotten = 0  # data of a directory that is not there
         self._remedy = _REMEDY
 
@@ -334,12 +382,15 @@ class _Rescan:
             )
         return Done(self._name, diagnosis.state, tuple(said), "rescan", 0, self._damage.count + self._forgotten)
 
-    def in_place(self, *, trusted: bool = False, scanned: Scanned | None = None) -> None:
-        """Tell the index of all data in the file, or the directory, which stays as it is.
+    def in_place(self, *, trusted: bool = False, scanned: Scanned | None = None) -> bool:
+        """Tell the index of all data in the file, or the directory, which stays as it is; the caller commits.
 
         Args:
             trusted: of a dir segment that it knows, the index lacks nothing.
             scanned: what the file holds, where it was scanned before.
+
+        Returns:
+            Whether there is anything to commit.
 
         Raises:
             Changed: it is not any more what was scanned.
@@ -347,8 +398,7 @@ class _Rescan:
             _Unsafe: it holds damage, and behind that data that the index knows.
         """
         if self._format.is_dir:
-            self._in_directory(trusted=trusted)
-            return
+            return self._in_directory(trusted=trusted)
         transaction, known = self._transaction, self._known
         if known is None:
             segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
@@ -373,26 +423,31 @@ class _Rescan:
             reason = f"it can be read up to byte {end.length}, its data go up to byte {known.behind}; {_REMEDY}"
             raise _Unsafe(segment, self._damaged() if self._damage.count else reason)
         self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
-        transaction.commit()
+        return True
 
-    def _in_directory(self, *, trusted: bool) -> None:
-        """Tell the index of all files that are as their entries say, and mend `.sequence`.
+    def raise_sequence(self) -> None:
+        """Mend the `.sequence` of a directory, behind the commit."""
+        if self._is_directory:
+            with self._directory.inside(self._name) as folder:
+                raise_sequence(folder, self._name)
+
+    def _in_directory(self, *, trusted: bool) -> bool:
+        """Tell the index of all files that are as their entries say.
 
         Where no directory stands, its data are removed from the index.
         """
-        transaction, known = self._transaction, self._known
+        known = self._known
         try:
-            folder = self._directory.inside(self._name)
+            self._directory.inside(self._name).close()
         except StorageError:
             assert known is not None, "what the index does not know, and is no directory, is CORRUPTED"
-            self._forgotten = transaction.remove(known.segment)
-            transaction.commit()
-            return
-        with folder:
-            if known is None or not trusted:
-                self._read_files(known)
-                transaction.commit()
-            raise_sequence(folder, self._name)
+            self._forgotten = self._transaction.remove(known.segment)
+            return True
+        self._is_directory = True
+        if known is not None and trusted:
+            return False
+        self._read_files(known)
+        return True
 
     def _read_files(self, known: Known | None) -> None:
         transaction = self._transaction
