@@ -13,7 +13,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, Target, find_target
 from ondisk.dataset.archives import LAST, Archived, Archives
 from ondisk.dataset.ask import Match, Question
-from ondisk.dataset.staged import ROWS, Staged
+from ondisk.dataset.staged import DATA, ROWS, Staged
 from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, InvalidInput, SegmentCorrupt, StateError
 from ondisk.filesystem import ReadableFile
@@ -27,6 +27,9 @@ from ondisk.segments import ConcatWriter, DirWriter, Span
 from ondisk.segments.staging import STAGED, remove
 
 OnDuplicate: TypeAlias = Literal["skip", "fail"]
+Duplicates: TypeAlias = Callable[[Iterator[tuple[str, Format, list[bytes]]]], None]
+"""Takes what a commit leaves out as duplicates, some of one stage at a time: its name, their format, their bytes."""
+
 _Opened: TypeAlias = Callable[[str], ReadableFile]
 _AGAIN = "Stage the data again."
 
@@ -39,6 +42,7 @@ def commit(
     *,
     on_duplicate: OnDuplicate = "skip",
     overwrite: Match = None,
+    duplicates: Duplicates | None = None,
 ) -> AppendResult:
     """Store what was staged, in the order of the stages; what else the job has left is removed.
 
@@ -49,6 +53,7 @@ def commit(
         on_duplicate: what is to become of data that the dataset, or a stage before, holds already, and that do not
             replace them: left out, or nothing is stored.
         overwrite: all that matches is replaced by what was staged; None replaces nothing.
+        duplicates: is given those that are left out, where there are some, under the lock and before the commit.
 
     Raises:
         DuplicateDatum: so it is to be, and there are some.
@@ -78,7 +83,8 @@ def commit(
                 staged = [each for each in staged if each.mark not in before]
                 paths = _brought_together(access, job, staged, numbers)
             new = marked.keys() - before
-            result = _Commit(access, archives, transaction, job).run(staged, paths, new, on_duplicate, overwrite)
+            work = _Commit(access, archives, transaction, job, duplicates)
+            result = work.run(staged, paths, new, on_duplicate, overwrite)
             result.left_out = [mark for mark in marked if mark in before]
         access.check_not_failed()
     finally:
@@ -109,7 +115,15 @@ def _brought_together(access: Access, job: str, staged: Sequence[Staged], number
 class _Commit:
     """One commit, under the writers' lock."""
 
-    def __init__(self, access: Access, archives: Archives, transaction: Transaction, job: str) -> None:
+    def __init__(
+        self,
+        access: Access,
+        archives: Archives,
+        transaction: Transaction,
+        job: str,
+        duplicates: Duplicates | None,
+    ) -> None:
+        self._duplicates = duplicates
         self._access = access
         self._archives = archives
         self._transaction = transaction
@@ -179,6 +193,8 @@ class _Commit:
         if kept_out:
             imported -= self._transaction.take_back(kept_out)
         left_out, replaced = incoming.count - imported, 0
+        if left_out and self._duplicates is not None:
+            incoming.note_duplicates()
         if replacing:
             replaced = len(replacing & self._transaction.seqs_from(incoming.first))
             imported -= replaced
@@ -187,6 +203,8 @@ class _Commit:
             left_out, replaced = left_out - again, replaced + again
         if left_out and on_duplicate == "fail":
             raise self._duplicate(incoming, left_out)
+        if left_out and self._duplicates is not None:
+            self._duplicates(self._left_out(incoming))
         if imported < incoming.count or any(segment.format.is_dir for segment in self._segments.values()):
             self._lay_out_anew(incoming)
         self._write(incoming)
@@ -226,6 +244,14 @@ class _Commit:
         incoming.place(self._placed())
         incoming.move()
 
+    def _left_out(self, incoming: Incoming) -> Iterator[tuple[str, Format, list[bytes]]]:
+        """Read the duplicates."""
+        pieces = {piece.id: (piece, segment) for segment in self._segments.values() for piece in segment.pieces}
+        for number, places in incoming.duplicates():
+            piece, segment = pieces[number]
+            payloads = segment.payloads(piece, incoming, self._open, places)
+            yield piece.part.removesuffix(DATA), segment.format, payloads
+
     def _duplicate(self, incoming: Incoming, count: int) -> DuplicateDatum:
         message = f"{self._access.path}: {count} of {incoming.count} data are duplicates"
         found = incoming.left_out() if self._config.replace == "no" else None
@@ -261,9 +287,7 @@ class _Commit:
         target = segment.target
         name, end = target.segment.name, target.segment.end
         while True:
-            payloads = (
-                payload for piece in segment.pieces for payload in segment.payloads(piece, incoming, self._open)
-            )
+            payloads = (payload for piece in segment.pieces for payload in segment.kept(piece, incoming, self._open))
             beside = (each for piece in segment.pieces for _, _, each in incoming.kept_of(piece))
             try:
                 self._dirs.append(name, end, target.laid.end.length, payloads, beside, known=target.known)
@@ -341,14 +365,20 @@ class _Segment:
                 end = replace(end, size=end.size + piece.size, length=end.length + piece.length,
                               count=end.count + piece.counted)  # fmt: skip
             else:
-                laid = self.format.lay(self.payloads(piece, incoming, opened), end)
+                laid = self.format.lay(self.kept(piece, incoming, opened), end)
                 yield laid.content
                 blocks += laid.blocks
                 end = laid.end
         target.laid, target.blocks = Laid(b"", end), blocks
 
-    def payloads(self, piece: Piece, incoming: Incoming, opened: _Opened) -> list[bytes]:
+    def kept(self, piece: Piece, incoming: Incoming, opened: _Opened) -> list[bytes]:
         """Read the data of a piece that go in."""
+        return self.payloads(piece, incoming, opened, [(at, size) for at, size, _ in incoming.kept_of(piece)])
+
+    def payloads(
+        self, piece: Piece, incoming: Incoming, opened: _Opened, places: Sequence[tuple[int, int]]
+    ) -> list[bytes]:
+        """Read some data of a piece."""
         file = opened(piece.part)
         content = file.read(piece.position, piece.size)
         if len(content) < piece.size:
@@ -359,7 +389,7 @@ class _Segment:
                 self.format.unpack(stored[block.position : block.position + block.stored])
                 for block in incoming.blocks(piece)
             )
-        return [content[at : at + size] for at, size, _ in incoming.kept_of(piece)]
+        return [content[at : at + size] for at, size in places]
 
 
 def _in_archive(incoming: Incoming, archived: Archived | None, config: DatasetConfig) -> tuple[set[int], set[int]]:

@@ -61,6 +61,24 @@ def counts(result):
     return result.imported, result.duplicates, result.replaced
 
 
+class LeftOut:
+    """Takes duplicates: the name of the stage, and the bytes."""
+
+    def __init__(self):
+        self.found = []
+
+    def __call__(self, duplicates):
+        for name, _, payloads in duplicates:
+            self.found += [(name, payload) for payload in payloads]
+        self.found.sort()
+
+
+def encoded(given, dataset):
+    """Give what `LeftOut` finds where data of stages are left out."""
+    format = find(dataset.config.format)(dataset.config)
+    return sorted((name, *format.encode([each]).payloads) for name, each in given)
+
+
 def check_sound(dataset):
     """All rows are where they say, numbers are in order, and nothing is left of what was staged."""
     report = dataset.check(accurate=True)
@@ -89,22 +107,22 @@ def test_what_was_staged_is_appended(create, format):
 
 @given(st.data())
 @settings(max_examples=25)
-def test_a_commit_does_what_an_append_of_the_same_data_does(given):
-    format = given.draw(st.sampled_from(FORMATS))
-    replace = given.draw(st.sampled_from(["no", "yes", "newer"]))
-    unique = given.draw(st.sampled_from([["reftime", "station"], ["station"], ["version", "station"], []]))
+def test_a_commit_does_what_an_append_of_the_same_data_does(drawn):
+    format = drawn.draw(st.sampled_from(FORMATS))
+    replace = drawn.draw(st.sampled_from(["no", "yes", "newer"]))
+    unique = drawn.draw(st.sampled_from([["reftime", "station"], ["station"], ["version", "station"], []]))
     if not unique:
         replace = "no"
     config = {**CONFIG, "format": format, "unique": unique, "replace": replace}
     if replace == "newer":
         config["version_field"] = "version"
     if format == "seg":
-        config["compression"] = given.draw(st.sampled_from(["lz4", "none"]))
+        config["compression"] = drawn.draw(st.sampled_from(["lz4", "none"]))
     numbers = st.integers(0, 2)
     rows = st.lists(
         st.tuples(st.integers(0, 3).map((8).__mul__), st.sampled_from("ab"), numbers | st.none()), max_size=9
     )
-    before, *parts = given.draw(st.lists(rows, min_size=2, max_size=4))
+    before, *parts = drawn.draw(st.lists(rows, min_size=2, max_size=4))
 
     def data(rows):
         return [datum(*row, data=at, format=format) for at, row in enumerate(rows)]
@@ -116,8 +134,12 @@ def test_a_commit_does_what_an_append_of_the_same_data_does(given):
     ):
         for each in (dataset, other):
             each.append(data(before))
-        wanted = other.append([each for part in parts for each in data(part)], batch_size=1000)
-        assert counts(commit(dataset, *map(data, parts))) == counts(wanted)
+        given = [(str(at), each) for at, part in enumerate(parts) for each in data(part)]
+        wanted = other.append([each for _, each in given], batch_size=1000, outcomes=True)
+        left_out = LeftOut()
+        assert counts(commit(dataset, *map(data, parts), duplicates=left_out)) == counts(wanted)
+        statuses = zip(given, wanted.outcomes, strict=True)
+        assert left_out.found == encoded([each for each, outcome in statuses if outcome.status == "duplicate"], dataset)
         assert content(dataset) == content(other)
         check_sound(dataset)
         assert dataset.append(data(before)).count == len(before)  # it can be gone on with
@@ -357,6 +379,32 @@ def test_data_of_the_archive_are_duplicates_and_can_be_replaced_and_overwritten(
         commit(dataset, [datum(0, data=5)], overwrite="reftime: =2026-11-20")
         assert [each.data["n"] for each in dataset.query()] == [5, kept[-1]]
         check_sound(dataset)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "none"])
+def test_who_takes_duplicates_is_given_those_of_the_archive_too(create, compression):
+    dataset = create(**CONFIG, format="seg", compression=compression)
+    dataset.append([datum(0, format="seg"), datum(30, format="seg")])
+    dataset.archive("2026/11-20.seg")
+    left_out = LeftOut()
+    one, two = [datum(0, data=7), datum(2, data=8)], [datum(30, data=9), datum(2, data=10)]
+    assert counts(commit(dataset, one, two, duplicates=left_out)) == (1, 3, 0)
+    assert left_out.found == encoded([("0", one[0]), ("1", two[0]), ("1", two[1])], dataset)
+    assert counts(commit(dataset, [datum(3)], duplicates=pytest.fail)) == (1, 0, 0)  # there is nothing to take
+
+
+def test_what_keeps_duplicates_from_being_taken_keeps_the_rest_from_being_stored(create):
+    def fail(found):
+        next(found)
+        raise ZeroDivisionError
+
+    dataset = create(**CONFIG, format="jsonl")
+    dataset.append([datum(0)])
+    with pytest.raises(ZeroDivisionError):
+        commit(dataset, [datum(0), datum(1)], duplicates=fail)
+    assert dataset.summary().count == 1
+    check_sound(dataset)
+    assert counts(commit(dataset, [datum(1)])) == (1, 0, 0)
 
 
 def test_archives_of_people_are_not_overwritten(create):
