@@ -14,6 +14,7 @@ segments = "concat"             concat | dir: one file a segment, or one a datum
 extension = "blob"              of the files of the format blob
 archive_age = 365               days, after which repack moves a segment to the archive
 delete_age = 3650               days, after which repack deletes a segment, and data are refused
+filter = "area: north"          a match expression: what a pipeline that divides data gives to this dataset
 [fields]                        declared metadata
 area = "text"                   integer | real | text | boolean | timestamp | bytes
 """
@@ -51,7 +52,6 @@ MAX_DEPTH = 500
 """The most that max_depth may be: parsers recurse once a level, and Python's own limit is near 1000."""
 
 _MAX_DOTS = 100  # in a line; tomllib takes memory with the square of a key's parts
-_NOT_BUILT = {"filter"}
 _MAX_AGE = 4_000_000  # days; more than the years that a time can have
 # The one value of these keys that is built, which is also their default.
 _ONLY = {"durability": "full"}
@@ -79,10 +79,11 @@ class DatasetConfig:
     extension: str = "blob"
     archive_age: int | None = None
     delete_age: int | None = None
+    filter: str | None = None
     fields: Mapping[str, FieldType] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        source = _Source("the configuration", None)
+        source = Source("the configuration", None)
         for key, read in _READERS.items():
             value = getattr(self, key)
             if value is not None or DatasetConfig.__dataclass_fields__[key].default is not None:
@@ -97,7 +98,7 @@ class DatasetConfig:
         Raises:
             ConfigError: a key is unknown or missing, or a value cannot be.
         """
-        return _parse(values, _Source("the configuration", None))
+        return _parse(values, Source("the configuration", None))
 
     @classmethod
     def from_toml(cls, text: str, name: str = "dataset.toml") -> DatasetConfig:
@@ -106,24 +107,17 @@ class DatasetConfig:
         Raises:
             ConfigError: as `from_mapping`, or the text is no TOML; names the line.
         """
-        for number, line in enumerate(text.split("\n"), 1):
-            if line.count(".") > _MAX_DOTS:
-                raise ConfigError(f"{name}, line {number}: too many dots", hint="Keys are words.", line=number)
-        try:
-            values = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # ValueError: a number of thousands of digits
-            raise ConfigError(f"{name} is no TOML: {error}", hint="Mend the line that is named.") from None
-        return _parse(values, _Source(name, text))
+        return _parse(read_toml(text, name), Source(name, text))
 
     def to_toml(self) -> str:
         """Write the text of a `dataset.toml` that reads back equal, without keys that have their default."""
         default = DatasetConfig(self.format, self.step)
         lines = [f"format = {json.dumps(self.format)}", f"step = {json.dumps(self.step.value)}"]
         for key in ("unique", "index", "replace", "version_field", "max_datum_size", "max_depth", "lock_timeout",
-                    "compression", "segments", "extension", "archive_age", "delete_age"):  # fmt: skip
+                    "compression", "segments", "extension", "archive_age", "delete_age", "filter"):  # fmt: skip
             value = getattr(self, key)
             if value != getattr(default, key):
-                lines.append(f"{key} = {json.dumps(value)}")
+                lines.append(f"{key} = {_toml(value)}")
         if self.fields:
             lines += ["", "[fields]", *(f"{name} = {json.dumps(kind.value)}" for name, kind in self.fields.items())]
         return "\n".join(lines) + "\n"
@@ -132,7 +126,22 @@ class DatasetConfig:
         return DatasetConfig.from_toml, (self.to_toml(),)
 
 
-class _Source:
+def read_toml(text: str, name: str) -> dict[str, Any]:
+    """Read TOML from outside.
+
+    Raises:
+        ConfigError: it is none; names the line.
+    """
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > _MAX_DOTS:
+            raise ConfigError(f"{name}, line {number}: too many dots", hint="Keys are words.", line=number)
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError: a number of thousands of digits
+        raise ConfigError(f"{name} is no TOML: {error}", hint="Mend the line that is named.") from None
+
+
+class Source:
     """Where a configuration comes from, to say in errors which line is wrong."""
 
     def __init__(self, name: str, text: str | None) -> None:
@@ -158,16 +167,19 @@ class _Source:
         return inline
 
 
+def _toml(value: Any) -> str:
+    # Unlike JSON, TOML has no surrogates, and DEL only as an escape.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def _assigns(key: str, line: str) -> bool:
     return re.match(rf"\s*\"?{re.escape(key)}\"?\s*=", line) is not None
 
 
-def _parse(values: Mapping[str, Any], source: _Source) -> DatasetConfig:
+def _parse(values: Mapping[str, Any], source: Source) -> DatasetConfig:
     known = DatasetConfig.__dataclass_fields__
     arguments: dict[str, Any] = {"format": _DEFAULT_FORMAT}
     for key, value in values.items():
-        if key in _NOT_BUILT:
-            raise source.error(key, "this version of ondisk does not have it yet", "Remove the line.")
         if key in _ONLY:
             if value != _ONLY[key]:
                 hint = f'Remove the line, or write {key} = "{_ONLY[key]}".'
@@ -187,19 +199,25 @@ def _parse(values: Mapping[str, Any], source: _Source) -> DatasetConfig:
     return DatasetConfig(**arguments)
 
 
-def _text(key: str, value: Any, source: _Source) -> str:
+def _text(key: str, value: Any, source: Source) -> str:
     if not isinstance(value, str) or not value:
         raise source.error(key, f"must be a text, not {value!r}", "Put it in quotes.")
     return value
 
 
-def _names(key: str, value: Any, source: _Source) -> tuple[str, ...]:
+def _match(key: str, value: Any, source: Source) -> str:
+    if not isinstance(value, str):
+        raise source.error(key, f"must be a match expression, not {value!r}", "Put it in quotes.")
+    return value
+
+
+def _names(key: str, value: Any, source: Source) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         raise source.error(key, f"must be a list of field names, not {value!r}", f'Write {key} = ["reftime", "…"].')
     return tuple(value)
 
 
-def _step(key: str, value: Any, source: _Source) -> Step:
+def _step(key: str, value: Any, source: Source) -> Step:
     if value == "sequence":
         raise source.error(key, 'this version of ondisk has no step "sequence" yet', "Use a step of time.")
     try:
@@ -209,19 +227,19 @@ def _step(key: str, value: Any, source: _Source) -> Step:
         raise source.error(key, f"{value!r} is no step", f"The steps are {steps}.") from None
 
 
-def _whole(key: str, value: Any, source: _Source) -> int:
+def _whole(key: str, value: Any, source: Source) -> int:
     if type(value) is not int:
         raise source.error(key, f"must be a whole number, not {value!r}", f"Write {key} = 64, without quotes.")
     return value
 
 
-def _seconds(key: str, value: Any, source: _Source) -> float:
+def _seconds(key: str, value: Any, source: Source) -> float:
     if type(value) not in (int, float):
         raise source.error(key, f"must be a number of seconds, not {value!r}", f"Write {key} = 60, without quotes.")
     return float(value)
 
 
-def _fields(key: str, value: Any, source: _Source) -> dict[str, FieldType]:
+def _fields(key: str, value: Any, source: Source) -> dict[str, FieldType]:
     if not isinstance(value, Mapping):
         raise source.error(
             key, f"must be a table, not {value!r}", 'Write a line [fields], below it station = "integer".'
@@ -236,7 +254,7 @@ def _fields(key: str, value: Any, source: _Source) -> dict[str, FieldType]:
     return fields
 
 
-_READERS: dict[str, Callable[[str, Any, _Source], Any]] = {
+_READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "format": _text,
     "step": _step,
     "unique": _names,
@@ -251,11 +269,12 @@ _READERS: dict[str, Callable[[str, Any, _Source], Any]] = {
     "extension": _text,
     "archive_age": _whole,
     "delete_age": _whole,
+    "filter": _match,
     "fields": _fields,
 }
 
 
-def _check(config: DatasetConfig, source: _Source) -> None:
+def _check(config: DatasetConfig, source: Source) -> None:
     """Refuse values that cannot be, whoever made the configuration."""
     for name in config.fields:
         if not _FIELD_NAME.fullmatch(name) or name in RESERVED_FIELDS:
@@ -297,7 +316,7 @@ def _check(config: DatasetConfig, source: _Source) -> None:
         raise source.error("lock_timeout", "must be 0 seconds or more", "Remove the line to have the default.")
 
 
-def _check_version_field(config: DatasetConfig, source: _Source) -> None:
+def _check_version_field(config: DatasetConfig, source: Source) -> None:
     name = config.version_field
     if name is None:
         if config.replace == "newer":

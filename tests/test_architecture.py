@@ -45,7 +45,7 @@ _PATH = {
 }
 _MODULES = {"fcntl", "filelock", "mmap", "shutil", "tempfile"}
 # What has methods of these names, and stands on filesystem itself.
-_OURS = {"Dataset", "Directory", "Index", "directory", "_directory", "folder", "ondisk"}
+_OURS = {"Dataset", "Directory", "Index", "Pipeline", "directory", "_directory", "folder", "ondisk"}
 
 OUTSIDE = {
     ("cli/streams.py", "open"),  # the files that a command is given

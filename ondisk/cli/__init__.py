@@ -38,6 +38,7 @@ COMMANDS = {
     "archive": "move segments to the archive; a dry run without --yes",
     "unarchive": "move segments back from the archive; a dry run without --yes",
     "maintain": "do all of that for many datasets, for cron",
+    "pipeline": "import new files into the datasets they belong to, by Spark",
     "migrate": "move its index to a new version or configuration; a dry run without --yes",
 }
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
+    from ondisk.spark.pipeline import PipelineReport
 
 _PAGE = 1000  # data in a table: more are printed as several, since a table is made in memory
 _LONGEST = 80  # characters of a datum's data, in text
@@ -65,6 +66,10 @@ class Output(ABC):
         self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
     ) -> None:
         """Print what an append did; damage and notes with the files they are of."""
+
+    @abstractmethod
+    def imported(self, report: PipelineReport) -> None:
+        """Print what a pipeline did with files, or would do."""
 
     @abstractmethod
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
@@ -137,6 +142,28 @@ class JsonOutput(Output):
         ]
         said = [{"file": name, "note": note} for name, note in notes]
         _print_json({key: getattr(result, key) for key in keys} | {"damage": places, "notes": said})
+
+    def imported(self, report: PipelineReport) -> None:
+        keys = ("imported", "duplicates", "replaced", "refused")
+        _print_json(
+            {
+                "pipeline": report.name,
+                "dry_run": report.dry_run,
+                "files": {key: getattr(report, key) for key in ("found", "known", "imported")},
+                "changed": report.changed,
+                "failed": [{"file": name, "reason": reason} for name, reason in report.failed],
+                "datasets": [
+                    {"dataset": name} | {key: getattr(result, key) for key in keys}
+                    for name, result in report.datasets.items()
+                ],
+                "refused": [{"file": name, "reason": reason} for name, reason in report.refusals],
+                "damage": [
+                    {"file": name, "offset": each.offset, "size": each.size, "reason": each.reason}
+                    for name, each in report.damage
+                ],
+                "notes": [{"file": name, "note": note} for name, note in report.notes],
+            }
+        )
 
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
         def line(datum: Datum) -> bytes:
@@ -242,6 +269,13 @@ class TextOutput(Output):
         counts += f"{result.replaced} replaced, " * bool(result.replaced) + f"{result.refused} refused"
         _print(f"{counts}; {_many(result.bytes, 'byte')} in {_many(result.segments, 'segment')}")
 
+    def imported(self, report: PipelineReport) -> None:
+        verb = "to import" if report.dry_run else "imported"
+        parts = [f"{_many(report.imported, 'file')} {verb}", f"{report.known} known"]
+        parts += [f"{len(files)} {what}" for files, what in ((report.changed, "changed"), (report.failed, "failed"))
+                  if files]  # fmt: skip
+        _print_lines([f"{report.name}: {', '.join(parts)}", *map(_taken, *zip(*report.datasets.items(), strict=True))])
+
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
         def line(datum: Datum) -> bytes:
             pairs = [f"{_printable(name)}={_shown(value)}" for name, value in _metadata(datum, fields)]
@@ -304,6 +338,13 @@ class TextOutput(Output):
                 _print(f"  {at.segment}, byte {at.offset}: {_printable(offender.reason)}{values}")
             if each.offending > len(each.offenders):
                 _print(f"  and {each.offending - len(each.offenders)} more")
+
+
+def _taken(name: str, result: AppendResult) -> str:
+    counts = {"imported": result.imported} | {
+        key: count for key in ("duplicates", "replaced", "refused") if (count := getattr(result, key))
+    }
+    return f"  {name}: {', '.join(f'{count} {key}' for key, count in counts.items())}"
 
 
 def _changes(migration: Migration) -> Iterator[str]:

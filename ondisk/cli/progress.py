@@ -6,12 +6,21 @@ import contextlib
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 
+def progress(files: Sequence[str]) -> AbstractContextManager[Callable[[int], None]]:
+    """Show how much of the files was read, see `read`."""
+    return read("append", _size(files) if sys.stderr.isatty() else None)
+
+
 @contextlib.contextmanager
-def progress(files: Sequence[str]) -> Iterator[Callable[[int], None]]:
-    """Show how much of the files was read, for the length of the block.
+def read(verb: str, size: int | None) -> Iterator[Callable[[int], None]]:
+    """Show how much was read, for the length of the block.
+
+    Args:
+        size: bytes that there are to read; None where nobody knows.
 
     Yields:
         To be called with the number of bytes of each read.
@@ -25,7 +34,7 @@ def progress(files: Sequence[str]) -> Iterator[Callable[[int], None]]:
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     # Standard output stays as it is: results go there, and it may be a file.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as shown:
-        task = shown.add_task("append", total=_size(files))
+        task = shown.add_task(verb, total=size)
         yield lambda count: shown.advance(task, count)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Literal, TypeAlias
 
 from ondisk.config import DatasetConfig
@@ -12,19 +13,23 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, Target, find_target
 from ondisk.dataset.archives import LAST, Archived, Archives
 from ondisk.dataset.ask import Match, Question
-from ondisk.dataset.staged import ROWS, Staged
+from ondisk.dataset.staged import DATA, ROWS, Staged
 from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, InvalidInput, SegmentCorrupt, StateError
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Block, Format, Laid, Patch
-from ondisk.index import Transaction
+from ondisk.index import Transaction, marks
 from ondisk.index.incoming import Incoming, Placed
 from ondisk.index.index import dump
+from ondisk.index.marks import Mark
 from ondisk.index.staged import MERGED, Piece, merge
 from ondisk.segments import ConcatWriter, DirWriter, Span
 from ondisk.segments.staging import STAGED, remove
 
 OnDuplicate: TypeAlias = Literal["skip", "fail"]
+Duplicates: TypeAlias = Callable[[Iterator[tuple[str, Format, list[bytes]]]], None]
+"""Takes what a commit leaves out as duplicates, some of one stage at a time: its name, their format, their bytes."""
+
 _Opened: TypeAlias = Callable[[str], ReadableFile]
 _AGAIN = "Stage the data again."
 
@@ -37,18 +42,23 @@ def commit(
     *,
     on_duplicate: OnDuplicate = "skip",
     overwrite: Match = None,
+    duplicates: Duplicates | None = None,
 ) -> AppendResult:
     """Store what was staged, in the order of the stages; what else the job has left is removed.
+
+    Of stages with marks, those are left out whose mark is there already, and the marks of the others are stored in the
+    same commit, whatever becomes of the data.
 
     Args:
         on_duplicate: what is to become of data that the dataset, or a stage before, holds already, and that do not
             replace them: left out, or nothing is stored.
         overwrite: all that matches is replaced by what was staged; None replaces nothing.
+        duplicates: is given those that are left out, where there are some, under the lock and before the commit.
 
     Raises:
         DuplicateDatum: so it is to be, and there are some.
         StateError: what was staged has gone, or the dataset was configured anew since.
-        InvalidInput: an archive that people filled has data that match.
+        InvalidInput: an archive that people filled has data that match; or stages that are to overwrite have marks.
         LockError, StorageError: as `Dataset.append`; nothing is stored, but for DurabilityLost, which cannot tell.
 
     Durability: rows inserted, and what is overwritten deleted (uncommitted) → bytes at the ends of segments, then a
@@ -62,28 +72,41 @@ def commit(
     """
     access.check_not_failed()
     try:
-        paths = _brought_together(access, job, staged)
+        marked = dict.fromkeys(each.mark for each in staged if each.mark is not None)
+        if marked and overwrite is not None:
+            raise InvalidInput("stages that have marks cannot overwrite", hint="Leave out the marks, or the match.")
+        numbers = count(1)
+        paths = _brought_together(access, job, staged, numbers)
         with access.transaction("append") as transaction:
-            result = _Commit(access, archives, transaction, job).run(staged, paths, on_duplicate, overwrite)
+            before = marks.stored(transaction, marked)
+            if before:
+                staged = [each for each in staged if each.mark not in before]
+                paths = _brought_together(access, job, staged, numbers)
+            new = marked.keys() - before
+            work = _Commit(access, archives, transaction, job, duplicates)
+            result = work.run(staged, paths, new, on_duplicate, overwrite)
+            result.left_out = [mark for mark in marked if mark in before]
         access.check_not_failed()
     finally:
         remove(access.directory, job)
     return result
 
 
-def _brought_together(access: Access, job: str, staged: Sequence[Staged]) -> list[str]:
-    """Give the files with the rows of all stages, merged until they are few."""
+def _brought_together(access: Access, job: str, staged: Sequence[Staged], numbers: Iterator[int]) -> list[str]:
+    """Give the files with the rows of all stages, merged until they are few.
+
+    Args:
+        numbers: name what was merged.
+    """
     names = [f"{STAGED}/{job}/{each.name}{ROWS}" for each in staged if each.count]
     for name in names:
         if access.directory.regular_file(name) is None:
             path = access.directory.path / name
             raise StateError(f"{path} is not there: it was removed, or written on another filesystem", hint=_AGAIN)
-    number = 0
     while len(names) > MERGED:
         merged = []
         for at in range(0, len(names), MERGED):
-            number += 1
-            merged.append(f"{STAGED}/{job}/merged-{number}{ROWS}")
+            merged.append(f"{STAGED}/{job}/merged-{next(numbers)}{ROWS}")
             merge(access.directory, names[at : at + MERGED], merged[-1], access.config.fields)
         names = merged
     return [str(access.directory.path / name) for name in names]
@@ -92,7 +115,15 @@ def _brought_together(access: Access, job: str, staged: Sequence[Staged]) -> lis
 class _Commit:
     """One commit, under the writers' lock."""
 
-    def __init__(self, access: Access, archives: Archives, transaction: Transaction, job: str) -> None:
+    def __init__(
+        self,
+        access: Access,
+        archives: Archives,
+        transaction: Transaction,
+        job: str,
+        duplicates: Duplicates | None,
+    ) -> None:
+        self._duplicates = duplicates
         self._access = access
         self._archives = archives
         self._transaction = transaction
@@ -103,7 +134,12 @@ class _Commit:
         self._dirs = DirWriter(access.directory)
 
     def run(
-        self, staged: Sequence[Staged], paths: Sequence[str], on_duplicate: OnDuplicate, overwrite: Match
+        self,
+        staged: Sequence[Staged],
+        paths: Sequence[str],
+        new: Collection[Mark],
+        on_duplicate: OnDuplicate,
+        overwrite: Match,
     ) -> AppendResult:
         access, transaction = self._access, self._transaction
         if any(each.built_for != dump(access.config) for each in staged):
@@ -115,7 +151,8 @@ class _Commit:
                 archived, removed = self._overwrite(overwrite, archived)
             with contextlib.closing(Incoming(transaction, paths)) as incoming:
                 result = self._store(incoming, archived, on_duplicate)
-            if result.imported or result.replaced or removed:
+            if result.imported or result.replaced or removed or new:
+                marks.save(transaction, new)
                 if archived is not None:
                     archived.note(transaction)
                 transaction.commit()
@@ -156,6 +193,8 @@ class _Commit:
         if kept_out:
             imported -= self._transaction.take_back(kept_out)
         left_out, replaced = incoming.count - imported, 0
+        if left_out and self._duplicates is not None:
+            incoming.note_duplicates()
         if replacing:
             replaced = len(replacing & self._transaction.seqs_from(incoming.first))
             imported -= replaced
@@ -164,6 +203,8 @@ class _Commit:
             left_out, replaced = left_out - again, replaced + again
         if left_out and on_duplicate == "fail":
             raise self._duplicate(incoming, left_out)
+        if left_out and self._duplicates is not None:
+            self._duplicates(self._left_out(incoming))
         if imported < incoming.count or any(segment.format.is_dir for segment in self._segments.values()):
             self._lay_out_anew(incoming)
         self._write(incoming)
@@ -203,6 +244,14 @@ class _Commit:
         incoming.place(self._placed())
         incoming.move()
 
+    def _left_out(self, incoming: Incoming) -> Iterator[tuple[str, Format, list[bytes]]]:
+        """Read the duplicates."""
+        pieces = {piece.id: (piece, segment) for segment in self._segments.values() for piece in segment.pieces}
+        for number, places in incoming.duplicates():
+            piece, segment = pieces[number]
+            payloads = segment.payloads(piece, incoming, self._open, places)
+            yield piece.part.removesuffix(DATA), segment.format, payloads
+
     def _duplicate(self, incoming: Incoming, count: int) -> DuplicateDatum:
         message = f"{self._access.path}: {count} of {incoming.count} data are duplicates"
         found = incoming.left_out() if self._config.replace == "no" else None
@@ -238,9 +287,7 @@ class _Commit:
         target = segment.target
         name, end = target.segment.name, target.segment.end
         while True:
-            payloads = (
-                payload for piece in segment.pieces for payload in segment.payloads(piece, incoming, self._open)
-            )
+            payloads = (payload for piece in segment.pieces for payload in segment.kept(piece, incoming, self._open))
             beside = (each for piece in segment.pieces for _, _, each in incoming.kept_of(piece))
             try:
                 self._dirs.append(name, end, target.laid.end.length, payloads, beside, known=target.known)
@@ -318,14 +365,20 @@ class _Segment:
                 end = replace(end, size=end.size + piece.size, length=end.length + piece.length,
                               count=end.count + piece.counted)  # fmt: skip
             else:
-                laid = self.format.lay(self.payloads(piece, incoming, opened), end)
+                laid = self.format.lay(self.kept(piece, incoming, opened), end)
                 yield laid.content
                 blocks += laid.blocks
                 end = laid.end
         target.laid, target.blocks = Laid(b"", end), blocks
 
-    def payloads(self, piece: Piece, incoming: Incoming, opened: _Opened) -> list[bytes]:
+    def kept(self, piece: Piece, incoming: Incoming, opened: _Opened) -> list[bytes]:
         """Read the data of a piece that go in."""
+        return self.payloads(piece, incoming, opened, [(at, size) for at, size, _ in incoming.kept_of(piece)])
+
+    def payloads(
+        self, piece: Piece, incoming: Incoming, opened: _Opened, places: Sequence[tuple[int, int]]
+    ) -> list[bytes]:
+        """Read some data of a piece."""
         file = opened(piece.part)
         content = file.read(piece.position, piece.size)
         if len(content) < piece.size:
@@ -336,7 +389,7 @@ class _Segment:
                 self.format.unpack(stored[block.position : block.position + block.stored])
                 for block in incoming.blocks(piece)
             )
-        return [content[at : at + size] for at, size, _ in incoming.kept_of(piece)]
+        return [content[at : at + size] for at, size in places]
 
 
 def _in_archive(incoming: Incoming, archived: Archived | None, config: DatasetConfig) -> tuple[set[int], set[int]]:

@@ -14,7 +14,7 @@ from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, refuse_old, store
 from ondisk.dataset.archives import Archives, merged
 from ondisk.dataset.ask import Match, Question, data, payloads, span, summaries
-from ondisk.dataset.layout import ARCHIVE, CONFIG, check_free, open_directory, read_config
+from ondisk.dataset.layout import ARCHIVE, CONFIG, check_free, filter_of, open_directory, read_config
 from ondisk.dataset.read import Summary
 from ondisk.dataset.source import parsed
 from ondisk.datum import INTEGER_MAX, Datum, Location
@@ -33,7 +33,7 @@ from ondisk.matcher import Everything, Expression, Fields
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ondisk.dataset.commit import OnDuplicate
+    from ondisk.dataset.commit import Duplicates, OnDuplicate
     from ondisk.dataset.staged import Staged
     from ondisk.maintenance.states import Done, Report
 
@@ -95,6 +95,7 @@ class Dataset:
         if not isinstance(config, DatasetConfig):
             config = DatasetConfig.from_mapping(config)
         find(config.format)(config)
+        filter_of(config)
         _check_path(path)
         try:
             directory = Directory.create(path)
@@ -257,12 +258,33 @@ class Dataset:
         return append_files(self, [os.fspath(path) for path in paths], spark, format)
 
     def append_staged(
-        self, job: str, staged: Sequence[Staged], *, on_duplicate: OnDuplicate = "skip", overwrite: Match = None
+        self,
+        job: str,
+        staged: Sequence[Staged],
+        *,
+        on_duplicate: OnDuplicate = "skip",
+        overwrite: Match = None,
+        duplicates: Duplicates | None = None,
     ) -> AppendResult:
         """Store what other processes have staged, all of it or nothing; see `ondisk.dataset.commit`."""
         from ondisk.dataset.commit import commit
 
-        return commit(self._access, self._archives, job, staged, on_duplicate=on_duplicate, overwrite=overwrite)
+        return commit(
+            self._access,
+            self._archives,
+            job,
+            staged,
+            on_duplicate=on_duplicate,
+            overwrite=overwrite,
+            duplicates=duplicates,
+        )
+
+    def parts_of(self, source: str) -> set[str | int]:
+        """Give the parts of a source that `append_staged` has stored; of parts that are numbers the last."""
+        from ondisk.index.marks import parts
+
+        with self._access.current().index.snapshot() as snapshot:
+            return parts(snapshot, source)
 
     def query(
         self,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import datetime
 
-from ondisk.config import DatasetConfig
-from ondisk.errors import AlreadyExists, ConfigError, DatasetExists, DatasetNotFound, StorageError
+from ondisk.config import DatasetConfig, Source
+from ondisk.errors import AlreadyExists, ConfigError, DatasetExists, DatasetNotFound, MatchError, StorageError
 from ondisk.filesystem import Directory
+from ondisk.matcher import Expression, parse
 
 SENTINEL = "needs-check-do-not-pack"
 CONFIG = "dataset.toml"
@@ -15,7 +17,7 @@ ARCHIVE = ".archive"
 _CONFIG_LIMIT = 1024 * 1024  # bytes
 SENTINEL_TEXT = b"The index of this dataset was lost and made anew: it may not know all data that are here.\n"
 _OWN = re.compile(
-    r"(\.maintain)?\.lock|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.[0-9]+"
+    r"(\.maintain|\.pipeline)?\.lock|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.[0-9]+"
 )
 
 
@@ -47,7 +49,29 @@ def read_config(directory: Directory) -> DatasetConfig:
         raise no_dataset(directory.path) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{directory.path / CONFIG} is no UTF-8: {error}", hint="Save it as UTF-8.") from None
-    return DatasetConfig.from_toml(text, str(directory.path / CONFIG))
+    source = Source(str(directory.path / CONFIG), text)
+    config = DatasetConfig.from_toml(text, source.name)
+    filter_of(config, source=source)
+    return config
+
+
+def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Source | None = None) -> Expression | None:
+    """Read what `filter` says; None where there is none.
+
+    Args:
+        now: what `today` and `ago` count from; the system's time unless given.
+        source: where the configuration comes from.
+
+    Raises:
+        ConfigError: it is no match expression over the declared fields; names the line.
+    """
+    if config.filter is None:
+        return None
+    try:
+        return parse(config.filter, config.fields, now=now)
+    except MatchError as error:
+        source = source or Source("the configuration", None)
+        raise source.error("filter", error.message, error.hint) from None
 
 
 def no_dataset(path: str | os.PathLike[str]) -> DatasetNotFound:

@@ -7,13 +7,14 @@ symbolic links: neither a name in a damaged index nor a link somebody planted le
 
 from ondisk.filesystem.directory import Directory, Entry, components
 from ondisk.filesystem.files import ReadableFile, WritableFile
-from ondisk.filesystem.lock import LOCK, MaintainLock, SharedLock, WritersLock, is_locked
+from ondisk.filesystem.lock import LOCK, MaintainLock, PipelineLock, SharedLock, WritersLock, is_locked
 
 __all__ = [
     "LOCK",
     "Directory",
     "Entry",
     "MaintainLock",
+    "PipelineLock",
     "ReadableFile",
     "SharedLock",
     "WritableFile",

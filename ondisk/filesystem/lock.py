@@ -146,6 +146,17 @@ class MaintainLock(WritersLock):
         super().__init__(directory, timeout=0)
 
 
+class PipelineLock(WritersLock):
+    """The lock of a whole run of a pipeline: `.pipeline.lock` in its dataset for errors. Nobody waits for it."""
+
+    _name = ".pipeline.lock"
+    _called = "the lock of a pipeline"
+    _hint = "Another run of a pipeline with this dataset for errors is at work; try again when it is done."
+
+    def __init__(self, directory: Directory) -> None:
+        super().__init__(directory, timeout=0)
+
+
 def _no_locks(path: Path) -> UnsupportedFilesystem:
     hint = "Keep the dataset on a filesystem with flock."
     return UnsupportedFilesystem(f"{path}: this filesystem has no locks", hint=hint, path=str(path))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 __all__ = ["Batch", "Block", "Damage", "End", "Format", "Found", "Laid", "Patch", "find", "has_extension", "is_dir",
-           "is_known", "of_extension", "recognise"]  # fmt: skip
+           "is_known", "of_extension", "recognise", "recognised"]  # fmt: skip
 
 _BUILT_IN = {
     "seg": ("ondisk.formats.diskqueue.seg", "Seg"),
@@ -57,11 +57,20 @@ def find(name: str) -> type[Format]:
 
 def recognise(file_name: str | None, head: bytes, default: str) -> str:
     """Name the format of a file from outside: by its extension, else by its first bytes, else the default."""
+    return recognised(file_name, head, default) or default
+
+
+def recognised(file_name: str | None, head: bytes, likely: str) -> str | None:
+    """Name the format of a file from outside: by its extension, else by its first bytes; None where neither tells.
+
+    Args:
+        likely: the format that is looked for first.
+    """
     extension = PurePath(file_name or "").suffix.removeprefix(".").lower()
-    if extension == default or (extension and is_known(extension)):
+    if extension == likely or (extension and is_known(extension)):
         return extension
-    candidates = dict.fromkeys([default, *_BUILT_IN])
-    return next((name for name in candidates if find(name).recognises(head)), default)
+    candidates = dict.fromkeys([likely, *_BUILT_IN])
+    return next((name for name in candidates if find(name).recognises(head)), None)
 
 
 def is_known(name: str) -> bool:

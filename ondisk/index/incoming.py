@@ -5,6 +5,7 @@ The files are attached; what the transaction works out about them stands in temp
     placed    piece → its segment, and what is to be added to its offsets there
     own0 …    id of a value in a file → its id in the index
     again     rows that stayed out, since others have the same unique fields
+    surplus   the duplicates: those of them that take no other's place
     kept      the data of pieces of which not all go in
 
 Rows are never handled one by one here, whatever their number, but for what `kept_of` gives.
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ondisk.formats import Block
@@ -85,6 +88,7 @@ class Incoming:
             for table in (
                 "placed (piece INTEGER PRIMARY KEY, segment INTEGER, shift INTEGER, padding INTEGER)",
                 "again (seq INTEGER PRIMARY KEY)",
+                "surplus (seq INTEGER PRIMARY KEY)",
                 "kept (piece INTEGER, seq INTEGER, place INTEGER, size INTEGER, beside BLOB, PRIMARY KEY (piece, seq))",
             ):
                 self._connection.execute(f"CREATE TEMP TABLE {table}")
@@ -152,6 +156,25 @@ class Incoming:
                 connection.execute(f"{into} {self._rows(file)} WHERE true ORDER BY d.seq {conflict}")
         return connection.total_changes - begun
 
+    def note_duplicates(self) -> None:
+        """Note the rows that stayed out as duplicates, see `duplicates`; to be called before `settle`."""
+        with self._errors():
+            for file in self._files:
+                seq = f"d.seq + {self._before(file)}"
+                sql = f"INSERT INTO temp.surplus SELECT {seq} FROM {file.schema}.datum AS d WHERE {self._is_out(file)}"
+                self._connection.execute(sql)
+
+    def duplicates(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """Give the duplicates that were noted and did not take another's place: by piece, place and size of each."""
+        for file in self._files:
+            sql = (
+                f'SELECT d.piece + {file.pieces}, d."offset", d.size FROM {file.schema}.datum AS d'
+                f" CROSS JOIN temp.surplus ON surplus.seq = d.seq + {self._before(file)} ORDER BY 1, d.seq"
+            )
+            with self._errors():
+                for piece, rows in groupby(self._connection.execute(sql), key=itemgetter(0)):
+                    yield piece, [(at, size) for _, at, size in rows]
+
     def settle(self, kept_out: Iterable[int], version: str | None) -> int:
         """Put rows that stayed out in the place of those that they duplicate; give how many of them count as such.
 
@@ -174,6 +197,7 @@ class Incoming:
             self._connection.executemany("DELETE FROM temp.again WHERE seq = ?", ((seq,) for seq in kept_out))
             if version is not None:
                 self._drop_older(version, mine, equal)
+            execute("DELETE FROM temp.surplus WHERE seq IN (SELECT seq FROM temp.again)")
             (replacing,) = execute("SELECT count(*) FROM temp.again").fetchone()
             last = f"SELECT max(seq) FROM temp.again AS a GROUP BY {', '.join(mine)}"
             execute(f"DELETE FROM temp.again WHERE seq NOT IN ({last})")

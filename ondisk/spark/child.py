@@ -28,6 +28,7 @@ from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
 from ondisk.segments.staging import STAGED
+from ondisk.spark.intake import take_in
 
 
 def main(verb: str, path: str, staged: str, option: str) -> None:
@@ -104,6 +105,7 @@ VERBS: dict[str, Callable[[Access, str, str, str], dict[str, Any]]] = {
     "append": append,
     "check": check,
     "fix": fix,
+    "pipeline": take_in,
     "repack": repack,
 }
 

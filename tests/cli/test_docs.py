@@ -165,7 +165,8 @@ def test_the_shapes_are_what_the_command_prints(run, title):
 
 def test_every_command_with_json_has_its_shape():
     with_json = {name for name in COMMANDS if "--json" in parser_of(name)._option_string_actions}
-    assert with_json == {title.partition(" ")[0] for title in COMMAND_LINES} | {"init"}
+    elsewhere = {"init", "pipeline"}  # the second needs Spark: tests/spark/test_pipeline.py
+    assert with_json == {title.partition(" ")[0] for title in COMMAND_LINES} | elsewhere
 
 
 def test_the_exit_codes_of_all_errors_are_on_the_page():

@@ -20,6 +20,7 @@ from ondisk.errors import DuplicateDatum, InvalidInput, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.index import staged as rows_of
+from ondisk.index.marks import Mark
 from ondisk.maintenance.check import check
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
@@ -37,13 +38,13 @@ def datum(hour, station="a", version=0, data=None, format="jsonl"):
     return Datum(T + timedelta(hours=hour), {"station": station, "version": version}, content)
 
 
-def stage(dataset, data, name="0", job="job", format=None):
+def stage(dataset, data, name="0", job="job", format=None, mark=None):
     """Stage data as a worker does, in batches of three."""
     format = find(format or dataset.config.format)(dataset.config)
     with Directory.open(dataset.path) as directory, Stage(directory, dataset.config, job, name) as stage:
         for begin in range(0, len(data), 3):
             stage.add(format.encode(data[begin : begin + 3]), format)
-        return stage.finish()
+        return stage.finish(mark)
 
 
 def commit(dataset, *parts, **options):
@@ -58,6 +59,24 @@ def content(dataset):
 
 def counts(result):
     return result.imported, result.duplicates, result.replaced
+
+
+class LeftOut:
+    """Takes duplicates: the name of the stage, and the bytes."""
+
+    def __init__(self):
+        self.found = []
+
+    def __call__(self, duplicates):
+        for name, _, payloads in duplicates:
+            self.found += [(name, payload) for payload in payloads]
+        self.found.sort()
+
+
+def encoded(given, dataset):
+    """Give what `LeftOut` finds where data of stages are left out."""
+    format = find(dataset.config.format)(dataset.config)
+    return sorted((name, *format.encode([each]).payloads) for name, each in given)
 
 
 def check_sound(dataset):
@@ -88,22 +107,22 @@ def test_what_was_staged_is_appended(create, format):
 
 @given(st.data())
 @settings(max_examples=25)
-def test_a_commit_does_what_an_append_of_the_same_data_does(given):
-    format = given.draw(st.sampled_from(FORMATS))
-    replace = given.draw(st.sampled_from(["no", "yes", "newer"]))
-    unique = given.draw(st.sampled_from([["reftime", "station"], ["station"], ["version", "station"], []]))
+def test_a_commit_does_what_an_append_of_the_same_data_does(drawn):
+    format = drawn.draw(st.sampled_from(FORMATS))
+    replace = drawn.draw(st.sampled_from(["no", "yes", "newer"]))
+    unique = drawn.draw(st.sampled_from([["reftime", "station"], ["station"], ["version", "station"], []]))
     if not unique:
         replace = "no"
     config = {**CONFIG, "format": format, "unique": unique, "replace": replace}
     if replace == "newer":
         config["version_field"] = "version"
     if format == "seg":
-        config["compression"] = given.draw(st.sampled_from(["lz4", "none"]))
+        config["compression"] = drawn.draw(st.sampled_from(["lz4", "none"]))
     numbers = st.integers(0, 2)
     rows = st.lists(
         st.tuples(st.integers(0, 3).map((8).__mul__), st.sampled_from("ab"), numbers | st.none()), max_size=9
     )
-    before, *parts = given.draw(st.lists(rows, min_size=2, max_size=4))
+    before, *parts = drawn.draw(st.lists(rows, min_size=2, max_size=4))
 
     def data(rows):
         return [datum(*row, data=at, format=format) for at, row in enumerate(rows)]
@@ -115,8 +134,12 @@ def test_a_commit_does_what_an_append_of_the_same_data_does(given):
     ):
         for each in (dataset, other):
             each.append(data(before))
-        wanted = other.append([each for part in parts for each in data(part)], batch_size=1000)
-        assert counts(commit(dataset, *map(data, parts))) == counts(wanted)
+        given = [(str(at), each) for at, part in enumerate(parts) for each in data(part)]
+        wanted = other.append([each for _, each in given], batch_size=1000, outcomes=True)
+        left_out = LeftOut()
+        assert counts(commit(dataset, *map(data, parts), duplicates=left_out)) == counts(wanted)
+        statuses = zip(given, wanted.outcomes, strict=True)
+        assert left_out.found == encoded([each for each, outcome in statuses if outcome.status == "duplicate"], dataset)
         assert content(dataset) == content(other)
         check_sound(dataset)
         assert dataset.append(data(before)).count == len(before)  # it can be gone on with
@@ -227,6 +250,120 @@ def test_overwriting_replaces_what_matches_in_one_commit(create):
     check_sound(dataset)
 
 
+def commit_marked(dataset, parts, **options):
+    """Stage parts, each of which has a mark, and commit them."""
+    staged = [stage(dataset, part, str(at), mark=mark) for at, (mark, part) in enumerate(parts)]
+    return dataset.append_staged("job", staged, **options)
+
+
+def stations(dataset):
+    return [each.metadata["station"] for each in dataset.query()]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_parts_of_a_source_are_stored_but_once(create, format):
+    """Also of a dataset in which nothing is a duplicate."""
+    dataset = create(**CONFIG | {"unique": []}, format=format)
+    a, b, c, elsewhere = Mark("folder", "a"), Mark("folder", "b"), Mark("folder", "c"), Mark("other", "a")
+    parts = {
+        mark: [datum(at, station, format=format)]
+        for at, (mark, station) in enumerate([(a, "a"), (b, "b"), (c, "c"), (elsewhere, "d")])
+    }
+    result = commit_marked(dataset, [(mark, parts[mark]) for mark in (a, b)])
+    assert (counts(result), result.left_out) == ((2, 0, 0), [])
+    result = commit_marked(dataset, [(mark, parts[mark]) for mark in (c, b, elsewhere, a)])
+    assert (counts(result), result.left_out) == ((2, 0, 0), [b, a])
+    result = commit_marked(dataset, [*parts.items()])
+    assert (counts(result), result.left_out, result.bytes) == ((0, 0, 0), [*parts], 0)
+    assert stations(dataset) == ["a", "b", "c", "d"]
+    assert (dataset.parts_of("folder"), dataset.parts_of("other")) == ({"a", "b", "c"}, {"a"})
+    assert dataset.parts_of("nothing") == set()
+    check_sound(dataset)
+
+
+def test_a_part_may_have_several_stages(create):
+    dataset = create(**CONFIG, format="jsonl")
+    for wanted in ((2, 0, 0), (0, 0, 0)):
+        result = commit_marked(dataset, [(Mark("it", "a"), [datum(0)]), (Mark("it", "a"), [datum(1)])])
+        assert counts(result) == wanted
+    assert result.left_out == [Mark("it", "a")]
+
+
+def test_of_numbers_only_those_above_the_last_are_new(create):
+    dataset = create(**CONFIG | {"unique": []}, format="jsonl")
+    steps = [(0, True), (0, False), (9, True), (9, False), (3, False), (10, True), (2**63 - 1, True)]
+    for number, is_new in steps:
+        result = commit_marked(dataset, [(Mark("query", number), [datum(0)])])
+        assert (counts(result)[0], result.left_out) == ((1, []) if is_new else (0, [Mark("query", number)]))
+    assert dataset.parts_of("query") == {2**63 - 1}
+    commit_marked(dataset, [(Mark("other", number), [datum(0)]) for number in (7, 5)])
+    assert dataset.parts_of("other") == {7}
+    commit_marked(dataset, [(Mark("other", "7"), [datum(0)]), (Mark("other", ""), [])])
+    assert commit_marked(dataset, [(Mark("other", 8), [datum(0)])]).imported == 1
+    assert dataset.parts_of("other") == {8, "7", ""}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_part_of_which_nothing_is_stored_was_seen_all_the_same(create, format):
+    dataset = create(**CONFIG, format=format)
+    dataset.append([datum(0, format=format)])
+    result = commit_marked(dataset, [(Mark("it", "a"), [datum(0, format=format)]), (Mark("it", "b"), [])])
+    assert (counts(result), result.left_out) == ((0, 1, 0), [])
+    dataset.close()
+    with ondisk.open(dataset.path) as dataset:
+        assert dataset.parts_of("it") == {"a", "b"}
+        assert dataset.append([datum(hour, format=format) for hour in range(2)]).imported == 1
+        check_sound(dataset)
+
+
+def test_a_commit_that_fails_leaves_no_mark(create):
+    dataset = create(**CONFIG, format="jsonl")
+    dataset.append([datum(0)])
+    with pytest.raises(DuplicateDatum):
+        commit_marked(dataset, [(Mark("it", "a"), [datum(1)]), (Mark("it", "b"), [datum(0)])], on_duplicate="fail")
+    with pytest.raises(InvalidInput, match="stages that have marks cannot overwrite"):
+        commit_marked(dataset, [(Mark("it", "a"), [datum(1)])], overwrite="")
+    assert dataset.parts_of("it") == set()
+    assert commit_marked(dataset, [(Mark("it", "a"), [datum(1)])], on_duplicate="fail").imported == 1
+    check_sound(dataset)
+
+
+def test_of_many_stages_those_are_left_out_that_another_stored_meanwhile(create, monkeypatch):
+    monkeypatch.setattr("ondisk.dataset.commit.MERGED", 3)
+    dataset = create(**CONFIG | {"unique": []}, format="jsonl")
+    parts = [(Mark("it", f"{at}"), [datum(at, f"s{at}")]) for at in range(12)]
+    commit_marked(dataset, parts[2:6])
+    assert counts(commit_marked(dataset, parts)) == (8, 0, 0)
+    assert stations(dataset) == [f"s{at}" for at in range(12)]
+    check_sound(dataset)
+
+
+def test_marks_stay_when_segments_are_repacked_archived_or_deleted(create):
+    dataset = create(**CONFIG, format="jsonl")
+    commit_marked(dataset, [(Mark("it", "a"), [datum(0), datum(30)])])
+    dataset.archive("2026/11-20.jsonl")
+    dataset.delete("")
+    dataset.repack()
+    dataset.fix()
+    assert dataset.parts_of("it") == {"a"}
+    assert counts(commit_marked(dataset, [(Mark("it", "a"), [datum(0)])])) == (0, 0, 0)
+
+
+def test_an_index_that_was_lost_knows_no_marks(create):
+    dataset = create(**CONFIG, format="jsonl")
+    commit_marked(dataset, [(Mark("it", "a"), [datum(0)])])
+    dataset.close()
+    for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
+        (dataset.path / name).unlink()
+    with ondisk.open(dataset.path, read_only=True) as dataset:
+        assert dataset.parts_of("it") == set()
+    with ondisk.open(dataset.path) as dataset:
+        dataset.fix()
+        assert dataset.parts_of("it") == set()
+        assert counts(commit_marked(dataset, [(Mark("it", "a"), [datum(0), datum(1)])])) == (1, 1, 0)
+        assert dataset.parts_of("it") == {"a"}
+
+
 def content_of(data):
     return [(each.reftime, dict(each.metadata), each.data) for each in data]
 
@@ -242,6 +379,32 @@ def test_data_of_the_archive_are_duplicates_and_can_be_replaced_and_overwritten(
         commit(dataset, [datum(0, data=5)], overwrite="reftime: =2026-11-20")
         assert [each.data["n"] for each in dataset.query()] == [5, kept[-1]]
         check_sound(dataset)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "none"])
+def test_who_takes_duplicates_is_given_those_of_the_archive_too(create, compression):
+    dataset = create(**CONFIG, format="seg", compression=compression)
+    dataset.append([datum(0, format="seg"), datum(30, format="seg")])
+    dataset.archive("2026/11-20.seg")
+    left_out = LeftOut()
+    one, two = [datum(0, data=7), datum(2, data=8)], [datum(30, data=9), datum(2, data=10)]
+    assert counts(commit(dataset, one, two, duplicates=left_out)) == (1, 3, 0)
+    assert left_out.found == encoded([("0", one[0]), ("1", two[0]), ("1", two[1])], dataset)
+    assert counts(commit(dataset, [datum(3)], duplicates=pytest.fail)) == (1, 0, 0)  # there is nothing to take
+
+
+def test_what_keeps_duplicates_from_being_taken_keeps_the_rest_from_being_stored(create):
+    def fail(found):
+        next(found)
+        raise ZeroDivisionError
+
+    dataset = create(**CONFIG, format="jsonl")
+    dataset.append([datum(0)])
+    with pytest.raises(ZeroDivisionError):
+        commit(dataset, [datum(0), datum(1)], duplicates=fail)
+    assert dataset.summary().count == 1
+    check_sound(dataset)
+    assert counts(commit(dataset, [datum(1)])) == (1, 0, 0)
 
 
 def test_archives_of_people_are_not_overwritten(create):

@@ -1,13 +1,15 @@
-"""Every code block of docs/spark.md is run, and prints what the page says."""
+"""Every code block of docs/spark.md and docs/pipeline.md is run, and prints what the page says."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from test_readme import ROOT, blocks, check_console, check_python, place  # noqa: F401
 
 from ondisk.spark import SETTINGS
+from ondisk.spark.pipeline_config import KEYS, MAINTENANCE
 from ondisk.spark.source import OPTIONS
 from ondisk.spark.write import OPTIONS as WRITE_OPTIONS
 
@@ -25,6 +27,24 @@ def test_the_examples_print_what_the_page_says(spark):
     names["weather"].close()
     names["stations"].close()
     names["copy"].close()
+
+
+@pytest.mark.usefixtures("place", "java")
+def test_the_examples_of_pipelines_print_what_the_page_says():
+    names: dict[str, object] = {}
+    for language, text in blocks("docs/pipeline.md"):
+        if language == "console":
+            check_console(text)
+        elif language == "toml":
+            Path(text.split()[1]).write_text(text, encoding="utf-8")
+        else:
+            check_python(text, "docs/pipeline.md", names)
+
+
+def test_the_page_of_pipelines_has_every_key():
+    text = (ROOT / "docs/pipeline.md").read_text(encoding="utf-8")
+    keys = {*KEYS, *(f"maintenance.{key}" for key in MAINTENANCE)}
+    assert set(re.findall(r"^\| `([a-z_.]+)` \|", text, re.MULTILINE)) == keys
 
 
 def test_the_page_has_every_setting_and_option():

@@ -1,0 +1,68 @@
+"""Import the new files of a folder into the datasets they belong to, by Spark, then maintain these.
+
+ondisk pipeline weather.toml
+ondisk pipeline weather.toml --dry-run
+ondisk pipeline weather.toml --json
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ondisk.cli.arguments import path
+from ondisk.cli.output import Output, complain
+from ondisk.cli.progress import read, segments
+from ondisk.cli.spark import executors
+
+if TYPE_CHECKING:
+    from ondisk.spark.pipeline import PipelineReport
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG", type=path, help="the pipeline's configuration, a TOML file")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, and say what would be done")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object, and one for each dataset maintained"
+    )
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.spark.pipeline import Pipeline  # here, so that --help does not wait for it
+
+    with Pipeline.open(arguments.config, dry_run=arguments.dry_run) as pipeline:
+        report = pipeline.report
+        try:
+            if pipeline.waiting:  # else Spark need not start
+                size = sum(file.size for file in pipeline.waiting)
+                with executors(pipeline.config.master or "") as spark, read("pipeline", size) as advance:
+                    assert spark is not None
+                    pipeline.take_in(spark, advance)
+        finally:
+            output.imported(report)  # what was stored is stored
+            _complain_of(report)
+        with segments("maintain") as progress:
+            pipeline.maintain(progress)
+        for result in report.maintained:
+            output.maintained(result, dry_run=False)
+            if result.error is not None:
+                complain("error", f"{result.dataset}: {result.error}")
+    return report.exit_code
+
+
+def _complain_of(report: PipelineReport) -> None:
+    """Say on standard error what was not imported, and why."""
+    for name, reason in report.failed:
+        complain("error", f"{name}: {reason}")
+    for name in report.changed:
+        complain("note", f"{name}: it changed while it was read; the next run takes it in")
+    for name, reason in report.refusals:
+        complain("refused", f"{name}: {reason}")
+    if report.refused > len(report.refusals):
+        complain("refused", f"and {report.refused - len(report.refusals)} more")
+    for name, damage in report.damage:
+        complain("damaged", f"{name}: at byte {damage.offset}: {damage.reason}; {damage.size} bytes left out")
+    if report.damaged > len(report.damage):
+        complain("damaged", f"and {report.damaged - len(report.damage)} places more")
+    for name, note in report.notes:
+        complain("note", f"{name}: {note}")

@@ -1,0 +1,362 @@
+"""A pipeline: files of a folder are divided among datasets, each datum by the filter that it matches.
+
+A file is imported once: every commit holds the marks of the files whose data it stores (`ondisk.index.marks`), and the
+dataset for errors, committed last, those of all files. A run that was killed is gone on with by the next: it takes in
+anew what the dataset for errors does not know, and each dataset leaves out the files that it has stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+from ondisk.dataset import Dataset
+from ondisk.dataset.append import AppendResult, refuse_old
+from ondisk.dataset.dispatch import read_again
+from ondisk.dataset.layout import CONFIG, open_directory
+from ondisk.dataset.staged import Stage, Staged
+from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, EXIT_FINDINGS, ConfigError, NotFound, OndiskError, StorageError
+from ondisk.filesystem import PipelineLock
+from ondisk.formats import Damage, Format, find
+from ondisk.index.index import dump
+from ondisk.index.marks import Mark
+from ondisk.maintenance.maintain import Maintained, maintain, worst
+from ondisk.maintenance.metrics import write
+from ondisk.segments.staging import STAGED, remove
+from ondisk.spark.intake import CHANGED, NAMED, InputFile, Intake
+from ondisk.spark.pipeline_config import PipelineConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FILE = 64 * 1024  # bytes that a file weighs beside its own, for what each costs
+_UNFINISHED = (".tmp", ".part")
+
+
+@dataclass(slots=True)
+class PipelineReport:
+    """What a run of a pipeline did, or would do.
+
+    Attributes:
+        name: of the pipeline.
+        dry_run: nothing was written: `imported` counts what each dataset would be given, duplicates too.
+        found: files in the folder.
+        known: of these, such as an earlier run imported.
+        imported: files that this run imported.
+        changed: files that changed while they were read; the next run takes them in.
+        failed: files that could not be read, and why; the next run tries again.
+        datasets: what became of the data, for each dataset; refused data that belong to none count for that for errors.
+        refusals: file, and why a datum was refused; the first of each file.
+        damage: file, and a place that holds no data; the first of each file.
+        damaged: how many such places there are.
+        notes: file, and what else there is to say of it.
+        maintained: what maintenance did.
+    """
+
+    name: str
+    dry_run: bool = False
+    found: int = 0
+    known: int = 0
+    imported: int = 0
+    changed: list[str] = field(default_factory=list)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    datasets: dict[str, AppendResult] = field(default_factory=dict)
+    refusals: list[tuple[str, str]] = field(default_factory=list)
+    damage: list[tuple[str, Damage]] = field(default_factory=list)
+    damaged: int = 0
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    maintained: list[Maintained] = field(default_factory=list)
+    _codes: set[int] = field(default_factory=set, repr=False)
+
+    @property
+    def refused(self) -> int:
+        """Data that were refused."""
+        return sum(each.refused for each in self.datasets.values())
+
+    @property
+    def exit_code(self) -> int:
+        """What a command that did this ends with."""
+        own = EXIT_FINDINGS if self.dry_run and self.imported else EXIT_DONE
+        if self.refused or self.damaged:
+            own = EXIT_DATA_LEFT_OUT
+        return worst([own, *self._codes, *(each.exit_code for each in self.maintained)])
+
+    def add(self, name: str, answer: dict[str, Any]) -> None:
+        """Add what an executor says of a file."""
+        if "left" in answer:
+            if answer["left"] == CHANGED:
+                self.changed.append(name)
+            else:
+                self.failed.append((name, answer["left"]))
+                self._codes.add(answer["code"])
+            return
+        self.imported += 1
+        results = [*self.datasets.values()]
+        for at, count in answer["refused"]:
+            results[at].refused += count
+        if self.dry_run:
+            for at, count in answer["counts"]:
+                results[at].imported += count
+        self.refusals += [(name, reason) for _, reason in answer["refusals"][: NAMED - len(self.refusals)]]
+        self.damage += [(name, Damage(*each)) for each in answer["damage"][: NAMED - len(self.damage)]]
+        self.damaged += answer["damaged"]
+        self.notes += [(name, note) for note in answer["notes"]]
+
+
+def pipeline(
+    config: str | os.PathLike[str], spark: SparkSession | None = None, *, dry_run: bool = False
+) -> PipelineReport:
+    """Import the new files of a folder into the datasets they belong to, then maintain these; see docs/pipeline.md.
+
+    Args:
+        config: a file as docs/pipeline.md has it.
+        spark: a session; None starts one where there are new files, or takes the one that runs.
+        dry_run: only say what would be done.
+
+    Raises:
+        ConfigError: the configuration, or that of a dataset, is not one of a pipeline.
+        LockError: another run is at work.
+        OndiskError: what kept a commit from being made; its context has the `report` of what was done before. The next
+            run goes on there.
+
+    Durability: the data of some files at a time: duplicates are committed before the commit that leaves them out, the
+        dataset for errors last. Killed anywhere, no datum is lost, or stored twice.
+    Locks: that of the pipeline for the whole run, without waiting; writers' locks while data are committed.
+    """
+    with Pipeline.open(config, dry_run=dry_run) as run:
+        if run.waiting:
+            from ondisk.spark.session import session
+
+            run.take_in(spark or session(run.config.master))
+        run.maintain()
+        return run.report
+
+
+class Pipeline:
+    """One run of a pipeline. A context manager; see `pipeline`.
+
+    Attributes:
+        config: what its file says.
+        waiting: the files that are to be imported, in their order.
+        report: what was done so far.
+    """
+
+    def __init__(self, config: PipelineConfig, undo: contextlib.ExitStack, *, dry_run: bool) -> None:
+        self.config = config
+        self.report = PipelineReport(config.name, dry_run)
+        self._undo = undo
+        self._datasets: list[Dataset] = []
+        self._own = f"pipeline-{hashlib.sha256(config.name.encode()).hexdigest()[:16]}-"
+        self.waiting: list[InputFile] = []
+
+    @classmethod
+    def open(cls, config: str | os.PathLike[str], *, dry_run: bool = False) -> Self:
+        """Lock the pipeline, and look for new files.
+
+        Raises: as `pipeline`.
+        """
+        read = PipelineConfig.read(config)
+        with contextlib.ExitStack() as undo:
+            run = cls(read, undo, dry_run=dry_run)
+            if not dry_run:
+                errors = undo.enter_context(open_directory(read.place(read.error)))
+                undo.enter_context(PipelineLock(errors).hold("pipeline"))
+            run._datasets = [undo.enter_context(Dataset.open(read.place(name), read_only=dry_run)) for name in read.all]
+            run._check()
+            run._find()
+            run._sweep()
+            run._undo = undo.pop_all()
+        return run
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    def take_in(self, spark: SparkSession, progress: Callable[[int], None] = lambda size: None) -> None:
+        """Let executors read the files, and commit what they stage.
+
+        Args:
+            progress: is told the sizes of files that are done.
+        """
+        from ondisk.spark.executors import answers
+
+        config = self.config
+        places = [str(config.place(name)) for name in (*config.datasets, config.error)]
+        intake = Intake(str(config.input), places, self.report.dry_run)
+        files = {json.dumps(file): file for file in self.waiting}
+        weights = {name: file.size + _FILE for name, file in files.items()}
+        job = f"{STAGED}/{self._own}{uuid4().hex}"
+        found = answers(spark, places[-1], "pipeline", weights, job, option=json.dumps(asdict(intake)), in_order=True)
+        try:
+            with contextlib.closing(found):
+                for own, group in groupby(found, key=itemgetter("job")):
+                    told = [(files[answer["segment"]], answer) for answer in group]
+                    if not self.report.dry_run:
+                        self._commit(own, [each for each in told if "staged" in each[1]])
+                    for file, answer in told:
+                        self.report.add(file.name, answer)
+                        progress(file.size)
+        except OndiskError as error:
+            error.context["report"] = self.report
+            raise
+        finally:
+            self._sweep()
+
+    def maintain(self, progress: Callable[[str], None] = lambda name: None) -> None:
+        """Maintain all datasets, if so it is configured; a dry run does not.
+
+        Args:
+            progress: is told the name of each segment that is worked on.
+        """
+        told = self.config.maintenance
+        if told is None or self.report.dry_run:
+            return
+        for dataset in self._datasets:
+            done = maintain(dataset.path, max_duration=told.max_duration, progress=progress)
+            self.report.maintained.append(done)
+        if told.metrics is not None:
+            write(told.metrics, self.report.maintained)
+
+    def _check(self) -> None:
+        """Refuse datasets that cannot do what they are for."""
+        names, config = self.config.all, self.config
+        by_name = dict(zip(names, self._datasets, strict=True))
+        takers = [by_name[name] for name in config.datasets]
+        for each in takers:
+            if each.config.filter is None:
+                hint = 'Add a line such as filter = "reftime: >=2020" to its dataset.toml; "" takes everything.'
+                raise ConfigError(f"{each.path / CONFIG}: filter is required of a dataset in a pipeline", hint=hint)
+        for name in names[len(takers) :]:
+            for each in takers:
+                _check_holds(by_name[name], each)
+        self.report.datasets = {name: AppendResult() for name in names}
+
+    def _find(self) -> None:
+        """Find the files that are there, and tell those that were imported from the others."""
+        errors = self._datasets[len(self.config.datasets)]
+        known = errors.parts_of(self.config.name)
+        for file in input_files(self.config.input):
+            self.report.found += 1
+            if file.mark in known:
+                self.report.known += 1
+            else:
+                self.waiting.append(file)
+
+    def _sweep(self) -> None:
+        """Remove what runs have staged and not committed: this one, or one before that was killed."""
+        if self.report.dry_run:
+            return
+        for dataset in self._datasets:
+            with open_directory(dataset.path) as directory:
+                for name in directory.names(STAGED):
+                    if name.startswith(self._own):
+                        remove(directory, name)
+
+    def _commit(self, job: str, told: Sequence[tuple[InputFile, dict[str, Any]]]) -> None:
+        """Store what was staged of some files: in the dataset for errors last, which knows what was done."""
+        config = self.config
+        last = len(config.datasets)
+        for at, dataset in enumerate(self._datasets[: last + 1]):
+            staged, files = [], {}
+            for file, answer in told:
+                mark = Mark(config.name, file.mark)
+                mine = next((each[1:] for each in answer["staged"] if each[0] == at), None)
+                if mine is not None:
+                    staged.append(Staged(mine[0], mine[1], mine[2], mark))
+                    files[mine[0]] = file
+                elif at == last:
+                    staged.append(Staged("", 0, dump(dataset.config), mark))
+            if staged:
+                result = dataset.append_staged(job, staged, duplicates=self._duplicates(at, job, files))
+                self.report.datasets[config.all[at]].extend(result)
+
+    def _duplicates(
+        self, at: int, job: str, files: dict[str, InputFile]
+    ) -> Callable[[Iterator[tuple[str, Format, list[bytes]]]], None] | None:
+        """Give what stores the duplicates of a dataset, before the commit that leaves them out."""
+        name = self.config.duplicates
+        if name is None:
+            return None
+        duplicates, told = self._datasets[-1], self.report.datasets[name]
+        source = f"{self.config.name}: {self.config.all[at]}"
+
+        def store(found: Iterator[tuple[str, Format, list[bytes]]]) -> None:
+            own, staged = f"{job}-{at}", []
+            with open_directory(duplicates.path) as directory:
+                for stage_name, parts in groupby(found, key=itemgetter(0)):
+                    file = files[stage_name]
+                    with Stage(directory, duplicates.config, own, stage_name) as stage:
+                        for _, format, payloads in parts:
+                            mine = find(format.name)(duplicates.config)
+                            batch = read_again(payloads, mine)
+                            refuse_old(batch, duplicates.config)
+                            told.refused += len(batch.refused)
+                            refused = [(file.name, reason) for _, reason in batch.refused]
+                            self.report.refusals += refused[: NAMED - len(self.report.refusals)]
+                            stage.add(batch, mine)
+                        staged.append(stage.finish(Mark(source, file.mark)))
+            told.extend(duplicates.append_staged(own, staged))
+
+        return store
+
+
+def input_files(folder: Path) -> Iterator[InputFile]:
+    """Find the files of a folder, and of those below it, in a fixed order.
+
+    Left out are hidden files and folders, those that somebody still writes (`.tmp`, `.part`), and datasets.
+
+    Raises:
+        NotFound, StorageError: a folder cannot be read.
+    """
+    for parent, folders, names in os.walk(folder, onerror=_unreadable):
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and not Path(parent, name, CONFIG).exists()
+        )
+        for name in sorted(names):
+            if name.startswith(".") or name.endswith(_UNFINISHED):
+                continue
+            path = Path(parent, name)
+            try:
+                found = path.stat()
+            except OSError:  # it has gone, or points to nowhere
+                continue
+            if stat.S_ISREG(found.st_mode):
+                yield InputFile(str(path.relative_to(folder)), found.st_size, found.st_mtime_ns)
+
+
+def _unreadable(error: OSError) -> None:
+    if isinstance(error, FileNotFoundError):
+        raise NotFound(f"{error.filename}: no such folder", hint="Look at `input`.") from None
+    raise StorageError(f"{error.filename}: {error.strerror}", errno=error.errno) from error
+
+
+def _check_holds(keeper: Dataset, taker: Dataset) -> None:
+    """Refuse a dataset for errors or duplicates that cannot hold what another does."""
+    place, mine, other = keeper.path / CONFIG, keeper.config, taker.config
+    if mine.unique:
+        hint = "Remove the line: each datum that comes is to be kept."
+        raise ConfigError(f"{place}: unique: must be empty in a dataset for errors or duplicates", hint=hint)
+    for key in ("max_datum_size", "max_depth"):
+        if getattr(mine, key) < getattr(other, key):
+            raise ConfigError(
+                f"{place}: {key}: {getattr(mine, key)} is less than the {getattr(other, key)} of {taker.path}",
+                hint=f"Write {key} = {getattr(other, key)}.",
+            )
+    for name, kind in mine.fields.items():
+        if other.fields.get(name, kind) is not kind:
+            raise ConfigError(
+                f"{place}: fields.{name}: is {kind}, and {other.fields[name]} in {taker.path}",
+                hint="Remove the line: what is not declared is kept with the data.",
+            )

@@ -1,0 +1,366 @@
+"""A pipeline gives each datum of a folder's files to the dataset that it belongs to, once, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.test_docs import CUT, SHAPES, is_of_type, section
+
+import ondisk
+from ondisk.errors import ConfigError, LockError, NotFound
+from ondisk.maintenance.states import State
+from ondisk.spark import executors, pipeline
+from ondisk.spark.pipeline import Pipeline, input_files
+
+CONFIG = """
+input = "incoming"
+datasets = ["low", "high"]
+error = "error"
+duplicates = "duplicates"
+maintenance = false
+"""
+KILLED = """
+import os, signal, sys
+from ondisk.dataset import Dataset
+from ondisk.spark import pipeline, session
+real, moments = Dataset.append_staged, iter(range(100))
+def at():
+    if next(moments) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+def append_staged(*arguments, **options):
+    at()
+    result = real(*arguments, **options)
+    at()
+    return result
+Dataset.append_staged = append_staged
+spark = session("local[2]", spark__ui__enabled="false", spark__driver__extraJavaOptions=sys.argv[3])
+pipeline(sys.argv[1], spark)
+"""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(ondisk.__file__).parents[1]), "SPARK_LOCAL_IP": "127.0.0.1"}
+DATASET = {"format": "jsonl", "step": "daily", "unique": ["reftime", "station"], "fields": {"station": "integer"}}
+KEPT = {"format": "jsonl", "step": "daily"}
+
+
+def line(station: object, hour: int = 6, note: str = "") -> str:
+    text = json.dumps(station)
+    return f'{{"reftime": "2026-11-20T{hour:02}:00:00Z", "station": {text}, "note": "{note}"}}\n'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Give a folder with a pipeline that has nothing to do yet."""
+    ondisk.create(tmp_path / "low", {**DATASET, "filter": "station: <=10"}).close()
+    ondisk.create(tmp_path / "high", {**DATASET, "filter": "station: >=10"}).close()
+    ondisk.create(tmp_path / "error", KEPT).close()
+    ondisk.create(tmp_path / "duplicates", KEPT).close()
+    (tmp_path / "incoming").mkdir()
+    (tmp_path / "pipeline.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def put(place: Path, name: str, *lines: str) -> None:
+    path = place / "incoming" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines))
+
+
+def held(place: Path) -> dict[str, Counter[str]]:
+    """Give the lines that each dataset holds, and check that it is sound."""
+    found = {}
+    for name in ("low", "high", "error", "duplicates"):
+        with ondisk.open(place / name, read_only=True) as dataset:
+            found[name] = Counter(each.decode() for each in dataset.payloads())
+            assert not [each for each in dataset.check(accurate=True).findings if each.state & ~State.DIRTY]
+            assert not [*dataset.path.glob(".staged/*")]
+    return found
+
+
+def holding(**lines: list[str]) -> dict[str, Counter[str]]:
+    return {name: Counter(lines.get(name, ())) for name in ("low", "high", "error", "duplicates")}
+
+
+def counts(report: Any) -> dict[str, tuple[int, int]]:
+    return {name: (each.imported, each.duplicates) for name, each in report.datasets.items()}
+
+
+def test_data_go_where_they_belong_errors_and_duplicates_to_their_own(spark: Any, place: Path) -> None:
+    put(place, "a.jsonl", line(1), line(11), line(10), line("x"))
+    put(place, "b/c.jsonl", line(1, note="again"), line(2), line(2, note="twice"), line(12))
+    report = pipeline(place / "pipeline.toml", spark)
+    assert held(place) == holding(
+        low=[line(1), line(2)],
+        high=[line(11), line(12)],
+        error=[line(10), line("x")],
+        duplicates=[line(1, note="again"), line(2, note="twice")],
+    )
+    assert counts(report) == {"low": (2, 2), "high": (2, 0), "error": (2, 0), "duplicates": (2, 0)}
+    assert (report.found, report.known, report.imported, report.exit_code) == (2, 0, 2, 0)
+
+
+def test_a_file_is_imported_once_and_again_when_it_changed(spark: Any, place: Path) -> None:
+    put(place, "a.jsonl", line("x"))
+    pipeline(place / "pipeline.toml", spark)
+    put(place, "b.jsonl", line("y"))
+    report = pipeline(place / "pipeline.toml", spark)
+    assert (report.found, report.known, report.imported) == (2, 1, 1)
+    with Pipeline.open(place / "pipeline.toml") as run:
+        assert run.waiting == []
+    put(place, "b.jsonl", line("y"), line("z"))
+    pipeline(place / "pipeline.toml", spark)
+    assert held(place) == holding(error=[line("x"), line("y"), line("y"), line("z")])
+
+
+def test_files_are_committed_some_at_a_time(spark: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "_LEAST", 1)
+    for number in range(10):
+        put(place, f"{number}.jsonl", line(1, note=str(number)), line(2, number), line(20, number))
+    sizes = []
+    with Pipeline.open(place / "pipeline.toml") as run:
+        run.take_in(spark, sizes.append)
+    assert sum(sizes) == sum(file.stat().st_size for file in (place / "incoming").iterdir())
+    found = held(place)
+    assert found["low"] == Counter([line(1, note="0"), *(line(2, number) for number in range(10))])
+    assert found["duplicates"] == Counter(line(1, note=str(number)) for number in range(1, 10))
+    assert found["high"].total() == 10
+
+
+def test_what_cannot_be_imported_is_named_and_the_rest_is(spark: Any, place: Path) -> None:
+    put(place, "a.jsonl", line(1), "no line\n", line(2))
+    put(place, "b.txt", "what is this\n")
+    put(place, "c.jsonl", line(3), '{"n": "' + "x" * 3000 + '"}\n', line(4))
+    put(place, "d.blob", "bytes")
+    config = place / "error" / "dataset.toml"
+    for name in ("error", "duplicates", "low", "high"):
+        config = place / name / "dataset.toml"
+        config.write_text("max_datum_size = 2000\n" + config.read_text())
+    report = pipeline(place / "pipeline.toml", spark)
+    assert held(place)["low"] == Counter([line(1), line(2)])
+    assert [name for name, _ in report.failed] == ["b.txt", "d.blob"]
+    assert "format is not known" in report.failed[0][1]
+    assert [name for name, _ in report.refusals] == ["a.jsonl", "c.jsonl"]
+    assert "line 2: " in report.refusals[0][1]
+    assert "line 2 is longer than 2000 bytes" in report.refusals[1][1]
+    assert report.exit_code == 8
+    report = pipeline(place / "pipeline.toml", spark)
+    assert [name for name, _ in report.failed] == ["b.txt", "d.blob"]
+    assert (report.found, report.known, report.imported) == (4, 2, 0)
+
+
+def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_run(spark: Any, place: Path) -> None:
+    put(place, "a.jsonl", line(1))
+    put(place, "b.jsonl", line(2))
+    with Pipeline.open(place / "pipeline.toml") as run:
+        put(place, "a.jsonl", line(1), line(3))
+        run.take_in(spark)
+        assert (run.report.changed, run.report.imported, run.report.exit_code) == (["a.jsonl"], 1, 0)
+    assert held(place)["low"] == Counter([line(2)])
+    pipeline(place / "pipeline.toml", spark)
+    assert held(place)["low"] == Counter([line(1), line(2), line(3)])
+
+
+def test_files_that_are_hidden_unfinished_or_of_datasets_are_no_input(place: Path) -> None:
+    for name in (".hidden.jsonl", "a.tmp", "b.part", ".folder/c.jsonl", "d/e.jsonl", "a.jsonl", "z/b.jsonl"):
+        put(place, name, line(1))
+    ondisk.create(place / "incoming/dataset", DATASET).close()
+    (place / "incoming/gone.jsonl").symlink_to("nowhere")
+    os.mkfifo(place / "incoming/pipe.jsonl")
+    (place / "incoming" / os.fsdecode(b"\xff.jsonl")).write_text(line(1))
+    found = [file.name for file in input_files(place / "incoming")]
+    assert found == ["a.jsonl", "\\xff.jsonl", "d/e.jsonl", "z/b.jsonl"]
+
+
+def test_a_name_that_is_no_text_is_known_again(spark: Any, place: Path) -> None:
+    (place / "incoming" / os.fsdecode(b"\xff.jsonl")).write_text(line(1))
+    assert pipeline(place / "pipeline.toml", spark).imported == 1
+    assert pipeline(place / "pipeline.toml", spark).known == 1
+
+
+def test_a_dry_run_says_what_would_be_done_and_writes_nothing(spark: Any, place: Path) -> None:
+    put(place, "a.jsonl", line(1), line(1), line(11), line(10), "no line\n")
+    before = sorted(str(path) for path in place.rglob("*"))
+    report = pipeline(place / "pipeline.toml", spark, dry_run=True)
+    assert counts(report) == {"low": (2, 0), "high": (1, 0), "error": (1, 0), "duplicates": (0, 0)}
+    assert (report.imported, report.refused) == (1, 1)
+    assert sorted(str(path) for path in place.rglob("*")) == before
+    assert held(place) == holding()
+
+
+def test_without_a_dataset_for_duplicates_they_are_left_out(spark: Any, place: Path) -> None:
+    (place / "pipeline.toml").write_text(CONFIG.replace('duplicates = "duplicates"\n', ""))
+    put(place, "a.jsonl", line(1), line(1))
+    report = pipeline(place / "pipeline.toml", spark)
+    assert counts(report) == {"low": (1, 1), "high": (0, 0), "error": (0, 0)}
+    assert held(place) == holding(low=[line(1)])
+
+
+def test_duplicates_that_replace_are_none(spark: Any, place: Path) -> None:
+    config = place / "low" / "dataset.toml"
+    config.write_text('replace = "yes"\n' + config.read_text())
+    put(place, "a.jsonl", line(1), line(1, note="new"))
+    pipeline(place / "pipeline.toml", spark)
+    with ondisk.open(place / "low", read_only=True) as dataset:
+        assert [each.data["note"] for each in dataset.query()] == ["new"]
+    with ondisk.open(place / "duplicates", read_only=True) as dataset:
+        assert dataset.summary().count == 0
+
+
+def test_today_in_a_filter_is_when_the_file_came(spark: Any, place: Path) -> None:
+    config = place / "low" / "dataset.toml"
+    config.write_text(config.read_text().replace("station: <=10", "reftime: =today; station: <10"))
+    for name, day, hour in (("a.jsonl", 20, 6), ("b.jsonl", 21, 7)):
+        put(place, name, line(1, hour))
+        os.utime(place / "incoming" / name, (0, datetime(2026, 11, day, 5, tzinfo=UTC).timestamp()))
+    pipeline(place / "pipeline.toml", spark)
+    assert held(place) == holding(low=[line(1, 6)], error=[line(1, 7)])
+
+
+def test_maintenance_comes_behind_it(spark: Any, place: Path) -> None:
+    (place / "pipeline.toml").write_text(
+        CONFIG.replace("maintenance = false", '[maintenance]\nmetrics = "ondisk.prom"\nmax_duration = 5')
+    )
+    put(place, "a.jsonl", line(1, 7), line(2, 6))
+    report = pipeline(place / "pipeline.toml", spark)
+    assert [Path(each.dataset).name for each in report.maintained] == ["low", "high", "error", "duplicates"]
+    assert [each.action for each in report.maintained[0].done] == ["repack"]
+    assert "ondisk_data" in (place / "ondisk.prom").read_text()
+
+
+def test_of_two_runs_the_second_ends_at_once(place: Path) -> None:
+    with (
+        Pipeline.open(place / "pipeline.toml"),
+        pytest.raises(LockError, match=r"the lock of a pipeline, held by process \d+ on .* \(pipeline, since "),
+    ):
+        pipeline(place / "pipeline.toml")
+    with Pipeline.open(place / "pipeline.toml"):
+        pass
+
+
+def run(place: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the command."""
+    command = [sys.executable, "-m", "ondisk", "pipeline", str(place / "pipeline.toml"), *options]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.usefixtures("java")
+def test_the_command_names_what_it_left_out_and_prints_what_is_promised(place: Path) -> None:
+    (place / "pipeline.toml").write_text(CONFIG.replace("false", "{}"))
+    put(place, "a.jsonl", line(1), line(1), line(11), "no line\n")
+    put(place, "b.txt", "what is this\n")
+    (place / "incoming/c.seg").write_bytes(CUT[:4] + b"\x15" + CUT[5:])  # and its frame count is too high
+    done = run(place, "--json")
+    assert done.returncode == 8
+    told, *maintained = map(json.loads, done.stdout.splitlines())
+    rows = dict(re.findall(r"^\| `([^`]+)` \| (\w+) \|", section(SHAPES, "pipeline"), re.MULTILINE))
+    printed = [*keys(told)]
+    assert {field for field, _ in printed} == rows.keys()
+    assert [field for field, value in printed if not is_of_type(value, rows[field])] == []
+    assert [Path(each["dataset"]).name for each in maintained] == ["low", "high", "error", "duplicates"]
+    assert "ondisk: error: b.txt: its format is not known" in done.stderr
+    assert "ondisk: refused: a.jsonl: line 4: " in done.stderr
+    assert "ondisk: damaged: c.seg: at byte " in done.stderr
+    (place / "incoming/b.txt").unlink()  # else Spark starts
+    assert run(place, "--dry-run").stdout.splitlines() == [
+        f"pipeline.toml: {place}/incoming: 0 files to import, 2 known",
+        *(f"  {name}: 0 imported" for name in ("low", "high", "error", "duplicates")),
+    ]
+
+
+def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Give the keys of a printed object as the page names them, with their values."""
+    for key, each in value.items():
+        yield prefix + key, each
+        if isinstance(each, dict):
+            yield from keys(each, f"{prefix}{key}.")
+        elif isinstance(each, list) and isinstance(each[0] if each else None, dict):
+            yield from keys(each[0], f"{prefix}{key}[].")
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("moment", [1, 2, 3, 6, 8, 9])
+def test_a_run_that_was_killed_is_gone_on_with_by_the_next(spark: Any, java: str, place: Path, moment: int) -> None:
+    """Moments: before and behind the commit of each dataset, and of the duplicates within it; 10 in all."""
+    put(place, "a.jsonl", line(1), line(11), line("x"), line(1, note="low"))
+    put(place, "b.jsonl", line(2), line(11, note="high"), line(10))
+    put(place, "c.txt", "what is this\n")
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(place / "pipeline.toml"), str(moment), java], env=ENVIRONMENT, timeout=120
+    )
+    assert killed.returncode == -signal.SIGKILL
+    for _ in range(2):
+        report = pipeline(place / "pipeline.toml", spark)
+        assert held(place) == holding(
+            low=[line(1), line(2)],
+            high=[line(11)],
+            error=[line("x"), line(10)],
+            duplicates=[line(1, note="low"), line(11, note="high")],
+        )
+    assert (report.found, report.known, report.imported) == (3, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("line_", "problem"),
+    [
+        ("colour = 1", "line 7: colour: there is no such key"),
+        ("input = 5", "line 7: input: must be a text"),
+        ("datasets = []", "line 7: datasets: must be a list of datasets"),
+        ('error = "low"', "line 7: error: 'low' stands twice"),
+        ('duplicates = "./error"', "line 7: duplicates: './error' stands twice"),
+        ("maintenance = true", "line 7: maintenance: must be false or a table"),
+        ("[maintenance]\nevery = 5", "line 8: maintenance.every: there is no such key"),
+        ('[maintenance]\nmax_duration = "5m"', "line 8: maintenance.max_duration: must be a number of seconds"),
+        ('input = "low"', "line 7: input: is a dataset"),
+        ("=", "is no TOML"),
+    ],
+)
+def test_a_wrong_configuration_is_named_with_its_line(place: Path, line_: str, problem: str) -> None:
+    key = line_.strip("[").replace("]", " ").partition(" ")[0]
+    kept = [each for each in CONFIG.splitlines() if not each.startswith(f"{key} =")]
+    kept += ["# here"] * (6 - len(kept))
+    (place / "pipeline.toml").write_text("\n".join([*kept, line_]) + "\n")
+    with pytest.raises(ConfigError, match=problem):
+        Pipeline.open(place / "pipeline.toml")
+
+
+@pytest.mark.parametrize("key", ["input", "datasets", "error"])
+def test_a_key_that_is_missing_is_named(place: Path, key: str) -> None:
+    (place / "pipeline.toml").write_text("".join(f"{each}\n" for each in CONFIG.splitlines() if key not in each[:8]))
+    with pytest.raises(ConfigError, match=f"{key}: is required"):
+        Pipeline.open(place / "pipeline.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("error", 'unique = ["reftime"]\n', "unique: must be empty"),
+        ("duplicates", "max_datum_size = 5\n", "max_datum_size: 5 is less than the 134217728 of .*low"),
+        ("duplicates", "max_depth = 5\n", "max_depth: 5 is less than the 64 of .*low"),
+        ("error", 'fields = {station = "text"}\n', "fields.station: is text, and integer in .*low"),
+    ],
+)
+def test_a_dataset_that_cannot_keep_what_comes_is_refused_beforehand(
+    place: Path, name: str, text: str, problem: str
+) -> None:
+    (place / name / "dataset.toml").write_text('format = "jsonl"\nstep = "daily"\n' + text)
+    with pytest.raises(ConfigError, match=problem):
+        Pipeline.open(place / "pipeline.toml")
+
+
+def test_a_dataset_without_a_filter_is_refused_and_so_is_a_folder_that_is_not_there(place: Path) -> None:
+    (place / "incoming").rmdir()
+    with pytest.raises(NotFound, match="incoming: no such folder"):
+        Pipeline.open(place / "pipeline.toml")
+    ondisk.create(place / "all", DATASET).close()
+    (place / "pipeline.toml").write_text(CONFIG.replace('"low"', '"all"'))
+    with pytest.raises(ConfigError, match=r"all/dataset\.toml: filter is required"):
+        Pipeline.open(place / "pipeline.toml")
