@@ -15,6 +15,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Block, Damage, End, Format, Laid
 from ondisk.formats.base import BATCH_BYTES
 from ondisk.index import Segment, Transaction
+from ondisk.index.marks import Mark
 from ondisk.segments import ConcatWriter, DirWriter
 from ondisk.step import DAY, Interval, Step, days_ago
 
@@ -52,6 +53,7 @@ class AppendResult:
         damage: what of the input was no data and was left out, the first 100 places.
         notes: what else is to be said of the input, though nothing was lost.
         outcomes: one a datum, in the order of the input; None unless it was asked for.
+        left_out: marks of what was staged and stored before: nothing of it was looked at, or is counted here.
     """
 
     imported: int = 0
@@ -63,6 +65,7 @@ class AppendResult:
     damage: list[Damage] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     outcomes: list[Outcome] | None = None
+    left_out: list[Mark] = field(default_factory=list)
     _segments: set[str] = field(default_factory=set, repr=False)
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Literal, TypeAlias
 
 from ondisk.config import DatasetConfig
@@ -17,9 +18,10 @@ from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, InvalidInput, SegmentCorrupt, StateError
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Block, Format, Laid, Patch
-from ondisk.index import Transaction
+from ondisk.index import Transaction, marks
 from ondisk.index.incoming import Incoming, Placed
 from ondisk.index.index import dump
+from ondisk.index.marks import Mark
 from ondisk.index.staged import MERGED, Piece, merge
 from ondisk.segments import ConcatWriter, DirWriter, Span
 from ondisk.segments.staging import STAGED, remove
@@ -40,6 +42,9 @@ def commit(
 ) -> AppendResult:
     """Store what was staged, in the order of the stages; what else the job has left is removed.
 
+    Of stages with marks, those are left out whose mark is there already, and the marks of the others are stored in the
+    same commit, whatever becomes of the data.
+
     Args:
         on_duplicate: what is to become of data that the dataset, or a stage before, holds already, and that do not
             replace them: left out, or nothing is stored.
@@ -48,7 +53,7 @@ def commit(
     Raises:
         DuplicateDatum: so it is to be, and there are some.
         StateError: what was staged has gone, or the dataset was configured anew since.
-        InvalidInput: an archive that people filled has data that match.
+        InvalidInput: an archive that people filled has data that match; or stages that are to overwrite have marks.
         LockError, StorageError: as `Dataset.append`; nothing is stored, but for DurabilityLost, which cannot tell.
 
     Durability: rows inserted, and what is overwritten deleted (uncommitted) → bytes at the ends of segments, then a
@@ -62,28 +67,40 @@ def commit(
     """
     access.check_not_failed()
     try:
-        paths = _brought_together(access, job, staged)
+        marked = dict.fromkeys(each.mark for each in staged if each.mark is not None)
+        if marked and overwrite is not None:
+            raise InvalidInput("stages that have marks cannot overwrite", hint="Leave out the marks, or the match.")
+        numbers = count(1)
+        paths = _brought_together(access, job, staged, numbers)
         with access.transaction("append") as transaction:
-            result = _Commit(access, archives, transaction, job).run(staged, paths, on_duplicate, overwrite)
+            before = marks.stored(transaction, marked)
+            if before:
+                staged = [each for each in staged if each.mark not in before]
+                paths = _brought_together(access, job, staged, numbers)
+            new = marked.keys() - before
+            result = _Commit(access, archives, transaction, job).run(staged, paths, new, on_duplicate, overwrite)
+            result.left_out = [mark for mark in marked if mark in before]
         access.check_not_failed()
     finally:
         remove(access.directory, job)
     return result
 
 
-def _brought_together(access: Access, job: str, staged: Sequence[Staged]) -> list[str]:
-    """Give the files with the rows of all stages, merged until they are few."""
+def _brought_together(access: Access, job: str, staged: Sequence[Staged], numbers: Iterator[int]) -> list[str]:
+    """Give the files with the rows of all stages, merged until they are few.
+
+    Args:
+        numbers: name what was merged.
+    """
     names = [f"{STAGED}/{job}/{each.name}{ROWS}" for each in staged if each.count]
     for name in names:
         if access.directory.regular_file(name) is None:
             path = access.directory.path / name
             raise StateError(f"{path} is not there: it was removed, or written on another filesystem", hint=_AGAIN)
-    number = 0
     while len(names) > MERGED:
         merged = []
         for at in range(0, len(names), MERGED):
-            number += 1
-            merged.append(f"{STAGED}/{job}/merged-{number}{ROWS}")
+            merged.append(f"{STAGED}/{job}/merged-{next(numbers)}{ROWS}")
             merge(access.directory, names[at : at + MERGED], merged[-1], access.config.fields)
         names = merged
     return [str(access.directory.path / name) for name in names]
@@ -103,7 +120,12 @@ class _Commit:
         self._dirs = DirWriter(access.directory)
 
     def run(
-        self, staged: Sequence[Staged], paths: Sequence[str], on_duplicate: OnDuplicate, overwrite: Match
+        self,
+        staged: Sequence[Staged],
+        paths: Sequence[str],
+        new: Collection[Mark],
+        on_duplicate: OnDuplicate,
+        overwrite: Match,
     ) -> AppendResult:
         access, transaction = self._access, self._transaction
         if any(each.built_for != dump(access.config) for each in staged):
@@ -115,7 +137,8 @@ class _Commit:
                 archived, removed = self._overwrite(overwrite, archived)
             with contextlib.closing(Incoming(transaction, paths)) as incoming:
                 result = self._store(incoming, archived, on_duplicate)
-            if result.imported or result.replaced or removed:
+            if result.imported or result.replaced or removed or new:
+                marks.save(transaction, new)
                 if archived is not None:
                     archived.note(transaction)
                 transaction.commit()

@@ -264,6 +264,13 @@ class Dataset:
 
         return commit(self._access, self._archives, job, staged, on_duplicate=on_duplicate, overwrite=overwrite)
 
+    def parts_of(self, source: str) -> set[str | int]:
+        """Give the parts of a source that `append_staged` has stored; of parts that are numbers the last."""
+        from ondisk.index.marks import parts
+
+        with self._access.current().index.snapshot() as snapshot:
+            return parts(snapshot, source)
+
     def query(
         self,
         match: Match = None,

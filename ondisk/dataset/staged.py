@@ -19,6 +19,7 @@ from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, End, Format, Laid
 from ondisk.index.index import dump
+from ondisk.index.marks import Mark
 from ondisk.index.staged import Piece, StagedRows
 from ondisk.segments.staging import STAGED
 from ondisk.step import DAY
@@ -35,11 +36,13 @@ class Staged:
         name: that of the stage.
         count: data in it.
         built_for: what of the configuration the rows depend on.
+        mark: what the data are of which source, where they are to be stored but once; see `ondisk.index.marks`.
     """
 
     name: str
     count: int
     built_for: str
+    mark: Mark | None = None
 
 
 class Stage:
@@ -110,11 +113,11 @@ class Stage:
                 offsets[place], pieces[place] = offset, number
         self._rows.add(batch, pieces, offsets)
 
-    def finish(self) -> Staged:
+    def finish(self, mark: Mark | None = None) -> Staged:
         """End the stage, so that it can be committed."""
         self._rows.finish()
         self._finished = True
-        return Staged(self._name, self._rows.count, dump(self._config))
+        return Staged(self._name, self._rows.count, dump(self._config), mark)
 
 
 def _joined(payloads: list[bytes]) -> Laid:

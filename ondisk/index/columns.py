@@ -11,7 +11,7 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
 
-REVISION = "0002"
+REVISION = "0003"
 """The Alembic revision of the schema."""
 
 _TABLES = {
@@ -33,6 +33,7 @@ _TABLES = {
     "block": ("segment", "offset", "position", "stored"),
     "value": ("id", "value"),
     "deletion": ("seq", "datum"),
+    "done": ("source", "part"),
     "datum": ("seq", "reftime", "segment", "offset", "size"),
 }
 

@@ -1,4 +1,4 @@
-"""The tables of `index.sqlite`, revision 2.
+"""The tables of `index.sqlite`, revision 3.
 
     dataset    one row: the dataset's UUID, its counters, the configuration the index was built for
     segment    one row a segment; its id is its generation, so a row of `datum` names the very bytes it points into;
@@ -8,11 +8,13 @@
     datum      one row a datum: place, size, reftime, and a column `f_NAME` for each declared field
     value      texts and bytes, each once; `datum` holds their ids, 0 where the field is missing
     deletion   one row a deleted or replaced datum; takes its `seq` from the counter that data take theirs from
+    done       one row a part of a source that was stored, see `ondisk.index.marks`
     data       a view for people: names instead of ids, times as text
 
 `seq` is the order of all changes. Times are microseconds since 1970, `mtime` nanoseconds. Tables are STRICT; `value`
-has the column type ANY, which STRICT tables store as it comes. There are no foreign keys from `datum`: deleting a
-segment's row would search all of it. migrations/versions/ holds the same schema step by step; a test compares.
+and `part` have the column type ANY, which STRICT tables store as it comes. There are no foreign keys from `datum`:
+deleting a segment's row would search all of it. migrations/versions/ holds the same schema step by step; a test
+compares.
 """
 
 from __future__ import annotations
@@ -97,6 +99,8 @@ class Tables:
                sqlite_with_rowid=False)  # fmt: skip
         _table("value", metadata, _key("id"), Column("value", Any_, nullable=False, unique=True))
         _table("deletion", metadata, _key("seq"), _column("datum"))
+        _table("done", metadata, Column("source", TEXT, primary_key=True), Column("part", Any_, primary_key=True),
+               sqlite_with_rowid=False)  # fmt: skip
         declared = [field_column(name, kind) for name, kind in self._kinds.items()]
         self.datum = _table("datum", metadata, _key("seq"), _column("reftime"), _column("segment"), _column("offset"),
                             _column("size"), *declared)  # fmt: skip

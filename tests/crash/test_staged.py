@@ -28,16 +28,20 @@ STORIES = {
     "duplicates": Story([Append(_KNOWN)], [Commit((*_KNOWN[:8], *_MORE[:6], *_MORE[:3]), 9)]),
     "replacing": Story([Append(_KNOWN)], [Commit((*_KNOWN[:5], *random_lines(21, 8, days=2)), 7)], replace=True),
 }
+# Without `unique`, marks alone tell what is there: of the first stages, and of all when a crash is over.
+MARKED = Story([Commit(_MORE[:20], source="it")], [Commit(_MORE, source="it")])
 OF_SEG = {"known and new segments": Story([Append(_KNOWN)], [Commit((*_MORE[:9], _KNOWN[0], _LARGE), 6)])}
-CASES = [("vm2", name) for name in STORIES] + [("seg lz4", name) for name in OF_SEG]
+CASES = [("vm2", name) for name in (*STORIES, "marks")] + [("seg lz4", name) for name in (*OF_SEG, "marks")]
 
 
 def story_of(format: str, name: str) -> Story:
-    return STORIES[name] if format == "vm2" else OF_SEG[name]
+    return MARKED if name == "marks" else STORIES[name] if format == "vm2" else OF_SEG[name]
 
 
 def bench(story: Story, tmp_path: Path, format: str) -> Bench:
     config = {**CONFIGS[format], "replace": "yes"} if story.replace else CONFIGS[format]
+    if story is MARKED:
+        config = {**config, "unique": []}
     return Bench(tmp_path / "runs", make(tmp_path / "template", story, config), story.steps)
 
 
@@ -69,11 +73,15 @@ def test_killed_anywhere_a_commit_is_done_or_not(
     record_property(POINTS, points)
 
 
-@pytest.mark.parametrize(("call", "every"), [("pwrite64", 29), ("fsync", 4), ("unlinkat", 2), ("copy_file_range", 3)])
+@pytest.mark.parametrize(
+    ("name", "call", "every"),
+    [*((next(iter(STORIES)), *point) for point in (("pwrite64", 29), ("fsync", 4), ("unlinkat", 2))),
+     *(("marks", *point) for point in (("fdatasync", 1), ("copy_file_range", 3)))],
+)  # fmt: skip
 def test_killed_at_a_few_points_a_commit_is_done_or_not(
-    call: str, every: int, tmp_path: Path, record_property: Record
+    name: str, call: str, every: int, tmp_path: Path, record_property: Record
 ) -> None:
-    story, points = STORIES["known and new segments"], 0
+    story, points = story_of("vm2", name), 0
     for run in bench(story, tmp_path, "vm2").killed_at(call, every):
         check(run.path, run.acked, story)
         check_litter(run)

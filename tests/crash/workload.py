@@ -50,6 +50,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
+from ondisk.index.marks import Mark
 from ondisk.segments.generations import hidden
 
 ondisk.index.migrations.head()  # imports Alembic, too
@@ -86,10 +87,11 @@ class Append:
 
 @dataclass(frozen=True)
 class Commit:
-    """Stage lines, so many by each of several stages, and commit them all at once."""
+    """Stage lines, so many by each of several stages, and commit them all at once; those of a source but once."""
 
     lines: tuple[Line, ...]
     each: int = 10
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -305,11 +307,11 @@ def carry_out(dataset: Dataset, step: Step) -> None:
     match step:
         case Append(lines, batch_size):
             dataset.append((datum(each, dataset.config.format) for each in lines), batch_size=batch_size)
-        case Commit(lines, each):
+        case Commit(lines, each, source):
             job = uuid.uuid4().hex
             data = [datum(each, dataset.config.format) for each in lines]
             parts = [data[begin : begin + each] for begin in range(0, len(data), each)]
-            dataset.append_staged(job, [stage(dataset, job, str(at), part) for at, part in enumerate(parts)])
+            dataset.append_staged(job, [stage(dataset, job, str(at), part, source) for at, part in enumerate(parts)])
         case Delete(station):
             dataset.delete(f'area:"VM2,{station}"')
         case Repack():
@@ -347,12 +349,12 @@ def carry_out(dataset: Dataset, step: Step) -> None:
             config.write_text(f"archive_age = {days}\n{config.read_text()}")
 
 
-def stage(dataset: Dataset, job: str, name: str, data: Sequence[Datum]) -> Staged:
+def stage(dataset: Dataset, job: str, name: str, data: Sequence[Datum], source: str | None) -> Staged:
     """Stage data as a process of a job does."""
     format = find(dataset.config.format)(dataset.config)
     with Directory.open(dataset.path) as directory, Stage(directory, dataset.config, job, name) as begun:
         begun.add(format.encode(data), format)
-        return begun.finish()
+        return begun.finish(None if source is None else Mark(source, name))
 
 
 def move(dataset: Dataset, verb: Callable[[str], object], days: Sequence[int]) -> None:

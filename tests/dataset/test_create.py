@@ -249,7 +249,7 @@ def test_a_configuration_file_that_cannot_be_read_is_named(create, content, prob
     [
         ("0000", NeedsMigration),
         ("0001", NeedsMigration),
-        ("0003", VersionTooNew),
+        ("0004", VersionTooNew),
         ("9999", VersionTooNew),
         ("x'; --", IndexCorrupt),
     ],

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk.config import DatasetConfig
+from ondisk.dataset.staged import Stage
 from ondisk.datum import Datum
 from ondisk.errors import (
     ConfigError,
@@ -42,6 +43,7 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.index import INDEX
 from ondisk.index.connection import connect_to_read
+from ondisk.index.marks import Mark
 from ondisk.step import Step
 from ondisk.testing import same, strategies
 
@@ -428,10 +430,10 @@ def dump(path: Path) -> list[str]:
 
 def test_an_index_of_revision_1_is_migrated_with_a_backup(first):
     before = dump(first / INDEX)
-    assert ondisk.migrate(first, dry_run=True).revision == ("0001", "0002")
+    assert ondisk.migrate(first, dry_run=True).revision == ("0001", "0003")
     assert dump(first / INDEX) == before
     done = ondisk.migrate(first)
-    assert (done.revision, done.backup, done.done) == (("0001", "0002"), "index.sqlite.before-0002", True)
+    assert (done.revision, done.backup, done.done) == (("0001", "0003"), "index.sqlite.before-0003", True)
     assert dump(first / done.backup) == before
     with ondisk.open(first) as dataset:
         assert not dataset.needs_check
@@ -441,18 +443,18 @@ def test_an_index_of_revision_1_is_migrated_with_a_backup(first):
 
 
 def test_an_older_backup_is_never_overwritten(first):
-    for name in ("index.sqlite.before-0002", "index.sqlite.before-0002.2"):
+    for name in ("index.sqlite.before-0003", "index.sqlite.before-0003.2"):
         (first / name).write_bytes(b"mine")
-    assert ondisk.migrate(first).backup == "index.sqlite.before-0002.3"
-    assert (first / "index.sqlite.before-0002").read_bytes() == b"mine"
-    assert (first / "index.sqlite.before-0002.2").read_bytes() == b"mine"
+    assert ondisk.migrate(first).backup == "index.sqlite.before-0003.3"
+    assert (first / "index.sqlite.before-0003").read_bytes() == b"mine"
+    assert (first / "index.sqlite.before-0003.2").read_bytes() == b"mine"
 
 
 def test_revision_and_configuration_change_together(first):
     write(first, {**VM2, "fields": {"product": "text"}, "unique": [], "index": ["product"]})
     done = ondisk.migrate(first)
     assert (done.revision, done.dropped, done.backup) == (
-        ("0001", "0002"), {"area": "text"}, "index.sqlite.before-0002",
+        ("0001", "0003"), {"area": "text"}, "index.sqlite.before-0003",
     )  # fmt: skip
     with ondisk.open(first) as dataset:
         assert [dict(each.metadata) for each in dataset.query()] == [each["metadata"] for each in EXPECTED]
@@ -470,7 +472,7 @@ def test_a_refused_migration_of_revision_1_leaves_no_backup(first):
     }
 
 
-@pytest.mark.parametrize(("revision", "kind"), [("0000", IndexCorrupt), ("0003", VersionTooNew), ("x", IndexCorrupt)])
+@pytest.mark.parametrize(("revision", "kind"), [("0000", IndexCorrupt), ("0004", VersionTooNew), ("x", IndexCorrupt)])
 def test_a_revision_that_is_not_known_is_refused(first, revision, kind):
     with contextlib.closing(sqlite3.connect(first / INDEX, isolation_level=None)) as index:
         index.execute("UPDATE alembic_version SET version_num = ?", (revision,))
@@ -750,3 +752,15 @@ def test_memory_does_not_grow_with_the_data(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_marks_stay_whatever_changes(first):
+    ondisk.migrate(first)
+    with ondisk.open(first) as dataset, Directory.open(first) as directory:
+        with Stage(directory, dataset.config, "job", "0") as stage:
+            staged = stage.finish(Mark("folder", "file"))
+        dataset.append_staged("job", [staged])
+    write(first, {**VM2, "fields": {"product": "text"}, "unique": [], "index": ["product"]})
+    ondisk.migrate(first)
+    with ondisk.open(first) as dataset:
+        assert dataset.parts_of("folder") == {"file"}

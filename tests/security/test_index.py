@@ -137,9 +137,9 @@ def test_an_index_with_bytes_changed_anywhere_gives_documented_errors_only(path:
 
 @pytest.mark.parametrize(
     ("revision", "kind", "code"),
-    [("0000", NeedsMigration, 32), ("0001", NeedsMigration, 32), ("0003", VersionTooNew, 33),
-     ("9999", VersionTooNew, 33), ("", IndexCorrupt, 63), ("2", IndexCorrupt, 63),
-     ("0002; DROP TABLE datum", IndexCorrupt, 63), ("00020", IndexCorrupt, 63), ("abcd", IndexCorrupt, 63),
+    [("0000", NeedsMigration, 32), ("0001", NeedsMigration, 32), ("0002", NeedsMigration, 32),
+     ("0004", VersionTooNew, 33), ("9999", VersionTooNew, 33), ("", IndexCorrupt, 63), ("2", IndexCorrupt, 63),
+     ("0003; DROP TABLE datum", IndexCorrupt, 63), ("00020", IndexCorrupt, 63), ("abcd", IndexCorrupt, 63),
      ("٠٠٠٢", IndexCorrupt, 63)],
 )  # fmt: skip
 def test_another_revision_is_told_and_nothing_is_changed(
