@@ -41,7 +41,8 @@ RESTORE = (
 )
 """What to do about a damaged index."""
 
-SQLITE_ERRORS = sqlite3.Error, OverflowError
+# The last: a damaged schema is told with its own bytes, which Python takes for UTF-8.
+SQLITE_ERRORS = sqlite3.Error, OverflowError, UnicodeDecodeError
 """What asking SQLite raises; `translated` turns it into ondisk's errors."""
 
 _CANNOT_READ_WAL = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
@@ -99,7 +100,7 @@ def connected_to_present(directory: Directory, connect: Callable[[Directory], Co
 def _connect_to_one(directory: Directory) -> Connection:
     try:
         return _connect_to_read(directory, "mode=ro")
-    except sqlite3.Error as error:
+    except SQLITE_ERRORS as error:
         if _primary(error) not in _CANNOT_READ_WAL:
             raise translated(error, directory) from error
     # -wal and -shm are gone (another tool removed them) and this user may not make them. While nobody
@@ -143,7 +144,7 @@ def of_damage(error: BaseException | None, connection: sqlite3.Connection, direc
         return None
     try:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.Error as other:
+    except SQLITE_ERRORS as other:
         return translated(other, directory)
     path = str(directory.path / INDEX)
     return None if found == "ok" else IndexCorrupt(f"{path} is damaged: {found}", hint=RESTORE, path=path)
@@ -196,15 +197,17 @@ def _set(connection: Connection, settings: dict[str, Any], directory: Directory)
             raise StorageError(f"{directory.path / INDEX}: SQLite did not take {name}={value}, it has {row}")
 
 
-def _primary(error: sqlite3.Error) -> int:
+def _primary(error: Exception) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
-def translated(error: sqlite3.Error | OverflowError, directory: Directory) -> OndiskError:
+def translated(error: Exception, directory: Directory) -> OndiskError:
     """Give the error of ondisk that one of `SQLITE_ERRORS` is."""
     path = str(directory.path / INDEX)
     if isinstance(error, OverflowError):
         return IndexCorrupt(f"{path}: a number in it is out of range: {error}", hint=RESTORE, path=path)
+    if isinstance(error, UnicodeDecodeError):
+        return IndexCorrupt(f"{path}: its schema is damaged: {error.object!r}", hint=RESTORE, path=path)
     code = int(getattr(error, "sqlite_errorcode", 0))
     message = f"{path}: {error}"
     if isinstance(error, sqlite3.ProgrammingError):

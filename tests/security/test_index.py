@@ -135,6 +135,14 @@ def test_an_index_with_bytes_changed_anywhere_gives_documented_errors_only(path:
         use(path)  # raises what is no OndiskError
 
 
+def test_a_schema_damaged_by_what_is_no_text_is_told(path: Path) -> None:
+    for name in ("index.sqlite-wal", "index.sqlite-shm"):
+        (path / name).unlink()
+    whole = (path / "index.sqlite").read_bytes()
+    (path / "index.sqlite").write_bytes(whole.replace(b"CREATE TABLE datum", b"CREATE \xa5ABLE datum"))
+    check_refused(path, IndexCorrupt, 63)
+
+
 @pytest.mark.parametrize(
     ("revision", "kind", "code"),
     [("0000", NeedsMigration, 32), ("0001", NeedsMigration, 32), ("0002", NeedsMigration, 32),
