@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 
@@ -49,3 +55,8 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         from ondisk.spark.write import Writer
 
         return Writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from ondisk.spark.write import StreamWriter
+
+        return StreamWriter(self.options, schema, overwrite=overwrite)

@@ -1,12 +1,13 @@
-"""Writing a DataFrame to a dataset: tasks stage their rows, one commit takes them all; see `ondisk.dataset.staged`.
+"""Writing DataFrames and streams: tasks stage their rows, one commit takes them all; see `ondisk.dataset.staged`.
 
 A task that is tried again, or run twice, stages under a name of its own, and only what Spark says is done is committed.
+A batch of a stream that was committed before is left out: the commit marks which batch of which query it holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
@@ -14,7 +15,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import (
     ByteType,
     DataType,
@@ -34,12 +35,14 @@ from ondisk.datum import FieldType, from_microseconds, microseconds
 from ondisk.errors import DatasetNotFound, InvalidInput
 from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_BYTES
+from ondisk.index.marks import Mark
 from ondisk.segments.staging import remove
 from ondisk.spark.columns import DATA, Column, all_columns
 from ondisk.spark.data import DataReader
 from ondisk.spark.source import path_of
 
-OPTIONS = ("path", "match", "on_duplicate")
+OPTIONS = ("path", "on_duplicate")
+_OF_SPARK = ("checkpointLocation", "queryName")  # come with those of a stream
 _ON_DUPLICATE = ("skip", "fail")
 _WIDENED = {
     FieldType.INTEGER: (ByteType, ShortType, IntegerType),
@@ -52,23 +55,35 @@ _MEND = "Filter or mend such rows before they are written; nothing was stored."
 
 @dataclass(frozen=True)
 class _Message(WriterCommitMessage):  # type: ignore[misc]
-    """What a task staged; None where it had no rows."""
+    """What a task staged.
 
+    Attributes:
+        job: what it belongs to.
+        query: the query whose batch it is of; None where that is no stream.
+        staged: None where the task had no rows.
+    """
+
+    job: str
+    query: str | None
     staged: Staged | None
 
 
-class Writer(DataSourceArrowWriter):  # type: ignore[misc]
-    """Writes one DataFrame. Made on the driver's machine, where it also commits; tasks write wherever Spark runs them.
+class _Stager:
+    """Stages rows. Made on the driver's machine; tasks write wherever Spark runs them.
+
+    Args:
+        known: the options that there are.
 
     Raises:
         InvalidInput: an option or a column is none that can be written.
     """
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, known: Sequence[str]) -> None:
+        _check_options(options, known)
         self._path = path = path_of(options)
         self._on_duplicate: Any = options.get("on_duplicate", "skip").lower()
-        self._match = options.get("match")
-        _check(options, self._on_duplicate, overwrite=overwrite)
+        if self._on_duplicate not in _ON_DUPLICATE:
+            raise InvalidInput(f"the option on_duplicate is skip or fail, not {self._on_duplicate!r}")
         with open_directory(path) as directory:
             self._config = read_config(directory)
         self._rows = _Rows(self._config, schema)
@@ -76,11 +91,12 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        first = next((batch for batch in iterator if batch.num_rows), None)
-        if first is None:
-            return _Message(None)
         context = TaskContext.get()
         assert context is not None
+        message = _Message(self._job, context.getLocalProperty("sql.streaming.queryId"), None)
+        first = next((batch for batch in iterator if batch.num_rows), None)
+        if first is None:
+            return message
         format = find(self._config.format)(self._config)
         with _directory_of(self._path) as directory, Stage(directory, self._config, self._job, _name(context)) as stage:
             whole = Batch()
@@ -92,7 +108,29 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]
                     stage.add(whole, format)
                     whole = Batch()
             stage.add(whole, format)
-            return _Message(stage.finish())
+            return replace(message, staged=stage.finish())
+
+    def _check(self, batch: Batch) -> None:
+        """Refuse a batch of which not all can be stored: Spark has no way to tell which rows were left out."""
+        refuse_old(batch, self._config)
+        if batch.refused:
+            hint = "Filter or mend these rows before they are written; nothing was stored."
+            raise InvalidInput(
+                f"{len(batch.refused)} rows cannot be stored, the first: {batch.refused[0][1]}", hint=hint
+            )
+
+
+class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
+    """Writes one DataFrame."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        super().__init__(options, schema, (*OPTIONS, "match"))
+        self._match = options.get("match")
+        if overwrite and self._match is None:
+            hint = 'Give it as .option("match", "reftime: =2026-11-20"); "" matches everything.'
+            raise InvalidInput("the mode overwrite replaces what the option match says, which is missing", hint=hint)
+        if not overwrite and self._match is not None:
+            raise InvalidInput("the option match is for the mode overwrite", hint="Leave it out to append.")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all that was staged data of the dataset."""
@@ -105,29 +143,40 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]
         with open_directory(self._path) as directory:
             remove(directory, self._job)
 
-    def _check(self, batch: Batch) -> None:
-        """Refuse a batch of which not all can be stored: Spark has no way to tell which rows were left out."""
-        refuse_old(batch, self._config)
-        if batch.refused:
-            hint = "Filter or mend these rows before they are written; nothing was stored."
-            raise InvalidInput(
-                f"{len(batch.refused)} rows cannot be stored, the first: {batch.refused[0][1]}", hint=hint
-            )
+
+class StreamWriter(_Stager, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """Writes the batches of one query. Made anew to commit each: what was staged is known from messages alone."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        super().__init__(options, schema, (*OPTIONS, *_OF_SPARK))
+        if overwrite:
+            hint = 'Give outputMode("append").'
+            raise InvalidInput("the output mode complete would replace what was written", hint=hint)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Make a batch data of the dataset, unless it is; one without rows needs no mark."""
+        job, staged = "", []
+        for each in messages:
+            if isinstance(each, _Message) and each.staged is not None:
+                assert each.query is not None, "Spark tells its tasks which query they are of"
+                job = each.job
+                staged.append(replace(each.staged, mark=Mark(f"query {each.query}", batchId)))
+        if staged:
+            with Dataset.open(self._path) as dataset:
+                dataset.append_staged(job, staged, on_duplicate=self._on_duplicate)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Remove what was staged."""
+        with open_directory(self._path) as directory:
+            for job in {each.job for each in messages if isinstance(each, _Message)}:
+                remove(directory, job)
 
 
-def _check(options: Mapping[str, str], on_duplicate: str, *, overwrite: bool) -> None:
-    unknown = sorted(name for name in options if name.lower() not in OPTIONS)
+def _check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
+    unknown = sorted(name for name in options if name.lower() not in {each.lower() for each in known})
     if unknown:
-        raise InvalidInput(
-            f"there is no option {unknown[0]!r} for writing", hint=f"The options are {', '.join(OPTIONS)}."
-        )
-    if on_duplicate not in _ON_DUPLICATE:
-        raise InvalidInput(f"the option on_duplicate is skip or fail, not {on_duplicate!r}")
-    if overwrite and "match" not in options:
-        hint = 'Give it as .option("match", "reftime: =2026-11-20"); "" matches everything.'
-        raise InvalidInput("the mode overwrite replaces what the option match says, which is missing", hint=hint)
-    if not overwrite and "match" in options:
-        raise InvalidInput("the option match is for the mode overwrite", hint="Leave it out to append.")
+        names = ", ".join(name for name in known if name not in _OF_SPARK)
+        raise InvalidInput(f"there is no option {unknown[0]!r} for writing", hint=f"The options are {names}.")
 
 
 def _name(context: TaskContext) -> str:

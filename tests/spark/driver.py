@@ -6,6 +6,8 @@ The last line that is printed is what the function gives, as JSON.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,9 @@ from pyspark.sql.functions import md5
 
 import ondisk
 from ondisk.spark import executors, session
-from spark.cluster import wait_at
+from ondisk.spark.write import StreamWriter
+from pyspark_ondisk import DefaultSource
+from spark.cluster import members, wait_at
 from spark.test_read import load, rows
 
 
@@ -65,6 +69,31 @@ def write_again(spark: Any, path: str) -> None:
             raise ValueError("not this time")
 
     _write(spark, path, fail)
+
+
+def write_stream_killed(spark: Any, path: str, checkpoint: str, *, behind: bool) -> None:
+    """Go on with a query of `test_write_stream.Query`; all is killed before its batch is committed, or behind that."""
+
+    class Killed(StreamWriter):  # type: ignore[misc]
+        def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+            if behind:
+                super().commit(messages, batchId)
+            for pid in sorted(members(os.getsid(0)), key=os.getpid().__eq__):  # this one last
+                os.kill(pid, signal.SIGKILL)
+
+    class Source(DefaultSource):  # type: ignore[misc]
+        @classmethod
+        def name(cls) -> str:
+            return "killed"
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+            return Killed(self.options, schema, overwrite=overwrite)
+
+    spark.dataSource.register(Source)
+    rows = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=10, numPartitions=3).load()
+    rows = rows.selectExpr("timestamp_seconds(value) AS reftime", "value AS station")
+    writer = rows.writeStream.format("killed").option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start(path).awaitTermination()
 
 
 def _write(spark: Any, path: str, change: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
