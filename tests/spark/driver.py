@@ -81,18 +81,37 @@ def write_stream_killed(spark: Any, path: str, checkpoint: str, *, behind: bool)
             for pid in sorted(members(os.getsid(0)), key=os.getpid().__eq__):  # this one last
                 os.kill(pid, signal.SIGKILL)
 
+    _write_stream(spark, 10, Killed, path, checkpoint)
+
+
+def write_stream_past(spark: Any, path: str, checkpoint: str, gate: str) -> None:
+    """Write the stations 0 to 99 as one batch by four tasks, the last of which waits at a gate behind that."""
+
+    class Waiting(StreamWriter):  # type: ignore[misc]
+        def write(self, iterator: Iterator[Any]) -> Any:
+            message = super().write(iterator)
+            if TaskContext.get().partitionId() == 3:
+                wait_at(Path(gate))
+            return message
+
+    _write_stream(spark, 100, Waiting, path, checkpoint)
+
+
+def _write_stream(spark: Any, count: int, kind: Callable[..., StreamWriter], path: str, checkpoint: str) -> None:
+    """Write a batch of so many stations, by another writer than that of `ondisk`."""
+
     class Source(DefaultSource):  # type: ignore[misc]
         @classmethod
         def name(cls) -> str:
-            return "killed"
+            return "changed"
 
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
-            return Killed(self.options, schema, overwrite=overwrite)
+            return kind(self.options, schema, overwrite=overwrite)
 
     spark.dataSource.register(Source)
-    rows = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=10, numPartitions=3).load()
+    rows = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=count, numPartitions=4).load()
     rows = rows.selectExpr("timestamp_seconds(value) AS reftime", "value AS station")
-    writer = rows.writeStream.format("killed").option("checkpointLocation", checkpoint)
+    writer = rows.writeStream.format("changed").option("checkpointLocation", checkpoint)
     writer.trigger(availableNow=True).start(path).awaitTermination()
 
 

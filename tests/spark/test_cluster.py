@@ -213,6 +213,16 @@ def test_a_worker_killed_in_the_middle_of_a_write_changes_nothing(cluster, writt
     assert [*written.path.glob(".staged/*")] == []
 
 
+def test_a_worker_killed_in_the_middle_of_a_written_stream_changes_nothing(cluster, written, gate, tmp_path):
+    checkpoint = str(tmp_path / "checkpoint")
+    driver = cluster.start("write_stream_past", path=str(written.path), gate=str(gate.folder), checkpoint=checkpoint)
+    cluster.kill_worker_of(gate.wait(driver))
+    gate.open()
+    driver.result()
+    assert stations(written) == [*range(100), 999]
+    assert [*written.path.glob(".staged/*")] == []
+
+
 def test_a_driver_killed_in_the_middle_of_a_write_leaves_only_what_check_names(cluster, written, gate):
     driver = cluster.start("write_past", path=str(written.path), gate=str(gate.folder))
     gate.wait(driver)

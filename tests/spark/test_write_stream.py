@@ -27,7 +27,7 @@ class Query:
         self._checkpoint = checkpoint
 
     def start(self, mode="append", change=lambda rows: rows, **options):
-        rows = self._spark.readStream.format("rate-micro-batch").options(rowsPerBatch=10, numPartitions=3).load()
+        rows = self._spark.readStream.format("rate-micro-batch").options(rowsPerBatch=10, numPartitions=4).load()
         rows = change(rows.selectExpr("timestamp_seconds(value) AS reftime", "value AS station"))
         writer = rows.writeStream.format("ondisk").outputMode(mode).options(**options)
         writer = writer.option("checkpointLocation", str(self._checkpoint)).queryName(self._checkpoint.name)
