@@ -286,13 +286,6 @@ class Dataset:
         with self._access.current().index.snapshot() as snapshot:
             return parts(snapshot, source)
 
-    def parts_of(self, source: str) -> set[str | int]:
-        """Give the parts of a source that `append_staged` has stored; of parts that are numbers the last."""
-        from ondisk.index.marks import parts
-
-        with self._access.current().index.snapshot() as snapshot:
-            return parts(snapshot, source)
-
     def query(
         self,
         match: Match = None,
