@@ -54,7 +54,7 @@ java:
 
 # Editable, so that it is always the code of this folder that runs.
 $(VENV)/installed: $(VENV)/made pyproject.toml
-	$(PIP) install --editable .
+	$(PIP) install --editable '.[spark]'
 	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/made pyproject.toml

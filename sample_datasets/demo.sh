@@ -70,9 +70,18 @@ say "15. repack cuts off what is left of the last datum. maintain does all of th
 run "ondisk repack demo/weather --yes"
 run "ondisk maintain demo/weather demo/events demo/salvaged"
 
+say "16. Spark reads the same folder, on this machine or on a cluster: the mean wind of each station."
+if java -version 2>/dev/null; then
+    run "cat sample_datasets/wind.py"
+    run "python sample_datasets/wind.py demo/weather 2>/dev/null"
+else
+    echo "Spark needs Java 17, which is missing here."
+fi
+
 cat <<'END'
 
 Next: README.md has the same in Python. docs/match.md tells what can be asked, docs/dataset.md what lies on disk,
-docs/format.md how a segment can be read without ondisk, docs/maintenance.md what cron should run.
+docs/format.md how a segment can be read without ondisk, docs/maintenance.md what cron should run,
+docs/spark.md and docs/pipeline.md what Spark can do.
 Try it on this dataset:  . .venv/bin/activate && ondisk query demo/weather "reftime: %6h; area: VM2,101"
 END
