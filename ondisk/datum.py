@@ -201,7 +201,7 @@ def _integer(value: Any) -> int:
 def _text(value: Any) -> str:
     if type(value) is not str:
         raise _wrong(value, FieldType.TEXT)
-    if value.isascii() or _is_unicode(value):
+    if value.isascii() or is_unicode(value):
         return value
     raise InvalidInput(f"text {value!r} holds a lone surrogate, which is no Unicode text")
 
@@ -243,7 +243,8 @@ def _real(value: Any) -> float:
     return real
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Tell whether a text can be encoded; what was decoded with surrogateescape may not."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from math import isfinite, isnan
 from typing import Any
 
-from ondisk.datum import from_microseconds, microseconds
+from ondisk.datum import from_microseconds, is_unicode, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded
 
 SHAPES = frozenset({"$bytes", "$text_bytes", "$float"})
@@ -53,7 +53,7 @@ def to_json(value: Any, max_depth: int) -> Any:
     """
     kind = type(value)
     if kind is str:
-        if value.isascii() or _is_unicode(value):
+        if value.isascii() or is_unicode(value):
             return value
     elif kind in _PLAIN or (kind is float and isfinite(value)):
         return value
@@ -109,14 +109,6 @@ def parse_time(text: str) -> int:
         raise InvalidInput(f"{text!r} is an impossible time") from None
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _undecodable(text: str) -> dict[str, str]:
     """Write text that holds bytes, decoded with surrogateescape, which are no UTF-8."""
     try:
@@ -137,7 +129,7 @@ def _mapping(value: Mapping[Any, Any], max_depth: int) -> dict[str, Any]:
     for key, item in value.items():
         if type(key) is not str:
             raise InvalidInput(f"the key {key!r} is no text")
-        if not (key.isascii() or _is_unicode(key)):
+        if not (key.isascii() or is_unicode(key)):
             raise InvalidInput(f"the key {key!r} is no Unicode text")
         converted[key] = item if type(item) in _PLAIN and type(item) is not str else to_json(item, max_depth - 1)
     return converted

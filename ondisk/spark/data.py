@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from ondisk.config import MAX_DEPTH
-from ondisk.datum import microseconds
+from ondisk.datum import is_unicode, microseconds
 from ondisk.errors import InvalidInput
 from ondisk.json_shapes import dump, format_time, from_json, parse_time, to_json
 
@@ -154,7 +154,7 @@ def _of_value(kind: DataType, name: str) -> _Convert:
     if isinstance(kind, DoubleType | FloatType):
         return lambda value: _float(_check(type(value) in (int, float), value, kind, name))
     if isinstance(kind, StringType):
-        return lambda value: value if isinstance(value, str) and _is_unicode(value) else _json(value).decode()
+        return lambda value: value if isinstance(value, str) and is_unicode(value) else _json(value).decode()
     if isinstance(kind, BooleanType):
         return lambda value: _check(type(value) is bool, value, kind, name)
     if isinstance(kind, BinaryType):
@@ -176,14 +176,6 @@ def _float(number: float) -> float:
         return float(number)
     except OverflowError:
         return float("inf") if number > 0 else float("-inf")
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class DataReader:
