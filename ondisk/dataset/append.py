@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby, islice, repeat
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.archives import Archived
@@ -19,6 +19,7 @@ from ondisk.index.marks import Mark
 from ondisk.segments import ConcatWriter, DirWriter
 from ondisk.step import DAY, Interval, Step, days_ago
 
+_T = TypeVar("_T")
 BATCH_SIZE = 100_000
 """Data in a batch, unless told otherwise."""
 
@@ -117,6 +118,14 @@ class Stored:
     duplicates: set[int] = field(default_factory=set)
     bytes: int = 0
     segments: set[str] = field(default_factory=set)
+
+
+def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
+    """Begin to go through what a caller gave."""
+    try:
+        return iter(values)
+    except TypeError:
+        raise InvalidInput(f"{what}, not {values!r:.80}", hint="Put a single one into a list.") from None
 
 
 def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[Batch]:

@@ -7,17 +7,18 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, refuse_old, store
+from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, iterated, refuse_old, store
 from ondisk.dataset.archives import Archives, merged
 from ondisk.dataset.ask import Match, Question, data, payloads, span, summaries
-from ondisk.dataset.layout import ARCHIVE, CONFIG, check_free, filter_of, open_directory, read_config
+from ondisk.dataset.delete import delete
+from ondisk.dataset.layout import CONFIG, check_free, filter_of, open_directory, read_config
 from ondisk.dataset.read import Summary
 from ondisk.dataset.source import parsed
-from ondisk.datum import INTEGER_MAX, Datum, Location
+from ondisk.datum import Datum, Location
 from ondisk.errors import (
     AlreadyExists,
     InvalidInput,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from ondisk.maintenance.states import Done, Report
 
 Progress: TypeAlias = Callable[[str], None]
-_T = TypeVar("_T")
 # What an append of small batches may leave in the index's log between two checkpoints.
 _LAZY_COMMITS, _LAZY_DATA = 10, 10_000
 
@@ -207,7 +207,7 @@ class Dataset:
         Locks: the writers' lock, for each batch anew; not while `data` is consumed.
         """
         format = self._access.format(self.config.format)
-        given = _iterated(data, "append takes an iterable of Datum objects")
+        given = iterated(data, "append takes an iterable of Datum objects")
         return self._append(batches(given, format, _checked(batch_size)), format, outcomes=outcomes)
 
     def append_file(
@@ -399,48 +399,7 @@ class Dataset:
             repack.
         Locks: the writers' lock.
         """
-        if isinstance(what, str | Expression):
-            question = Question(what)
-            question.check(self._access.current().index)
-
-            def concerns(archive: Access) -> bool:
-                with archive.current().index.snapshot() as snapshot:
-                    return snapshot.totals(question.tree(archive.current().index)).count > 0
-
-            def delete(access: Access, transaction: Transaction) -> int:
-                return transaction.delete(question.tree(access.current().index))
-
-        else:
-            places = _by_segment(what)
-
-            def concerns(archive: Access) -> bool:
-                return any(_is_of(name, archive) for name in places)
-
-            def delete(access: Access, transaction: Transaction) -> int:
-                here = {name.removeprefix(access.prefix): each for name, each in places.items() if _is_of(name, access)}
-                return sum(transaction.delete_at(segment, each) for segment, each in here.items())
-
-        with self._access.transaction("delete") as transaction, contextlib.ExitStack() as stack:
-            transaction.go_on_from(self._access.seq_elsewhere())
-            deleted = delete(self._access, transaction)
-            self._archives.delete_replaced()
-            changed = []
-            for archive in filter(concerns, self._archives.online()):
-                archived = stack.enter_context(archive.transaction("delete"))
-                archived.go_on_from(transaction.seq)
-                if count := delete(archive, archived):
-                    changed.append(archived)
-                    deleted += count
-                transaction.go_on_from(archived.seq)
-            if deleted:
-                # The dataset's first: the archives share its counter, which must be ahead of them.
-                transaction.commit()
-            if transaction.checkpoint_error is None:  # else nothing more is written
-                for archived in changed:
-                    archived.commit()
-        for part in (self._access, *self._archives.online()):
-            part.check_not_failed()
-        return deleted
+        return delete(self._access, self._archives, what)
 
     def check(
         self,
@@ -587,32 +546,9 @@ def _found(opened: Opened, archives: Archives, key: Key, question: Question) -> 
         yield from found
 
 
-def _is_of(segment: str, access: Access) -> bool:
-    """Tell whether a location's segment is one of a dataset, or of an archive."""
-    return segment.startswith(access.prefix) and (access.prefix != "" or not segment.startswith(f"{ARCHIVE}/"))
-
-
-def _by_segment(locations: Iterable[object]) -> dict[str, list[tuple[int, int]]]:
-    places: dict[str, list[tuple[int, int]]] = {}
-    for each in _iterated(locations, "delete takes a match or locations"):
-        if not isinstance(each, Location):
-            hint = "Give a match expression, or locations as datum.location has them."
-            raise InvalidInput(f"delete takes a match or locations, not {each!r:.80}", hint=hint)
-        if 0 <= each.offset <= INTEGER_MAX and 0 <= each.size <= INTEGER_MAX:  # nothing stands elsewhere
-            places.setdefault(each.segment, []).append((each.offset, each.size))
-    return places
-
-
 def _check_path(path: str | os.PathLike[str]) -> None:
     if not os.fspath(path):
         raise InvalidInput("the path of the dataset is empty", hint='Write "." for the directory you are in.')
-
-
-def _iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
-    try:
-        return iter(values)
-    except TypeError:
-        raise InvalidInput(f"{what}, not {values!r:.80}", hint="Put a single one into a list.") from None
 
 
 def _checked(batch_size: int) -> int:
