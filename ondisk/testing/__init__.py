@@ -3,6 +3,7 @@
 strategies    hypothesis strategies: configurations, data, metadata values, conditions
 model         a dataset as a list of rows in memory: what appending, asking and deleting must give
 stateful      a state machine that drives a real dataset and the model side by side
+crashes       a process that is killed at a call that changes the disk, or in a function, without a process
 
     from hypothesis.stateful import run_state_machine_as_test
     from ondisk.testing import machine_for

@@ -20,6 +20,17 @@ class Killed(BaseException):
 
 
 @contextlib.contextmanager
+def killed_in(owner: object, name: str) -> Iterator[None]:
+    """Kill at the first call of a function, or method, of a module or class, to which the block must come."""
+    try:
+        with patch.object(owner, name, side_effect=Killed):
+            yield
+    except Killed:
+        return
+    raise AssertionError(f"{name} was not called")
+
+
+@contextlib.contextmanager
 def killed_at(call: int) -> Iterator[None]:
     """Kill at one call and at all later ones, counted from 0, for the length of the block.
 

@@ -31,6 +31,7 @@ from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
 from ondisk.step import Step
+from ondisk.testing.crashes import killed_in
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -404,22 +405,14 @@ def test_an_unknown_file_in_the_archive_is_never_deleted(make):
 
 
 @pytest.mark.parametrize("direction", ["archive", "unarchive"])
-def test_while_both_hold_a_segment_every_datum_is_given_once(make, direction, monkeypatch):
+def test_while_both_hold_a_segment_every_datum_is_given_once(make, direction):
     dataset = make()
     before = content(dataset)
     if direction == "unarchive":
         dataset.archive(segment(dataset))
 
-    class Killed(BaseException):
-        pass
-
-    def killed(*_):
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(archiving, "_drop", killed)
-        with pytest.raises(Killed):
-            getattr(dataset, direction)(segment(dataset))
+    with killed_in(archiving, "_drop"):
+        getattr(dataset, direction)(segment(dataset))
     with ondisk.open(dataset.path, read_only=True) as reader:
         assert same(content(reader), before)
         assert reader.summary().count == len(before)
@@ -489,20 +482,12 @@ def test_data_that_came_late_are_not_taken_for_archived_ones_when_an_index_was_l
         assert not [each for each in again.check(accurate=True) if each.state]
 
 
-def test_what_was_replaced_in_an_archive_stays_hidden_until_it_can_be_deleted_there(make, monkeypatch):
+def test_what_was_replaced_in_an_archive_stays_hidden_until_it_can_be_deleted_there(make):
     dataset = make(replace="yes")
     dataset.archive(segment(dataset))
 
-    class Killed(BaseException):
-        pass
-
-    def killed(*_):
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Archives, "delete_replaced", killed)
-        with pytest.raises(Killed):
-            dataset.append([datum(1, 1, 7)])
+    with killed_in(Archives, "delete_replaced"):
+        dataset.append([datum(1, 1, 7)])
     expected = [*some(), datum(1, 1, 7)]
     expected.remove(datum(1, 1))
     with ondisk.open(dataset.path, read_only=True) as reader:

@@ -7,7 +7,6 @@ import os
 import shutil
 import time
 from datetime import UTC, datetime, timedelta
-from unittest.mock import patch
 
 import pytest
 from commits import commit
@@ -25,7 +24,7 @@ from ondisk.maintenance.dir_segments import Files, diagnose_files
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
 from ondisk.step import Step
-from ondisk.testing.crashes import Killed
+from ondisk.testing.crashes import Killed, killed_in
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 NAME = "2026/11-20.h5"
@@ -303,9 +302,6 @@ def test_files_that_a_killed_repack_has_removed_are_not_missed_when_the_index_is
 ):
     dataset.delete("" if is_all else "station:1 or 2")
     unlink, files = Directory.unlink, {"000001.h5", "000002.h5"} | ({"000000.h5", "000003.h5"} if is_all else set())
-
-    class Killed(BaseException):
-        pass
 
     def killed(folder, name, *_):
         if name == ".metadata.new" and len(files) > 1:
@@ -592,11 +588,7 @@ def killed_between_commits(verb, *before):
         for each in before:
             with ondisk.open(path) as dataset:
                 getattr(dataset, each)(NAME)
-        with (
-            ondisk.open(path) as dataset,
-            contextlib.suppress(Killed),
-            patch.object(archive, "_drop", side_effect=Killed),
-        ):
+        with ondisk.open(path) as dataset, killed_in(archive, "_drop"):
             getattr(dataset, verb)(NAME)
 
     return damage

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -22,7 +20,7 @@ from ondisk.errors import IndexCorrupt, NeedsCheck
 from ondisk.index import INDEX
 from ondisk.maintenance import archive
 from ondisk.maintenance.states import FIXED, State
-from ondisk.testing.crashes import Killed
+from ondisk.testing.crashes import killed_in
 
 from .worlds import ARCHIVE_AGE, DAY, DELETE_AGE, EARLIER, KINDS, START, A, B, C, Kind, World
 
@@ -198,7 +196,7 @@ def killed_between_commits(move: Callable[[World], None], *before: Callable[[Wor
     def damage(world: World) -> None:
         for each in before:
             each(world)
-        with suppress(Killed), patch.object(archive, "_drop", side_effect=Killed):
+        with killed_in(archive, "_drop"):
             move(world)
 
     return damage

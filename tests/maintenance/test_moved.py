@@ -15,6 +15,7 @@ from ondisk import Datum
 from ondisk.dataset.archives import Archives
 from ondisk.index import INDEX
 from ondisk.maintenance import archive as archiving
+from ondisk.testing.crashes import killed_in
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 BASE = {"step": "daily", "unique": ["reftime", "n"], "fields": {"n": "integer"}}
@@ -43,6 +44,16 @@ def lost(path: Path, *parts: str) -> ondisk.Dataset:
     return ondisk.open(path)
 
 
+def check_mended(path: Path, parts: tuple[str, ...], before: list[Any]) -> None:
+    """With these indices lost, a fix and a repack leave the data that were there, each once."""
+    with lost(path, *parts) as again:
+        again.fix()
+        assert content(again) == before
+        again.repack()
+        assert content(again) == before
+        assert not [each for each in again.check(accurate=True) if each.state]
+
+
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {**BASE, **KINDS[request.param]}
@@ -59,18 +70,10 @@ def name_of(dataset: ondisk.Dataset) -> str:
     return f"2026/11-20.{'h5' if dataset.config.format == 'blob' else dataset.config.format}"
 
 
-class Killed(BaseException):
-    pass
-
-
-def killed(*_: object) -> None:
-    raise Killed
-
-
 @pytest.mark.parametrize("parts", [("",), (LAST,), ("", LAST)], ids=["its index", "the archive's", "both"])
 @pytest.mark.parametrize("is_read", [False, True], ids=["killed", "read"])
 def test_what_was_archived_and_still_stands_in_the_dataset_is_there_once(
-    is_read: bool, parts: tuple[str, ...], dataset: ondisk.Dataset, monkeypatch: pytest.MonkeyPatch
+    is_read: bool, parts: tuple[str, ...], dataset: ondisk.Dataset
 ) -> None:
     before = content(dataset)
     if is_read:
@@ -78,35 +81,22 @@ def test_what_was_archived_and_still_stands_in_the_dataset_is_there_once(
         next(reader)
         dataset.archive(name_of(dataset))
     else:
-        with monkeypatch.context() as patch:
-            patch.setattr(archiving, "_drop", killed)
-            with pytest.raises(Killed):
-                dataset.archive(name_of(dataset))
+        with killed_in(archiving, "_drop"):
+            dataset.archive(name_of(dataset))
     dataset.close()
-    with lost(dataset.path, *parts) as again:
-        again.fix()
-        assert content(again) == before
-        again.repack()
-        assert content(again) == before
-        assert not [each for each in again.check(accurate=True) if each.state]
+    check_mended(dataset.path, parts, before)
 
 
 @pytest.mark.parametrize("parts", [("",), (LAST,), ("", LAST)], ids=["its index", "the archive's", "both"])
 def test_what_was_taken_back_and_still_stands_in_the_archive_is_there_once(
-    parts: tuple[str, ...], dataset: ondisk.Dataset, monkeypatch: pytest.MonkeyPatch
+    parts: tuple[str, ...], dataset: ondisk.Dataset
 ) -> None:
     before = content(dataset)
     dataset.archive(name_of(dataset))
-    with monkeypatch.context() as patch:
-        patch.setattr(archiving, "_drop", killed)
-        with pytest.raises(Killed):
-            dataset.unarchive(name_of(dataset))
+    with killed_in(archiving, "_drop"):
+        dataset.unarchive(name_of(dataset))
     dataset.close()
-    with lost(dataset.path, *parts) as again:
-        again.fix()
-        assert content(again) == before
-        again.repack()
-        assert content(again) == before
+    check_mended(dataset.path, parts, before)
 
 
 def test_what_was_replaced_in_the_archive_does_not_come_back_with_its_index(
@@ -159,7 +149,7 @@ def numbers(path: Path) -> list[int]:
 
 @pytest.mark.parametrize("verb", ["append", "delete"])
 def test_no_number_is_given_out_twice_where_a_fix_of_the_archive_is_killed_beside_a_writer(
-    verb: str, dataset: ondisk.Dataset, monkeypatch: pytest.MonkeyPatch
+    verb: str, dataset: ondisk.Dataset
 ) -> None:
     later = [Datum(each.reftime + timedelta(days=9), each.metadata, each.data) for each in dataset.query()]
     dataset.append(later)
@@ -167,10 +157,8 @@ def test_no_number_is_given_out_twice_where_a_fix_of_the_archive_is_killed_besid
     dataset.close()
     lost(dataset.path, "", LAST).close()
     with ondisk.open(dataset.path) as writer, ondisk.open(dataset.path) as fixing:
-        with monkeypatch.context() as patch:
-            patch.setattr(Archives, "catch_up", killed)
-            with pytest.raises(Killed):
-                fixing.fix()
+        with killed_in(Archives, "catch_up"):
+            fixing.fix()
         if verb == "append":
             writer.append([Datum(each.reftime + timedelta(days=1), each.metadata, each.data) for each in later])
         else:
