@@ -10,7 +10,7 @@ import ondisk
 
 from .conftest import POINTS
 from .killpoints import needs_strace
-from .maintenance import CALLS, FAILING, failed, killed, ordered
+from .maintenance import failed, killed
 from .recovery import LAST, make
 from .test_append import Record
 from .workload import (
@@ -72,15 +72,6 @@ def test_the_stories_are_what_they_are_called(case: tuple[str, str], tmp_path: P
         assert any(each.state for each in dataset.check()) == (case[1] in ("aged", "deleted"))
 
 
-@pytest.mark.crash
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("case", STORIES)
-def test_killed_anywhere_every_datum_is_there_once(
-    case: tuple[str, str], call: str, tmp_path: Path, record_property: Record
-) -> None:
-    record_property(POINTS, killed(STORIES, case, call, tmp_path))
-
-
 @pytest.mark.parametrize(
     ("case", "call", "every"),
     [
@@ -102,16 +93,6 @@ def test_killed_at_a_few_points_every_datum_is_there_once(
     record_property(POINTS, points)
 
 
-@pytest.mark.crash
-@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
-@pytest.mark.parametrize("call", FAILING)
-@pytest.mark.parametrize("case", TO_FAIL)
-def test_a_call_that_fails_is_told_and_nothing_is_lost_or_there_twice(
-    case: tuple[str, str], call: str, error: str, tmp_path: Path, record_property: Record
-) -> None:
-    record_property(POINTS, failed(STORIES, case, call, error, tmp_path))
-
-
 @pytest.mark.parametrize(
     ("case", "call", "error", "every"),
     [
@@ -127,8 +108,3 @@ def test_a_few_calls_that_fail_are_told_and_nothing_is_lost_or_there_twice(
     points = failed(STORIES, case, call, error, tmp_path, every)
     assert points >= 2
     record_property(POINTS, points)
-
-
-@pytest.mark.parametrize("case", STORIES)
-def test_archive_and_unarchive_commit_and_remove_only_behind_syncs(case: tuple[str, str], tmp_path: Path) -> None:
-    assert ordered(STORIES, case, tmp_path) >= 1

@@ -11,7 +11,7 @@ from ondisk.maintenance.states import State
 
 from .conftest import POINTS
 from .killpoints import needs_strace
-from .maintenance import CALLS, FAILING, failed, killed, ordered
+from .maintenance import failed, killed
 from .recovery import make
 from .test_append import Record
 from .workload import CONFIGS, Append, Delete, Fix, LoseIndex, LoseSegment, MakeForeign, Story, random_lines
@@ -54,15 +54,6 @@ def test_the_stories_are_what_they_are_called(case: tuple[str, str], tmp_path: P
     assert len(changed) == 2 * (name == "foreign")
 
 
-@pytest.mark.crash
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("case", STORIES)
-def test_killed_anywhere_a_fix_loses_nothing_and_shows_no_wrong_bytes(
-    case: tuple[str, str], call: str, tmp_path: Path, record_property: Record
-) -> None:
-    record_property(POINTS, killed(STORIES, case, call, tmp_path))
-
-
 @pytest.mark.parametrize(
     ("case", "call", "every"),
     [
@@ -81,16 +72,6 @@ def test_killed_at_a_few_points_a_fix_loses_nothing(
     record_property(POINTS, points)
 
 
-@pytest.mark.crash
-@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
-@pytest.mark.parametrize("call", FAILING)
-@pytest.mark.parametrize("case", TO_FAIL)
-def test_a_call_of_a_fix_that_fails_is_told_and_changes_nothing_or_all(
-    case: tuple[str, str], call: str, error: str, tmp_path: Path, record_property: Record
-) -> None:
-    record_property(POINTS, failed(STORIES, case, call, error, tmp_path))
-
-
 @pytest.mark.parametrize(("call", "error", "every"), [("fsync", "EIO", 3), ("pwrite64", "ENOSPC", 11)])
 def test_a_few_calls_of_a_fix_that_fail_are_told_and_change_nothing_or_all(
     call: str, error: str, every: int, tmp_path: Path, record_property: Record
@@ -98,8 +79,3 @@ def test_a_few_calls_of_a_fix_that_fail_are_told_and_change_nothing_or_all(
     points = failed(STORIES, ("seg lz4", "foreign"), call, error, tmp_path, every)
     assert points >= 2
     record_property(POINTS, points)
-
-
-@pytest.mark.parametrize("case", STORIES)
-def test_a_fix_commits_and_removes_only_behind_syncs(case: tuple[str, str], tmp_path: Path) -> None:
-    assert ordered(STORIES, case, tmp_path) >= 1
