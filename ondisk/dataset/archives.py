@@ -89,6 +89,8 @@ class Archives:
         if there is None or directory.stat(f"{place}/{CONFIG}") is None:  # its configuration is made last
             self._drop(name)
             if there is not None and stat.S_ISDIR(there.st_mode) and _has_segments(directory, place):
+                if directory.stat(f"{place}/{CONFIG}") is not None:  # it was made between both looks
+                    return self.get(name)
                 path, hint = self._access.path / place, "Put it back from a backup, or copy that of the dataset."
                 raise StateError(f"the archive {path} has segments and no {CONFIG}", hint=hint)
             return None

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crash.workload import CONFIGS, content, datum, left_behind, line, segment_of
 
 import ondisk
+from ondisk.dataset import archives
 
 from . import workers
 from .conftest import Start
+from .side_by_side import beside, check_tidy
 
-READERS, ROUNDS, DAYS = 3, 24, 12
+ROUNDS, DAYS = 24, 12
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -24,27 +25,28 @@ def test_readers_beside_a_writer_that_archives_and_unarchives_see_whole_states_a
 ) -> None:
     path = tmp_path / "dataset"
     ondisk.create(path, {**CONFIGS[name], "replace": "yes", "lock_timeout": 30}).close()
-    writer = start(workers.change_and_archive, path, ROUNDS)
-    readers = [start(workers.read_archives_in_all_ways, path) for _ in range(READERS)]
-    for each in (*readers, writer):
-        assert each.hear() == "ready"
-        each.go()
-    moved = writer.hear()
-    for each in readers:
-        with contextlib.suppress(BrokenPipeError):  # it has ended, and says why
-            each.go()
-    counts = [each.hear() for each in readers]
-    assert all(isinstance(each, Counter) for each in counts), counts
+    moved, counts = beside(start, path, workers.change_and_archive, workers.read_archives_in_all_ways, ROUNDS)
     assert moved == ROUNDS // 4 * 5
-    total = sum(counts, Counter())
-    assert all(total[each] for each in ("rounds", "archived", "found by key")), total
-    writer.go()
-    writer.end()
-    with ondisk.open(path) as dataset:
-        dataset.append([datum(line(100, 0, 1, 1), dataset.config.format)])
-        assert left_behind(path) == []
-        dataset.repack()
-        assert not any(each.state for each in dataset.check(accurate=True))
+    assert all(counts[each] for each in ("rounds", "archived", "found by key")), counts
+    check_tidy(path)
+
+
+def test_a_query_that_meets_an_archive_while_it_is_made_gives_every_datum_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lines = tmp_path / "dataset", [line(day, 0, 1, day) for day in range(2)]
+    with ondisk.create(path, CONFIGS["vm2"]) as dataset, ondisk.open(path, read_only=True) as reader:
+        dataset.append(map(datum, lines))
+        (path / ".archive" / "last").mkdir(parents=True)  # as far as a first archiving has come
+        has_segments = archives._has_segments
+
+        def archiving_meanwhile(*place: Any) -> bool:
+            monkeypatch.undo()
+            dataset.archive(str(segment_of(dataset, 0).relative_to(path)))
+            return has_segments(*place)
+
+        monkeypatch.setattr(archives, "_has_segments", archiving_meanwhile)
+        assert content(reader) == lines
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -17,8 +16,9 @@ from ondisk.errors import StorageError
 
 from . import workers
 from .conftest import Start
+from .side_by_side import beside, check_tidy
 
-READERS, ROUNDS = 3, 25
+ROUNDS = 25
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -27,28 +27,11 @@ def test_readers_beside_a_writer_that_replaces_deletes_and_repacks_see_whole_sta
 ) -> None:
     path = tmp_path / "dataset"
     ondisk.create(path, {**CONFIGS[name], "replace": "yes"}).close()
-    writer = start(workers.change_and_repack, path, ROUNDS)
-    readers = [start(workers.read_in_all_ways, path) for _ in range(READERS)]
-    for each in (*readers, writer):
-        assert each.hear() == "ready"
-        each.go()
-    repacked = writer.hear()
+    repacked, counts = beside(start, path, workers.change_and_repack, workers.read_in_all_ways, ROUNDS)
     assert repacked > ROUNDS // 3
-    for each in readers:
-        each.go()
-    counts = [each.hear() for each in readers]
-    assert all(isinstance(each, Counter) for each in counts), counts
-    assert all(each["rounds"] for each in counts)
     # Of the ways to read by what an earlier query said, each must have met what had gone, and what had not.
-    total = sum(counts, Counter())
-    assert all(total[each] for each in ("found by key", "gone by key", "found by location")), total
-    writer.go()
-    writer.end()
-    with ondisk.open(path) as dataset:
-        dataset.append([datum(line(100, 0, 1, 1), dataset.config.format)])
-        assert left_behind(path) == []
-        dataset.repack()
-        assert not any(each.state for each in dataset.check(accurate=True))
+    assert all(counts[each] for each in ("found by key", "gone by key", "found by location")), counts
+    check_tidy(path)
     if name == "seg plain":
         check_whole(path)
 

@@ -9,6 +9,7 @@ import random
 import signal
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -193,36 +194,27 @@ def change_and_archive(path: Path, talk: Connection, rounds: int) -> None:
 
 def read_archives_in_all_ways(path: Path, talk: Connection) -> None:
     """Query with and without a sort, look up, count and pass on bytes, until told to end; say how often."""
-    counts: Counter[str] = Counter()
-    chance = random.Random(os.getpid())
-    with ondisk.open(path, read_only=True) as dataset:
-        format = dataset.config.format
-        talk.send("ready")
-        talk.recv()
-        try:
-            while not talk.poll():
-                data = list(dataset.query())
-                _check_state([line_of(each, format) for each in data], 6)
-                in_order = list(dataset.query(sort="-reftime"))
-                assert [each.reftime for each in in_order] == sorted((each.reftime for each in in_order), reverse=True)
-                _check_state([line_of(each, format) for each in in_order], 6)
-                _check_state(lines_of(dataset, b"".join(dataset.payloads())), 6)
-                summary = dataset.summary()
-                assert summary.count % BATCH == 0
-                assert sum(count for _, count in summary.fields["area"]) == summary.count
-                for each in chance.sample(data, min(len(data), 10)):
-                    found = [line_of(other, format) for other in dataset.query(reftime=each.reftime, **each.metadata)]
-                    assert len(found) < 2
-                    if not found:
-                        left = {value(other, format) % REPLACED for other in dataset.query()}
-                        assert value(each, format) % REPLACED not in left
-                    counts["found by key" if found else "gone by key"] += 1
-                counts["archived"] += any(each.location and each.location.segment.startswith(".") for each in data)
-                counts["rounds"] += 1
-        except Exception as error:
-            talk.send("".join(traceback.format_exception(error)))
-        else:
-            talk.send(counts)
+
+    def read(dataset: ondisk.Dataset, format: str, chance: random.Random, counts: Counter[str]) -> None:
+        data = list(dataset.query())
+        _check_state([line_of(each, format) for each in data], 6)
+        in_order = list(dataset.query(sort="-reftime"))
+        assert [each.reftime for each in in_order] == sorted((each.reftime for each in in_order), reverse=True)
+        _check_state([line_of(each, format) for each in in_order], 6)
+        _check_state(lines_of(dataset, b"".join(dataset.payloads())), 6)
+        summary = dataset.summary()
+        assert summary.count % BATCH == 0
+        assert sum(count for _, count in summary.fields["area"]) == summary.count
+        for each in chance.sample(data, min(len(data), 10)):
+            found = [line_of(other, format) for other in dataset.query(reftime=each.reftime, **each.metadata)]
+            assert len(found) < 2
+            if not found:
+                left = {value(other, format) % REPLACED for other in dataset.query()}
+                assert value(each, format) % REPLACED not in left
+            counts["found by key" if found else "gone by key"] += 1
+        counts["archived"] += any(each.location and each.location.segment.startswith(".") for each in data)
+
+    _read_until_told(path, talk, read)
 
 
 def archive_all(path: Path, talk: Connection, days: int) -> None:
@@ -238,29 +230,39 @@ def archive_all(path: Path, talk: Connection, days: int) -> None:
 
 def read_in_all_ways(path: Path, talk: Connection) -> None:
     """Query, look up, read at locations and pass on bytes, until told to end; say how often, or what was wrong."""
+
+    def read(dataset: ondisk.Dataset, format: str, chance: random.Random, counts: Counter[str]) -> None:
+        data = list(dataset.query())
+        _check_state([line_of(each, format) for each in data])
+        _check_state(lines_of(dataset, b"".join(dataset.payloads())))
+        for each in chance.sample(data, min(len(data), 40)):
+            found = list(dataset.query(reftime=each.reftime, **each.metadata))
+            assert len(found) < 2
+            counts["found by key" if found else "gone by key"] += 1
+            for other in found:
+                assert key(_checked(line_of(other, format))) == key(line_of(each, format))
+            try:
+                _checked(line_of(dataset.read(each.location), format))
+            except DatumNotFound:
+                counts["gone by location"] += 1
+            else:
+                counts["found by location"] += 1
+
+    _read_until_told(path, talk, read)
+
+
+def _read_until_told(
+    path: Path, talk: Connection, read: Callable[[ondisk.Dataset, str, random.Random, Counter[str]], None]
+) -> None:
+    """Read again and again until told to end; say how often what was met, or what was wrong."""
     counts: Counter[str] = Counter()
     chance = random.Random(os.getpid())
     with ondisk.open(path, read_only=True) as dataset:
-        format = dataset.config.format
         talk.send("ready")
         talk.recv()
         try:
             while not talk.poll():
-                data = list(dataset.query())
-                _check_state([line_of(each, format) for each in data])
-                _check_state(lines_of(dataset, b"".join(dataset.payloads())))
-                for each in chance.sample(data, min(len(data), 40)):
-                    found = list(dataset.query(reftime=each.reftime, **each.metadata))
-                    assert len(found) < 2
-                    counts["found by key" if found else "gone by key"] += 1
-                    for other in found:
-                        assert key(_checked(line_of(other, format))) == key(line_of(each, format))
-                    try:
-                        _checked(line_of(dataset.read(each.location), format))
-                    except DatumNotFound:
-                        counts["gone by location"] += 1
-                    else:
-                        counts["found by location"] += 1
+                read(dataset, dataset.config.format, chance, counts)
                 counts["rounds"] += 1
         except Exception as error:
             talk.send("".join(traceback.format_exception(error)))
