@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from itertools import compress, count, repeat
+from dataclasses import replace
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives, of_same_key
+from ondisk.dataset.archives import Archives
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError, StorageError
-from ondisk.formats import End, Format, Found, Patch, is_dir
-from ondisk.index import Segment, Transaction
-from ondisk.maintenance.census import diagnoses, examine, interval_of, why_kept
+from ondisk.index import Transaction
+from ondisk.maintenance.census import diagnoses, examine, why_kept
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.rescan import REMEDY, Elsewhere, Foreign, Rescan, Unsafe
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State
-from ondisk.segments import generations
-from ondisk.segments.dir import file_name, raise_sequence, scan
 from ondisk.segments.staging import Changed
-from ondisk.step import Interval
 
 _TOGETHER, _SMALLEST = 8 * 1024 * 1024, 64 * 1024  # bytes of segments that one commit adds to the index
-_REMEDY = "to have them back, put the file back from a backup, and fix again"
-"""The end of what is noted of a segment that may hold data which the index has lost."""
-_NAMED = 3  # of many reasons of one kind, so many are told
-
-
 _ALONE = State.MISSING | State.CORRUPTED
 _Waiting: TypeAlias = tuple[Diagnosis, Scanned | None]
 ScanAll: TypeAlias = Callable[[Access, list[Diagnosis]], Generator[_Waiting, None, None]]
@@ -90,7 +80,7 @@ def _fix(
     is_whole, needs_check = True, access.sentinel_stands()
     with access.current().index.snapshot() as snapshot:
         committed_at = snapshot.dataset()["committed_at"]  # a file that is newer stays so, whatever a fix commits
-    elsewhere = _Elsewhere(archives.other(access))
+    elsewhere = Elsewhere(archives.other(access))
     # What is missing goes first: a file that was renamed holds the very data that stand in its way.
     waiting = []
     for before in sorted(diagnoses(access, now), key=lambda each: State.MISSING not in each.state):
@@ -164,7 +154,7 @@ def _fixed_together(
     group: list[_Waiting],
     now: float | None,
     committed_at: int,
-    elsewhere: _Elsewhere,
+    elsewhere: Elsewhere,
 ) -> list[Done]:
     """Read segments into the index in one commit; none of them where one has to be fixed by itself."""
     if len(group) == 1:
@@ -182,7 +172,7 @@ def _fixed_together(
                 if not diagnosis.state & FIXED:
                     done.append(_left(diagnosis))
                     continue
-                rescans.append(_Rescan(access, transaction, before.segment, known, elsewhere))
+                rescans.append(Rescan(access, transaction, before.segment, known, elsewhere))
                 rescans[-1].in_place(trusted=not access.needs_check(), scanned=scanned)
                 done.append(rescans[-1].done(diagnosis))
             transaction.commit()
@@ -190,36 +180,9 @@ def _fixed_together(
                 rescan.raise_sequence()
     except (DurabilityLost, LockError, StateError):
         raise
-    except (OndiskError, OSError, Changed, _Foreign, _Unsafe):
+    except (OndiskError, OSError, Changed, Foreign, Unsafe):
         return []
     return done
-
-
-class _Elsewhere:
-    """Tells which data the archive holds, or for those of the archive, the dataset.
-
-    What was moved may still stand where it was, while a query reads it, or since a crash came between: with the index
-    that knew of the move lost, it would be there twice.
-    """
-
-    def __init__(self, other: Access | None) -> None:
-        self._other = other
-
-    def held(self, found: Found) -> set[int]:
-        """Find the places of data that stand there, too."""
-        if self._other is None:
-            return set()
-        with self._other.current().index.snapshot() as snapshot:
-            same = of_same_key(snapshot, found.reftimes, found.metadata)
-            return {place for place, (_, _, id_, number, *_) in same if self._is_on_disk(snapshot.segment(id_), number)}
-
-    def _is_on_disk(self, segment: Segment, number: int) -> bool:
-        """Look for the file of a datum: people may have moved it here, and then no other index has to know it."""
-        assert self._other is not None
-        name = segment.name
-        file = f"{name}/{file_name(name, number)}" if is_dir(segment.format) else name
-        places = (file, generations.hidden(name, segment.id))
-        return any(self._other.directory.stat(place) is not None for place in places)
 
 
 def _fixed(
@@ -227,7 +190,7 @@ def _fixed(
     before: Diagnosis,
     now: float | None,
     committed_at: int,
-    elsewhere: _Elsewhere,
+    elsewhere: Elsewhere,
     scanned: Scanned | None,
 ) -> Done:
     try:
@@ -235,9 +198,9 @@ def _fixed(
             with contextlib.suppress(Changed):
                 return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=False, scanned=scanned)
         return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=False)
-    except _Foreign:
+    except Foreign:
         return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=True)
-    except _Unsafe as error:
+    except Unsafe as error:
         with access.transaction("fix") as transaction:
             transaction.note_check(error.segment, str(error))
             transaction.commit()
@@ -249,7 +212,7 @@ def _fixed_once(
     before: Diagnosis,
     now: float | None,
     committed_at: int,
-    elsewhere: _Elsewhere,
+    elsewhere: Elsewhere,
     *,
     rewriting: bool,
     scanned: Scanned | None = None,
@@ -275,7 +238,7 @@ def _fixed_once(
             lost = transaction.remove(known.segment)
             transaction.commit()
             return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
-        rescan = _Rescan(access, transaction, name, known, elsewhere)
+        rescan = Rescan(access, transaction, name, known, elsewhere)
         if rewriting:
             rescan.rewrite()
         else:
@@ -286,20 +249,20 @@ def _fixed_once(
 
 
 def _looked_again(
-    access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None, elsewhere: _Elsewhere
+    access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None, elsewhere: Elsewhere
 ) -> Done:
     """Read a damaged segment again: its file may have been put back from a backup, or its damaged data been deleted."""
     if known is None or (known.damage is None and not access.sentinel_stands()):
         return _left(diagnosis)
     if known.damage is None:
         # When its file is whole again there may be data in it that the index has lost, and no sentinel any more.
-        reason = f"{diagnosis.reasons[0]}, when it was to be read into a new index; {_REMEDY}"
+        reason = f"{diagnosis.reasons[0]}, when it was to be read into a new index; {REMEDY}"
         transaction.note_check(known.segment, reason)
         transaction.commit()
         return _left(diagnosis)
     with access.current().index.snapshot() as snapshot:
         content = read_content(access, snapshot, known.segment)
-    if diagnosis.noted and not content.is_whole and not known.damage.endswith(_REMEDY):
+    if diagnosis.noted and not content.is_whole and not known.damage.endswith(REMEDY):
         if content.wrong is not None and known.count:
             return _left(diagnosis)
         transaction.note_check(known.segment, None)
@@ -315,281 +278,8 @@ def _looked_again(
         said += (
             ", and was read anew: data that were deleted, and not yet removed by a repack, came back with the others"
         )
-    rescan = _Rescan(access, transaction, diagnosis.segment, known, elsewhere)
+    rescan = Rescan(access, transaction, diagnosis.segment, known, elsewhere)
     rescan.in_place()
     transaction.commit()
     rescan.raise_sequence()
     return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)  # the index lagged behind a file that is whole
-
-
-class _Foreign(Exception):
-    """A segment cannot stay as it is; see `Found.foreign`."""
-
-
-class _Unsafe(Exception):
-    """What the index knows of a segment stands behind damage, where a scan cannot tell its place."""
-
-    def __init__(self, segment: Segment, reason: str) -> None:
-        super().__init__(reason)
-        self.segment = segment
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What of one kind was met: how often, how many bytes, and the first few in words."""
-
-    count: int = 0
-    size: int = 0
-    named: list[str] = field(default_factory=list)
-
-    def add(self, text: str, size: int = 0) -> None:
-        self.count += 1
-        self.size += size
-        if len(self.named) < _NAMED:
-            self.named.append(text)
-
-
-class _Rescan:
-    """Reads a segment's data back from its file into the index, in one transaction."""
-
-    def __init__(
-        self, access: Access, transaction: Transaction, name: str, known: Known | None, elsewhere: _Elsewhere
-    ) -> None:
-        self._access = access
-        self._elsewhere = elsewhere
-        self._directory = access.directory
-        self._transaction = transaction
-        self._name = name
-        self._format: Format = access.format(known.segment.format) if known is not None else access.format_of(name)
-        interval = interval_of(access, name)
-        assert interval is not None, "a name that does not fit is CORRUPTED"
-        self._interval: Interval = interval
-        self._known = known
-        self._damage, self._duplicates = _Tally(), _Tally()
-        self._is_directory = False
-        self._forgotten = 0  # data of a directory that is not there
-        self._remedy = _REMEDY
-
-    def done(self, diagnosis: Diagnosis, *reasons: str) -> Done:
-        """Say what was done, and what was met that is not in the index now."""
-        said = [*diagnosis.reasons, *reasons]
-        if self._damage.count:
-            said.append(self._damaged())
-        if self._duplicates.count:
-            said.append(
-                f"{self._duplicates.count} data stand in other segments already and were left out:"
-                f" {', '.join(self._duplicates.named)}{' …' * (self._duplicates.count > _NAMED)}"
-            )
-        return Done(self._name, diagnosis.state, tuple(said), "rescan", 0, self._damage.count + self._forgotten)
-
-    def in_place(self, *, trusted: bool = False, scanned: Scanned | None = None) -> bool:
-        """Tell the index of all data in the file, or the directory, which stays as it is; the caller commits.
-
-        Args:
-            trusted: of a dir segment that it knows, the index lacks nothing.
-            scanned: what the file holds, where it was scanned before.
-
-        Returns:
-            Whether there is anything to commit.
-
-        Raises:
-            Changed: it is not any more what was scanned.
-            _Foreign: it cannot stay so.
-            _Unsafe: it holds damage, and behind that data that the index knows.
-        """
-        if self._format.is_dir:
-            return self._in_directory(trusted=trusted)
-        transaction, known = self._transaction, self._known
-        if known is None:
-            segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
-        else:
-            segment = known.segment
-            generations.complete(self._directory, self._name, segment.id, segment.end.size)
-        generations.clear(self._directory, self._name, segment.id)
-        file = self._directory.open_to_read(self._name)
-        if known is not None:
-            transaction.forget_blocks(segment)
-        end = segment.end
-        with self._known_offsets(segment) as known_offsets:
-            first = transaction.take_seqs(0).start
-            for found in self._format.scan(file) if scanned is None else scanned.found(self._directory, file):
-                if found.foreign:
-                    raise _Foreign
-                end = found.end
-                self._add(found, segment, first, known_offsets)
-                transaction.save_blocks(segment, found.blocks)
-                self._note(found)
-        if known is not None and known.count and (end.length < known.behind or (end.compressed and self._damage.count)):
-            reason = f"it can be read up to byte {end.length}, its data go up to byte {known.behind}; {_REMEDY}"
-            raise _Unsafe(segment, self._damaged() if self._damage.count else reason)
-        self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
-        return True
-
-    def raise_sequence(self) -> None:
-        """Mend the `.sequence` of a directory, behind the commit."""
-        if self._is_directory:
-            with self._directory.inside(self._name) as folder:
-                raise_sequence(folder, self._name)
-
-    def _in_directory(self, *, trusted: bool) -> bool:
-        """Tell the index of all files that are as their entries say.
-
-        Where no directory stands, its data are removed from the index.
-        """
-        known = self._known
-        try:
-            self._directory.inside(self._name).close()
-        except StorageError:
-            assert known is not None, "what the index does not know, and is no directory, is CORRUPTED"
-            self._forgotten = self._transaction.remove(known.segment)
-            return True
-        self._is_directory = True
-        if known is not None and trusted:
-            return False
-        self._read_files(known)
-        return True
-
-    def _read_files(self, known: Known | None) -> None:
-        transaction = self._transaction
-        if known is None:
-            segment = Segment(transaction.take_generation(), self._name, self._format.name, End())
-        else:
-            segment = known.segment
-        end = segment.end
-        with self._known_offsets(segment) as known_offsets:
-            first = transaction.take_seqs(0).start
-            for found in scan(self._directory, self._name, self._format):
-                end = found.end
-                self._add(found, segment, first, known_offsets)
-                self._note(found)
-        self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
-
-    def rewrite(self) -> None:
-        """Write the data that the file holds to a new generation, in the form that ondisk itself writes."""
-        transaction, known = self._transaction, self._known
-        segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
-        if known is None:
-            old = transaction.take_generation()
-        else:  # it was of another file, as ondisk never goes on with one of this kind
-            old = known.segment.id
-            generations.complete(self._directory, self._name, old, known.segment.end.size)
-            transaction.remove(known.segment)
-        source = self._directory.open_to_read(self._name)
-        first = transaction.take_seqs(0).start
-        staged = generations.stage(self._directory, self._name, segment.id)
-        try:
-            with staged:
-                laid = self._format.begin()
-                staged.write(0, laid.content)
-                patch: Patch | None = None
-                for batch in self._format.parse(_Stream(source), 100_000):
-                    begin = laid.end
-                    sizes = list(map(len, batch.payloads))
-                    offsets, at = [], begin.length
-                    for size in sizes:
-                        offsets.append(at)
-                        at += size + len(self._format.padding)
-                    laid = self._format.lay(batch.payloads, begin)
-                    staged.write(begin.size, laid.content)
-                    patch = laid.patch or patch
-                    found = Found(offsets, sizes, batch.reftimes, batch.metadata, [*laid.blocks], batch.damage)
-                    self._add(found, segment, first, lambda _begin, _end: set())
-                    transaction.save_blocks(segment, found.blocks)
-                    self._note(found)
-                    for _, reason in batch.refused:
-                        self._damage.add(reason)
-                if patch is not None:
-                    staged.write(patch.position, patch.content)
-                staged.sync()
-            if self._damage.count:
-                self._keep_original()
-            generations.retire(self._directory, self._name, old)
-            self._save(replace(segment, end=laid.end), None)
-            transaction.commit()
-        except BaseException:
-            if not transaction.sealed:
-                places = [generations.hidden(self._name, each) for each in (segment.id, old)]
-                generations.discard(self._directory, places)
-            raise
-        if transaction.checkpoint_error is None:  # else nothing more is written
-            generations.take_over(self._directory, self._name, segment.id)
-        self._access.leave(self._name)
-
-    def _add(self, found: Found, segment: Segment, first: int, known_offsets: Callable[[int, int], set[int]]) -> None:
-        """Insert rows of the data that are new; of equal data in one segment the last wins."""
-        if not found.offsets:
-            return
-        reftimes, offsets, sizes, metadata = found.reftimes, found.offsets, found.sizes, found.metadata
-        there, held = known_offsets(offsets[0], offsets[-1] + 1), self._elsewhere.held(found)
-        if there or held:
-            for place in sorted(held):
-                if offsets[place] not in there:
-                    self._left_out(offsets[place])
-            is_new = [offset not in there and place not in held for place, offset in enumerate(offsets)]
-            reftimes, offsets, sizes = ([*compress(each, is_new)] for each in (reftimes, offsets, sizes))
-            metadata = [*compress(metadata, is_new)]
-            if not offsets:
-                return
-        transaction = self._transaction
-        seqs = transaction.take_seqs(len(offsets))
-        fields = transaction.columns(metadata)
-        rows = list(zip(seqs, reftimes, repeat(segment.id, len(offsets)), offsets, sizes, *fields, strict=True))
-        if transaction.insert(rows) == len(rows):
-            return
-        inserted = transaction.seqs_from(seqs.start)
-        for row in rows:
-            if row[0] in inserted:
-                continue
-            other = transaction.duplicate_of(row)
-            if other is None or other[2] == segment.id:
-                if other is None or other[3] < row[3]:
-                    transaction.replace(row, first, None)
-            else:
-                self._left_out(row[3])
-
-    def _left_out(self, offset: int) -> None:
-        self._duplicates.add(f"the datum at {self._format.unit} {offset}")
-
-    def _known_offsets(self, segment: Segment) -> AbstractContextManager[Callable[[int, int], set[int]]]:
-        """Look up at which offsets, from one to before another, the index knew data of a segment: at none of a new."""
-        if self._known is None:
-            return contextlib.nullcontext(lambda _begin, _end: set())
-        return self._transaction.known_offsets(segment)
-
-    def _note(self, found: Found) -> None:
-        for damage in found.damage:
-            self._damage.add(f"at {self._format.unit} {damage.offset}: {damage.reason}", damage.size)
-
-    def _keep_original(self) -> None:
-        """Give a damaged file that is written anew another name, by which it stays."""
-        for at in count(1):
-            kept = f"{self._name}.damaged{f'-{at}' * (at > 1)}"
-            with contextlib.suppress(FileExistsError):
-                self._directory.link(self._name, kept)
-                self._remedy = f"the file as it was is {kept} now"
-                return
-
-    def _save(self, segment: Segment, damage: str | None) -> None:
-        mtime = self._directory.stat(self._name)
-        assert mtime is not None
-        self._transaction.save_segment(segment, self._interval, mtime.st_mtime_ns)
-        self._transaction.note_check(segment, damage)
-
-    def _damaged(self) -> str:
-        return (
-            f"{self._damage.size} {self._format.unit}s of it are no data, {'; '.join(self._damage.named)}"
-            f"{' …' * (self._damage.count > _NAMED)}; {self._remedy}"
-        )
-
-
-class _Stream:
-    """A segment's file, read from its begin on."""
-
-    def __init__(self, file: object) -> None:
-        self._file = file
-        self._position = 0
-
-    def read(self, size: int, /) -> bytes:
-        content: bytes = self._file.read(self._position, size)  # type: ignore[attr-defined]
-        self._position += len(content)
-        return content
