@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -76,10 +76,16 @@ def interval_of(access: Access, name: str) -> Interval | None:
     return step.interval_of(name.rpartition(".")[0], access.config.step, is_archived=access.prefix != "")
 
 
-def diagnoses(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
+def diagnoses(
+    access: Access, now: float | None = None, is_looked_at_later: Callable[[Diagnosis], bool] = lambda _: False
+) -> Iterator[Diagnosis]:
     """Diagnose every segment of a dataset, in the order of their names.
 
     Reads only. Who writes beside it may make a segment look damaged for a moment, so one that does is looked at again.
+
+    Args:
+        now: seconds since 1970; None for the present.
+        is_looked_at_later: which the caller will diagnose again, under the lock; a damaged one is looked at here, too.
 
     Memory: some numbers a segment.
     """
@@ -92,9 +98,12 @@ def diagnoses(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
                 found = _diagnosed(access, snapshot, name, known.get(name), on_disk.get(name), at)
             except StorageError as error:
                 found = _unreadable(name, error)
-            diagnosis = _again(access, name, known.get(name), now) if found.state else found
-            if diagnosis is not None:
-                yield diagnosis
+            if State.CORRUPTED in found.state or (found.state and not is_looked_at_later(found)):
+                again = _again(access, name, known.get(name), now)
+                if again is None:
+                    continue
+                found = again
+            yield found
 
 
 def examine(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
@@ -83,8 +84,9 @@ def _fix(
     elsewhere = Elsewhere(archives.other(access))
     # What is missing goes first: a file that was renamed holds the very data that stand in its way.
     waiting = []
-    for before in sorted(diagnoses(access, now), key=lambda each: State.MISSING not in each.state):
-        if _is_wanted(before, needs_check=needs_check):
+    is_wanted = partial(_is_wanted, needs_check=needs_check)
+    for before in sorted(diagnoses(access, now, is_wanted), key=lambda each: State.MISSING not in each.state):
+        if is_wanted(before):
             waiting.append(before)
         else:
             yield _left(before)

@@ -86,8 +86,8 @@ def _repack(
 ) -> Iterator[Done]:
     """Repack one dataset, or one archive; what goes wrong at one segment is added to `errors`."""
     waiting = []
-    for before in [*diagnoses(access, now)]:
-        if before.state & REPACKED and State.CORRUPTED not in before.state:
+    for before in [*diagnoses(access, now, _is_wanted)]:
+        if _is_wanted(before):
             waiting.append(before)
         else:
             yield Done(before.segment, before.state, before.reasons)
@@ -125,6 +125,11 @@ def _repack(
                 yield done
         if full is not None and freed <= 0 and not changed:
             raise full
+
+
+def _is_wanted(diagnosis: Diagnosis) -> bool:
+    """Tell whether there is anything to do for a segment."""
+    return bool(diagnosis.state & REPACKED) and State.CORRUPTED not in diagnosis.state
 
 
 def is_rewritten(state: State, format: Format) -> bool:
@@ -174,7 +179,7 @@ def _repacked(access: Access, name: str, now: float | None, written: Written | N
             if diagnosis is None:
                 return Done(name, State.OK, ("it has gone meanwhile",))
             state, reasons = diagnosis.state, diagnosis.reasons
-            if not state & REPACKED or State.CORRUPTED in state:
+            if not _is_wanted(diagnosis):
                 return Done(name, state, reasons)
             format = access.format(known.segment.format) if known is not None else access.format_of(name)
             rewrite = None
