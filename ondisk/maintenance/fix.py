@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from stat import S_ISDIR
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
@@ -24,14 +26,14 @@ from ondisk.segments.staging import Changed
 _TOGETHER, _SMALLEST = 8 * 1024 * 1024, 64 * 1024  # bytes of segments that one commit adds to the index
 _ALONE = State.MISSING | State.CORRUPTED
 _Waiting: TypeAlias = tuple[Diagnosis, Scanned | None]
-ScanAll: TypeAlias = Callable[[Access, list[Diagnosis]], Generator[_Waiting, None, None]]
-"""Gives segments in their order, each with what its file holds, if that was scanned."""
+ScanAll: TypeAlias = Callable[[Access, list[Diagnosis]], AbstractContextManager[Iterable[_Waiting]]]
+"""Gives segments in their order, each with what its file holds, if that was scanned: that stays for the length of a
+block, unless who has told the index of it discards it."""
 
 
-def scan_later(access: Access, waiting: list[Diagnosis]) -> Generator[tuple[Diagnosis, None], None, None]:
+def scan_later(access: Access, waiting: list[Diagnosis]) -> AbstractContextManager[Iterable[_Waiting]]:
     """Scan nothing beforehand: each segment is scanned when it is fixed."""
-    for each in waiting:
-        yield each, None
+    return contextlib.nullcontext([(each, None) for each in waiting])
 
 
 def fix(
@@ -50,8 +52,8 @@ def fix(
 
     Raises:
         DurabilityLost, DiskFull: nothing more can be written; what was fixed before is.
-        OndiskError: the first of what went wrong at single segments, when all others are done;
-            `error.context["report"]` tells what was done.
+        OndiskError: the first of what went wrong at single segments, when all others are done.
+            `error.context["report"]` of each tells what was done.
 
     Durability: a commit for each segment, or for several small ones; killed between, the next fix goes on. The sentinel
         goes last.
@@ -59,11 +61,10 @@ def fix(
     """
     report = Report(str(access.path))
     errors: list[OndiskError] = []
-    for part in archives.maintained():
-        report.add(part.prefix, _fix(part, archives, now, progress, scan_all, errors))
-        report.needs_check |= part.needs_check()
-    report.sort()
-    report.check_done(errors)
+    with report.told(errors):
+        for part in archives.maintained():
+            report.add(part.prefix, _fix(part, archives, now, progress, scan_all, errors))
+            report.needs_check |= part.needs_check()
     return report
 
 
@@ -80,7 +81,8 @@ def _fix(
         pass  # a lost index is made anew; who may not write meets the error before anything is read
     is_whole, needs_check = True, access.sentinel_stands()
     with access.current().index.snapshot() as snapshot:
-        committed_at = snapshot.dataset()["committed_at"]  # a file that is newer stays so, whatever a fix commits
+        begun = snapshot.dataset()
+    committed_at = begun["committed_at"]  # a file that is newer stays so, whatever a fix commits
     elsewhere = Elsewhere(archives.other(access))
     # What is missing goes first: a file that was renamed holds the very data that stand in its way.
     waiting = []
@@ -90,14 +92,13 @@ def _fix(
             waiting.append(before)
         else:
             yield _left(before)
-    with contextlib.closing(scan_all(access, waiting)) as scanning:
+    with scan_all(access, waiting) as scanning:
         for group in _groups(access, scanning):
             for before, _ in group:
                 progress(before.segment)
-            if together := _fixed_together(access, archives, group, now, committed_at, elsewhere):
-                yield from together
-                continue
-            for before, scanned in group:
+            together = _fixed_together(access, archives, group, now, committed_at, elsewhere)
+            yield from together
+            for before, scanned in group[len(together) :]:
                 try:
                     with archives.counting(access, "fix"):
                         done = _fixed(access, before, now, committed_at, elsewhere, scanned)
@@ -110,8 +111,11 @@ def _fix(
                     )
                     done = before.failed("fixed", error)
                 yield done
-    if is_whole:
-        _remove_sentinel(access)
+            for _, scanned in group:
+                if scanned is not None:
+                    scanned.discard(access.directory)
+    if is_whole and needs_check:
+        _remove_sentinel(access, begun["uuid"])
 
 
 def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:
@@ -125,9 +129,16 @@ def _left(diagnosis: Diagnosis) -> Done:
     return Done(diagnosis.segment, diagnosis.state, diagnosis.reasons)
 
 
-def _remove_sentinel(access: Access) -> None:
+def _remove_sentinel(access: Access, uuid: str) -> None:
+    """Remove the sentinel, unless it is that of another index: of one lost meanwhile, nobody has looked at all files.
+
+    Args:
+        uuid: of the index that knows all data again.
+    """
     with access.locked("fix"):
-        if access.sentinel_stands():
+        with access.current().index.snapshot() as snapshot:
+            is_same = snapshot.dataset()["uuid"] == uuid
+        if is_same and access.sentinel_stands():
             access.directory.unlink(SENTINEL)
             access.directory.sync()
 
@@ -137,17 +148,25 @@ def _groups(access: Access, scanning: Iterable[_Waiting]) -> Iterator[list[_Wait
     group: list[_Waiting] = []
     size = 0
     for before, scanned in scanning:
-        found = access.directory.stat(before.segment)
-        size += _SMALLEST if found is None else max(found.st_size, _SMALLEST)
-        if group and (size > _TOGETHER or before.state & _ALONE):
+        weight = _weight(access, before)
+        if group and size + weight > _TOGETHER:
             yield group
             group, size = [], 0
         group.append((before, scanned))
-        if before.state & _ALONE:
-            yield group
-            group, size = [], 0
+        size += weight
     if group:
         yield group
+
+
+def _weight(access: Access, before: Diagnosis) -> int:
+    """Give the bytes of a segment, for it to be put together with others; more than there may be of one for itself."""
+    if before.state & _ALONE:
+        return _TOGETHER + 1
+    found = access.directory.stat(before.segment)
+    if found is None:
+        return _SMALLEST
+    # Of a directory, its size tells nothing of what there is to read.
+    return _TOGETHER + 1 if S_ISDIR(found.st_mode) else max(found.st_size, _SMALLEST)
 
 
 def _fixed_together(
@@ -165,7 +184,6 @@ def _fixed_together(
     try:
         with archives.counting(access, "fix"), access.transaction("fix") as transaction:
             transaction.go_on_from(access.seq_elsewhere())
-            rescans = []
             for before, scanned in group:
                 with access.current().index.snapshot() as snapshot:
                     diagnosis, known = examine(access, snapshot, before.segment, None, now, committed_at)
@@ -174,12 +192,10 @@ def _fixed_together(
                 if not diagnosis.state & FIXED:
                     done.append(_left(diagnosis))
                     continue
-                rescans.append(Rescan(access, transaction, before.segment, known, elsewhere))
-                rescans[-1].in_place(trusted=not access.needs_check(), scanned=scanned)
-                done.append(rescans[-1].done(diagnosis))
+                rescan = Rescan(access, transaction, before.segment, known, elsewhere)
+                rescan.in_place(trusted=not access.needs_check(), scanned=scanned)
+                done.append(rescan.done(diagnosis))
             transaction.commit()
-            for rescan in rescans:
-                rescan.raise_sequence()
     except (DurabilityLost, LockError, StateError):
         raise
     except (OndiskError, OSError, Changed, Foreign, Unsafe):

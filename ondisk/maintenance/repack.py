@@ -54,7 +54,7 @@ def repack(
         NeedsCheck: the sentinel stands: what the index does not know may be data that it has lost.
         DurabilityLost: nothing more can be written; what was repacked before is.
         OndiskError: the first of what went wrong at single segments, when all others are done; DiskFull: there is no
-            space for what is left. `error.context["report"]` tells what was done.
+            space for what is left. `error.context["report"]` of each tells what was done.
 
     Durability: see `ondisk.segments.generations`; a crash leaves each segment as it was or as it is to be.
     Locks: the writers' lock, for each segment anew; for one of the archive that of the archive, too. Readers are not
@@ -65,14 +65,13 @@ def repack(
         check_trusted(part)
     report = Report(str(access.path))
     errors: list[OndiskError] = []
-    for part in parts:
-        report.segments += staged.removed(part, now)
-        try:
-            report.add(part.prefix, _repack(part, archives, now, progress, errors, write_all))
-        except DiskFull as error:
-            errors.append(error)
-    report.sort()
-    report.check_done(errors)
+    with report.told(errors):
+        for part in parts:
+            report.segments += staged.removed(part, now)
+            try:
+                report.add(part.prefix, _repack(part, archives, now, progress, errors, write_all))
+            except DiskFull as error:
+                errors.append(error)
     return report
 
 

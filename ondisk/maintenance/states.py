@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
@@ -123,11 +124,22 @@ class Report:
             if each.state or isinstance(each, Diagnosis):
                 self.segments.append(replace(each, segment=prefix + each.segment))
 
-    def check_done(self, errors: list[OndiskError]) -> None:
-        """Raise the first of what went wrong at single segments; `error.context["report"]` is this report then."""
-        if errors:
-            errors[0].context["report"] = self
-            raise errors[0]
+    @contextlib.contextmanager
+    def told(self, errors: list[OndiskError]) -> Iterator[None]:
+        """Put the segments in order behind the block, and let an error tell of them: `error.context["report"]`.
+
+        Args:
+            errors: what went wrong at single segments; the first of them is raised where no other ends the block.
+        """
+        try:
+            yield
+            if errors:
+                raise errors[0]
+        except OndiskError as error:
+            error.context["report"] = self
+            raise
+        finally:
+            self.sort()
 
     def sort(self) -> None:
         """Put the segments in the order of their names, those of the archive last."""

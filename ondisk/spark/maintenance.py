@@ -42,21 +42,22 @@ def scans(spark: SparkSession) -> ScanAll:
     return partial(_scan_all, spark)
 
 
+@contextlib.contextmanager
 def _scan_all(
     spark: SparkSession, access: Access, waiting: list[Diagnosis]
-) -> Generator[tuple[Diagnosis, Scanned | None], None, None]:
+) -> Iterator[Iterator[tuple[Diagnosis, Scanned | None]]]:
     wanted = [each for each in waiting if each.action == "rescan" and not access.format_of(each.segment).is_dir]
-    names = {each.segment for each in wanted}
     # In the order of one machine: of data with the same unique fields in several segments, the first stays.
     with _staging(spark, access, "fix", wanted, in_order=True) as found:
-        for before in waiting:
-            answer = next(found) if before.segment in names else {}
-            if "file" not in answer:
-                yield before, None
-                continue
-            scanned = Scanned(answer["file"], tuple(answer["source"]))
-            yield before, scanned
-            scanned.discard(access.directory)
+        yield _scanned(waiting, {each.segment for each in wanted}, found)
+
+
+def _scanned(
+    waiting: list[Diagnosis], wanted: set[str], found: Iterator[Answer]
+) -> Iterator[tuple[Diagnosis, Scanned | None]]:
+    for before in waiting:
+        answer = next(found) if before.segment in wanted else {}
+        yield before, Scanned(answer["file"], tuple(answer["source"])) if "file" in answer else None
 
 
 def writes(spark: SparkSession) -> WriteAll:

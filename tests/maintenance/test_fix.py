@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -345,6 +346,51 @@ def test_what_cannot_be_read_is_reported_the_rest_is_fixed_and_the_sentinel_stay
         assert dataset.summary().count == 2
         assert not dataset.fix().needs_check
     assert world.content() == "0123"
+
+
+def test_an_index_that_is_lost_while_a_fix_runs_keeps_its_sentinel(tmp_path: Path) -> None:
+    """The fix has looked at what the first index lacked; a repack would remove all other files of the second."""
+    world = World.make(tmp_path / "dataset", VM2)
+    world.delete(0)
+    world.sentinel()
+
+    def lose(_: str) -> None:
+        world.lose_index()
+        world.opened(lambda dataset: None)
+
+    with ondisk.open(world.path) as dataset:
+        assert fix(dataset._access, dataset._archives, progress=lose).needs_check
+    assert world.states(world.check()) == {B: "UNALIGNED"}
+    world.fix()
+    world.repack()
+    assert world.content() == "0123"
+    assert world.opened(lambda dataset: dataset.summary().count) == 6
+
+
+def test_a_sentinel_that_appears_while_a_fix_runs_stays(tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", VM2)
+    world.put(C, world.foreign(), newer=True)
+    with ondisk.open(world.path) as dataset:
+        assert fix(dataset._access, dataset._archives, progress=lambda _: world.sentinel()).needs_check
+        assert not dataset.fix().needs_check
+    assert world.content() == "0123ab"
+
+
+def test_a_fix_that_ends_in_the_middle_tells_what_it_did(tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", Kind("vm2", {"format": "vm2", "lock_timeout": 0}))
+    world.file(A).unlink()
+    world.put(C, world.foreign(), newer=True)
+    with contextlib.ExitStack() as stack:
+        dataset, other = (stack.enter_context(ondisk.open(world.path)) for _ in range(2))
+
+        def lock(segment: str) -> None:
+            if segment == world.name(C):
+                stack.enter_context(other._access.locked("test"))
+
+        with pytest.raises(LockError) as caught:
+            fix(dataset._access, dataset._archives, progress=lock)
+    report = caught.value.context["report"]
+    assert {each.segment: each.action for each in report} == {world.name(A): "remove from the index"}
 
 
 def test_files_that_are_newer_than_the_index_stay_so_while_others_are_fixed(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,12 @@ import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
 from ondisk.errors import InvalidInput, NeedsCheck, StateError
+from ondisk.filesystem import ReadableFile
+from ondisk.formats import Found
+from ondisk.formats.diskqueue.seg import Seg
 from ondisk.maintenance.fix import fix
 from ondisk.maintenance.repack import repack
+from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis, Report, State
 from ondisk.spark import executors
 from ondisk.spark.executors import answers, grouped
@@ -92,6 +97,24 @@ def test_a_fix_does_what_it_does_on_one_machine(spark: Any, world: World, tmp_pa
         assert world.sql(f"SELECT {columns} FROM {table}") == other.sql(f"SELECT {columns} FROM {table}"), table
     assert world.states(world.check(accurate=True)) == other.states(other.check(accurate=True))
     assert tree(world.path) == tree(other.path)
+
+
+def test_a_fix_reads_no_segment_that_executors_have_scanned(spark: Any, dirty: World, monkeypatch: Any) -> None:
+    """Also where several are put together in one commit."""
+    dirty.lose_index()
+    read: list[str] = []
+
+    def scan(self: Seg, file: ReadableFile) -> Iterator[Found]:
+        read.append(file.path)
+        return scan_here(self, file)
+
+    scan_here = Seg.scan
+    monkeypatch.setattr(Seg, "scan", scan)
+    report = dirty.opened(lambda dataset: dataset.fix(spark=spark))
+    assert [each.action for each in report] == ["rescan"] * 2
+    assert read == []
+    assert dirty.content() == "012"
+    assert hidden(dirty) == []
 
 
 def tree(path: Path) -> dict[str, bytes]:
@@ -185,15 +208,20 @@ def test_a_file_that_others_change_while_it_is_scanned_is_scanned_again(
     dirty.opened(lambda dataset: None)
     seen = []
 
-    def scan_all(access: Access, waiting: list[Diagnosis]) -> Generator[Any, None, None]:
-        for before, scanned in scans(spark)(access, waiting):
-            assert scanned is not None
-            seen.append(before.segment)
-            if is_deleted:
-                (dirty.path / before.segment).unlink()
-            elif len(seen) == 1:
-                dirty.append(3)
-            yield before, scanned
+    @contextlib.contextmanager
+    def scan_all(access: Access, waiting: list[Diagnosis]) -> Iterator[Any]:
+        with scans(spark)(access, waiting) as scanning:
+            yield map(change, scanning)
+
+    def change(found: tuple[Diagnosis, Scanned | None]) -> tuple[Diagnosis, Scanned | None]:
+        before, scanned = found
+        assert scanned is not None
+        seen.append(before.segment)
+        if is_deleted:
+            (dirty.path / before.segment).unlink()
+        elif len(seen) == 1:
+            dirty.append(3)
+        return found
 
     dirty.opened(lambda dataset: fix(dataset._access, dataset._archives, dirty.now, scan_all=scan_all))
     assert seen == [dirty.name(A), dirty.name(B)]
@@ -290,6 +318,9 @@ def test_a_driver_that_is_killed_leaves_what_check_names_and_repack_removes(java
     before = dirty.content()
     program = f"""
 import sys, ondisk
+from ondisk.filesystem import ReadableFile
+from ondisk.formats import Found
+from ondisk.formats.diskqueue.seg import Seg
 from ondisk.maintenance.fix import fix
 from ondisk.maintenance.repack import repack
 from ondisk.spark import session
