@@ -207,8 +207,9 @@ def repacked(access: Access, transaction: Transaction, diagnosis: Diagnosis, kno
     if not is_dropped and State.DIRTY not in state:
         return Done(name, state, diagnosis.reasons)
     kept: set[int] = set()
+    lost = 0
     if is_dropped and known is not None:
-        transaction.remove(known.segment)
+        lost = transaction.remove(known.segment)
     elif known is not None:
         with access.current().index.snapshot() as snapshot:
             kept = {number for number, _ in _rows(snapshot, known)}
@@ -216,7 +217,7 @@ def repacked(access: Access, transaction: Transaction, diagnosis: Diagnosis, kno
     action = "repack" if not is_dropped else diagnosis.action
     entry = access.directory.stat(name)
     if entry is None or State.MISSING in state:
-        return Done(name, state, diagnosis.reasons, action)
+        return Done(name, state, diagnosis.reasons, action, 0, lost if State.MISSING in state else 0)
     if not transaction.unread:
         action = action if is_dropped and known is not None else None
         return Done(name, state, (*diagnosis.reasons, _READ), action)

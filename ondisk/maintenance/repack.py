@@ -180,6 +180,8 @@ def _repacked(access: Access, name: str, now: float | None, written: Written | N
             state, reasons = diagnosis.state, diagnosis.reasons
             if not _is_wanted(diagnosis):
                 return Done(name, state, reasons)
+            if State.MISSING in state and (reason := why_kept(access, name)) is not None:
+                return Done(name, state, (*reasons, reason))
             format = access.format(known.segment.format) if known is not None else access.format_of(name)
             rewrite = None
             if is_rewritten(state, format):
@@ -205,8 +207,6 @@ def _repacked(access: Access, name: str, now: float | None, written: Written | N
 def _dropped(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
     """Remove a segment: from the index, then from the disk."""
     directory, name = access.directory, diagnosis.segment
-    if State.MISSING in diagnosis.state and (reason := why_kept(access, name)) is not None:
-        return Done(name, diagnosis.state, (*diagnosis.reasons, reason))
     access.leave(name)
     found = None if State.MISSING in diagnosis.state else directory.stat(name)
     is_kept, lost = False, 0

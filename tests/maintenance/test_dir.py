@@ -380,6 +380,21 @@ def test_a_first_append_that_was_killed_is_read_back_as_far_as_it_came(create):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("verb", ["fix", "repack"])
+def test_a_folder_of_directories_that_is_away_is_not_forgotten(dataset, path, tmp_path, verb):
+    """As where a disk is not mounted: the index would forget all, and a repack delete it when it is back."""
+    path.parent.rename(tmp_path / "away")
+    (done,) = getattr(dataset, verb)()
+    assert "is a disk not mounted?" in done.reasons[-1]
+    assert (done.action, done.lost) == (None, 0)
+    (tmp_path / "away").rename(path.parent)
+    assert states(dataset.check(accurate=True)) == {}
+    assert dataset.summary().count == 4
+    shutil.rmtree(path)
+    (done,) = getattr(dataset, verb)()
+    assert (done.action, done.lost) == ("remove from the index", 4)
+
+
 def test_a_missing_directory_is_removed_from_the_index(dataset, path):
     shutil.rmtree(path)
     assert states(dataset.check()) == {NAME: "MISSING"}
