@@ -249,6 +249,18 @@ class Transaction:
             self._drop(segment)
         return True
 
+    def thin_out(self, segment: Segment, count: int) -> int:
+        """Remove some data of a segment; returns how many, none only where it has no more.
+
+        Their rows go first, so that a file which cannot grow has space for what is noted of them.
+        """
+        with sqlite_errors(self._index.directory):
+            sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ? LIMIT ?"
+            seqs = sorted(seq for (seq,) in self._connection.execute(sql, (segment.id, count)))
+        self.take_back(seqs)
+        self.note_deleted(seqs)
+        return len(seqs)
+
     def remove(self, segment: Segment, *, moved: bool = False) -> int:
         """Remove a segment and all its data; returns how many data.
 
@@ -256,14 +268,18 @@ class Transaction:
             moved: the data stand in another index now, so this is no deletion in the order of changes.
         """
         with sqlite_errors(self._index.directory):
-            span = "" if segment.id in self._outside() else ' AND reftime >= "begin" AND reftime < "end"'
-            sql = f"SELECT seq FROM datum JOIN segment ON segment.id = datum.segment{span} WHERE segment.id = ?"
+            sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ?"
             if moved:
                 removed = self._connection.execute(f"DELETE FROM datum WHERE seq IN ({sql})", (segment.id,)).rowcount
             else:
                 removed = self._delete(sql, (segment.id,))
             self._drop(segment)
         return removed
+
+    def _of_segment(self, segment: Segment) -> str:
+        """Write the join that finds the data of a segment."""
+        span = "" if segment.id in self._outside() else ' AND reftime >= "begin" AND reftime < "end"'
+        return f"datum JOIN segment ON segment.id = datum.segment{span}"
 
     def _outside(self) -> frozenset[int]:
         """Find the segments that have data of other times than theirs, which no search by their time finds.

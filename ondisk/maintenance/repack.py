@@ -24,6 +24,7 @@ from ondisk.segments.staging import Changed
 
 _TRIES = 3  # of writing a segment beside that others change meanwhile; then it is written under the lock
 
+_SOME = 16_384  # data that go in one commit, on a full disk
 _DROPPED = State.DELETED | State.DELETE_AGE | State.MISSING
 
 WriteAll: TypeAlias = Callable[[Access, list[Diagnosis]], Generator[tuple[Diagnosis, Written | None], None, None]]
@@ -56,7 +57,8 @@ def repack(
         OndiskError: the first of what went wrong at single segments, when all others are done; DiskFull: there is no
             space for what is left. `error.context["report"]` of each tells what was done.
 
-    Durability: see `ondisk.segments.generations`; a crash leaves each segment as it was or as it is to be.
+    Durability: see `ondisk.segments.generations`; a crash leaves each segment as it was or as it is to be. On a full
+        disk the data of one that is removed may go some at a time.
     Locks: the writers' lock, for each segment anew; for one of the archive that of the archive, too. Readers are not
         disturbed.
     """
@@ -147,6 +149,14 @@ def repacked(access: Access, name: str, now: float | None = None, written: Writt
     """
     try:
         return _repacked(access, name, now, written)
+    except DiskFull:
+        diagnosis, lost = _thinned_out(access, name, now)
+        if diagnosis is None:
+            raise
+        done = _repacked(access, name, now, None)
+        lost = lost if State.MISSING in diagnosis.state else 0
+        # It is the same segment still, though now it was found to have no data.
+        return replace(done, state=diagnosis.state, reasons=(*diagnosis.reasons, *done.reasons[1:]), lost=lost)
     except _Damaged as error:
         with access.transaction("repack") as transaction:
             transaction.note_check(error.segment, error.reason)
@@ -202,6 +212,38 @@ def _repacked(access: Access, name: str, now: float | None, written: Written | N
         if state & _DROPPED:
             return _dropped(access, transaction, diagnosis, known)
     return Done(name, state, reasons)
+
+
+def _thinned_out(access: Access, name: str, now: float | None) -> tuple[Diagnosis | None, int]:
+    """Let the index forget the data of a segment that is dropped, some in each commit: it takes less space than all.
+
+    Returns:
+        What the segment was before, None where nothing was done, and how many data it had.
+
+    Raises:
+        DiskFull: there is no space for even a few.
+    """
+    removed, some = 0, _SOME
+    with access.locked("repack"):
+        check_trusted(access)
+        with access.current().index.snapshot() as snapshot:
+            diagnosis, known = examine(access, snapshot, name, None, now)
+        if diagnosis is None or known is None or not diagnosis.state & _DROPPED or State.CORRUPTED in diagnosis.state:
+            return None, 0
+        if State.MISSING in diagnosis.state and why_kept(access, name) is not None:
+            return None, 0
+        while True:
+            try:
+                with access.transaction("repack") as transaction:
+                    transaction.go_on_from(access.seq_elsewhere())
+                    if not (count := transaction.thin_out(known.segment, some)):
+                        return diagnosis, removed
+                    transaction.commit()
+                removed += count
+            except DiskFull:
+                some //= 4
+                if not some:
+                    raise
 
 
 def _dropped(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:

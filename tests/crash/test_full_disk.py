@@ -6,13 +6,17 @@ import os
 import random
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from commits import commit
 
 import ondisk
+from ondisk import Datum
 from ondisk.errors import DiskFull
+from ondisk.maintenance.repack import repack
+from ondisk.maintenance.states import State
 
 from .recovery import check_whole
 from .workload import CONFIGS, SEG, check_index, content, datum, day_of, left_behind, line
@@ -187,3 +191,36 @@ def test_a_repack_without_space_for_any_segment_says_so_and_what_it_removed(form
         append(dataset, batch(39))
         assert left_behind(path) == []
         assert not any(each.state for each in dataset.check(accurate=True))
+
+
+@pytest.mark.parametrize("state", [State.DELETE_AGE, State.MISSING])
+@pytest.mark.parametrize("format", ["vm2", "blob"])
+def test_a_segment_with_more_data_than_one_commit_has_space_for_is_removed_from_a_full_disk(
+    format: str, state: State, small_disk: Path
+) -> None:
+    filler, path = small_disk / "filler", small_disk / "dataset"
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    fields = dict.fromkeys("abcdef", "integer")
+    config = CONFIGS["vm2"] if format == "vm2" else {"format": "blob", "index": [*fields], "fields": fields}
+    with ondisk.create(path, config | {"step": "yearly", "delete_age": 36_600}) as dataset:
+        for number in range(20):  # in many commits: the index's log has no more space than for one of them
+            if format == "vm2":
+                append(dataset, batch(number))
+            else:
+                dataset.append(Datum(begin, dict.fromkeys(fields, 2**60 + number), b"x") for _ in range(24))
+        (segment,) = path.glob(f"20/2026.{format}")
+        if state is State.MISSING:
+            segment.rename(small_disk / "away")
+        fill_up(filler)
+        with pytest.raises(DiskFull):
+            dataset.delete("")
+        is_old = state is State.DELETE_AGE
+        now = begin.replace(year=2128).timestamp() if is_old else None
+        (done,) = repack(dataset._access, dataset._archives, now)
+        assert done.state == state
+        assert len(done.reasons) == 1
+        assert (done.action, done.lost) == (("delete", 0) if is_old else ("remove from the index", 480))
+        assert dataset.summary().count == 0
+        assert not segment.exists()
+        assert not dataset.check().findings
+    check_index(path)

@@ -13,7 +13,7 @@ from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.maintenance.states import Done, Report, State
 
 from .test_matrix import flip
-from .worlds import KINDS, START, A, B, Kind, World, number_of
+from .worlds import DAY, DELETE_AGE, KINDS, START, A, B, Kind, World, number_of
 
 LZ4, PLAIN, VM2, JSONL = KINDS
 
@@ -147,3 +147,20 @@ def test_what_a_repack_deletes_is_told_beforehand(world: World) -> None:
     world.repack()
     gone = files - set(world.path.rglob(f"*.{world.kind.extension}"))
     assert {str(each.relative_to(world.path)) for each in gone} == told == {world.name("2026/11-22")}
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_a_segment_of_which_a_killed_repack_left_some_data_is_removed_by_the_next(left: int, world: World) -> None:
+    """On a full disk the data of one that is too old go some at a time."""
+    seqs = world.sql("SELECT seq FROM datum ORDER BY seq")
+    with ondisk.open(world.path) as dataset, dataset._access.transaction("test") as transaction:
+        (segment,) = transaction.segments([world.name(A)]).values()
+        assert transaction.thin_out(segment, 4 - left) == 4 - left
+        transaction.commit()
+    world.now += DELETE_AGE * DAY
+    assert "DELETE" in world.states(world.check())[A]
+    assert done(world.repack()).action == "delete"
+    assert not world.file(A).exists()
+    assert world.states(world.check()) == {}
+    assert world.content() == ""
+    assert world.sql("SELECT datum FROM deletion ORDER BY datum") == seqs[2:]
