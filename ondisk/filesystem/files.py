@@ -60,9 +60,12 @@ class ReadableFile:
         return os.fstat(self._descriptor).st_size
 
     def identity(self) -> tuple[int, int, int]:
-        """Give what tells this file, and what is in it now, from others: inode, size, and when it changed last."""
+        """Give what tells this file, and what is in it now, from others: inode, size, and when it changed last.
+
+        That is not when it was written last: who puts a backup in its place may set this as it was.
+        """
         found = os.fstat(self._descriptor)
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return found.st_ino, found.st_size, found.st_ctime_ns
 
     def __del__(self) -> None:
         os.close(self._descriptor)

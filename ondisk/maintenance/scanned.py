@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from struct import Struct
 from typing import Any
+from zlib import crc32
 
 from ondisk.dataset.access import Access
 from ondisk.errors import StateError
@@ -16,22 +17,25 @@ from ondisk.formats import Block, Damage, End, Found
 from ondisk.json_shapes import from_json, to_json
 from ondisk.segments.staging import Changed
 
-_LENGTH = Struct("<q")
+_HEAD = Struct("<qI")
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
     """All that a scan of a segment gave.
 
-        FILE    for each `Found`: its length, 8 bytes, little-endian; then JSON, in which data share their metadata
+        FILE    for each `Found`: its length, 8 bytes, and the CRC-32 of this JSON and all before it, 4 bytes,
+                little-endian; then JSON, in which data share their metadata
 
     Attributes:
         file: its name in the dataset.
         source: the identity of the segment's file, as it was when it was scanned.
+        checksum: the last one in the file.
     """
 
     file: str
     source: tuple[int, int, int]
+    checksum: int
 
     @classmethod
     def write(cls, access: Access, name: str, file: str) -> Scanned:
@@ -51,14 +55,15 @@ class Scanned:
             raise StateError(f"{name} is no file")
         identity = source.identity()
         with access.directory.create_file(file) as staged:
-            at = 0
+            at = checksum = 0
             for found in format.scan(source):
                 if found.foreign:
                     raise StateError(f"{name} must be written anew")
                 text = json.dumps(_to_json(found), separators=(",", ":")).encode()
-                staged.write(at, _LENGTH.pack(len(text)) + text)
-                at += _LENGTH.size + len(text)
-        return cls(file, identity)
+                checksum = crc32(text, checksum)
+                staged.write(at, _HEAD.pack(len(text), checksum) + text)
+                at += _HEAD.size + len(text)
+        return cls(file, identity, checksum)
 
     def found(self, directory: Directory, source: ReadableFile) -> Iterator[Found]:
         """Give what the scan gave.
@@ -67,16 +72,22 @@ class Scanned:
             source: the segment's file.
 
         Raises:
-            Changed: it is another one, or was written to; or the file with what was found is not there.
+            Changed: it is another one, or was written to; or the file with what was found is not there, or not whole.
         """
         staged = _opened(directory, self.file)
         if staged is None or source.identity() != self.source:
             raise Changed
-        at = 0
-        while head := staged.read(at, _LENGTH.size):
-            (length,) = _LENGTH.unpack(head)
-            yield _from_json(json.loads(staged.read(at + _LENGTH.size, length)))
-            at += _LENGTH.size + length
+        at = checksum = 0
+        while len(head := staged.read(at, _HEAD.size)) == _HEAD.size:
+            length, expected = _HEAD.unpack(head)
+            text = staged.read(at + _HEAD.size, length) if 0 < length <= staged.size() else b""
+            checksum = crc32(text, checksum)
+            if not text or checksum != expected:
+                raise Changed
+            yield _from_json(json.loads(text))
+            at += _HEAD.size + length
+        if checksum != self.checksum:
+            raise Changed
 
     def discard(self, directory: Directory) -> None:
         """Remove the file."""

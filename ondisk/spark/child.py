@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from itertools import count
 from queue import SimpleQueue
 from typing import IO, Any
@@ -91,7 +91,7 @@ def check(access: Access, name: str, staged: str, option: str) -> dict[str, Any]
 def fix(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
     """Scan a segment's file."""
     _check_runs(access, staged)
-    return {"file": staged, "source": Scanned.write(access, name, staged).source}
+    return asdict(Scanned.write(access, name, staged))
 
 
 def repack(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def _scanned(
 ) -> Iterator[tuple[Diagnosis, Scanned | None]]:
     for before in waiting:
         answer = next(found) if before.segment in wanted else {}
-        yield before, Scanned(answer["file"], tuple(answer["source"])) if "file" in answer else None
+        yield before, Scanned(answer["file"], tuple(answer["source"]), answer["checksum"]) if "file" in answer else None
 
 
 def writes(spark: SparkSession) -> WriteAll:

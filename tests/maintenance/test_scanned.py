@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -64,6 +65,37 @@ def test_a_scan_of_another_file_is_refused(access: Access) -> None:
     scanned.discard(access.directory)
     scanned.discard(access.directory)
     assert not (access.path / "scanned").exists()
+
+
+def test_a_scan_of_a_file_that_was_put_back_with_its_times_is_refused(access: Access) -> None:
+    """As by `cp -p`: same inode, same size, same time of writing."""
+    scanned = Scanned.write(access, NAME, "scanned")
+    path = access.path / NAME
+    found, content = path.stat(), path.read_bytes()
+    path.write_bytes(content)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (found.st_size, found.st_mtime_ns)
+    with pytest.raises(Changed):
+        next(scanned.found(access.directory, access.directory.open_to_read(NAME)))
+
+
+def test_a_scan_that_came_through_garbled_or_in_part_is_refused(access: Access) -> None:
+    scanned = Scanned.write(access, NAME, "scanned")
+    source, path = access.directory.open_to_read(NAME), access.path / "scanned"
+    whole = path.read_bytes()
+    for size in (0, 5, 12, 100, len(whole) - 1, 12 + int.from_bytes(whole[:8], "little")):
+        path.write_bytes(whole[:size])
+        with pytest.raises(Changed):
+            [*scanned.found(access.directory, source)]
+    for at in (0, 3, 7, 9, 40, len(whole) - 2):
+        for value in (0, 0x7F, 0xFF):
+            path.write_bytes(whole[:at] + bytes([value ^ whole[at] or 1]) + whole[at + 1 :])
+            if path.read_bytes() != whole:
+                with pytest.raises(Changed):
+                    [*scanned.found(access.directory, source)]
+    path.write_bytes(bytes(len(whole)))
+    with pytest.raises(Changed):
+        [*scanned.found(access.directory, source)]
 
 
 def test_what_is_no_file_is_neither_scanned_nor_rewritten(access: Access, tmp_path: Path) -> None:
