@@ -39,16 +39,12 @@ def executors(master: str | None) -> Iterator[SparkSession | None]:
         yield None
         return
     try:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         from ondisk.spark import session
+
+        started = session(master or None, spark__ui__enabled="false", spark__log__level="ERROR")
     except ModuleNotFoundError as error:
         raise StateError(f"Spark is not installed: {error}", hint="pip install 'ondisk[spark]'") from None
-    try:
-        started = session(master or None, spark__ui__enabled="false", spark__log__level="ERROR")
-    except (PySparkException, Py4JError) as error:
-        # Of an error of Java, the words stand before its stack.
+    except Exception as error:  # of Spark, of Py4J, or of Java; of this, the words stand before its stack
         reason = next((line[2:] for line in str(error).splitlines() if line.startswith(": ")), error)
         hint = "It needs Java 17 or newer, and a MASTER that it knows."
         raise StateError(f"Spark did not start: {reason}", hint=hint) from None
