@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import starmap
 from struct import Struct
 from typing import Protocol
+from zlib import crc32
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.read import TAIL, Reader, check_end
@@ -62,6 +63,12 @@ class _InFiles:
         self._places = places
         self._blocks = blocks
         self._ends = {places: 0, blocks: 0}
+        self._checksums = {places: 0, blocks: 0}
+
+    @property
+    def checksums(self) -> tuple[int, int]:
+        """The CRC-32 of all that was told, of places and of blocks."""
+        return self._checksums[self._places], self._checksums[self._blocks]
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
         self._write(self._places, places)
@@ -73,6 +80,7 @@ class _InFiles:
         content = b"".join(starmap(_RECORD.pack, records))
         file.write(self._ends[file], content)
         self._ends[file] += len(content)
+        self._checksums[file] = crc32(content, self._checksums[file])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +94,14 @@ class Written:
     Attributes:
         file: its name in the dataset.
         end: where the segment ends then.
+        size: bytes of the file.
+        checksums: the CRC-32 of FILE.places, and of FILE.blocks.
     """
 
     file: str
     end: End
+    size: int
+    checksums: tuple[int, int]
 
     @classmethod
     def write(cls, access: Access, name: str, file: str) -> Written:
@@ -114,8 +126,9 @@ class Written:
             opened.reader.file_of(known.segment)
             snapshot.set_apart(known.segment)
             format = access.format(known.segment.format)
-            end = lay(format, snapshot, opened.reader, known, staged, _InFiles(of_places, of_blocks))
-        return cls(file, end)
+            told = _InFiles(of_places, of_blocks)
+            end = lay(format, snapshot, opened.reader, known, staged, told)
+            return cls(file, end, staged.stat().st_size, told.checksums)
 
     def tell(self, directory: Directory, told: InIndex, count: int) -> None:
         """Tell the index where the data stand then.
@@ -124,15 +137,19 @@ class Written:
             count: data that the segment has now.
 
         Raises:
-            Changed: they are not those that were written, or the files are not there.
+            Changed: they are not those that were written, or the files are not there, or not whole.
         """
+        found = directory.stat(self.file)
+        if found is None or found.st_size != self.size:
+            raise Changed
         records = 0
-        for each in _records(directory, f"{self.file}.places"):
+        of_places, of_blocks = self.checksums
+        for each in _records(directory, f"{self.file}.places", of_places):
             records += len(each)
             told.place(each)
         if not records == told.count == count:
             raise Changed
-        for each in _records(directory, f"{self.file}.blocks"):
+        for each in _records(directory, f"{self.file}.blocks", of_blocks):
             told.save_blocks(starmap(Block, each))
 
     def discard(self, directory: Directory) -> None:
@@ -142,15 +159,20 @@ class Written:
                 directory.unlink(each)
 
 
-def _records(directory: Directory, name: str) -> Iterator[list[tuple[int, int, int]]]:
+def _records(directory: Directory, name: str, checksum: int) -> Iterator[list[tuple[int, int, int]]]:
     try:
         file = directory.open_to_read(name)
     except FileNotFoundError:
         raise Changed from None
-    position = 0
+    position = found = 0
     while content := file.read(position, _RECORDS):
         position += len(content)
+        found = crc32(content, found)
+        if len(content) % _RECORD.size:
+            raise Changed
         yield [*_RECORD.iter_unpack(content)]
+    if found != checksum:
+        raise Changed
 
 
 def lay(format: Format, snapshot: Snapshot, reader: Reader, known: Known, staged: WritableFile, told: Places) -> End:

@@ -97,8 +97,8 @@ def fix(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
 def repack(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
     """Write what a segment is to become."""
     _check_runs(access, staged)
-    end = Written.write(access, name, staged).end
-    return {"file": staged, "end": [end.size, end.length, end.count, end.compressed]}
+    written = Written.write(access, name, staged)
+    return {**asdict(written), "end": astuple(written.end)}
 
 
 VERBS: dict[str, Callable[[Access, str, str, str], dict[str, Any]]] = {

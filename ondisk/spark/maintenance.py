@@ -80,7 +80,7 @@ def _write_all(
             if "file" not in answer:
                 yield before, None
                 continue
-            written = Written(answer["file"], End(*answer["end"]))
+            written = Written(answer["file"], End(*answer["end"]), answer["size"], tuple(answer["checksums"]))
             yield before, written
             written.discard(access.directory)
 

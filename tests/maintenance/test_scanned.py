@@ -12,7 +12,10 @@ import pytest
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
+from ondisk.dataset.archives import Archives
 from ondisk.errors import StateError
+from ondisk.maintenance.check import check
+from ondisk.maintenance.repack import repacked
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
 from ondisk.segments.staging import Changed
@@ -96,6 +99,33 @@ def test_a_scan_that_came_through_garbled_or_in_part_is_refused(access: Access) 
     path.write_bytes(bytes(len(whole)))
     with pytest.raises(Changed):
         [*scanned.found(access.directory, source)]
+
+
+def test_a_rewriting_that_came_through_garbled_or_in_part_is_not_taken(access: Access) -> None:
+    with access.transaction("test") as transaction:
+        transaction.delete_as([(transaction.seq + 1, 1)])
+        transaction.commit()
+    archives = Archives(access)
+    path = access.path / NAME
+    before = path.read_bytes()
+    for suffix in ("", ".places", ".blocks"):
+        for garble in (len, lambda whole: len(whole) - 1, lambda whole: len(whole) - 24, lambda _: 0):
+            written = Written.write(access, NAME, "written")
+            staged = access.path / f"written{suffix}"
+            whole = staged.read_bytes()
+            if garble is not len:
+                staged.write_bytes(whole[: garble(whole)])
+            elif suffix:
+                staged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+            else:
+                staged.unlink()
+            with pytest.raises(Changed):
+                repacked(access, NAME, None, written)
+            written.discard(access.directory)
+            assert path.read_bytes() == before
+    written = Written.write(access, NAME, "written")
+    assert repacked(access, NAME, None, written).action == "repack"
+    assert not check(access, archives, accurate=True).findings
 
 
 def test_what_is_no_file_is_neither_scanned_nor_rewritten(access: Access, tmp_path: Path) -> None:

@@ -360,6 +360,15 @@ def test_a_check_by_spark_is_an_accurate_one_of_everything(spark: Any, dirty: Wo
                 dataset.check(**options, spark=spark)
 
 
+@pytest.mark.parametrize("master", ["local[x]", "local[0]"])
+def test_a_master_that_spark_does_not_know_is_told_in_words(java: str, dirty: World, master: str) -> None:
+    command = [sys.executable, "-m", "ondisk", "check", str(dirty.path), "--accurate", "--spark", master]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == StateError.exit_code, done.stderr
+    assert "ondisk: error: Spark did not start: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_groups_hold_all_segments_once_in_their_order_and_in_equal_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "_LEAST", 0)
     weights = {"large": 10_000} | {f"{n}": n for n in reversed(range(100))}
