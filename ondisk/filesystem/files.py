@@ -67,6 +67,14 @@ class ReadableFile:
         found = os.fstat(self._descriptor)
         return found.st_ino, found.st_size, found.st_ctime_ns
 
+    def sync(self) -> None:
+        """Make durable what others wrote to the file.
+
+        Raises:
+            DurabilityLost: the sync failed; it must not be tried again.
+        """
+        sync(self._descriptor, self.path)
+
     def __del__(self) -> None:
         os.close(self._descriptor)
 

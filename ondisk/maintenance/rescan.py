@@ -153,6 +153,7 @@ class Rescan:
         if known is not None and known.count and (end.length < known.behind or (end.compressed and self._damage.count)):
             reason = f"it can be read up to byte {end.length}, its data go up to byte {known.behind}; {REMEDY}"
             raise Unsafe(segment, self._damaged() if self._damage.count else reason)
+        file.sync()  # who wrote it may not have done so: a crash came first, or it was copied from a backup
         self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
         return True
 
@@ -193,6 +194,12 @@ class Rescan:
                 end = found.end
                 self._add(found, segment, first, known_offsets)
                 self._note(found)
+        if not self._directory.sync_together([self._name]):
+            with self._directory.inside(self._name) as folder:
+                for entry in folder.entries():
+                    if entry.kind == "file":
+                        folder.open_to_read(entry.name).sync()
+                folder.sync()
         self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
 
     def rewrite(self) -> None:

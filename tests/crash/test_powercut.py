@@ -11,11 +11,12 @@ import signal
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 import ondisk
+from ondisk.maintenance.states import State
 
 from . import workload
 from .conftest import POINTS
@@ -197,6 +198,30 @@ def test_a_dataset_is_there_as_soon_as_create_has_returned(tmp_path: Path) -> No
     with disk.mounted() as path, ondisk.open(path / "some" / "where" / "dataset") as dataset:
         assert not dataset.needs_check
         dataset.append([workload.datum(workload.line(0, 0, 1, 1))])
+
+
+BLOB = {"format": "blob", "segments": "dir", "step": "daily", "fields": {"n": "integer"}}
+
+
+@pytest.mark.parametrize("config", [*CONFIGS.values(), BLOB], ids=[*CONFIGS, "blob"])
+def test_what_was_put_back_from_a_backup_is_durable_when_a_fix_has_read_it(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    disk, lines = Disk.make(tmp_path / "disk"), random_lines(1, 40)
+    data = [workload.datum(each, "vm2" if config is BLOB else config["format"]) for each in lines]
+    if config is BLOB:
+        data = [ondisk.Datum(each.reftime, {"n": number}, each.data) for number, each in enumerate(data)]
+    with ondisk.create(tmp_path / "backup", config) as backup:
+        backup.append(data)
+        before = sorted(str(each.data) for each in backup.query())
+    with disk.mounted() as path, ondisk.create(path / "dataset", config) as dataset:
+        os.sync()
+        shutil.copytree(tmp_path / "backup" / "2026", path / "dataset" / "2026")
+        assert {each.action for each in dataset.fix()} == {"rescan"}
+        disk.cut()
+    with disk.mounted() as path, ondisk.open(path / "dataset") as dataset:
+        assert sorted(str(each.data) for each in dataset.query()) == before
+        assert not any(each.state & ~State.DIRTY for each in dataset.check(accurate=True))
 
 
 @pytest.mark.parametrize(
