@@ -265,10 +265,10 @@ class _Commit:
         """Write the data to their segments, make them durable, and tell the index how far the segments go now."""
         segments = [segment for segment in self._segments.values() if segment.pieces]
         incoming.keep(piece.id for segment in segments for piece in segment.pieces if not segment.is_copied(piece))
+        # Files first: as long as they may move, all places are told anew, which go by where segments end before.
+        self._write_files([segment for segment in segments if segment.format.is_dir], incoming)
         for segment in segments:
-            if segment.format.is_dir:
-                self._write_files(segment, incoming)
-            else:
+            if not segment.format.is_dir:
                 contents = segment.contents(incoming, self._open)
                 before, target = segment.target.laid, segment.target
                 position = before.end.size - len(before.content)
@@ -283,14 +283,16 @@ class _Commit:
             self._transaction.save_segment(known, segment.target.interval, writer.mtime(name))
             self._transaction.save_blocks(known, segment.target.blocks)
 
-    def _write_files(self, segment: _Segment, incoming: Incoming) -> None:
-        target = segment.target
-        name, end = target.segment.name, target.segment.end
+    def _write_files(self, segments: Sequence[_Segment], incoming: Incoming) -> None:
+        """Write the data of dir segments, each to a file."""
         while True:
-            payloads = (payload for piece in segment.pieces for payload in segment.kept(piece, incoming, self._open))
-            beside = (each for piece in segment.pieces for _, _, each in incoming.kept_of(piece))
             try:
-                self._dirs.append(name, end, target.laid.end.length, payloads, beside, known=target.known)
+                for segment in segments:
+                    target, name = segment.target, segment.target.segment.name
+                    payloads = (each for piece in segment.pieces for each in segment.kept(piece, incoming, self._open))
+                    beside = (each for piece in segment.pieces for _, _, each in incoming.kept_of(piece))
+                    first = target.laid.end.length
+                    self._dirs.append(name, target.segment.end, first, payloads, beside, known=target.known)
                 return
             except FileExistsError:  # left by a crash; above all that are there, none is
                 self._dirs.undo()

@@ -472,6 +472,26 @@ def test_a_segment_that_an_append_left_a_tail_at_is_gone_on_with(create):
     check_sound(dataset)
 
 
+@pytest.mark.parametrize("formats", [["blob"], ["jsonl", "blob"]], ids=" ".join)
+def test_files_that_a_crash_left_in_several_segments_are_passed_over(create, formats):
+    dataset = create(**CONFIG, format="jsonl")
+    for offset in range(2):
+        with Directory.open(dataset.path) as directory, Stage(directory, dataset.config, "job", "0") as staging:
+            for format in (find(name)(dataset.config) for name in formats):
+                hours = (hour + offset for hour in (0, 30, 60))
+                data = [datum(hour, format.name, format=format.name) for hour in hours]
+                staging.add(format.encode(data), format)
+            left = [*dataset.path.glob("2026/11-2[12].blob")]
+            for each in left:
+                (each / "000001.blob").write_bytes(b"left by a crash")
+            assert dataset.append_staged("job", [staging.finish()]).imported == 3 * len(formats)
+            assert len(left) == 2 * offset
+    assert [each.data for each in dataset.query("station: blob")] == [
+        f"{hour} blob 0".encode() for hour in (0, 1, 30, 31, 60, 61)
+    ]
+    assert dataset.summary().count == len([*dataset.query()]) == 6 * len(formats)
+
+
 def test_check_names_what_is_staged_and_repack_removes_it_when_it_is_old(create):
     dataset = create(**CONFIG, format="jsonl")
     stage(dataset, [datum(0)])
