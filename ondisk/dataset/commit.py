@@ -15,14 +15,14 @@ from ondisk.dataset.archives import LAST, Archived, Archives
 from ondisk.dataset.ask import Match, Question
 from ondisk.dataset.staged import DATA, ROWS, Staged
 from ondisk.datum import FieldType, restored
-from ondisk.errors import DuplicateDatum, InvalidInput, SegmentCorrupt, StateError
+from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Block, Format, Laid, Patch
 from ondisk.index import Transaction, marks
 from ondisk.index.incoming import Incoming, Placed
 from ondisk.index.index import dump
 from ondisk.index.marks import Mark
-from ondisk.index.staged import MERGED, Piece, merge
+from ondisk.index.staged import MERGED, Piece, damaged, merge
 from ondisk.segments import ConcatWriter, DirWriter, Span
 from ondisk.segments.staging import STAGED, remove
 
@@ -57,7 +57,7 @@ def commit(
 
     Raises:
         DuplicateDatum: so it is to be, and there are some.
-        StateError: what was staged has gone, or the dataset was configured anew since.
+        StateError: what was staged has gone or is damaged, or the dataset was configured anew since.
         InvalidInput: an archive that people filled has data that match; or stages that are to overwrite have marks.
         LockError, StorageError: as `Dataset.append`; nothing is stored, but for DurabilityLost, which cannot tell.
 
@@ -87,6 +87,11 @@ def commit(
             result = work.run(staged, paths, new, on_duplicate, overwrite)
             result.left_out = [mark for mark in marked if mark in before]
         access.check_not_failed()
+    except (IndexCorrupt, StorageError) as error:
+        # SQLite does not say in which file, and what is to be done about a damaged index would be wrong.
+        if type(error) in (IndexCorrupt, StorageError) and (path := damaged(access.directory, _rows(job, staged))):
+            raise StateError(f"{path} is damaged: nothing was stored", hint=_AGAIN) from error
+        raise
     finally:
         remove(access.directory, job)
     return result
@@ -98,7 +103,7 @@ def _brought_together(access: Access, job: str, staged: Sequence[Staged], number
     Args:
         numbers: name what was merged.
     """
-    names = [f"{STAGED}/{job}/{each.name}{ROWS}" for each in staged if each.count]
+    names = _rows(job, staged)
     for name in names:
         if access.directory.regular_file(name) is None:
             path = access.directory.path / name
@@ -110,6 +115,11 @@ def _brought_together(access: Access, job: str, staged: Sequence[Staged], number
             merge(access.directory, names[at : at + MERGED], merged[-1], access.config.fields)
         names = merged
     return [str(access.directory.path / name) for name in names]
+
+
+def _rows(job: str, staged: Sequence[Staged]) -> list[str]:
+    """Name the files with rows."""
+    return [f"{STAGED}/{job}/{each.name}{ROWS}" for each in staged if each.count]
 
 
 class _Commit:
@@ -359,7 +369,7 @@ class _Segment:
         end, blocks = target.laid.end, [*target.laid.blocks]
         for piece in self.pieces:
             if self.is_copied(piece):
-                yield Span(opened(piece.part), piece.position, piece.size)
+                yield Span(_whole(piece, opened), piece.position, piece.size)
                 blocks += (
                     Block(end.length + block.offset, end.size + block.position, block.stored)
                     for block in incoming.blocks(piece)
@@ -381,10 +391,7 @@ class _Segment:
         self, piece: Piece, incoming: Incoming, opened: _Opened, places: Sequence[tuple[int, int]]
     ) -> list[bytes]:
         """Read some data of a piece."""
-        file = opened(piece.part)
-        content = file.read(piece.position, piece.size)
-        if len(content) < piece.size:
-            raise SegmentCorrupt(f"{file.path} ends before byte {piece.position + piece.size}", hint=_AGAIN)
+        content = _whole(piece, opened).read(piece.position, piece.size)
         if piece.compressed:
             stored = memoryview(content)
             content = b"".join(
@@ -392,6 +399,15 @@ class _Segment:
                 for block in incoming.blocks(piece)
             )
         return [content[at : at + size] for at, size in places]
+
+
+def _whole(piece: Piece, opened: _Opened) -> ReadableFile:
+    """Open the file of a piece, all of which stands there."""
+    file = opened(piece.part)
+    if file.size() < piece.position + piece.size:
+        message = f"{file.path} is damaged: it ends before byte {piece.position + piece.size}; nothing was stored"
+        raise StateError(message, hint=_AGAIN)
+    return file
 
 
 def _in_archive(incoming: Incoming, archived: Archived | None, config: DatasetConfig) -> tuple[set[int], set[int]]:

@@ -462,6 +462,26 @@ def test_what_has_gone_or_is_of_another_configuration_is_not_committed(create):
         check_sound(dataset)
 
 
+@pytest.mark.parametrize("stages", [1, 10], ids=["few", "merged"])
+@pytest.mark.parametrize("name", ["0.rows", "0.data"])
+def test_what_was_staged_and_lost_a_part_is_told_from_a_damaged_index(create, name, stages):
+    """As when the machine that staged it went down, or a network filesystem is behind."""
+    dataset = create(**CONFIG, format="seg")
+    dataset.append([datum(0, "z")])
+    damages = [lambda whole: b"", lambda whole: whole[:5000]]
+    if name == "0.rows":
+        damages.append(lambda whole: bytes(len(whole)))
+    for damage in damages:
+        staged = [stage(dataset, [datum(0, f"{at} {each}") for each in range(200)], f"{at}") for at in range(stages)]
+        file = dataset.path / STAGED / "job" / name
+        file.write_bytes(damage(file.read_bytes()))
+        with pytest.raises(StateError, match=f"{name} is damaged: .*nothing was stored") as caught:
+            dataset.append_staged("job", staged)
+        assert caught.value.hint == "Stage the data again."
+        assert dataset.summary().count == 1
+        check_sound(dataset)
+
+
 def test_a_segment_that_an_append_left_a_tail_at_is_gone_on_with(create):
     dataset = create(**CONFIG, format="jsonl")
     dataset.append([datum(0)])
