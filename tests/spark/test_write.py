@@ -207,6 +207,12 @@ def test_duplicates_can_fail_the_write(spark, create):
         (f"{ROWS}, '[1' AS data FROM range(1)", {}, "data '[1': no JSON", ""),
         ("SELECT CAST(NULL AS timestamp) AS reftime", {}, "reftime is NULL", "Filter or mend"),
         (
+            f"{ROWS}, named_struct('a', CAST(X'61ff' AS string)) AS data FROM range(1)",
+            {},
+            "a string is no UTF-8: 'utf-8' codec can't decode byte 0xff in position 1",
+            "Filter or mend",
+        ),
+        (
             f"{ROWS}, '[1]' AS data FROM range(3)",
             {},
             "rows cannot be stored, the first: the data of seg are a mapping",
