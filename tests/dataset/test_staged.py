@@ -492,6 +492,15 @@ def test_a_segment_that_an_append_left_a_tail_at_is_gone_on_with(create):
     check_sound(dataset)
 
 
+def test_pieces_may_be_more_than_a_statement_can_name(create):
+    dataset = create(**CONFIG, format="blob")
+    dataset.append([datum(0, format="blob")])
+    dataset._access.current().index.writer().setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 2000)  # of 1,000,000
+    part = [datum(at // 99, f"{at}", format="blob") for at in range(1500)]
+    assert counts(commit(dataset, part, part[:9])) == (1500, 9, 0)
+    check_sound(dataset)
+
+
 @pytest.mark.parametrize("formats", [["blob"], ["jsonl", "blob"]], ids=" ".join)
 def test_files_that_a_crash_left_in_several_segments_are_passed_over(create, formats):
     dataset = create(**CONFIG, format="jsonl")
