@@ -325,27 +325,25 @@ class _Segment:
     Attributes:
         target: where it ends, and what comes before new data; behind `contents`, where it ends then.
         pieces: those of which something goes in; `count` and `length` are of what does.
+        size: bytes of the data that go in, without padding.
     """
 
     def __init__(self, target: Target, format: Format, pieces: list[Piece]) -> None:
         self.target = target
         self.format = format
         self.pieces = pieces
+        self.size = sum(
+            piece.size if format.is_dir else piece.length - piece.count * len(format.padding) for piece in pieces
+        )
         self._staged = {piece.id: piece.count for piece in pieces}
-
-    @property
-    def size(self) -> int:
-        """Bytes of the data that go in, without padding."""
-        if self.format.is_dir:
-            return sum(piece.size for piece in self.pieces)
-        return sum(piece.length - piece.count * len(self.format.padding) for piece in self.pieces)
 
     def keep(self, kept: Mapping[int, tuple[int, int]]) -> None:
         """Leave out what does not go in: of the pieces, so many data, of so many bytes, do."""
-        pieces = []
+        pieces, self.size = [], 0
         for piece in self.pieces:
             count, size = kept.get(piece.id, (0, 0))
             length = count if self.format.is_dir else size + count * len(self.format.padding)
+            self.size += size
             if count:
                 pieces.append(replace(piece, count=count, length=length, counted=min(piece.counted, count)))
         self.pieces = pieces

@@ -137,7 +137,8 @@ def test_a_commit_does_what_an_append_of_the_same_data_does(drawn):
         given = [(str(at), each) for at, part in enumerate(parts) for each in data(part)]
         wanted = other.append([each for _, each in given], batch_size=1000, outcomes=True)
         left_out = LeftOut()
-        assert counts(commit(dataset, *map(data, parts), duplicates=left_out)) == counts(wanted)
+        result = commit(dataset, *map(data, parts), duplicates=left_out)
+        assert (counts(result), result.bytes) == (counts(wanted), wanted.bytes)
         statuses = zip(given, wanted.outcomes, strict=True)
         assert left_out.found == encoded([each for each, outcome in statuses if outcome.status == "duplicate"], dataset)
         assert content(dataset) == content(other)
@@ -182,6 +183,14 @@ def test_metadata_of_every_type_arrive(create):
     commit(dataset, data[:1], data[1:])
     assert [repr(each) for each in dataset.query()] == [repr(each) for each in other.query()]
     assert dataset.query("station: 9223372036854775807").__next__().data == {"a": 1}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_bytes_are_those_of_data_that_go_in(create, format):
+    dataset = create(**CONFIG, format=format)
+    commit(dataset, [datum(0, format=format)])
+    size = dataset.summary().size
+    assert commit(dataset, [datum(hour, format=format) for hour in (0, 1, 1)]).bytes == size
 
 
 def test_of_duplicates_the_first_stays_and_its_bytes_alone_are_written(create):
