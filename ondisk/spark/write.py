@@ -36,6 +36,7 @@ from ondisk.errors import DatasetNotFound, InvalidInput
 from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_BYTES
 from ondisk.index.marks import Mark
+from ondisk.matcher import parse
 from ondisk.segments.staging import remove
 from ondisk.spark.columns import DATA, Column, all_columns
 from ondisk.spark.data import DataReader
@@ -129,6 +130,8 @@ class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
             raise InvalidInput("the mode overwrite replaces what the option match says, which is missing", hint=hint)
         if not overwrite and self._match is not None:
             raise InvalidInput("the option match is for the mode overwrite", hint="Leave it out to append.")
+        if self._match is not None:
+            parse(self._match, self._config.fields)  # what cannot be understood is told before tasks run
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all that was staged data of the dataset."""

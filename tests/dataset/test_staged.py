@@ -122,7 +122,9 @@ def test_a_commit_does_what_an_append_of_the_same_data_does(drawn):
     rows = st.lists(
         st.tuples(st.integers(0, 3).map((8).__mul__), st.sampled_from("ab"), numbers | st.none()), max_size=9
     )
-    before, *parts = drawn.draw(st.lists(rows, min_size=2, max_size=4))
+    before, late, *parts = drawn.draw(st.lists(rows, min_size=3, max_size=5))
+    archived = drawn.draw(st.booleans())
+    match = drawn.draw(st.sampled_from([None, "", "station: a", "version: 1", "reftime: =2026-11-20; station: b"]))
 
     def data(rows):
         return [datum(*row, data=at, format=format) for at, row in enumerate(rows)]
@@ -134,17 +136,26 @@ def test_a_commit_does_what_an_append_of_the_same_data_does(drawn):
     ):
         for each in (dataset, other):
             each.append(data(before))
+            each.archive(*(name.removeprefix(f"{each.path}/") for name in segments_of(each) if archived))
+            each.append(data(late))
+        if match is not None:
+            other.delete(match)
         given = [(str(at), each) for at, part in enumerate(parts) for each in data(part)]
         wanted = other.append([each for _, each in given], batch_size=1000, outcomes=True)
         left_out = LeftOut()
-        result = commit(dataset, *map(data, parts), duplicates=left_out)
+        result = commit(dataset, *map(data, parts), overwrite=match, duplicates=left_out)
         assert (counts(result), result.bytes) == (counts(wanted), wanted.bytes)
         statuses = zip(given, wanted.outcomes, strict=True)
         assert left_out.found == encoded([each for each, outcome in statuses if outcome.status == "duplicate"], dataset)
-        assert content(dataset) == content(other)
+        assert sorted(map(repr, content(dataset))) == sorted(map(repr, content(other)))
+        assert archived or content(dataset) == content(other)
         check_sound(dataset)
         assert dataset.append(data(before)).count == len(before)  # it can be gone on with
         check_sound(dataset)
+
+
+def segments_of(dataset):
+    return sorted(map(str, dataset.path.glob("2026/[0-9]*")))
 
 
 @pytest.mark.parametrize("count", [9, 20])

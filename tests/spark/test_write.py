@@ -222,7 +222,12 @@ def test_duplicates_can_fail_the_write(spark, create):
         (f"{ROWS} FROM range(1)", {"on_duplicate": "raise"}, "on_duplicate is skip or fail, not 'raise'", ""),
         (f"{ROWS} FROM range(1)", {"match": ""}, "the option match is for the mode overwrite", ""),
         (f"{ROWS} FROM range(1)", {"mode": "overwrite"}, "what the option match says, which is missing", "everything"),
-        (f"{ROWS} FROM range(1)", {"mode": "overwrite", "match": "x: 1"}, "there is no field 'x'", ""),
+        (
+            f"{ROWS} FROM range(1) WHERE raise_error('tasks ran') IS NULL",
+            {"mode": "overwrite", "match": "x: 1"},
+            "there is no field 'x'",
+            "",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_said_with_its_remedy(spark, create, rows, options, message, hint):
