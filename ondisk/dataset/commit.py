@@ -206,7 +206,7 @@ class _Commit:
         if left_out and self._duplicates is not None:
             incoming.note_duplicates()
         if replacing:
-            replaced = len(replacing & self._transaction.seqs_from(incoming.first))
+            replaced = self._transaction.count_of(replacing)
             imported -= replaced
         if left_out and self._config.replace != "no":
             again = incoming.settle(kept_out, self._config.version_field if self._config.replace == "newer" else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 import time
+import tracemalloc
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,12 +39,12 @@ def datum(hour, station="a", version=0, data=None, format="jsonl"):
     return Datum(T + timedelta(hours=hour), {"station": station, "version": version}, content)
 
 
-def stage(dataset, data, name="0", job="job", format=None, mark=None):
-    """Stage data as a worker does, in batches of three."""
+def stage(dataset, data, name="0", job="job", format=None, mark=None, size=3):
+    """Stage data as a worker does, in small batches."""
     format = find(format or dataset.config.format)(dataset.config)
     with Directory.open(dataset.path) as directory, Stage(directory, dataset.config, job, name) as stage:
-        for begin in range(0, len(data), 3):
-            stage.add(format.encode(data[begin : begin + 3]), format)
+        for begin in range(0, len(data), size):
+            stage.add(format.encode(data[begin : begin + size]), format)
         return stage.finish(mark)
 
 
@@ -399,6 +400,19 @@ def test_data_of_the_archive_are_duplicates_and_can_be_replaced_and_overwritten(
         commit(dataset, [datum(0, data=5)], overwrite="reftime: =2026-11-20")
         assert [each.data["n"] for each in dataset.query()] == [5, kept[-1]]
         check_sound(dataset)
+
+
+def test_memory_does_not_grow_with_data_beside_those_that_replace_archived_ones(create):
+    dataset = create(**CONFIG, format="jsonl", replace="yes")
+    dataset.append([datum(0, "x"), datum(23, "x")])
+    dataset.archive("2026/11-20.jsonl")
+    staged = stage(dataset, [datum(1, f"{at}") for at in range(30_000)] + [datum(23, "x")], size=30_001)
+    tracemalloc.start()
+    try:
+        assert counts(dataset.append_staged("job", [staged])) == (30_000, 0, 1)
+        assert tracemalloc.get_traced_memory()[1] < 1_500_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("compression", ["lz4", "none"])
