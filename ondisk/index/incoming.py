@@ -79,8 +79,6 @@ class Incoming:
         self.first = self.count = 0
         pieces = 0
         with self._errors():
-            (self._cache,) = self._connection.execute("PRAGMA cache_size").fetchone()
-            self._connection.execute(f"PRAGMA cache_size={_CACHE}")
             for path in paths:
                 schema = transaction.attach(path)
                 self._files.append(_File(schema, pieces, self.count))
@@ -94,6 +92,9 @@ class Incoming:
                 "kept (piece INTEGER, seq INTEGER, place INTEGER, size INTEGER, beside BLOB, PRIMARY KEY (piece, seq))",
             ):
                 self._connection.execute(f"CREATE TEMP TABLE {table}")
+            # Last: who could not begin does not close, which gives the memory back.
+            (self._cache,) = self._connection.execute("PRAGMA cache_size").fetchone()
+            self._connection.execute(f"PRAGMA cache_size={_CACHE}")
 
     def close(self) -> None:
         """Drop the temporary tables, which a commit would keep, and give memory back."""

@@ -502,6 +502,7 @@ def test_what_was_staged_and_lost_a_part_is_told_from_a_damaged_index(create, na
     """As when the machine that staged it went down, or a network filesystem is behind."""
     dataset = create(**CONFIG, format="seg")
     dataset.append([datum(0, "z")])
+    cache = dataset._access.current().index.writer().execute("PRAGMA cache_size").fetchone()
     damages = [lambda whole: b"", lambda whole: whole[:5000]]
     if name == "0.rows":
         damages.append(lambda whole: bytes(len(whole)))
@@ -512,6 +513,8 @@ def test_what_was_staged_and_lost_a_part_is_told_from_a_damaged_index(create, na
         with pytest.raises(StateError, match=f"{name} is damaged: .*nothing was stored") as caught:
             dataset.append_staged("job", staged)
         assert caught.value.hint == "Stage the data again."
+        writer = dataset._access.current().index.writer()
+        assert writer.execute("PRAGMA cache_size").fetchone() == cache
         assert dataset.summary().count == 1
         check_sound(dataset)
 
