@@ -15,14 +15,14 @@ from ondisk.dataset.archives import LAST, Archived, Archives
 from ondisk.dataset.ask import Match, Question
 from ondisk.dataset.staged import DATA, ROWS, Staged
 from ondisk.datum import FieldType, restored
-from ondisk.errors import DuplicateDatum, InvalidInput, SegmentCorrupt, StateError
+from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Block, Format, Laid, Patch
 from ondisk.index import Transaction, marks
 from ondisk.index.incoming import Incoming, Placed
 from ondisk.index.index import dump
 from ondisk.index.marks import Mark
-from ondisk.index.staged import MERGED, Piece, merge
+from ondisk.index.staged import MERGED, Piece, damaged, merge
 from ondisk.segments import ConcatWriter, DirWriter, Span
 from ondisk.segments.staging import STAGED, remove
 
@@ -57,7 +57,7 @@ def commit(
 
     Raises:
         DuplicateDatum: so it is to be, and there are some.
-        StateError: what was staged has gone, or the dataset was configured anew since.
+        StateError: what was staged has gone or is damaged, or the dataset was configured anew since.
         InvalidInput: an archive that people filled has data that match; or stages that are to overwrite have marks.
         LockError, StorageError: as `Dataset.append`; nothing is stored, but for DurabilityLost, which cannot tell.
 
@@ -87,6 +87,11 @@ def commit(
             result = work.run(staged, paths, new, on_duplicate, overwrite)
             result.left_out = [mark for mark in marked if mark in before]
         access.check_not_failed()
+    except (IndexCorrupt, StorageError) as error:
+        # SQLite does not say in which file, and what is to be done about a damaged index would be wrong.
+        if type(error) in (IndexCorrupt, StorageError) and (path := damaged(access.directory, _rows(job, staged))):
+            raise StateError(f"{path} is damaged: nothing was stored", hint=_AGAIN) from error
+        raise
     finally:
         remove(access.directory, job)
     return result
@@ -98,7 +103,7 @@ def _brought_together(access: Access, job: str, staged: Sequence[Staged], number
     Args:
         numbers: name what was merged.
     """
-    names = [f"{STAGED}/{job}/{each.name}{ROWS}" for each in staged if each.count]
+    names = _rows(job, staged)
     for name in names:
         if access.directory.regular_file(name) is None:
             path = access.directory.path / name
@@ -110,6 +115,11 @@ def _brought_together(access: Access, job: str, staged: Sequence[Staged], number
             merge(access.directory, names[at : at + MERGED], merged[-1], access.config.fields)
         names = merged
     return [str(access.directory.path / name) for name in names]
+
+
+def _rows(job: str, staged: Sequence[Staged]) -> list[str]:
+    """Name the files with rows."""
+    return [f"{STAGED}/{job}/{each.name}{ROWS}" for each in staged if each.count]
 
 
 class _Commit:
@@ -196,7 +206,7 @@ class _Commit:
         if left_out and self._duplicates is not None:
             incoming.note_duplicates()
         if replacing:
-            replaced = len(replacing & self._transaction.seqs_from(incoming.first))
+            replaced = self._transaction.count_of(replacing)
             imported -= replaced
         if left_out and self._config.replace != "no":
             again = incoming.settle(kept_out, self._config.version_field if self._config.replace == "newer" else None)
@@ -265,10 +275,10 @@ class _Commit:
         """Write the data to their segments, make them durable, and tell the index how far the segments go now."""
         segments = [segment for segment in self._segments.values() if segment.pieces]
         incoming.keep(piece.id for segment in segments for piece in segment.pieces if not segment.is_copied(piece))
+        # Files first: as long as they may move, all places are told anew, which go by where segments end before.
+        self._write_files([segment for segment in segments if segment.format.is_dir], incoming)
         for segment in segments:
-            if segment.format.is_dir:
-                self._write_files(segment, incoming)
-            else:
+            if not segment.format.is_dir:
                 contents = segment.contents(incoming, self._open)
                 before, target = segment.target.laid, segment.target
                 position = before.end.size - len(before.content)
@@ -283,14 +293,16 @@ class _Commit:
             self._transaction.save_segment(known, segment.target.interval, writer.mtime(name))
             self._transaction.save_blocks(known, segment.target.blocks)
 
-    def _write_files(self, segment: _Segment, incoming: Incoming) -> None:
-        target = segment.target
-        name, end = target.segment.name, target.segment.end
+    def _write_files(self, segments: Sequence[_Segment], incoming: Incoming) -> None:
+        """Write the data of dir segments, each to a file."""
         while True:
-            payloads = (payload for piece in segment.pieces for payload in segment.kept(piece, incoming, self._open))
-            beside = (each for piece in segment.pieces for _, _, each in incoming.kept_of(piece))
             try:
-                self._dirs.append(name, end, target.laid.end.length, payloads, beside, known=target.known)
+                for segment in segments:
+                    target, name = segment.target, segment.target.segment.name
+                    payloads = (each for piece in segment.pieces for each in segment.kept(piece, incoming, self._open))
+                    beside = (each for piece in segment.pieces for _, _, each in incoming.kept_of(piece))
+                    first = target.laid.end.length
+                    self._dirs.append(name, target.segment.end, first, payloads, beside, known=target.known)
                 return
             except FileExistsError:  # left by a crash; above all that are there, none is
                 self._dirs.undo()
@@ -313,27 +325,25 @@ class _Segment:
     Attributes:
         target: where it ends, and what comes before new data; behind `contents`, where it ends then.
         pieces: those of which something goes in; `count` and `length` are of what does.
+        size: bytes of the data that go in, without padding.
     """
 
     def __init__(self, target: Target, format: Format, pieces: list[Piece]) -> None:
         self.target = target
         self.format = format
         self.pieces = pieces
+        self.size = sum(
+            piece.size if format.is_dir else piece.length - piece.count * len(format.padding) for piece in pieces
+        )
         self._staged = {piece.id: piece.count for piece in pieces}
-
-    @property
-    def size(self) -> int:
-        """Bytes of the data that go in, without padding."""
-        if self.format.is_dir:
-            return sum(piece.size for piece in self.pieces)
-        return sum(piece.length - piece.count * len(self.format.padding) for piece in self.pieces)
 
     def keep(self, kept: Mapping[int, tuple[int, int]]) -> None:
         """Leave out what does not go in: of the pieces, so many data, of so many bytes, do."""
-        pieces = []
+        pieces, self.size = [], 0
         for piece in self.pieces:
             count, size = kept.get(piece.id, (0, 0))
             length = count if self.format.is_dir else size + count * len(self.format.padding)
+            self.size += size
             if count:
                 pieces.append(replace(piece, count=count, length=length, counted=min(piece.counted, count)))
         self.pieces = pieces
@@ -357,7 +367,7 @@ class _Segment:
         end, blocks = target.laid.end, [*target.laid.blocks]
         for piece in self.pieces:
             if self.is_copied(piece):
-                yield Span(opened(piece.part), piece.position, piece.size)
+                yield Span(_whole(piece, opened), piece.position, piece.size)
                 blocks += (
                     Block(end.length + block.offset, end.size + block.position, block.stored)
                     for block in incoming.blocks(piece)
@@ -379,10 +389,7 @@ class _Segment:
         self, piece: Piece, incoming: Incoming, opened: _Opened, places: Sequence[tuple[int, int]]
     ) -> list[bytes]:
         """Read some data of a piece."""
-        file = opened(piece.part)
-        content = file.read(piece.position, piece.size)
-        if len(content) < piece.size:
-            raise SegmentCorrupt(f"{file.path} ends before byte {piece.position + piece.size}", hint=_AGAIN)
+        content = _whole(piece, opened).read(piece.position, piece.size)
         if piece.compressed:
             stored = memoryview(content)
             content = b"".join(
@@ -390,6 +397,15 @@ class _Segment:
                 for block in incoming.blocks(piece)
             )
         return [content[at : at + size] for at, size in places]
+
+
+def _whole(piece: Piece, opened: _Opened) -> ReadableFile:
+    """Open the file of a piece, all of which stands there."""
+    file = opened(piece.part)
+    if file.size() < piece.position + piece.size:
+        message = f"{file.path} is damaged: it ends before byte {piece.position + piece.size}; nothing was stored"
+        raise StateError(message, hint=_AGAIN)
+    return file
 
 
 def _in_archive(incoming: Incoming, archived: Archived | None, config: DatasetConfig) -> tuple[set[int], set[int]]:

@@ -6,7 +6,8 @@ The files are attached; what the transaction works out about them stands in temp
     own0 …    id of a value in a file → its id in the index
     again     rows that stayed out, since others have the same unique fields
     surplus   the duplicates: those of them that take no other's place
-    kept      the data of pieces of which not all go in
+    chosen    the pieces that cannot be copied as they stand
+    kept      the data of these that go in
 
 Rows are never handled one by one here, whatever their number, but for what `kept_of` gives.
 """
@@ -78,8 +79,6 @@ class Incoming:
         self.first = self.count = 0
         pieces = 0
         with self._errors():
-            (self._cache,) = self._connection.execute("PRAGMA cache_size").fetchone()
-            self._connection.execute(f"PRAGMA cache_size={_CACHE}")
             for path in paths:
                 schema = transaction.attach(path)
                 self._files.append(_File(schema, pieces, self.count))
@@ -89,9 +88,13 @@ class Incoming:
                 "placed (piece INTEGER PRIMARY KEY, segment INTEGER, shift INTEGER, padding INTEGER)",
                 "again (seq INTEGER PRIMARY KEY)",
                 "surplus (seq INTEGER PRIMARY KEY)",
+                "chosen (piece INTEGER PRIMARY KEY)",
                 "kept (piece INTEGER, seq INTEGER, place INTEGER, size INTEGER, beside BLOB, PRIMARY KEY (piece, seq))",
             ):
                 self._connection.execute(f"CREATE TEMP TABLE {table}")
+            # Last: who could not begin does not close, which gives the memory back.
+            (self._cache,) = self._connection.execute("PRAGMA cache_size").fetchone()
+            self._connection.execute(f"PRAGMA cache_size={_CACHE}")
 
     def close(self) -> None:
         """Drop the temporary tables, which a commit would keep, and give memory back."""
@@ -251,14 +254,15 @@ class Incoming:
 
     def keep(self, pieces: Iterable[int]) -> None:
         """Prepare to give the data of some pieces that are in the index, see `kept_of`."""
-        numbers = ", ".join(map(str, pieces))
         with self._errors():
+            rows = ((piece,) for piece in pieces)  # there may be more than a statement can name
+            self._connection.executemany("INSERT INTO temp.chosen VALUES (?)", rows)
             for file in self._files:
                 piece = f"d.piece + {file.pieces}"
                 sql = (
                     f'INSERT INTO temp.kept SELECT {piece}, d.seq, d."offset", d.size, beside.content'
                     f" FROM {file.schema}.datum AS d LEFT JOIN {file.schema}.beside ON beside.seq = d.seq"
-                    f" WHERE {piece} IN ({numbers}) AND NOT {self._is_out(file)}"
+                    f" WHERE {piece} IN temp.chosen AND NOT {self._is_out(file)}"
                 )
                 self._connection.execute(sql)
 

@@ -13,16 +13,19 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import astuple, dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 from ondisk.datum import FieldType
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Block
 from ondisk.index.columns import stored_columns
-from ondisk.index.connection import sqlite_errors
+from ondisk.index.connection import SQLITE_ERRORS, sqlite_errors
 
 _NUMBERS = ("position", "size", "length", "count", "counted", "compressed")
 _TABLES = (
@@ -149,6 +152,24 @@ def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mappin
                 connection.execute("DETACH more")
     finally:
         connection.close()
+
+
+def damaged(directory: Directory, names: Sequence[str]) -> str | None:
+    """Find a file that is not as it was written, such as one of which another machine lost a part; give its path.
+
+    Cost: reads all of them.
+    """
+    for name in names:
+        path = directory.path / name
+        try:
+            with closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?immutable=1", uri=True)) as connection:
+                (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                connection.execute("SELECT 1 FROM datum")
+        except SQLITE_ERRORS:
+            return str(path)
+        if found != "ok":
+            return str(path)
+    return None
 
 
 def _merging(connection: sqlite3.Connection, kinds: Mapping[str, FieldType]) -> list[str]:

@@ -209,6 +209,14 @@ class Transaction:
         with sqlite_errors(self._index.directory):
             return {row[0] for row in self._connection.execute("SELECT seq FROM datum WHERE seq >= ?", (first,))}
 
+    def count_of(self, seqs: Iterable[int]) -> int:
+        """Count those of the numbers that are of data in the index."""
+        with sqlite_errors(self._index.directory):
+            return sum(
+                self._connection.execute("SELECT 1 FROM datum WHERE seq = ?", (seq,)).fetchone() is not None
+                for seq in seqs
+            )
+
     def replace(self, row: tuple[Any, ...], first: int, version: int | None) -> bool:
         """Put a row in the place of the one that it duplicates.
 

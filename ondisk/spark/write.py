@@ -36,6 +36,7 @@ from ondisk.errors import DatasetNotFound, InvalidInput
 from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_BYTES
 from ondisk.index.marks import Mark
+from ondisk.matcher import parse
 from ondisk.segments.staging import remove
 from ondisk.spark.columns import DATA, Column, all_columns
 from ondisk.spark.data import DataReader
@@ -114,10 +115,8 @@ class _Stager:
         """Refuse a batch of which not all can be stored: Spark has no way to tell which rows were left out."""
         refuse_old(batch, self._config)
         if batch.refused:
-            hint = "Filter or mend these rows before they are written; nothing was stored."
-            raise InvalidInput(
-                f"{len(batch.refused)} rows cannot be stored, the first: {batch.refused[0][1]}", hint=hint
-            )
+            message = f"{len(batch.refused)} rows cannot be stored, the first: {batch.refused[0][1]}"
+            raise InvalidInput(message, hint=_MEND)
 
 
 class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
@@ -131,6 +130,8 @@ class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
             raise InvalidInput("the mode overwrite replaces what the option match says, which is missing", hint=hint)
         if not overwrite and self._match is not None:
             raise InvalidInput("the option match is for the mode overwrite", hint="Leave it out to append.")
+        if self._match is not None:
+            parse(self._match, self._config.fields)  # what cannot be understood is told before tasks run
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all that was staged data of the dataset."""
@@ -231,10 +232,13 @@ class _Rows:
             raise InvalidInput("reftime is NULL", hint=_MEND)
         if not _EARLIEST <= min(reftimes) <= max(reftimes) <= _LATEST:
             raise InvalidInput("a reftime lies outside the years 1 to 9999", hint=_MEND)
-        columns = [_values(rows.column(label), kind) for _, kind, label in self._fields]
+        try:
+            columns = [_values(rows.column(label), kind) for _, kind, label in self._fields]
+            data = [None] * rows.num_rows if self._data is None else self._data.read(rows.column(DATA))
+        except UnicodeDecodeError as error:  # a string of Spark may hold any bytes
+            raise InvalidInput(f"a string is no UTF-8: {error}", hint=_MEND) from None
         keys = zip(*columns, strict=True) if columns else iter([()] * rows.num_rows)
         metadata = list(map(self._metadata.__getitem__ if self._is_shared else self._metadata.make, keys))
-        data = [None] * rows.num_rows if self._data is None else self._data.read(rows.column(DATA))
         return format.encode_columns(reftimes, metadata, data)
 
 

@@ -15,18 +15,28 @@ from .conftest import POINTS
 from .killpoints import CHANGING, CHANGING_SEG, Bench, Run, needs_strace
 from .recovery import check, make
 from .test_append import Record, check_failed_sync
-from .workload import CONFIGS, Append, Commit, Story, line, random_lines
+from .workload import CONFIGS, Append, Archive, Commit, Story, line, random_lines
 
 pytestmark = needs_strace
 
 _KNOWN = random_lines(21, 20, days=2)
 _MORE = random_lines(22, 30, days=4)
+_OF_77 = (line(0, 1, 77, 1), line(1, 2, 77, 2), line(0, 3, 77, 3))
 _LARGE = line(1, 5, 8, 3, "x" * 70_000)  # spans blocks
 
 STORIES = {
     "known and new segments": Story([Append(_KNOWN)], [Commit(_MORE), Append(random_lines(23, 5))]),
     "duplicates": Story([Append(_KNOWN)], [Commit((*_KNOWN[:8], *_MORE[:6], *_MORE[:3]), 9)]),
     "replacing": Story([Append(_KNOWN)], [Commit((*_KNOWN[:5], *random_lines(21, 8, days=2)), 7)], replace=True),
+    "replacing what is archived": Story(
+        [Append(_KNOWN), Archive((0,))],
+        [Commit((*(each.replace(b",,", b",,new") for each in _KNOWN[:9]), *_MORE[:4]), 7)],
+        replace=True,
+    ),
+    "overwriting": Story(
+        [Append((*_KNOWN, *_OF_77)), Archive((0,)), Append(_KNOWN)],
+        [Commit((_OF_77[1].replace(b",,", b",,new"), line(0, 4, 77, 4), *_KNOWN[:3]), 3, over=77), Archive((0,))],
+    ),
 }
 # Without `unique`, marks alone tell what is there: of the first stages, and of all when a crash is over.
 MARKED = Story([Commit(_MORE[:20], source="it")], [Commit(_MORE, source="it")])

@@ -87,11 +87,15 @@ class Append:
 
 @dataclass(frozen=True)
 class Commit:
-    """Stage lines, so many by each of several stages, and commit them all at once; those of a source but once."""
+    """Stage lines, so many by each of several stages, and commit them all at once; those of a source but once.
+
+    They replace the data of one area, if it is given.
+    """
 
     lines: tuple[Line, ...]
     each: int = 10
     source: str | None = None
+    over: int | None = None
 
 
 @dataclass(frozen=True)
@@ -223,10 +227,13 @@ class Model:
                             self.data[key(each)] = self.on_disk[key(each)] = each
                             self.archived.discard(key(each))
                     yield self.content()
-            case Commit(lines):
+            case Commit(lines, _, _, over):
+                gone = self._of(over)
+                self.data = {name: each for name, each in self.data.items() if name not in gone}
+                self.archived -= gone
                 yield from self.carry_out(Append(lines, len(lines)))
             case Delete(station):
-                gone = {name for name in self.data if int(name.split(b",")[1]) == station}
+                gone = self._of(station)
                 for part in (gone - self.archived, gone & self.archived):  # a commit each
                     self.data = {name: each for name, each in self.data.items() if name not in part}
                     yield self.content()
@@ -269,6 +276,9 @@ class Model:
                 self.oldest = (datetime.now(UTC) - timedelta(days=days)).strftime("%Y%m%d").encode()
                 yield self.content()
 
+    def _of(self, station: int | None) -> set[bytes]:
+        return {name for name in self.data if int(name.split(b",")[1]) == station}
+
     def _remove(self, day: bytes) -> None:
         self.data = {name: each for name, each in self.data.items() if day_of(name) != day}
         self.missing.discard(day)
@@ -307,11 +317,12 @@ def carry_out(dataset: Dataset, step: Step) -> None:
     match step:
         case Append(lines, batch_size):
             dataset.append((datum(each, dataset.config.format) for each in lines), batch_size=batch_size)
-        case Commit(lines, each, source):
+        case Commit(lines, each, source, over):
             job = uuid.uuid4().hex
             data = [datum(each, dataset.config.format) for each in lines]
             parts = [data[begin : begin + each] for begin in range(0, len(data), each)]
-            dataset.append_staged(job, [stage(dataset, job, str(at), part, source) for at, part in enumerate(parts)])
+            staged = [stage(dataset, job, str(at), part, source) for at, part in enumerate(parts)]
+            dataset.append_staged(job, staged, overwrite=None if over is None else f'area:"VM2,{over}"')
         case Delete(station):
             dataset.delete(f'area:"VM2,{station}"')
         case Repack():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 import time
+import tracemalloc
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,12 +39,12 @@ def datum(hour, station="a", version=0, data=None, format="jsonl"):
     return Datum(T + timedelta(hours=hour), {"station": station, "version": version}, content)
 
 
-def stage(dataset, data, name="0", job="job", format=None, mark=None):
-    """Stage data as a worker does, in batches of three."""
+def stage(dataset, data, name="0", job="job", format=None, mark=None, size=3):
+    """Stage data as a worker does, in small batches."""
     format = find(format or dataset.config.format)(dataset.config)
     with Directory.open(dataset.path) as directory, Stage(directory, dataset.config, job, name) as stage:
-        for begin in range(0, len(data), 3):
-            stage.add(format.encode(data[begin : begin + 3]), format)
+        for begin in range(0, len(data), size):
+            stage.add(format.encode(data[begin : begin + size]), format)
         return stage.finish(mark)
 
 
@@ -122,7 +123,9 @@ def test_a_commit_does_what_an_append_of_the_same_data_does(drawn):
     rows = st.lists(
         st.tuples(st.integers(0, 3).map((8).__mul__), st.sampled_from("ab"), numbers | st.none()), max_size=9
     )
-    before, *parts = drawn.draw(st.lists(rows, min_size=2, max_size=4))
+    before, late, *parts = drawn.draw(st.lists(rows, min_size=3, max_size=5))
+    archived = drawn.draw(st.booleans())
+    match = drawn.draw(st.sampled_from([None, "", "station: a", "version: 1", "reftime: =2026-11-20; station: b"]))
 
     def data(rows):
         return [datum(*row, data=at, format=format) for at, row in enumerate(rows)]
@@ -134,16 +137,26 @@ def test_a_commit_does_what_an_append_of_the_same_data_does(drawn):
     ):
         for each in (dataset, other):
             each.append(data(before))
+            each.archive(*(name.removeprefix(f"{each.path}/") for name in segments_of(each) if archived))
+            each.append(data(late))
+        if match is not None:
+            other.delete(match)
         given = [(str(at), each) for at, part in enumerate(parts) for each in data(part)]
         wanted = other.append([each for _, each in given], batch_size=1000, outcomes=True)
         left_out = LeftOut()
-        assert counts(commit(dataset, *map(data, parts), duplicates=left_out)) == counts(wanted)
+        result = commit(dataset, *map(data, parts), overwrite=match, duplicates=left_out)
+        assert (counts(result), result.bytes) == (counts(wanted), wanted.bytes)
         statuses = zip(given, wanted.outcomes, strict=True)
         assert left_out.found == encoded([each for each, outcome in statuses if outcome.status == "duplicate"], dataset)
-        assert content(dataset) == content(other)
+        assert sorted(map(repr, content(dataset))) == sorted(map(repr, content(other)))
+        assert archived or content(dataset) == content(other)
         check_sound(dataset)
         assert dataset.append(data(before)).count == len(before)  # it can be gone on with
         check_sound(dataset)
+
+
+def segments_of(dataset):
+    return sorted(map(str, dataset.path.glob("2026/[0-9]*")))
 
 
 @pytest.mark.parametrize("count", [9, 20])
@@ -182,6 +195,14 @@ def test_metadata_of_every_type_arrive(create):
     commit(dataset, data[:1], data[1:])
     assert [repr(each) for each in dataset.query()] == [repr(each) for each in other.query()]
     assert dataset.query("station: 9223372036854775807").__next__().data == {"a": 1}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_bytes_are_those_of_data_that_go_in(create, format):
+    dataset = create(**CONFIG, format=format)
+    commit(dataset, [datum(0, format=format)])
+    size = dataset.summary().size
+    assert commit(dataset, [datum(hour, format=format) for hour in (0, 1, 1)]).bytes == size
 
 
 def test_of_duplicates_the_first_stays_and_its_bytes_alone_are_written(create):
@@ -381,6 +402,19 @@ def test_data_of_the_archive_are_duplicates_and_can_be_replaced_and_overwritten(
         check_sound(dataset)
 
 
+def test_memory_does_not_grow_with_data_beside_those_that_replace_archived_ones(create):
+    dataset = create(**CONFIG, format="jsonl", replace="yes")
+    dataset.append([datum(0, "x"), datum(23, "x")])
+    dataset.archive("2026/11-20.jsonl")
+    staged = stage(dataset, [datum(1, f"{at}") for at in range(30_000)] + [datum(23, "x")], size=30_001)
+    tracemalloc.start()
+    try:
+        assert counts(dataset.append_staged("job", [staged])) == (30_000, 0, 1)
+        assert tracemalloc.get_traced_memory()[1] < 1_500_000
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("compression", ["lz4", "none"])
 def test_who_takes_duplicates_is_given_those_of_the_archive_too(create, compression):
     dataset = create(**CONFIG, format="seg", compression=compression)
@@ -462,6 +496,29 @@ def test_what_has_gone_or_is_of_another_configuration_is_not_committed(create):
         check_sound(dataset)
 
 
+@pytest.mark.parametrize("stages", [1, 10], ids=["few", "merged"])
+@pytest.mark.parametrize("name", ["0.rows", "0.data"])
+def test_what_was_staged_and_lost_a_part_is_told_from_a_damaged_index(create, name, stages):
+    """As when the machine that staged it went down, or a network filesystem is behind."""
+    dataset = create(**CONFIG, format="seg")
+    dataset.append([datum(0, "z")])
+    cache = dataset._access.current().index.writer().execute("PRAGMA cache_size").fetchone()
+    damages = [lambda whole: b"", lambda whole: whole[:5000]]
+    if name == "0.rows":
+        damages.append(lambda whole: bytes(len(whole)))
+    for damage in damages:
+        staged = [stage(dataset, [datum(0, f"{at} {each}") for each in range(200)], f"{at}") for at in range(stages)]
+        file = dataset.path / STAGED / "job" / name
+        file.write_bytes(damage(file.read_bytes()))
+        with pytest.raises(StateError, match=f"{name} is damaged: .*nothing was stored") as caught:
+            dataset.append_staged("job", staged)
+        assert caught.value.hint == "Stage the data again."
+        writer = dataset._access.current().index.writer()
+        assert writer.execute("PRAGMA cache_size").fetchone() == cache
+        assert dataset.summary().count == 1
+        check_sound(dataset)
+
+
 def test_a_segment_that_an_append_left_a_tail_at_is_gone_on_with(create):
     dataset = create(**CONFIG, format="jsonl")
     dataset.append([datum(0)])
@@ -470,6 +527,35 @@ def test_a_segment_that_an_append_left_a_tail_at_is_gone_on_with(create):
     commit(dataset, [datum(1)], [datum(2)])
     assert [each.reftime.hour for each in dataset.query()] == [0, 1, 2]
     check_sound(dataset)
+
+
+def test_pieces_may_be_more_than_a_statement_can_name(create):
+    dataset = create(**CONFIG, format="blob")
+    dataset.append([datum(0, format="blob")])
+    dataset._access.current().index.writer().setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 2000)  # of 1,000,000
+    part = [datum(at // 99, f"{at}", format="blob") for at in range(1500)]
+    assert counts(commit(dataset, part, part[:9])) == (1500, 9, 0)
+    check_sound(dataset)
+
+
+@pytest.mark.parametrize("formats", [["blob"], ["jsonl", "blob"]], ids=" ".join)
+def test_files_that_a_crash_left_in_several_segments_are_passed_over(create, formats):
+    dataset = create(**CONFIG, format="jsonl")
+    for offset in range(2):
+        with Directory.open(dataset.path) as directory, Stage(directory, dataset.config, "job", "0") as staging:
+            for format in (find(name)(dataset.config) for name in formats):
+                hours = (hour + offset for hour in (0, 30, 60))
+                data = [datum(hour, format.name, format=format.name) for hour in hours]
+                staging.add(format.encode(data), format)
+            left = [*dataset.path.glob("2026/11-2[12].blob")]
+            for each in left:
+                (each / "000001.blob").write_bytes(b"left by a crash")
+            assert dataset.append_staged("job", [staging.finish()]).imported == 3 * len(formats)
+            assert len(left) == 2 * offset
+    assert [each.data for each in dataset.query("station: blob")] == [
+        f"{hour} blob 0".encode() for hour in (0, 1, 30, 31, 60, 61)
+    ]
+    assert dataset.summary().count == len([*dataset.query()]) == 6 * len(formats)
 
 
 def test_check_names_what_is_staged_and_repack_removes_it_when_it_is_old(create):

@@ -207,6 +207,12 @@ def test_duplicates_can_fail_the_write(spark, create):
         (f"{ROWS}, '[1' AS data FROM range(1)", {}, "data '[1': no JSON", ""),
         ("SELECT CAST(NULL AS timestamp) AS reftime", {}, "reftime is NULL", "Filter or mend"),
         (
+            f"{ROWS}, named_struct('a', CAST(X'61ff' AS string)) AS data FROM range(1)",
+            {},
+            "a string is no UTF-8: 'utf-8' codec can't decode byte 0xff in position 1",
+            "Filter or mend",
+        ),
+        (
             f"{ROWS}, '[1]' AS data FROM range(3)",
             {},
             "rows cannot be stored, the first: the data of seg are a mapping",
@@ -216,7 +222,12 @@ def test_duplicates_can_fail_the_write(spark, create):
         (f"{ROWS} FROM range(1)", {"on_duplicate": "raise"}, "on_duplicate is skip or fail, not 'raise'", ""),
         (f"{ROWS} FROM range(1)", {"match": ""}, "the option match is for the mode overwrite", ""),
         (f"{ROWS} FROM range(1)", {"mode": "overwrite"}, "what the option match says, which is missing", "everything"),
-        (f"{ROWS} FROM range(1)", {"mode": "overwrite", "match": "x: 1"}, "there is no field 'x'", ""),
+        (
+            f"{ROWS} FROM range(1) WHERE raise_error('tasks ran') IS NULL",
+            {"mode": "overwrite", "match": "x: 1"},
+            "there is no field 'x'",
+            "",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_said_with_its_remedy(spark, create, rows, options, message, hint):
