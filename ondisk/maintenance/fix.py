@@ -13,7 +13,7 @@ from typing import TypeAlias
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError, StorageError
+from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError
 from ondisk.index import Transaction
 from ondisk.maintenance.census import diagnoses, examine, why_kept
 from ondisk.maintenance.check import read_content
@@ -106,10 +106,7 @@ def _fix(
                     raise
                 except (OndiskError, OSError) as error:
                     is_whole = False
-                    errors.append(
-                        error if isinstance(error, OndiskError) else StorageError(f"{before.segment}: {error}")
-                    )
-                    done = before.failed("fixed", error)
+                    done = before.failed("fixed", error, errors)
                 yield done
             for _, scanned in group:
                 if scanned is not None:

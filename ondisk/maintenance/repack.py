@@ -118,9 +118,8 @@ def _repack(
                     continue
                 except FATAL:
                     raise
-                except OndiskError as error:
-                    errors.append(error)
-                    done = before.failed("repacked", error)
+                except (OndiskError, OSError) as error:
+                    done = before.failed("repacked", error, errors)
                 access.check_not_failed()
                 freed += done.freed
                 yield done

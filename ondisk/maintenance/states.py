@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 
-from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError
+from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError, StorageError
 
 
 class State(Flag):
@@ -73,8 +73,9 @@ class Diagnosis:
         steps = ["repack"] * (State.DIRTY in state) + ["archive"] * (State.ARCHIVE_AGE in state)
         return " and ".join(steps) or None
 
-    def failed(self, what: str, error: Exception) -> Done:
-        """Say that it was left as it is, since something went wrong."""
+    def failed(self, what: str, error: OndiskError | OSError, errors: list[OndiskError]) -> Done:
+        """Say that it was left as it is, since something went wrong, which is added to `errors`."""
+        errors.append(error if isinstance(error, OndiskError) else StorageError(f"{self.segment}: {error}"))
         reason = f"it could not be {what}: {'. '.join(str(error).splitlines())}"
         return Done(self.segment, self.state, (*self.reasons, reason))
 

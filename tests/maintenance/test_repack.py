@@ -9,8 +9,11 @@ import pytest
 
 import ondisk
 from ondisk import Datum
+from ondisk.errors import StorageError
+from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.maintenance.states import Done, Report, State
+from ondisk.segments import generations
 
 from .test_matrix import flip
 from .worlds import DAY, DELETE_AGE, KINDS, START, A, B, Kind, World, number_of
@@ -46,6 +49,25 @@ def test_a_repacked_segment_is_what_one_append_of_its_data_in_order_would_have_m
     assert (report.action, report.state) == ("repack", State.DIRTY)
     assert report.freed == before - world.file(A).stat().st_size
     assert [each.name for each in world.file(A).parent.iterdir()] == [world.file(A).name]
+
+
+def test_a_file_that_goes_while_it_is_repacked_costs_the_other_segments_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.delete(2, 10)
+    take = generations.retire
+
+    def removed_before(directory: Directory, name: str, generation: int) -> None:
+        if name.startswith(A):
+            directory.unlink(name)
+        take(directory, name, generation)
+
+    monkeypatch.setattr(generations, "retire", removed_before)
+    with pytest.raises(StorageError) as error:
+        world.repack()
+    report = error.value.context["report"]
+    assert "could not be repacked" in done(report, A).reasons[-1]
+    assert done(report, B).action is not None
 
 
 def test_data_keep_their_numbers_and_their_metadata(world: World) -> None:
