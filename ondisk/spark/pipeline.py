@@ -34,7 +34,7 @@ from ondisk.maintenance.maintain import Maintained, maintain, worst
 from ondisk.maintenance.metrics import write
 from ondisk.segments.staging import STAGED, remove
 from ondisk.spark.intake import CHANGED, NAMED, InputFile, Intake
-from ondisk.spark.pipeline_config import PipelineConfig
+from ondisk.spark.pipeline_config import PipelineConfig, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -247,12 +247,17 @@ class Pipeline:
         """Find the files that are there, and tell those that were imported from the others."""
         errors = self._datasets[len(self.config.datasets)]
         known = errors.parts_of(self.config.name)
-        for file in input_files(self.config.input):
+        for file in input_files(self.config.input, self._unreadable):
             self.report.found += 1
             if file.mark in known:
                 self.report.known += 1
             else:
                 self.waiting.append(file)
+
+    def _unreadable(self, error: OSError) -> None:
+        """Tell of a folder that cannot be read, and go on with the others."""
+        folder = plain(os.path.relpath(error.filename, self.config.input))
+        self.report.add(folder, {"left": error.strerror, "code": StorageError.exit_code})
 
     def _sweep(self) -> None:
         """Remove what runs have staged and not committed: this one, or one before that was killed."""
@@ -312,17 +317,30 @@ class Pipeline:
         return store
 
 
-def input_files(folder: Path) -> Iterator[InputFile]:
+def input_files(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[InputFile]:
     """Find the files of a folder, and of those below it, in a fixed order.
 
-    Left out are hidden files and folders, those that somebody still writes (`.tmp`, `.part`), and datasets.
+    Left out are hidden files and folders, those that somebody still writes (`.tmp`, `.part`), links to folders, and
+    datasets.
+
+    Args:
+        unreadable: is told what keeps a folder below it from being read.
 
     Raises:
-        NotFound, StorageError: a folder cannot be read.
+        NotFound, StorageError: the folder itself cannot be read.
     """
-    for parent, folders, names in os.walk(folder, onerror=_unreadable):
+
+    def failed(error: OSError) -> None:
+        if error.filename == str(folder):
+            if isinstance(error, FileNotFoundError):
+                raise NotFound(f"{folder}: no such folder", hint="Look at `input`.") from None
+            raise StorageError(f"{folder}: {error.strerror}", errno=error.errno) from error
+        if not isinstance(error, FileNotFoundError):  # it has gone meanwhile
+            unreadable(error)
+
+    for parent, folders, names in os.walk(str(folder), onerror=failed):
         folders[:] = sorted(
-            name for name in folders if not name.startswith(".") and not Path(parent, name, CONFIG).exists()
+            name for name in folders if not name.startswith(".") and not os.path.exists(Path(parent, name, CONFIG))
         )
         for name in sorted(names):
             if name.startswith(".") or name.endswith(_UNFINISHED):
@@ -334,12 +352,6 @@ def input_files(folder: Path) -> Iterator[InputFile]:
                 continue
             if stat.S_ISREG(found.st_mode):
                 yield InputFile(str(path.relative_to(folder)), found.st_size, found.st_mtime_ns)
-
-
-def _unreadable(error: OSError) -> None:
-    if isinstance(error, FileNotFoundError):
-        raise NotFound(f"{error.filename}: no such folder", hint="Look at `input`.") from None
-    raise StorageError(f"{error.filename}: {error.strerror}", errno=error.errno) from error
 
 
 def _check_holds(keeper: Dataset, taker: Dataset) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,10 @@ import pytest
 from cli.test_docs import CUT, SHAPES, is_of_type, section
 
 import ondisk
-from ondisk.errors import ConfigError, LockError, NotFound
+from ondisk.errors import ConfigError, LockError, NotFound, StorageError
 from ondisk.maintenance.states import State
-from ondisk.spark import executors, pipeline
+from ondisk.spark import executors, intake, pipeline
+from ondisk.spark.intake import Intake
 from ondisk.spark.pipeline import Pipeline, input_files
 
 CONFIG = """
@@ -176,8 +179,58 @@ def test_files_that_are_hidden_unfinished_or_of_datasets_are_no_input(place: Pat
     (place / "incoming/gone.jsonl").symlink_to("nowhere")
     os.mkfifo(place / "incoming/pipe.jsonl")
     (place / "incoming" / os.fsdecode(b"\xff.jsonl")).write_text(line(1))
-    found = [file.name for file in input_files(place / "incoming")]
+    (place / "incoming/link").symlink_to(place / "incoming/z")
+    found = [file.name for file in input_files(place / "incoming", pytest.fail)]
     assert found == ["a.jsonl", "\\xff.jsonl", "d/e.jsonl", "z/b.jsonl"]
+
+
+def test_a_folder_that_goes_while_files_are_found_is_passed_over(place: Path) -> None:
+    for name in ("a.jsonl", "b/c.jsonl", "d/e.jsonl"):
+        put(place, name, line(1))
+    found = input_files(place / "incoming", pytest.fail)
+    assert next(found).name == "a.jsonl"
+    shutil.rmtree(place / "incoming/b")
+    assert [file.name for file in found] == ["d/e.jsonl"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_cannot_be_read_is_named_and_the_others_are_imported(place: Path) -> None:
+    for name in ("a.jsonl", "b/c.jsonl", "d/e.jsonl"):
+        put(place, name, line(1))
+    (place / "incoming/b").chmod(0)
+    with Pipeline.open(place / "pipeline.toml") as run:
+        assert [file.name for file in run.waiting] == ["a.jsonl", "d/e.jsonl"]
+        assert (run.report.failed, run.report.exit_code) == ([("b", "Permission denied")], 50)
+
+
+@pytest.mark.parametrize("time", [-70_000_000_000, 400_000_000_000])
+def test_a_file_of_a_year_that_no_calendar_has_is_imported(spark: Any, place: Path, time: int) -> None:
+    put(place, "a.jsonl", line(1))
+    os.utime(place / "incoming/a.jsonl", (0, time))
+    if (place / "incoming/a.jsonl").stat().st_mtime != time:
+        pytest.skip("this filesystem has no such times")
+    pipeline(place / "pipeline.toml", spark)
+    assert held(place) == holding(low=[line(1)])
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="there is no file that fails when it is read")
+def test_a_file_that_fails_while_it_is_read_keeps_no_other_from_being_imported(spark: Any, place: Path) -> None:
+    (place / "incoming/a.jsonl").symlink_to(f"/proc/{os.getpid()}/mem")
+    put(place, "b.jsonl", line(1))
+    report = pipeline(place / "pipeline.toml", spark)
+    assert [name for name, _ in report.failed] == ["a.jsonl"]
+    assert report.exit_code == 50
+    assert held(place) == holding(low=[line(1)])
+
+
+def test_a_file_that_meets_a_bug_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(place, "a.jsonl", line(1))
+    [file] = input_files(place / "incoming", pytest.fail)
+    option = json.dumps(asdict(Intake(str(place / "incoming"), [str(place / "error")], False)))
+    monkeypatch.setattr(intake, "recognised", lambda *_: 1 // 0)
+    with ondisk.open(place / "error") as dataset:
+        answer = intake.take_in(dataset._access, json.dumps(file), ".staged/job/0-0", option)
+    assert (answer["left"][:17], answer["code"]) == ("ZeroDivisionError", 1)
 
 
 def test_a_name_that_is_no_text_is_known_again(spark: Any, place: Path) -> None:
@@ -317,6 +370,8 @@ def test_a_run_that_was_killed_is_gone_on_with_by_the_next(spark: Any, java: str
         ('error = "low"', "line 7: error: 'low' stands twice"),
         ('duplicates = "./error"', "line 7: duplicates: './error' stands twice"),
         ("maintenance = true", "line 7: maintenance: must be false or a table"),
+        (r'input = "a\u0000b"', "line 7: input: must be a text"),
+        (r'datasets = ["a\u0000b"]', "line 7: datasets: must be a list of datasets"),
         ("[maintenance]\nevery = 5", "line 8: maintenance.every: there is no such key"),
         ('[maintenance]\nmax_duration = "5m"', "line 8: maintenance.max_duration: must be a number of seconds"),
         ('input = "low"', "line 7: input: is a dataset"),
@@ -353,6 +408,13 @@ def test_a_dataset_that_cannot_keep_what_comes_is_refused_beforehand(
 ) -> None:
     (place / name / "dataset.toml").write_text('format = "jsonl"\nstep = "daily"\n' + text)
     with pytest.raises(ConfigError, match=problem):
+        Pipeline.open(place / "pipeline.toml")
+
+
+@pytest.mark.parametrize("key", ["input", "error"])
+def test_a_path_that_is_too_long_is_an_error_of_storage(place: Path, key: str) -> None:
+    (place / "pipeline.toml").write_text(re.sub(f"{key} = .*", f'{key} = "{"x" * 5000}"', CONFIG))
+    with pytest.raises(StorageError, match="File name too long"):
         Pipeline.open(place / "pipeline.toml")
 
 
