@@ -10,7 +10,7 @@ import json
 import os
 import traceback
 from collections import Counter
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -67,21 +67,22 @@ class Intake:
     Attributes:
         folder: of the files.
         datasets: their paths, that for errors last.
+        filters: what each takes, not what its configuration says by now; None takes nothing, but for errors.
         dry_run: count only.
     """
 
     folder: str
     datasets: list[str]
+    filters: list[str | None]
     dry_run: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A dataset, to stage for; `takes_errors` tells the last one."""
+    """A dataset, to stage for; its configuration has the filter that files are divided by."""
 
     directory: Directory
     config: DatasetConfig
-    takes_errors: bool
 
     def target(self, file: InputFile) -> Target:
         """Give it as what the data of a file are divided among.
@@ -90,7 +91,7 @@ class _Place:
         Filesystems have times that no calendar has.
         """
         now = from_microseconds(min(max(file.mtime // 1000, _EARLIEST), _LATEST))
-        return Target(self.config, None if self.takes_errors else filter_of(self.config, now))
+        return Target(self.config, filter_of(self.config, now))
 
 
 class _LeftForLater(Exception):
@@ -129,9 +130,9 @@ def take_in(access: Access, name: str, staged: str, option: str) -> dict[str, An
 def _places(option: str) -> list[_Place]:
     intake = Intake(**json.loads(option))
     places = []
-    for path in intake.datasets:
+    for path, filter in zip(intake.datasets, intake.filters, strict=True):
         directory = open_directory(path)
-        places.append(_Place(directory, read_config(directory), path == intake.datasets[-1]))
+        places.append(_Place(directory, replace(read_config(directory), filter=filter)))
     return places
 
 

@@ -14,6 +14,7 @@ metrics = "ondisk.prom"             a file of metrics for Prometheus
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -123,8 +124,15 @@ def _check_places(config: PipelineConfig, source: Source) -> None:
             if real in seen:
                 raise source.error(key, f"{name!r} stands twice", "Name each dataset once.")
             seen.update([real] if real else [])
-    if os.path.exists(config.input / CONFIG):  # Path.exists raises where it may not look
+    if holds_dataset(config.input):
         raise source.error("input", "is a dataset", "Name the folder that the files come to.")
+
+
+def holds_dataset(folder: Path) -> bool:
+    """Tell whether a folder is a dataset, as far as one may look."""
+    with contextlib.suppress(OSError):
+        return (folder / CONFIG).exists()
+    return False
 
 
 def plain(path: str) -> str:

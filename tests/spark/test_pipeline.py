@@ -20,7 +20,7 @@ import pytest
 from cli.test_docs import CUT, SHAPES, is_of_type, section
 
 import ondisk
-from ondisk.errors import ConfigError, LockError, NotFound, StorageError
+from ondisk.errors import ConfigError, LockError, NotFound, StateError, StorageError
 from ondisk.maintenance.states import State
 from ondisk.spark import executors, intake, pipeline
 from ondisk.spark.intake import Intake
@@ -226,7 +226,7 @@ def test_a_file_that_fails_while_it_is_read_keeps_no_other_from_being_imported(s
 def test_a_file_that_meets_a_bug_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(place, "a.jsonl", line(1))
     [file] = input_files(place / "incoming", pytest.fail)
-    option = json.dumps(asdict(Intake(str(place / "incoming"), [str(place / "error")], False)))
+    option = json.dumps(asdict(Intake(str(place / "incoming"), [str(place / "error")], [None], False)))
     monkeypatch.setattr(intake, "recognised", lambda *_: 1 // 0)
     with ondisk.open(place / "error") as dataset:
         answer = intake.take_in(dataset._access, json.dumps(file), ".staged/job/0-0", option)
@@ -359,6 +359,62 @@ def test_a_run_that_was_killed_is_gone_on_with_by_the_next(spark: Any, java: str
             duplicates=[line(1, note="low"), line(11, note="high")],
         )
     assert (report.found, report.known, report.imported) == (3, 2, 0)
+
+
+@pytest.fixture
+def begun(spark: Any, place: Path) -> Path:
+    """Give a pipeline that stored a part of its file, then could not go on; its filters are others since."""
+    put(place, "a", line(1), line(7), line(12))
+    configure(place, "high", "format =", "lock_timeout = 0\nformat =")
+    with ondisk.open(place / "high") as dataset, dataset._access.locked("test"), pytest.raises(LockError) as error:
+        pipeline(place / "pipeline.toml", spark)
+    assert counts(error.value.context["report"])["low"] == (2, 0)
+    configure(place, "low", "<=10", "<5")
+    configure(place, "high", ">=10", ">=5")
+    return place
+
+
+def configure(place: Path, name: str, before: str, behind: str) -> None:
+    config = place / name / "dataset.toml"
+    config.write_text(config.read_text().replace(before, behind))
+
+
+def test_a_file_that_was_begun_is_divided_by_the_filters_of_then(spark: Any, begun: Path) -> None:
+    put(begun, "Z.jsonl", line(8), line(3))
+    for _ in range(2):
+        pipeline(begun / "pipeline.toml", spark)
+        assert held(begun) == holding(low=[line(1), line(7), line(3)], high=[line(12), line(8)])
+
+
+def test_a_dataset_that_is_new_gets_nothing_of_a_file_that_was_begun(spark: Any, begun: Path) -> None:
+    ondisk.create(begun / "all", {**DATASET, "filter": ""}).close()
+    (begun / "pipeline.toml").write_text(CONFIG.replace('"low", ', '"low", "all", '))
+    report = pipeline(begun / "pipeline.toml", spark)
+    assert counts(report)["all"] == (0, 0)
+    assert held(begun) == holding(low=[line(1), line(7)], high=[line(12)])
+
+
+def test_of_a_file_that_was_begun_no_dataset_may_be_missing(begun: Path) -> None:
+    (begun / "pipeline.toml").write_text(CONFIG.replace('"low", ', ""))
+    with pytest.raises(ConfigError, match=r"'low' is missing, and a run before has begun to divide a among low, high"):
+        Pipeline.open(begun / "pipeline.toml")
+    (begun / "incoming/a").unlink()
+    Pipeline.open(begun / "pipeline.toml").__exit__(None, None, None)
+
+
+def test_before_a_file_that_was_begun_is_done_no_other_is_divided_by_new_filters(spark: Any, begun: Path) -> None:
+    put(begun, "b.jsonl", line(8))
+    file = begun / "incoming/a"
+    content, status = file.read_bytes(), file.stat()
+    file.write_bytes(b"?" * len(content))
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(StateError, match=r"a: its format is not known.*; files that a run before has begun"):
+        pipeline(begun / "pipeline.toml", spark)
+    assert held(begun) == holding(low=[line(1), line(7)])
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    pipeline(begun / "pipeline.toml", spark)
+    assert held(begun) == holding(low=[line(1), line(7)], high=[line(12), line(8)])
 
 
 @pytest.mark.parametrize(
