@@ -329,6 +329,41 @@ def test_the_command_names_what_it_left_out_and_prints_what_is_promised(place: P
     ]
 
 
+def test_what_maintenance_did_is_printed_where_its_metrics_cannot_be_written(place: Path) -> None:
+    (place / "pipeline.toml").write_text(CONFIG.replace("maintenance = false", '[maintenance]\nmetrics = "no/file"'))
+    done = run(place)
+    assert done.returncode == 10
+    assert done.stdout.count(" OK; ") == 4
+    assert "no such directory" in done.stderr
+
+
+def test_files_that_the_dataset_for_errors_has_forgotten_are_left_out_by_the_others(spark: Any, place: Path) -> None:
+    put(place, "a.jsonl", line(1), line(1), line(11), line("x"))
+    pipeline(place / "pipeline.toml", spark)
+    for each in (place / "error").glob("index.sqlite*"):
+        each.unlink()
+    report = pipeline(place / "pipeline.toml", spark)
+    assert (report.imported, counts(report)["low"], counts(report)["error"]) == (1, (0, 0), (1, 0))
+    with ondisk.open(place / "error") as dataset:
+        dataset.fix()
+    assert held(place) == holding(low=[line(1)], high=[line(11)], error=[line("x")] * 2, duplicates=[line(1)])
+
+
+def test_pipelines_of_one_name_leave_alone_what_each_other_has_staged(
+    spark: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "_LEAST", 1)
+    ondisk.create(place / "mistakes", KEPT).close()
+    named = 'name = "it"\n' + CONFIG
+    (place / "pipeline.toml").write_text(named)
+    (place / "other.toml").write_text(named.replace('error = "error"', 'error = "mistakes"'))
+    for number in range(8):
+        put(place, f"{number}.jsonl", line(1, number), line("x", number))
+    with Pipeline.open(place / "pipeline.toml") as run:
+        run.take_in(spark, lambda _: Pipeline.open(place / "other.toml").__exit__(None, None, None))
+    assert held(place) == holding(low=[line(1, n) for n in range(8)], error=[line("x", n) for n in range(8)])
+
+
 def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Give the keys of a printed object as the page names them, with their values."""
     for key, each in value.items():
