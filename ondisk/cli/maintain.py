@@ -43,13 +43,18 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     for dataset in dict.fromkeys(str(Path(each).absolute()) for each in arguments.datasets):
         with segments(f"maintain {dataset}") as progress:
             result = maintain(dataset, **options, progress=progress)
-        output.maintained(result, dry_run=arguments.dry_run)
-        if result.error is not None:
-            complain("error", _told(result))
+        show(result, output, dry_run=arguments.dry_run)
         results.append(result)
     if arguments.metrics is not None and not arguments.dry_run:
         write(arguments.metrics, results)
     return worst(result.exit_code for result in results)
+
+
+def show(result: Maintained, output: Output, *, dry_run: bool) -> None:
+    """Print what was done to one dataset, and what kept it from being done."""
+    output.maintained(result, dry_run=dry_run)
+    if result.error is not None:
+        complain("error", _told(result))
 
 
 def _told(result: Maintained) -> str:

@@ -11,6 +11,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import path
+from ondisk.cli.maintain import show
 from ondisk.cli.output import Output, complain
 from ondisk.cli.progress import read, segments
 from ondisk.cli.spark import executors
@@ -41,12 +42,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         finally:
             output.imported(report)  # what was stored is stored
             _complain_of(report)
-        with segments("maintain") as progress:
-            pipeline.maintain(progress)
-        for result in report.maintained:
-            output.maintained(result, dry_run=False)
-            if result.error is not None:
-                complain("error", f"{result.dataset}: {result.error}")
+        try:
+            with segments("maintain") as progress:
+                pipeline.maintain(progress)
+        finally:
+            for result in report.maintained:
+                show(result, output, dry_run=False)
     return report.exit_code
 
 

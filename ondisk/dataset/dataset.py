@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ondisk.dataset.commit import Duplicates, OnDuplicate
     from ondisk.dataset.staged import Staged
+    from ondisk.index.marks import Mark
     from ondisk.maintenance.states import Done, Report
 
 Progress: TypeAlias = Callable[[str], None]
@@ -278,6 +279,13 @@ class Dataset:
             overwrite=overwrite,
             duplicates=duplicates,
         )
+
+    def stored(self, marks: Iterable[Mark]) -> set[Mark]:
+        """Find the marks of what `append_staged` has stored."""
+        from ondisk.index.marks import known
+
+        with self._access.current().index.snapshot() as snapshot:
+            return known(snapshot, marks)
 
     def parts_of(self, source: str) -> set[str | int]:
         """Give the parts of a source that `append_staged` has stored; of parts that are numbers the last."""

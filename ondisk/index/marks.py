@@ -38,8 +38,16 @@ _THERE = {
 def stored(transaction: Transaction, marks: Iterable[Mark]) -> set[Mark]:
     """Find the marks of what was stored before."""
     with sqlite_errors(transaction.directory):
-        execute = transaction.connection.execute
-        return {mark for mark in marks if execute(_THERE[type(mark.part)], mark).fetchone() is not None}
+        return known(transaction, marks)
+
+
+def known(state: Transaction | Snapshot, marks: Iterable[Mark]) -> set[Mark]:
+    """Find the marks of what a state of the index holds.
+
+    Cost: a look-up of each; how many others were ever stored is no matter.
+    """
+    execute = state.connection.execute
+    return {mark for mark in marks if execute(_THERE[type(mark.part)], mark).fetchone() is not None}
 
 
 def save(transaction: Transaction, marks: Collection[Mark]) -> None:

@@ -136,7 +136,8 @@ def worked(orders: Iterable[Order]) -> Iterator[Answer]:
             for name in order.segments:
                 child.stdin.write(json.dumps(name).encode() + b"\n")
                 child.stdin.flush()
-                answer = json.loads(child.stdout.readline() or '{"error": "it was ended from outside"}')
+                line = child.stdout.readline()
+                answer = json.loads(line) if line else {"error": f"{name}: who worked on it was ended from outside"}
                 if "error" in answer:
                     raise RuntimeError(answer["error"])
                 yield answer

@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import traceback
 from collections import Counter
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -21,14 +23,15 @@ from ondisk.dataset.dispatch import Division, Share, Target
 from ondisk.dataset.layout import filter_of, open_directory, read_config
 from ondisk.dataset.source import Peeked, open_source
 from ondisk.dataset.staged import Stage
-from ondisk.datum import from_microseconds
-from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, LimitExceeded, OndiskError
+from ondisk.datum import from_microseconds, microseconds
+from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, LimitExceeded, OndiskError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Damage, is_dir, recognised
 from ondisk.segments.staging import STAGED
 from ondisk.spark.pipeline_config import plain
 
 CHANGED = "it changed since it was found"
+_EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
 NAMED = 100
 """So many places of a file are named at which data are damaged, or refused."""
 
@@ -64,29 +67,31 @@ class Intake:
     Attributes:
         folder: of the files.
         datasets: their paths, that for errors last.
+        filters: what each takes, not what its configuration says by now; None takes nothing, but for errors.
         dry_run: count only.
     """
 
     folder: str
     datasets: list[str]
+    filters: list[str | None]
     dry_run: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A dataset, to stage for; `takes_errors` tells the last one."""
+    """A dataset, to stage for; its configuration has the filter that files are divided by."""
 
     directory: Directory
     config: DatasetConfig
-    takes_errors: bool
 
     def target(self, file: InputFile) -> Target:
         """Give it as what the data of a file are divided among.
 
         `today` counts from when the file changed last: a run that goes on where another was killed divides it alike.
+        Filesystems have times that no calendar has.
         """
-        now = from_microseconds(file.mtime // 1000)
-        return Target(self.config, None if self.takes_errors else filter_of(self.config, now))
+        now = from_microseconds(min(max(file.mtime // 1000, _EARLIEST), _LATEST))
+        return Target(self.config, filter_of(self.config, now))
 
 
 class _LeftForLater(Exception):
@@ -114,15 +119,20 @@ def take_in(access: Access, name: str, staged: str, option: str) -> dict[str, An
         return {"job": job, "left": error.reason, "code": error.code}
     except OndiskError as error:
         return {"job": job, "left": str(error), "code": error.exit_code}
+    except OSError as error:  # of reading it
+        return {"job": job, "left": str(error), "code": StorageError.exit_code}
+    except Exception as error:  # of a bug: the other files are imported all the same
+        traceback.print_exc()
+        return {"job": job, "left": repr(error), "code": OndiskError.exit_code}
 
 
 @cache  # as long as this process, which works for one group of files, lives
 def _places(option: str) -> list[_Place]:
     intake = Intake(**json.loads(option))
     places = []
-    for path in intake.datasets:
+    for path, filter in zip(intake.datasets, intake.filters, strict=True):
         directory = open_directory(path)
-        places.append(_Place(directory, read_config(directory), path == intake.datasets[-1]))
+        places.append(_Place(directory, replace(read_config(directory), filter=filter)))
     return places
 
 

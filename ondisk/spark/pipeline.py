@@ -2,7 +2,8 @@
 
 A file is imported once: every commit holds the marks of the files whose data it stores (`ondisk.index.marks`), and the
 dataset for errors, committed last, those of all files. A run that was killed is gone on with by the next: it takes in
-anew what the dataset for errors does not know, and each dataset leaves out the files that it has stored.
+anew what the dataset for errors does not know, and each dataset leaves out the files that it has stored. So that a file
+is not divided half by the filters of then and half by others, the dataset for errors knows those, too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import uuid4
 
 from ondisk.dataset import Dataset
@@ -25,7 +26,16 @@ from ondisk.dataset.append import AppendResult, refuse_old
 from ondisk.dataset.dispatch import read_again
 from ondisk.dataset.layout import CONFIG, open_directory
 from ondisk.dataset.staged import Stage, Staged
-from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, EXIT_FINDINGS, ConfigError, NotFound, OndiskError, StorageError
+from ondisk.errors import (
+    EXIT_DATA_LEFT_OUT,
+    EXIT_DONE,
+    EXIT_FINDINGS,
+    ConfigError,
+    NotFound,
+    OndiskError,
+    StateError,
+    StorageError,
+)
 from ondisk.filesystem import PipelineLock
 from ondisk.formats import Damage, Format, find
 from ondisk.index.index import dump
@@ -34,13 +44,20 @@ from ondisk.maintenance.maintain import Maintained, maintain, worst
 from ondisk.maintenance.metrics import write
 from ondisk.segments.staging import STAGED, remove
 from ondisk.spark.intake import CHANGED, NAMED, InputFile, Intake
-from ondisk.spark.pipeline_config import PipelineConfig
+from ondisk.spark.pipeline_config import PipelineConfig, holds_dataset, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FILE = 64 * 1024  # bytes that a file weighs beside its own, for what each costs
 _UNFINISHED = (".tmp", ".part")
+
+
+class _Filters(NamedTuple):
+    """What datasets take, by their names in the configuration, and which of all that ever were these are."""
+
+    number: int
+    of: dict[str, str | None]
 
 
 @dataclass(slots=True)
@@ -156,8 +173,12 @@ class Pipeline:
         self.report = PipelineReport(config.name, dry_run)
         self._undo = undo
         self._datasets: list[Dataset] = []
-        self._own = f"pipeline-{hashlib.sha256(config.name.encode()).hexdigest()[:16]}-"
+        # Others may have the name, with another dataset for errors: they can run at the same time.
+        own = f"{config.name}\0{plain(os.path.realpath(config.place(config.error)))}"
+        self._own = f"pipeline-{hashlib.sha256(own.encode()).hexdigest()[:16]}-"
         self.waiting: list[InputFile] = []
+        self._begun: list[InputFile] = []
+        self._filters = self._before = _Filters(0, {})
 
     @classmethod
     def open(cls, config: str | os.PathLike[str], *, dry_run: bool = False) -> Self:
@@ -174,6 +195,7 @@ class Pipeline:
             run._datasets = [undo.enter_context(Dataset.open(read.place(name), read_only=dry_run)) for name in read.all]
             run._check()
             run._find()
+            run._find_begun()
             run._sweep()
             run._undo = undo.pop_all()
         return run
@@ -181,8 +203,10 @@ class Pipeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._undo.close()
+        if isinstance(error, OndiskError):
+            error.context["report"] = self.report
 
     def take_in(self, spark: SparkSession, progress: Callable[[int], None] = lambda size: None) -> None:
         """Let executors read the files, and commit what they stage.
@@ -190,12 +214,29 @@ class Pipeline:
         Args:
             progress: is told the sizes of files that are done.
         """
+        if self._begun:
+            self._take_in(self._begun, self._before, spark, progress)
+            if self.report.failed:
+                name, reason = self.report.failed[0]
+                raise StateError(
+                    f"{name}: {reason}; files that a run before has begun must be gone on with by its filters",
+                    hint="Mend the file or remove it, or write the filters as they were.",
+                )
+        if not self.report.dry_run:
+            self._note_filters()
+        begun = set(self._begun)
+        self._take_in([file for file in self.waiting if file not in begun], self._filters, spark, progress)
+
+    def _take_in(
+        self, waiting: Sequence[InputFile], filters: _Filters, spark: SparkSession, progress: Callable[[int], None]
+    ) -> None:
         from ondisk.spark.executors import answers
 
         config = self.config
-        places = [str(config.place(name)) for name in (*config.datasets, config.error)]
-        intake = Intake(str(config.input), places, self.report.dry_run)
-        files = {json.dumps(file): file for file in self.waiting}
+        names = (*config.datasets, config.error)
+        places = [str(config.place(name)) for name in names]
+        intake = Intake(str(config.input), places, [filters.of.get(name) for name in names], self.report.dry_run)
+        files = {json.dumps(file): file for file in waiting}
         weights = {name: file.size + _FILE for name, file in files.items()}
         job = f"{STAGED}/{self._own}{uuid4().hex}"
         found = answers(spark, places[-1], "pipeline", weights, job, option=json.dumps(asdict(intake)), in_order=True)
@@ -208,9 +249,6 @@ class Pipeline:
                     for file, answer in told:
                         self.report.add(file.name, answer)
                         progress(file.size)
-        except OndiskError as error:
-            error.context["report"] = self.report
-            raise
         finally:
             self._sweep()
 
@@ -245,14 +283,59 @@ class Pipeline:
 
     def _find(self) -> None:
         """Find the files that are there, and tell those that were imported from the others."""
-        errors = self._datasets[len(self.config.datasets)]
-        known = errors.parts_of(self.config.name)
-        for file in input_files(self.config.input):
-            self.report.found += 1
-            if file.mark in known:
-                self.report.known += 1
-            else:
-                self.waiting.append(file)
+        found = [*input_files(self.config.input, self._unreadable)]
+        known = self._errors.stored(map(self._mark, found))
+        self.waiting = [file for file in found if self._mark(file) not in known]
+        self.report.found, self.report.known = len(found), len(found) - len(self.waiting)
+
+    def _find_begun(self) -> None:
+        """Find the files of which a run that was killed has stored a part, where filters are others since.
+
+        Raises:
+            ConfigError: a dataset is missing that they are divided among.
+        """
+        takers = dict(zip(self.config.datasets, self._datasets, strict=False))
+        noted = [_Filters(*json.loads(str(part))) for part in self._errors.parts_of(self._filters_of)]
+        now = {name: dataset.config.filter for name, dataset in takers.items()}
+        self._before = max(noted, key=itemgetter(0), default=_Filters(0, {}))
+        self._filters = self._before if self._before.of == now else _Filters(self._before.number + 1, now)
+        if self._filters == self._before or not noted:
+            return
+        stored = set().union(*(each.stored(map(self._mark, self.waiting)) for each in takers.values()))
+        missing = sorted(self._before.of.keys() - now)
+        for name in missing:
+            with contextlib.suppress(NotFound), Dataset.open(self.config.place(name), read_only=True) as dataset:
+                stored |= dataset.stored(map(self._mark, self.waiting))
+        self._begun = [file for file in self.waiting if self._mark(file) in stored]
+        if self._begun and missing:
+            raise ConfigError(
+                f"{self.config.path}: datasets: {missing[0]!r} is missing, and a run before has begun to divide "
+                f"{self._begun[0].name} among {', '.join(self._before.of)}",
+                hint="Add it until a run went through.",
+            )
+
+    def _note_filters(self) -> None:
+        """Note which filters files are divided by from now on."""
+        if self._filters != self._before:
+            mark = Mark(self._filters_of, json.dumps(self._filters))
+            self._errors.append_staged(f"{self._own}{uuid4().hex}", [Staged("", 0, dump(self._errors.config), mark)])
+            self._before = self._filters
+
+    @property
+    def _errors(self) -> Dataset:
+        return self._datasets[len(self.config.datasets)]
+
+    @property
+    def _filters_of(self) -> str:
+        return f"{self.config.name}: filters"
+
+    def _mark(self, file: InputFile) -> Mark:
+        return Mark(self.config.name, file.mark)
+
+    def _unreadable(self, error: OSError) -> None:
+        """Tell of a folder that cannot be read, and go on with the others."""
+        folder = plain(os.path.relpath(error.filename, self.config.input))
+        self.report.add(folder, {"left": error.strerror, "code": StorageError.exit_code})
 
     def _sweep(self) -> None:
         """Remove what runs have staged and not committed: this one, or one before that was killed."""
@@ -271,7 +354,7 @@ class Pipeline:
         for at, dataset in enumerate(self._datasets[: last + 1]):
             staged, files = [], {}
             for file, answer in told:
-                mark = Mark(config.name, file.mark)
+                mark = self._mark(file)
                 mine = next((each[1:] for each in answer["staged"] if each[0] == at), None)
                 if mine is not None:
                     staged.append(Staged(mine[0], mine[1], mine[2], mark))
@@ -312,17 +395,30 @@ class Pipeline:
         return store
 
 
-def input_files(folder: Path) -> Iterator[InputFile]:
+def input_files(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[InputFile]:
     """Find the files of a folder, and of those below it, in a fixed order.
 
-    Left out are hidden files and folders, those that somebody still writes (`.tmp`, `.part`), and datasets.
+    Left out are hidden files and folders, those that somebody still writes (`.tmp`, `.part`), links to folders, and
+    datasets.
+
+    Args:
+        unreadable: is told what keeps a folder below it from being read.
 
     Raises:
-        NotFound, StorageError: a folder cannot be read.
+        NotFound, StorageError: the folder itself cannot be read.
     """
-    for parent, folders, names in os.walk(folder, onerror=_unreadable):
+
+    def failed(error: OSError) -> None:
+        if error.filename == str(folder):
+            if isinstance(error, FileNotFoundError):
+                raise NotFound(f"{folder}: no such folder", hint="Look at `input`.") from None
+            raise StorageError(f"{folder}: {error.strerror}", errno=error.errno) from error
+        if not isinstance(error, FileNotFoundError):  # it has gone meanwhile
+            unreadable(error)
+
+    for parent, folders, names in os.walk(str(folder), onerror=failed):
         folders[:] = sorted(
-            name for name in folders if not name.startswith(".") and not Path(parent, name, CONFIG).exists()
+            name for name in folders if not name.startswith(".") and not holds_dataset(Path(parent, name))
         )
         for name in sorted(names):
             if name.startswith(".") or name.endswith(_UNFINISHED):
@@ -334,12 +430,6 @@ def input_files(folder: Path) -> Iterator[InputFile]:
                 continue
             if stat.S_ISREG(found.st_mode):
                 yield InputFile(str(path.relative_to(folder)), found.st_size, found.st_mtime_ns)
-
-
-def _unreadable(error: OSError) -> None:
-    if isinstance(error, FileNotFoundError):
-        raise NotFound(f"{error.filename}: no such folder", hint="Look at `input`.") from None
-    raise StorageError(f"{error.filename}: {error.strerror}", errno=error.errno) from error
 
 
 def _check_holds(keeper: Dataset, taker: Dataset) -> None:

@@ -14,6 +14,7 @@ metrics = "ondisk.prom"             a file of metrics for Prometheus
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def _parse(path: Path, values: Mapping[str, Any], source: Source) -> PipelineCon
         if key not in values:
             raise source.error(key, "is required", f"Add a line such as {key} = {example}.")
     datasets = values["datasets"]
-    if not isinstance(datasets, list) or not datasets or not all(isinstance(each, str) and each for each in datasets):
+    if not isinstance(datasets, list) or not datasets or not all(map(_is_text, datasets)):
         hint = 'Write datasets = ["weather", "…"].'
         raise source.error("datasets", f"must be a list of datasets, not {datasets!r}", hint)
     texts = {key: _text(key, values[key], source) for key in KEYS if key in values and key not in _OTHERS}
@@ -123,8 +124,15 @@ def _check_places(config: PipelineConfig, source: Source) -> None:
             if real in seen:
                 raise source.error(key, f"{name!r} stands twice", "Name each dataset once.")
             seen.update([real] if real else [])
-    if (config.input / CONFIG).exists():
+    if holds_dataset(config.input):
         raise source.error("input", "is a dataset", "Name the folder that the files come to.")
+
+
+def holds_dataset(folder: Path) -> bool:
+    """Tell whether a folder is a dataset, as far as one may look."""
+    with contextlib.suppress(OSError):
+        return (folder / CONFIG).exists()
+    return False
 
 
 def plain(path: str) -> str:
@@ -133,9 +141,13 @@ def plain(path: str) -> str:
 
 
 def _text(key: str, value: Any, source: Source) -> str:
-    if not isinstance(value, str) or not value:
+    if not _is_text(value):
         raise source.error(key, f"must be a text, not {value!r}", "Put it in quotes.")
-    return value
+    return str(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != "" and "\0" not in value
 
 
 def _maintenance(folder: Path, value: Any, source: Source) -> Maintenance | None:

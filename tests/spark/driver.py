@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.functions import md5
 
 import ondisk
-from ondisk.spark import executors, session
+from ondisk.spark import executors, pipeline, session
 from ondisk.spark.write import StreamWriter
 from pyspark_ondisk import DefaultSource
 from spark.cluster import members, wait_at
@@ -135,6 +135,26 @@ def _past(rows: Iterator[Any], gate: str) -> Iterator[list[Any]]:
 
 def maintain_past(spark: Any, path: str, verb: str, gate: str) -> list[list[Any]]:
     """Maintain a dataset, each of its segments a task; each waits at a gate, when its segment was read or written."""
+    _stop_at(gate)
+    with ondisk.open(path) as dataset:
+        report = dataset.check(True, spark=spark) if verb == "check" else getattr(dataset, verb)(spark=spark)
+    return said(report)
+
+
+def append_past(spark: Any, path: str, files: list[str], gate: str) -> list[int]:
+    """Append files, each of them a task; each waits at a gate when it is staged. Gives how many data of each."""
+    _stop_at(gate)
+    with ondisk.open(path) as dataset:
+        return [result.imported for _, result in dataset.append_files(files, spark)]
+
+
+def import_past(spark: Any, config: str, gate: str) -> dict[str, int]:
+    """Run a pipeline, each file a task; each waits at a gate, when its file was staged. Gives what datasets got."""
+    _stop_at(gate)
+    return {name: each.imported for name, each in pipeline(config, spark).datasets.items()}
+
+
+def _stop_at(gate: str) -> None:
     worked = executors.worked
 
     def past(orders: Iterator[Any]) -> Iterator[Any]:
@@ -143,9 +163,6 @@ def maintain_past(spark: Any, path: str, verb: str, gate: str) -> list[list[Any]
             yield answer
 
     executors.worked, executors._LEAST = past, 0
-    with ondisk.open(path) as dataset:
-        report = dataset.check(True, spark=spark) if verb == "check" else getattr(dataset, verb)(spark=spark)
-    return said(report)
 
 
 def said(report: Any) -> list[list[Any]]:

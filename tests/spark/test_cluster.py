@@ -238,3 +238,77 @@ def test_a_driver_killed_in_the_middle_of_a_write_leaves_only_what_check_names(c
     assert [each.segment for each in check(written._access, written._archives, now=later).findings] == left
     repack(written._access, written._archives, now=later)
     assert staged(written) == []
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Give files of stations, most of which have one of their own and one of the file before."""
+    folder = tmp_path / "incoming"
+    folder.mkdir()
+    for number in range(6):
+        (folder / f"{number}.jsonl").write_text("".join(lines(number, number - 1)))
+    return sorted(map(str, folder.iterdir()))
+
+
+def lines(*stations):
+    return [f'{{"reftime": "2026-11-20T06:00:00Z", "station": {station}}}\n' for station in stations]
+
+
+KEPT = {"format": "jsonl", "step": "daily", "fields": {"station": "integer"}}
+UNIQUE = KEPT | {"unique": ["reftime", "station"]}
+
+
+@pytest.fixture
+def divided(files, tmp_path):
+    """Give a pipeline, and what its datasets are to hold then."""
+    for name, config in {
+        "even": UNIQUE | {"filter": "station: 0 or 2 or 4"},
+        "odd": UNIQUE | {"filter": "station: 1 or 3 or 5"},
+        "error": KEPT,
+        "duplicates": KEPT,
+    }.items():
+        ondisk.create(tmp_path / name, config).close()
+    path = tmp_path / "pipeline.toml"
+    path.write_text('input = "incoming"\ndatasets = ["even", "odd"]\nerror = "error"\nduplicates = "duplicates"\n')
+    return path, {"even": [0, 2, 4], "odd": [1, 3, 5], "error": [-1], "duplicates": [0, 1, 2, 3, 4]}
+
+
+def imported(path, names):
+    """Give the stations of each dataset, and see that it is sound and holds nothing else."""
+    found = {}
+    for name in names:
+        with ondisk.open(path.parent / name) as dataset:
+            found[name] = stations(dataset)
+            assert dataset.check(True).is_clean
+            assert [*dataset.path.glob(".staged/*")] == []
+    return found
+
+
+def test_a_worker_killed_in_the_middle_of_an_append_of_files_changes_nothing(cluster, files, gate, create):
+    dataset = create(**UNIQUE)
+    driver = cluster.start("append_past", path=str(dataset.path), files=files, gate=str(gate.folder))
+    cluster.kill_worker_of(gate.wait(driver))
+    gate.open()
+    assert driver.result() == [2, 1, 1, 1, 1, 1]
+    assert stations(dataset) == [*range(-1, 6)]
+    assert dataset.check(True).is_clean
+    assert [*dataset.path.glob(".staged/*")] == []
+
+
+def test_a_worker_killed_in_the_middle_of_a_pipeline_changes_nothing(cluster, divided, gate):
+    path, wanted = divided
+    driver = cluster.start("import_past", config=str(path), gate=str(gate.folder))
+    cluster.kill_worker_of(gate.wait(driver))
+    gate.open()
+    assert driver.result() == {name: len(each) for name, each in wanted.items()}
+    assert imported(path, wanted) == wanted
+
+
+def test_a_driver_killed_in_the_middle_of_a_pipeline_leaves_what_the_next_one_ends(cluster, divided, gate):
+    path, wanted = divided
+    driver = cluster.start("import_past", config=str(path), gate=str(gate.folder))
+    gate.wait(driver)
+    driver.kill()
+    gate.open()
+    assert cluster.run("import_past", config=str(path), gate=str(gate.folder)).keys() == wanted.keys()
+    assert imported(path, wanted) == wanted

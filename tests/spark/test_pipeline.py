@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,10 @@ import pytest
 from cli.test_docs import CUT, SHAPES, is_of_type, section
 
 import ondisk
-from ondisk.errors import ConfigError, LockError, NotFound
+from ondisk.errors import ConfigError, LockError, NotFound, StateError, StorageError
 from ondisk.maintenance.states import State
-from ondisk.spark import executors, pipeline
+from ondisk.spark import executors, intake, pipeline
+from ondisk.spark.intake import Intake
 from ondisk.spark.pipeline import Pipeline, input_files
 
 CONFIG = """
@@ -176,8 +179,58 @@ def test_files_that_are_hidden_unfinished_or_of_datasets_are_no_input(place: Pat
     (place / "incoming/gone.jsonl").symlink_to("nowhere")
     os.mkfifo(place / "incoming/pipe.jsonl")
     (place / "incoming" / os.fsdecode(b"\xff.jsonl")).write_text(line(1))
-    found = [file.name for file in input_files(place / "incoming")]
+    (place / "incoming/link").symlink_to(place / "incoming/z")
+    found = [file.name for file in input_files(place / "incoming", pytest.fail)]
     assert found == ["a.jsonl", "\\xff.jsonl", "d/e.jsonl", "z/b.jsonl"]
+
+
+def test_a_folder_that_goes_while_files_are_found_is_passed_over(place: Path) -> None:
+    for name in ("a.jsonl", "b/c.jsonl", "d/e.jsonl"):
+        put(place, name, line(1))
+    found = input_files(place / "incoming", pytest.fail)
+    assert next(found).name == "a.jsonl"
+    shutil.rmtree(place / "incoming/b")
+    assert [file.name for file in found] == ["d/e.jsonl"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_cannot_be_read_is_named_and_the_others_are_imported(place: Path) -> None:
+    for name in ("a.jsonl", "b/c.jsonl", "d/e.jsonl"):
+        put(place, name, line(1))
+    (place / "incoming/b").chmod(0)
+    with Pipeline.open(place / "pipeline.toml") as run:
+        assert [file.name for file in run.waiting] == ["a.jsonl", "d/e.jsonl"]
+        assert (run.report.failed, run.report.exit_code) == ([("b", "Permission denied")], 50)
+
+
+@pytest.mark.parametrize("time", [-70_000_000_000, 400_000_000_000])
+def test_a_file_of_a_year_that_no_calendar_has_is_imported(spark: Any, place: Path, time: int) -> None:
+    put(place, "a.jsonl", line(1))
+    os.utime(place / "incoming/a.jsonl", (0, time))
+    if (place / "incoming/a.jsonl").stat().st_mtime != time:
+        pytest.skip("this filesystem has no such times")
+    pipeline(place / "pipeline.toml", spark)
+    assert held(place) == holding(low=[line(1)])
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="there is no file that fails when it is read")
+def test_a_file_that_fails_while_it_is_read_keeps_no_other_from_being_imported(spark: Any, place: Path) -> None:
+    (place / "incoming/a.jsonl").symlink_to(f"/proc/{os.getpid()}/mem")
+    put(place, "b.jsonl", line(1))
+    report = pipeline(place / "pipeline.toml", spark)
+    assert [name for name, _ in report.failed] == ["a.jsonl"]
+    assert report.exit_code == 50
+    assert held(place) == holding(low=[line(1)])
+
+
+def test_a_file_that_meets_a_bug_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(place, "a.jsonl", line(1))
+    [file] = input_files(place / "incoming", pytest.fail)
+    option = json.dumps(asdict(Intake(str(place / "incoming"), [str(place / "error")], [None], False)))
+    monkeypatch.setattr(intake, "recognised", lambda *_: 1 // 0)
+    with ondisk.open(place / "error") as dataset:
+        answer = intake.take_in(dataset._access, json.dumps(file), ".staged/job/0-0", option)
+    assert (answer["left"][:17], answer["code"]) == ("ZeroDivisionError", 1)
 
 
 def test_a_name_that_is_no_text_is_known_again(spark: Any, place: Path) -> None:
@@ -276,6 +329,41 @@ def test_the_command_names_what_it_left_out_and_prints_what_is_promised(place: P
     ]
 
 
+def test_what_maintenance_did_is_printed_where_its_metrics_cannot_be_written(place: Path) -> None:
+    (place / "pipeline.toml").write_text(CONFIG.replace("maintenance = false", '[maintenance]\nmetrics = "no/file"'))
+    done = run(place)
+    assert done.returncode == 10
+    assert done.stdout.count(" OK; ") == 4
+    assert "no such directory" in done.stderr
+
+
+def test_files_that_the_dataset_for_errors_has_forgotten_are_left_out_by_the_others(spark: Any, place: Path) -> None:
+    put(place, "a.jsonl", line(1), line(1), line(11), line("x"))
+    pipeline(place / "pipeline.toml", spark)
+    for each in (place / "error").glob("index.sqlite*"):
+        each.unlink()
+    report = pipeline(place / "pipeline.toml", spark)
+    assert (report.imported, counts(report)["low"], counts(report)["error"]) == (1, (0, 0), (1, 0))
+    with ondisk.open(place / "error") as dataset:
+        dataset.fix()
+    assert held(place) == holding(low=[line(1)], high=[line(11)], error=[line("x")] * 2, duplicates=[line(1)])
+
+
+def test_pipelines_of_one_name_leave_alone_what_each_other_has_staged(
+    spark: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "_LEAST", 1)
+    ondisk.create(place / "mistakes", KEPT).close()
+    named = 'name = "it"\n' + CONFIG
+    (place / "pipeline.toml").write_text(named)
+    (place / "other.toml").write_text(named.replace('error = "error"', 'error = "mistakes"'))
+    for number in range(8):
+        put(place, f"{number}.jsonl", line(1, number), line("x", number))
+    with Pipeline.open(place / "pipeline.toml") as run:
+        run.take_in(spark, lambda _: Pipeline.open(place / "other.toml").__exit__(None, None, None))
+    assert held(place) == holding(low=[line(1, n) for n in range(8)], error=[line("x", n) for n in range(8)])
+
+
 def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Give the keys of a printed object as the page names them, with their values."""
     for key, each in value.items():
@@ -287,9 +375,9 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("moment", [1, 2, 3, 6, 8, 9])
+@pytest.mark.parametrize("moment", [1, 3, 4, 5, 8, 10, 11])
 def test_a_run_that_was_killed_is_gone_on_with_by_the_next(spark: Any, java: str, place: Path, moment: int) -> None:
-    """Moments: before and behind the commit of each dataset, and of the duplicates within it; 10 in all."""
+    """Moments: before and behind the commit of the filters, of each dataset, and of the duplicates in it; 12 in all."""
     put(place, "a.jsonl", line(1), line(11), line("x"), line(1, note="low"))
     put(place, "b.jsonl", line(2), line(11, note="high"), line(10))
     put(place, "c.txt", "what is this\n")
@@ -308,6 +396,62 @@ def test_a_run_that_was_killed_is_gone_on_with_by_the_next(spark: Any, java: str
     assert (report.found, report.known, report.imported) == (3, 2, 0)
 
 
+@pytest.fixture
+def begun(spark: Any, place: Path) -> Path:
+    """Give a pipeline that stored a part of its file, then could not go on; its filters are others since."""
+    put(place, "a", line(1), line(7), line(12))
+    configure(place, "high", "format =", "lock_timeout = 0\nformat =")
+    with ondisk.open(place / "high") as dataset, dataset._access.locked("test"), pytest.raises(LockError) as error:
+        pipeline(place / "pipeline.toml", spark)
+    assert counts(error.value.context["report"])["low"] == (2, 0)
+    configure(place, "low", "<=10", "<5")
+    configure(place, "high", ">=10", ">=5")
+    return place
+
+
+def configure(place: Path, name: str, before: str, behind: str) -> None:
+    config = place / name / "dataset.toml"
+    config.write_text(config.read_text().replace(before, behind))
+
+
+def test_a_file_that_was_begun_is_divided_by_the_filters_of_then(spark: Any, begun: Path) -> None:
+    put(begun, "Z.jsonl", line(8), line(3))
+    for _ in range(2):
+        pipeline(begun / "pipeline.toml", spark)
+        assert held(begun) == holding(low=[line(1), line(7), line(3)], high=[line(12), line(8)])
+
+
+def test_a_dataset_that_is_new_gets_nothing_of_a_file_that_was_begun(spark: Any, begun: Path) -> None:
+    ondisk.create(begun / "all", {**DATASET, "filter": ""}).close()
+    (begun / "pipeline.toml").write_text(CONFIG.replace('"low", ', '"low", "all", '))
+    report = pipeline(begun / "pipeline.toml", spark)
+    assert counts(report)["all"] == (0, 0)
+    assert held(begun) == holding(low=[line(1), line(7)], high=[line(12)])
+
+
+def test_of_a_file_that_was_begun_no_dataset_may_be_missing(begun: Path) -> None:
+    (begun / "pipeline.toml").write_text(CONFIG.replace('"low", ', ""))
+    with pytest.raises(ConfigError, match=r"'low' is missing, and a run before has begun to divide a among low, high"):
+        Pipeline.open(begun / "pipeline.toml")
+    (begun / "incoming/a").unlink()
+    Pipeline.open(begun / "pipeline.toml").__exit__(None, None, None)
+
+
+def test_before_a_file_that_was_begun_is_done_no_other_is_divided_by_new_filters(spark: Any, begun: Path) -> None:
+    put(begun, "b.jsonl", line(8))
+    file = begun / "incoming/a"
+    content, status = file.read_bytes(), file.stat()
+    file.write_bytes(b"?" * len(content))
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(StateError, match=r"a: its format is not known.*; files that a run before has begun"):
+        pipeline(begun / "pipeline.toml", spark)
+    assert held(begun) == holding(low=[line(1), line(7)])
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    pipeline(begun / "pipeline.toml", spark)
+    assert held(begun) == holding(low=[line(1), line(7)], high=[line(12), line(8)])
+
+
 @pytest.mark.parametrize(
     ("line_", "problem"),
     [
@@ -317,6 +461,8 @@ def test_a_run_that_was_killed_is_gone_on_with_by_the_next(spark: Any, java: str
         ('error = "low"', "line 7: error: 'low' stands twice"),
         ('duplicates = "./error"', "line 7: duplicates: './error' stands twice"),
         ("maintenance = true", "line 7: maintenance: must be false or a table"),
+        (r'input = "a\u0000b"', "line 7: input: must be a text"),
+        (r'datasets = ["a\u0000b"]', "line 7: datasets: must be a list of datasets"),
         ("[maintenance]\nevery = 5", "line 8: maintenance.every: there is no such key"),
         ('[maintenance]\nmax_duration = "5m"', "line 8: maintenance.max_duration: must be a number of seconds"),
         ('input = "low"', "line 7: input: is a dataset"),
@@ -353,6 +499,13 @@ def test_a_dataset_that_cannot_keep_what_comes_is_refused_beforehand(
 ) -> None:
     (place / name / "dataset.toml").write_text('format = "jsonl"\nstep = "daily"\n' + text)
     with pytest.raises(ConfigError, match=problem):
+        Pipeline.open(place / "pipeline.toml")
+
+
+@pytest.mark.parametrize("key", ["input", "error"])
+def test_a_path_that_is_too_long_is_an_error_of_storage(place: Path, key: str) -> None:
+    (place / "pipeline.toml").write_text(re.sub(f"{key} = .*", f'{key} = "{"x" * 5000}"', CONFIG))
+    with pytest.raises(StorageError, match="File name too long"):
         Pipeline.open(place / "pipeline.toml")
 
 
