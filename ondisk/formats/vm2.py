@@ -23,8 +23,11 @@ from ondisk.formats.lines import LineFormat, no_text
 
 _NUMBER = rb"(?:[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?)?"
 # The time, and station and variable together: the two keys of the caches below. Possessive: no backtracking.
-_LINE = rb"([0-9]{12}(?:[0-9]{2})?),([0-9]{1,18},[0-9]{1,18})," + _NUMBER + b"," + _NUMBER + rb",[^,\r\n]*+,[^,\r\n]*+"
-_ONE_LINE = re.compile(_LINE)
+_LINE = rb"([0-9]{12}(?:[0-9]{2})?),([0-9]{1,18},[0-9]{1,18})," + _NUMBER + b"," + _NUMBER + rb",[^,\r\n]*+,"
+_ONE_LINE = re.compile(_LINE + rb"[^,\r\n]*+")
+# A dot takes half the time of a set; what it lets into the flags is counted.
+_LINES = re.compile(b"^" + _LINE + b".*+$", re.MULTILINE)
+_COMMAS = 6
 _PARTS = (
     ("time", re.compile(rb"[0-9]{12}(?:[0-9]{2})?"), "is not written YYYYmmddHHMM[SS]"),
     ("station", re.compile(rb"[0-9]{1,18}"), "is no whole number of up to 18 digits"),
@@ -32,7 +35,6 @@ _PARTS = (
     ("value1", re.compile(_NUMBER), "is no number"),
     ("value2", re.compile(_NUMBER), "is no number"),
 )
-_LINES = re.compile(b"^" + _LINE + b"$", re.MULTILINE)
 _SHAPE = "YYYYmmddHHMM[SS],station,variable,value1,value2,value3,flags"
 _CACHED = 100_000
 
@@ -77,8 +79,9 @@ class Vm2(LineFormat):
             raise FrameCorrupt(f"no line of VM2: {error.message}") from None
 
     def parse_lines(self, lines: list[bytes], number: int) -> Batch:
-        found = _LINES.findall(b"\n".join(lines))
-        if len(found) == len(lines):
+        text = b"\n".join(lines)
+        found = _LINES.findall(text)
+        if len(found) == len(lines) and text.count(b",") == _COMMAS * len(lines) and b"\r" not in text:
             times, metadata = self._caches()
             reftimes = [times[time] for time, _ in found]
             if None not in reftimes:
@@ -222,7 +225,7 @@ def _fault(line: bytes) -> str:
     """Say what is wrong with a line that does not have the form."""
     if problem := no_text(line):
         return problem
-    if b"\n" in line:
+    if b"\n" in line or b"\r" in line:
         return "a datum is one line, without the newline"
     count = line.count(b",") + 1
     if count != 7:

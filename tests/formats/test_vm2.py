@@ -100,6 +100,8 @@ def test_a_line_says_its_reftime_and_metadata_in_arkimets_notation(line, time, a
         (b"200707081300,1,227,e5,,,", "value1 'e5' is no number"),
         ("\u0662007070813,1,227,1.2,,,".encode(), "is not written"),
         (LINE + b"\n", "one line"),
+        (LINE + b"\r", "one line"),
+        (b"200707081300,1,227,1.2,,a\rb,", "one line"),
         (LINE + b"\n" + LINE, "one line"),
         (b"200707081300,1,227,,low,,", "value2 'low' is no number"),
         (b"\xef\xbb\xbf" + LINE, "byte order mark"),
