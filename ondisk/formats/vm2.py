@@ -79,14 +79,7 @@ class Vm2(LineFormat):
             raise FrameCorrupt(f"no line of VM2: {error.message}") from None
 
     def parse_lines(self, lines: list[bytes], number: int) -> Batch:
-        text = b"\n".join(lines)
-        found = _LINES.findall(text)
-        if len(found) == len(lines) and text.count(b",") == _COMMAS * len(lines) and b"\r" not in text:
-            times, metadata = self._caches()
-            reftimes = [times[time] for time, _ in found]
-            if None not in reftimes:
-                return Batch(reftimes, [metadata[key] for _, key in found], lines)
-        return self._parse_one_by_one(lines, number)
+        return self._parse_all(lines, b"\n".join(lines)) or self._parse_one_by_one(lines, number)
 
     def encode(self, data: Sequence[Datum]) -> Batch:
         payloads = [datum.data for datum in data]
@@ -110,8 +103,16 @@ class Vm2(LineFormat):
         text = b"\n".join(payloads)
         if text.count(b"\n") != len(payloads) - 1 or max(map(len, payloads)) > self.config.max_datum_size:
             return None
-        batch = self.parse_lines(payloads, 1)
-        return batch if len(batch.payloads) == len(payloads) else None
+        return self._parse_all(payloads, text)
+
+    def _parse_all(self, lines: list[bytes], text: bytes) -> Batch | None:
+        """Parse lines that together are a text; None where one of them has not the form."""
+        found = _LINES.findall(text)
+        if len(found) != len(lines) or text.count(b",") != _COMMAS * len(lines) or b"\r" in text:
+            return None
+        times, metadata = self._caches()
+        reftimes = [times[time] for time, _ in found]
+        return None if None in reftimes else Batch(reftimes, [metadata[key] for _, key in found], lines)
 
     def _agree(self, data: Sequence[Datum], batch: Batch) -> bool:
         """Tell whether what data were given beside their lines says the same as the lines."""

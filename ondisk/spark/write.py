@@ -100,14 +100,15 @@ class _Stager:
             return message
         format = find(self._config.format)(self._config)
         with _directory_of(self._path) as directory, Stage(directory, self._config, self._job, _name(context)) as stage:
-            whole = Batch()
+            whole, size = Batch(), 0
             for rows in chain([first], iterator):
                 batch = self._rows.encode(rows, format)
                 self._check(batch)
                 whole.extend(batch)
-                if len(whole) >= BATCH_SIZE or sum(map(len, whole.payloads)) >= BATCH_BYTES:
+                size += sum(map(len, batch.payloads))
+                if len(whole) >= BATCH_SIZE or size >= BATCH_BYTES:
                     stage.add(whole, format)
-                    whole = Batch()
+                    whole, size = Batch(), 0
             stage.add(whole, format)
             return replace(message, staged=stage.finish())
 
