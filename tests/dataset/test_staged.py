@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,28 @@ def test_what_was_staged_is_appended(create, format):
     assert content(dataset) == content(other)
     assert result.bytes == other.summary().size - other.summary("station: z").size
     check_sound(dataset)
+
+
+def test_the_index_has_the_same_tables_and_indices_whether_few_or_many_rows_come(create):
+    dataset = create(**CONFIG, index=["version"], format="jsonl")
+
+    def schema():
+        with closing(sqlite3.connect(f"file:{dataset.path}/index.sqlite?mode=ro", uri=True)) as index:
+            return sorted(index.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+
+    before, expected = schema(), []
+    for new, again in ((1, 0), (23, 0), (4, 0), (23, 2), (90, 3)):
+        running = dataset.query()
+        seen = [(each.reftime, each.data) for each in islice(running, 1)]
+        data = [datum(len(expected) + hour) for hour in range(new)]
+        staged = [stage(dataset, data + expected[:again], size=100)]
+        assert counts(dataset.append_staged("job", staged)) == (new, again, 0)
+        seen += [(each.reftime, each.data) for each in running]
+        assert seen == [(each.reftime, each.data) for each in expected]
+        expected += data
+        assert schema() == before
+        assert content(dataset) == [(each.reftime, each.metadata, each.data) for each in expected]
+        check_sound(dataset)
 
 
 @given(st.data())
