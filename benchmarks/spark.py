@@ -112,7 +112,7 @@ class SparkBench:
         self.append()
 
     def append(self) -> None:
-        """Write rows to a new dataset, and to Parquet with one file a day, sorted. They are read from Parquet."""
+        """Write rows to an empty dataset, and to Parquet with one file a day, sorted. They are read from Parquet."""
         count = min(APPENDED, self.count * APPENDED_DAYS // DAYS)
         end = f"{BEGIN + timedelta(days=APPENDED_DAYS):%Y-%m-%d}"
         source = str(self.folder / "rows")
@@ -120,20 +120,21 @@ class SparkBench:
             source
         )
         rows = self.spark.read.parquet(source)
-        numbers = iter(range(10 * self.rounds + 10))
+        datasets = [ondisk.create(self.folder / f"written-{number}", CONFIG) for number in range(self.rounds + 1)]
+        empty = iter(datasets)
+        folders = (str(dataset.path) + ".parquet" for dataset in datasets)
 
-        def to_parquet() -> int:
+        def to_parquet() -> None:
             days = rows.selectExpr("to_date(reftime) AS day", "*").repartition("day")
-            place = str(self.folder / f"written-{next(numbers)}")
-            days.sortWithinPartitions("reftime", "area", "product").write.partitionBy("day").parquet(place)
-            return count
+            days.sortWithinPartitions("reftime", "area", "product").write.partitionBy("day").parquet(next(folders))
 
-        def to_dataset() -> int:
-            with ondisk.create(self.folder / f"written-{next(numbers)}", CONFIG) as dataset:
-                rows.write.format("ondisk").mode("append").save(str(dataset.path))
-                return dataset.summary().count
+        def to_dataset() -> None:
+            rows.write.format("ondisk").mode("append").save(str(next(empty).path))
 
         parquet, written = medians(self.rounds, to_parquet, to_dataset)
+        for dataset in datasets:
+            with dataset:
+                assert dataset.summary().count == count, dataset
         self.ratio(f"format: append of {count:,} rows", parquet, written, 1.2)
 
     def planning(self) -> None:
