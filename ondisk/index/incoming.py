@@ -292,7 +292,8 @@ class Incoming:
     def _insert_at_once(self) -> bool:
         """Insert all rows without indices, which are made behind; where there are duplicates, nothing is done.
 
-        Takes half the time of keeping indices up to date, and the more so the less the rows are in their order.
+        Cost: half the time of keeping the indices up to date, less where rows come in no order of theirs. Sorting takes
+            as much memory as the cache, then temporary files.
         """
         execute = self._connection.execute
         sql = "SELECT name, sql FROM main.sqlite_schema WHERE type = 'index' AND tbl_name = 'datum' ORDER BY rowid"
