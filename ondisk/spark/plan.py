@@ -33,7 +33,7 @@ SMALL = 10_000
 """Rows of an answer that are all looked at when it is planned."""
 
 # Of one piece: rows of the index, and bytes of data, as many as Spark gives a task of its own file formats. A task
-# costs some 50 ms before its first row, which is a tenth of reading so much.
+# takes 20 ms before its first row, which is a tenth of reading so much.
 _ROWS, _BYTES = 500_000, 128 * 1024 * 1024
 _MOST = 10_000  # pieces
 _SAMPLE, _LARGEST_SAMPLE = 256, 65_536

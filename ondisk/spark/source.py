@@ -35,7 +35,7 @@ _REMEDY = (
 )
 
 
-# A worker of Spark's collects garbage behind each task: 20 ms, if it looks at all that was imported, too.
+# A worker of Spark's collects garbage behind each task, which takes 20 ms if it looks at all that was imported, too.
 gc.freeze()
 
 
