@@ -232,9 +232,9 @@ class Reader:
             return
         yield begin, self.content(snapshot, segment, begin, size), run
 
-    def has_bytes(self, segment: Segment) -> bool:
-        """Tell whether data are the bytes between their places in the segment's content, as they stand there."""
-        format = self._format(segment.format)
+    def has_bytes(self, name: str) -> bool:
+        """Tell whether data of a format are the bytes between their places in a segment, as they stand there."""
+        format = self._format(name)
         return format.raw and not format.is_dir
 
     def content(self, snapshot: Snapshot, segment: Segment, begin: int, size: int) -> bytes:

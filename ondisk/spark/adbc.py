@@ -25,7 +25,7 @@ from ondisk.filesystem import Directory, SharedLock
 from ondisk.index import INDEX
 from ondisk.index.connection import connected_to_present, sqlite_errors
 
-_TYPED_BY = 1_000_000  # rows of a small answer, whose types are then those of all its rows
+_TYPED_BY = 10_000  # rows of a small answer, whose types are then those of all its rows; memory is taken for so many
 # Where Arrow has to find a type out, it looks for pandas' packages each time, which takes longer than a small answer.
 _TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary(), bool: pa.bool_()}
 _CODES = {

@@ -42,7 +42,7 @@ _TYPES: dict[FieldType, DataType] = {
     FieldType.BYTES: BinaryType(),
 }
 _KEPT = 100_000  # values
-PLACE = ("datum.reftime", "datum.segment", "datum.offset", "datum.size")
+PLACE = ("datum.segment", "datum.offset", "datum.size")
 """What a row of the index begins with, where the data are asked for."""
 
 

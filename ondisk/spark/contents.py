@@ -22,13 +22,19 @@ _GAPS = 256 * 1024  # reading over so much that is not wanted costs less than an
 _EVEN = pa.array(range(0, 2 * ROWS, 2), pa.int32())
 
 
+def is_plain(column: DataColumn, reader: Reader, snapshot: Snapshot) -> bool:
+    """Tell whether no datum has to be decoded, and so nothing of it is compared with the index."""
+    formats = snapshot.connection.execute("SELECT DISTINCT format FROM segment")
+    return column.is_binary and all(reader.has_bytes(format) for (format,) in formats)
+
+
 def with_data(
     rows: pa.RecordBatch, column: DataColumn, reader: Reader, snapshot: Snapshot
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
     """Give rows, in the order in which their data stand on disk, and the data; some at a time, by their bytes.
 
     Args:
-        rows: their columns begin with c0, c1, c2, c3: reftime, segment, offset and size.
+        rows: their columns begin with c0, c1, c2: segment, offset and size; then c3, reftime, where `is_plain` is not.
 
     Raises:
         SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: they are not on disk as the index says.
@@ -36,24 +42,33 @@ def with_data(
 
     Cost: for bytes 0.05 µs a datum beside reading them; what has to be decoded takes 100 times that.
     """
-    rows = rows.sort_by([(name, "ascending") for name in ("c1", "c2", "c3")])
+    if not _in_order(rows):
+        rows = rows.sort_by([(name, "ascending") for name in ("c0", "c1", "c2")])
     for some in _cut(rows):
-        runs = pc.run_end_encode(some.column("c1"))
+        runs = pc.run_end_encode(some.column("c0"))
         begin = 0
         arrays: list[pa.Array] = []
         for end, id in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
             run, segment = some.slice(begin, end - begin), snapshot.segment(id)
-            if column.is_binary and reader.has_bytes(segment):
-                arrays += _bytes(run.column("c2"), run.column("c3"), segment, reader, snapshot)
+            if column.is_binary and reader.has_bytes(segment.format):
+                arrays += _bytes(run.column("c1"), run.column("c2"), segment, reader, snapshot)
             else:
                 arrays.append(_decoded(run, column, segment, reader, snapshot))
             begin = end
         yield some, pa.concat_arrays(arrays)
 
 
+def _in_order(rows: pa.RecordBatch) -> bool:
+    """Tell whether no row stands before another's place; this takes a sixth of the time of sorting them."""
+    segments, offsets = rows.column("c0"), rows.column("c1")
+    is_later = pc.greater(offsets[1:], offsets[:-1])
+    is_next = pc.and_(pc.equal(segments[1:], segments[:-1]), is_later)
+    return bool(pc.all(pc.or_(pc.greater(segments[1:], segments[:-1]), is_next)).as_py())
+
+
 def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Cut rows where the bytes of a batch are reached."""
-    sizes = rows.column("c3")
+    sizes = rows.column("c2")
     if pc.sum(sizes).as_py() > _BYTES:
         begin = total = 0
         for end, size in enumerate(sizes.to_pylist()):
@@ -101,7 +116,8 @@ def _integers(numbers: pa.Array) -> array[int]:
 def _decoded(
     rows: pa.RecordBatch, column: DataColumn, segment: Segment, reader: Reader, snapshot: Snapshot
 ) -> pa.Array:
-    places = [*zip(*(each.to_pylist() for each in rows.columns[:4]), strict=True)]
+    segments, offsets, sizes, reftimes = (each.to_pylist() for each in rows.columns[:4])
+    places = [*zip(reftimes, segments, offsets, sizes, strict=True)]
     data = [datum for some in reader.data(snapshot, places) for datum in some]
     try:
         return column.make(data)

@@ -32,7 +32,9 @@ from ondisk.matcher import Expression, Interval, reftime_interval
 SMALL = 10_000
 """Rows of an answer that are all looked at when it is planned."""
 
-_ROWS, _BYTES = 250_000, 32 * 1024 * 1024  # of one piece: rows of the index, and bytes of data
+# Of one piece: rows of the index, and bytes of data, as many as Spark gives a task of its own file formats. A task
+# takes 20 ms before its first row, which is a tenth of reading so much.
+_ROWS, _BYTES = 500_000, 128 * 1024 * 1024
 _MOST = 10_000  # pieces
 _SAMPLE, _LARGEST_SAMPLE = 256, 65_536
 _FOR_EACH = 16  # rows of a sample, for each piece that a segment is cut into
@@ -75,7 +77,7 @@ class Piece(InputPartition):  # type: ignore[misc]
     """Data of a part that match: those between two places in the order of queries, or of appending.
 
     Attributes:
-        sql, values: the condition that they are in this piece.
+        sql, values: the condition that they are in this piece, and were there when it was planned.
         segments: their ids, of those that reach into it; None for all that there were.
         count: the data in it, where they were counted.
     """
@@ -94,7 +96,9 @@ class Piece(InputPartition):  # type: ignore[misc]
         cls, part: Part, begin: Mark | None, end: Mark | None, segments: tuple[int, ...], count: int | None
     ) -> Piece:
         """Make the piece from one place in the order of queries to before another; None where it is open."""
-        terms, values = [], []
+        # These bounds first: SQLite takes the first of several for its index.
+        terms: list[str] = []
+        values: list[int] = []
         if begin is not None:
             terms.append("datum.reftime >= ?")
             values.append(begin[0])
@@ -104,7 +108,7 @@ class Piece(InputPartition):  # type: ignore[misc]
         if end is not None:
             terms.append("datum.reftime <= ? AND NOT (datum.reftime = ? AND datum.seq >= ?)")
             values += [end[0], *end]
-        return cls(part, " AND ".join(terms) or "1", values, segments, count)
+        return cls(part, " AND ".join([*terms, "datum.seq <= ?"]), [*values, part.seq], segments, count)
 
 
 def part_of(opened: Opened, snapshot: Snapshot, tree: Expression) -> Part:
@@ -134,9 +138,9 @@ def pieces_of(part: Part, snapshot: Snapshot, tree: Expression, *, data: bool) -
         index helps, rows are looked for in all of the asked time.
     """
     sql = f"SELECT datum.reftime, datum.seq, datum.segment, datum.size FROM datum WHERE {part.sql} LIMIT {SMALL + 1}"
-    found = sorted(map(_Found._make, snapshot.connection.execute(sql, part.values)))
+    found = snapshot.connection.execute(sql, part.values).fetchall()
     if len(found) <= SMALL:
-        return [*_counted(part, found, data=data)]
+        return [*_counted(part, sorted(map(_Found._make, found)), data=data)]
     segments = _Segments(snapshot, part, reftime_interval(tree), data=data)
     if _is_scan(part, snapshot):  # then the table itself, in its own order, is read fastest
         bounds = pairwise([0, *segments.numbers(), part.seq])
@@ -204,7 +208,7 @@ class _Segments:
 
     def numbers(self) -> Iterator[int]:
         """Give the numbers of data behind which to cut, in order."""
-        parts = ceil(sum(map(self._bytes, self._all)) / self._unit)
+        parts = round(sum(map(self._bytes, self._all)) / self._unit)
         sample = self._sample(min(_FOR_EACH * parts, _LARGEST_SAMPLE)) if parts > 1 else []
         weights = [*accumulate(row.size * self._data / _BYTES + 1 / _ROWS for row in sample)]
         last = 0
@@ -266,8 +270,7 @@ class _Segments:
 def condition_of(piece: Piece, snapshot: Snapshot) -> tuple[str, list[Any]]:
     """Write as SQL what is in a piece, whatever came to the index since."""
     part = piece.part
-    # The piece's own bounds first: SQLite takes the first of several for its index.
-    terms, values = [piece.sql, "datum.seq <= ?"], [*piece.values, part.seq]
+    terms, values = [piece.sql], [*piece.values]
     sql = "SELECT 1 FROM segment WHERE id > ? LIMIT 1"
     if snapshot.connection.execute(sql, (part.generation,)).fetchone() is not None:
         # What is moved from an archive, or to it, has old numbers. Asked only then: no index has the segment.

@@ -14,7 +14,7 @@ from ondisk.dataset.layout import no_dataset, read_config
 from ondisk.filesystem import Directory
 from ondisk.index import Snapshot
 from ondisk.spark.columns import DATA, PLACE, Column, Finisher, arrow_schema
-from ondisk.spark.contents import ROWS, with_data
+from ondisk.spark.contents import ROWS, is_plain, with_data
 from ondisk.spark.data import DataColumn
 from ondisk.spark.plan import Piece, changed, check_unchanged, condition_of
 
@@ -67,6 +67,8 @@ def read(piece: Piece, columns: Sequence[Column], opened: Opened, snapshot: Snap
     selected = [each for column in from_index for each in column.sql()]
     data = next((DataColumn(column.kind) for column in columns if column.name == DATA), None)
     place = [] if data is None else [*PLACE]
+    if data is not None and not is_plain(data, opened.reader, snapshot):
+        place.append("datum.reftime")
     where, values = condition_of(piece, snapshot)
     positions = {each: number for number, each in enumerate(dict.fromkeys([*place, *selected]))}
     named = ", ".join(f"{each} AS c{number}" for each, number in positions.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,10 @@ _REMEDY = (
     'Load it anew for each query: spark.read.format("ondisk").option("pushdown", "true").load(path); or leave the'
     " option out, and the filters to Spark."
 )
+
+
+# A worker of Spark's collects garbage behind each task, which takes 20 ms if it looks at all that was imported, too.
+gc.freeze()
 
 
 def schema(options: Mapping[str, str]) -> StructType:
