@@ -41,7 +41,7 @@ CONFIG = {
     "fields": {"area": "text", "product": "text"},
 }
 DAY, STATION = "2026-03-15", "VM2,42"
-APPENDED, APPENDED_DAYS = 500_000, 50
+APPENDED_DAYS = 50
 
 
 def lines(count: int, days: int) -> Iterator[bytes]:
@@ -115,13 +115,14 @@ class SparkBench:
         self.append()
 
     def append(self) -> None:
-        """Write rows to an empty dataset, and to Parquet with one file a day, sorted. They are read from Parquet."""
-        count = min(APPENDED, self.count * APPENDED_DAYS // DAYS)
+        """Write rows to an empty dataset, and to Parquet with one file a day, sorted.
+
+        They are read from Parquet, from a file for each task: the order of days in it is that of their times.
+        """
+        count = self.count * APPENDED_DAYS // DAYS
         end = f"{BEGIN + timedelta(days=APPENDED_DAYS):%Y-%m-%d}"
         source = str(self.folder / "rows")
-        self.parquet.where(f"day < '{end}'").select("reftime", "area", "product", "data").limit(count).write.parquet(
-            source
-        )
+        self.parquet.where(f"day < '{end}'").select("reftime", "area", "product", "data").write.parquet(source)
         rows = self.spark.read.parquet(source)
         datasets = [ondisk.create(self.folder / f"written-{number}", CONFIG) for number in range(self.rounds + 1)]
         empty = iter(datasets)

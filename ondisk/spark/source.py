@@ -7,6 +7,7 @@ import gc
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 import pyarrow as pa
 from pyspark import SparkFiles, TaskContext
@@ -35,12 +36,18 @@ _REMEDY = (
 )
 
 
-# A worker of Spark's collects garbage behind each task, which takes 20 ms if it looks at all that was imported, too.
-gc.freeze()
+@cache
+def _spare_imports() -> None:
+    """Keep what was imported from being looked at when a worker of Spark's collects garbage, behind each task: 20 ms.
+
+    To be called in workers alone: the memory of a whole program is its own affair.
+    """
+    gc.freeze()
 
 
 def schema(options: Mapping[str, str]) -> StructType:
     """Make the schema that the options ask for."""
+    _spare_imports()
     check_options(options)
     names = options.get("columns")
     wanted = None if names is None else [name.strip() for name in names.split(",")]
@@ -55,6 +62,7 @@ def reader(options: Mapping[str, str], schema: StructType, load: str) -> DataSou
     Args:
         load: what tells one `load()` from another.
     """
+    _spare_imports()
     check_options(options, without=("maxDataPerTrigger",))
     kind = PushdownReader if flag(options, "pushdown") else Reader
     return kind(dict(options), schema, load)
@@ -80,6 +88,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
             return plan(access, tree, data=has_data)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        _spare_imports()
         if isinstance(partition, Piece):  # Spark makes one of its own where there are none
             yield from read_later(partition, self._columns, connect)
 
