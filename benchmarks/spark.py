@@ -115,7 +115,7 @@ class SparkBench:
         self.append()
 
     def append(self) -> None:
-        """Write rows to an empty dataset, and to Parquet with one file a day, sorted. Each task reads them from a file."""
+        """Write rows to an empty dataset, and to Parquet with one file a day, sorted; each task reads a file."""
         count = self.count * APPENDED_DAYS // DAYS
         end = f"{BEGIN + timedelta(days=APPENDED_DAYS):%Y-%m-%d}"
         source = str(self.folder / "rows")
