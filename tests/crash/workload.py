@@ -284,7 +284,10 @@ class Model:
         self.missing.discard(day)
 
     def content(self) -> Content:
-        return MISSING if self.missing else sorted(self.data.values())
+        return MISSING if self.missing else self.there()
+
+    def there(self) -> Content:
+        return sorted(each for name, each in self.data.items() if day_of(name) not in self.missing)
 
 
 def day_of(key: bytes) -> bytes:
@@ -302,11 +305,19 @@ class Story:
         model = Model(replace=replace)
         for step in before:
             deque(model.carry_out(step), maxlen=0)
-        self._after = [[model.content()]] + [list(model.carry_out(step)) for step in steps]
+        self._after = [[model.content()]]
+        self._there = [model.there()]
+        for step in steps:
+            self._after.append(list(model.carry_out(step)))
+            self._there.append(model.there())
 
     def possible(self, acked: int) -> list[Content]:
         """Give what the dataset may hold after so many acknowledged steps: that, or some of the next one's commits."""
         return [self._after[acked][-1], *(self._after[acked + 1] if acked < len(self.steps) else [])]
+
+    def there(self, acked: int) -> list[Content]:
+        """Give the data that can be read, wherever a segment is missing, before and after the next step."""
+        return self._there[acked : acked + 2]
 
     @property
     def end(self) -> Content:
