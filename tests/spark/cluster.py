@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class Cluster:
         }
         self._environment.pop("PYSPARK_GATEWAY_PORT", None)
         self._names = iter(range(1_000_000))
+        self._hosts = cycle(range(2, 255))
         self._ends = contextlib.ExitStack()
 
     def __enter__(self) -> Cluster:
@@ -66,7 +68,8 @@ class Cluster:
         """Start workers until there are so many."""
         self.workers = [worker for worker in self.workers if worker.poll() is None]
         while len(self.workers) < workers:
-            place = ["--cores", "1", "--memory", "1g", "--host", "127.0.0.1", "--webui-port", "0"]
+            host = f"127.0.0.{next(self._hosts)}"  # each its own: Spark runs no task twice on one
+            place = ["--cores", "1", "--memory", "1g", "--host", host, "--webui-port", "0"]
             place += ["--work-dir", str(self.folder / "work"), self.master]
             worker, _ = self._service("(Successfully registered) with master", "worker.Worker", *place)
             self.workers.append(worker)

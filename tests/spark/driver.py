@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,20 @@ def write_again(spark: Any, path: str) -> None:
             raise ValueError("not this time")
 
     _write(spark, path, fail)
+
+
+def write_speculatively(spark: Any, path: str, gate: str) -> None:
+    """Write the stations 0 to 99 by four tasks; the last gives no row until Spark has begun it a second time."""
+
+    def begun_twice(rows: Iterator[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        if context.partitionId() == 3:
+            (Path(gate) / f"attempt-{context.attemptNumber()}").touch()
+            while not (Path(gate) / "attempt-1").exists():
+                time.sleep(0.01)
+        yield from rows
+
+    _write(spark, path, begun_twice)
 
 
 def write_stream_killed(spark: Any, path: str, checkpoint: str, *, behind: bool) -> None:
@@ -170,9 +185,20 @@ def said(report: Any) -> list[list[Any]]:
     return [[each.segment, each.state.names, [*each.reasons], each.action, each.freed] for each in report]
 
 
+SETTINGS = {
+    "write_speculatively": {
+        "spark__speculation": "true",
+        "spark__speculation__quantile": "0.5",
+        "spark__speculation__interval": "100ms",
+    }
+}
+"""What functions need of a session, beside what all have."""
+
+
 def main(master: str, name: str, arguments: str) -> None:
     spark = session(
         master,
+        **SETTINGS.get(name, {}),
         spark__executor__memory="512m",
         spark__driver__memory="512m",
         spark__driver__host="127.0.0.1",

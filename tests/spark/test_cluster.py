@@ -204,6 +204,15 @@ def test_tasks_that_fail_and_are_tried_again_write_once(cluster, written):
     assert [*written.path.glob(".staged/*")] == []
 
 
+def test_a_task_that_spark_runs_twice_at_once_writes_once(cluster, written, tmp_path):
+    attempts = tmp_path / "attempts"
+    attempts.mkdir()
+    cluster.run("write_speculatively", path=str(written.path), gate=str(attempts))
+    assert sorted(each.name for each in attempts.iterdir()) == ["attempt-0", "attempt-1"]
+    assert stations(written) == [*range(100), 999]
+    assert staged(written) == [str(each.relative_to(written.path)) for each in written.path.glob(".staged/*")]
+
+
 def test_a_worker_killed_in_the_middle_of_a_write_changes_nothing(cluster, written, gate):
     driver = cluster.start("write_past", path=str(written.path), gate=str(gate.folder))
     cluster.kill_worker_of(gate.wait(driver))
