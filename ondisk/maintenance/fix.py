@@ -18,12 +18,12 @@ from ondisk.index import Transaction
 from ondisk.maintenance.census import diagnoses, examine, why_kept
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.rescan import REMEDY, Elsewhere, Foreign, Rescan, Unsafe
+from ondisk.maintenance.rescan import REMEDY, Elsewhere, Foreign, Rescan, Unsafe, commit
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State
 from ondisk.segments.staging import Changed
 
-_TOGETHER, _SMALLEST = 8 * 1024 * 1024, 64 * 1024  # bytes of segments that one commit adds to the index
+_TOGETHER, _SMALLEST = 16 * 1024 * 1024, 64 * 1024  # bytes of segments that one commit adds to the index
 _ALONE = State.MISSING | State.CORRUPTED
 _Waiting: TypeAlias = tuple[Diagnosis, Scanned | None]
 ScanAll: TypeAlias = Callable[[Access, list[Diagnosis]], AbstractContextManager[Iterable[_Waiting]]]
@@ -181,6 +181,7 @@ def _fixed_together(
     try:
         with archives.counting(access, "fix"), access.transaction("fix") as transaction:
             transaction.go_on_from(access.seq_elsewhere())
+            rescans = []
             for before, scanned in group:
                 with access.current().index.snapshot() as snapshot:
                     diagnosis, known = examine(access, snapshot, before.segment, None, now, committed_at)
@@ -191,8 +192,9 @@ def _fixed_together(
                     continue
                 rescan = Rescan(access, transaction, before.segment, known, elsewhere)
                 rescan.in_place(trusted=not access.needs_check(), scanned=scanned)
+                rescans.append(rescan)
                 done.append(rescan.done(diagnosis))
-            transaction.commit()
+            commit(transaction, access.directory, rescans)
     except (DurabilityLost, LockError, StateError):
         raise
     except (OndiskError, OSError, Changed, Foreign, Unsafe):
@@ -258,7 +260,7 @@ def _fixed_once(
             rescan.rewrite()
         else:
             if rescan.in_place(trusted=not access.needs_check(), scanned=scanned):
-                transaction.commit()
+                commit(transaction, access.directory, [rescan])
             rescan.raise_sequence()
         return rescan.done(diagnosis)
 
@@ -295,6 +297,6 @@ def _looked_again(
         )
     rescan = Rescan(access, transaction, diagnosis.segment, known, elsewhere)
     rescan.in_place()
-    transaction.commit()
+    commit(transaction, access.directory, [rescan])
     rescan.raise_sequence()
     return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)  # the index lagged behind a file that is whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import compress, count, repeat
@@ -11,6 +11,7 @@ from itertools import compress, count, repeat
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import of_same_key
 from ondisk.errors import StorageError
+from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import End, Format, Found, Patch, is_dir
 from ondisk.index import Segment, Transaction
 from ondisk.maintenance.census import interval_of
@@ -97,9 +98,15 @@ class Rescan:
         self._interval: Interval = interval
         self._known = known
         self._damage, self._duplicates = _Tally(), _Tally()
+        self._file: ReadableFile | None = None
         self._is_directory = False
         self._forgotten = 0  # data of a directory that is not there
         self._remedy = REMEDY
+
+    @property
+    def folder(self) -> str:
+        """The directory in which the segment stands."""
+        return self._name.rpartition("/")[0]
 
     def done(self, diagnosis: Diagnosis, *reasons: str) -> Done:
         """Say what was done, and what was met that is not in the index now."""
@@ -136,8 +143,9 @@ class Rescan:
         else:
             segment = known.segment
             generations.complete(self._directory, self._name, segment.id, segment.end.size)
-        generations.clear(self._directory, self._name, segment.id)
-        file = self._directory.open_to_read(self._name)
+        # The bytes are to be those at the segment's name. What a crash left here must not come back, see `commit`.
+        generations.discard(self._directory, [generations.hidden(self._name, segment.id)])
+        file = self._file = self._directory.open_to_read(self._name)
         if known is not None:
             transaction.forget_blocks(segment)
         end = segment.end
@@ -153,9 +161,19 @@ class Rescan:
         if known is not None and known.count and (end.length < known.behind or (end.compressed and self._damage.count)):
             reason = f"it can be read up to byte {end.length}, its data go up to byte {known.behind}; {REMEDY}"
             raise Unsafe(segment, self._damaged() if self._damage.count else reason)
-        file.sync()  # who wrote it may not have done so: a crash came first, or it was copied from a backup
         self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
         return True
+
+    def sync(self) -> None:
+        """Make durable what was read: who wrote it may not have done so."""
+        if self._file is not None:
+            self._file.sync()
+        elif self._is_directory and not self._directory.sync_together([self._name]):
+            with self._directory.inside(self._name) as folder:
+                for entry in folder.entries():
+                    if entry.kind == "file":
+                        folder.open_to_read(entry.name).sync()
+                folder.sync()
 
     def raise_sequence(self) -> None:
         """Mend the `.sequence` of a directory, behind the commit."""
@@ -194,12 +212,6 @@ class Rescan:
                 end = found.end
                 self._add(found, segment, first, known_offsets)
                 self._note(found)
-        if not self._directory.sync_together([self._name]):
-            with self._directory.inside(self._name) as folder:
-                for entry in folder.entries():
-                    if entry.kind == "file":
-                        folder.open_to_read(entry.name).sync()
-                folder.sync()
         self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
 
     def rewrite(self) -> None:
@@ -318,6 +330,18 @@ class Rescan:
             f"{self._damage.size} {self._format.unit}s of it are no data, {'; '.join(self._damage.named)}"
             f"{' …' * (self._damage.count > _NAMED)}; {self._remedy}"
         )
+
+
+def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Rescan]) -> None:
+    """Commit what segments were read into the index in place.
+
+    Durability: they are synced before, and so are the folders that they stand in.
+    """
+    for each in rescans:
+        each.sync()
+    for folder in {each.folder for each in rescans}:
+        directory.sync(folder)
+    transaction.commit()
 
 
 class _Stream:

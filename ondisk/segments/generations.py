@@ -85,15 +85,6 @@ def discard(directory: Directory, names: Iterable[str]) -> None:
             directory.unlink(name)
 
 
-def clear(directory: Directory, name: str, generation: int) -> None:
-    """Make the place of a new generation free, whose bytes are to be those at the segment's name.
-
-    Durability: synced: what a crash left there must not come back behind the commit, it would be the segment.
-    """
-    discard(directory, [hidden(name, generation)])
-    directory.sync(_parent(name))
-
-
 def complete(directory: Directory, name: str, generation: int, size: int) -> None:
     """End the switch to a segment's committed generation, if a crash interrupted it behind the commit.
 
