@@ -120,11 +120,11 @@ def test_a_rewriting_that_came_through_garbled_or_in_part_is_not_taken(access: A
             else:
                 staged.unlink()
             with pytest.raises(Changed):
-                repacked(access, NAME, None, written)
+                repacked(access, NAME, None, written, [])
             written.discard(access.directory)
             assert path.read_bytes() == before
     written = Written.write(access, NAME, "written")
-    assert repacked(access, NAME, None, written).action == "repack"
+    assert repacked(access, NAME, None, written, []).action == "repack"
     assert not check(access, archives, accurate=True).findings
 
 
