@@ -23,7 +23,7 @@ from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State
 from ondisk.segments.staging import Changed
 
-_TOGETHER, _SMALLEST = 16 * 1024 * 1024, 64 * 1024  # bytes of segments that one commit adds to the index
+_TOGETHER, _SMALLEST = 32 * 1024 * 1024, 64 * 1024  # bytes of segments that one commit adds to the index
 _ALONE = State.MISSING | State.CORRUPTED
 _Waiting: TypeAlias = tuple[Diagnosis, Scanned | None]
 ScanAll: TypeAlias = Callable[[Access, list[Diagnosis]], AbstractContextManager[Iterable[_Waiting]]]
