@@ -72,14 +72,6 @@ def test_discarding_what_is_not_there_is_no_error(directory):
     assert files(directory) == {}
 
 
-def test_a_cleared_place_is_free(directory):
-    write(directory, NAME, b"one")
-    write(directory, "2026/.11-20.vm2.2", b"of a crash")
-    for _ in range(2):
-        generations.clear(directory, NAME, 2)
-        assert files(directory) == {"11-20.vm2": b"one"}
-
-
 @pytest.mark.parametrize("there", [True, False])
 def test_a_switch_that_was_committed_is_completed(directory, there):
     if there:
