@@ -86,7 +86,9 @@ class SparkBench:
         self.dataset = ondisk.create(folder / "dataset", CONFIG)
         self.path = str(self.dataset.path)
         self.dataset.append_file(Stream(lines(count, days)), "vm2")  # type: ignore[arg-type]
-        self.spark = session("local[2]", spark__driver__memory="2g", spark__ui__enabled="false")
+        # The settings of docs/spark.md, that for small data too.
+        small = {"spark__sql__execution__arrow__maxBytesPerBatch": "2147483647"}
+        self.spark = session("local[2]", spark__driver__memory="2g", spark__ui__enabled="false", **small)
         self.spark.sparkContext.setLogLevel("ERROR")
         parquet = str(folder / "parquet")
         whole = self.load(data="true").selectExpr("to_date(reftime) AS day", "*")

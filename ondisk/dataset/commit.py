@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
@@ -122,6 +123,16 @@ def _rows(job: str, staged: Sequence[Staged]) -> list[str]:
     return [f"{STAGED}/{job}/{each.name}{ROWS}" for each in staged if each.count]
 
 
+class _Append(NamedTuple):
+    """What `ConcatWriter.append` is to be given."""
+
+    name: str
+    position: int
+    contents: Iterable[bytes | Span]
+    patch: Patch | None
+    known: bool
+
+
 class _Commit:
     """One commit, under the writers' lock."""
 
@@ -140,6 +151,7 @@ class _Commit:
         self._folder = f"{STAGED}/{job}"
         self._config = access.config
         self._segments: dict[str, _Segment] = {}
+        self._begun: Future[None] | None = None
         self._files = ConcatWriter(access.directory)
         self._dirs = DirWriter(access.directory)
 
@@ -199,7 +211,8 @@ class _Commit:
         incoming.take_numbers()
         kept_out, replacing = _in_archive(incoming, archived, self._config)
         incoming.place(self._placed())
-        imported = incoming.insert()
+        with ThreadPoolExecutor(1) as beside:
+            imported = incoming.insert(lambda: self._begin_to_write(incoming, kept_out | replacing, beside))
         if kept_out:
             imported -= self._transaction.take_back(kept_out)
         left_out, replaced = incoming.count - imported, 0
@@ -277,13 +290,10 @@ class _Commit:
         incoming.keep(piece.id for segment in segments for piece in segment.pieces if not segment.is_copied(piece))
         # Files first: as long as they may move, all places are told anew, which go by where segments end before.
         self._write_files([segment for segment in segments if segment.format.is_dir], incoming)
-        for segment in segments:
-            if not segment.format.is_dir:
-                contents = segment.contents(incoming, self._open)
-                before, target = segment.target.laid, segment.target
-                position = before.end.size - len(before.content)
-                self._files.append(target.segment.name, position, contents, segment.patch(), known=target.known)
-        self._files.sync()
+        if self._begun is None:
+            self._append(self._appends(incoming))
+        else:
+            self._begun.result()
         self._dirs.sync()
         for segment in segments:
             name = segment.target.segment.name
@@ -292,6 +302,30 @@ class _Commit:
             known = replace(segment.target.segment, end=end)
             self._transaction.save_segment(known, segment.target.interval, writer.mtime(name))
             self._transaction.save_blocks(known, segment.target.blocks)
+
+    def _begin_to_write(self, incoming: Incoming, archived: Collection[int], beside: Executor) -> None:
+        """Write to the segments beside the work on the index, where it is known already what is to be written.
+
+        Only what needs no look into the index, whose connection stays with its thread.
+        """
+        pieces = ((segment, piece) for segment in self._segments.values() for piece in segment.pieces)
+        if not archived and all(segment.is_copied(piece) and not piece.compressed for segment, piece in pieces):
+            self._begun = beside.submit(self._append, self._appends(incoming))
+
+    def _append(self, appends: Iterable[_Append]) -> None:
+        """Write to concat segments, and make them durable."""
+        for each in appends:
+            self._files.append(each.name, each.position, each.contents, each.patch, known=each.known)
+        self._files.sync()
+
+    def _appends(self, incoming: Incoming) -> Iterator[_Append]:
+        """Give what is to be written to concat segments."""
+        for segment in self._segments.values():
+            if segment.pieces and not segment.format.is_dir:
+                before, target = segment.target.laid, segment.target
+                position = before.end.size - len(before.content)
+                contents = segment.contents(incoming, self._open)
+                yield _Append(target.segment.name, position, contents, segment.patch(), target.known)
 
     def _write_files(self, segments: Sequence[_Segment], incoming: Incoming) -> None:
         """Write the data of dir segments, each to a file."""
@@ -368,10 +402,11 @@ class _Segment:
         for piece in self.pieces:
             if self.is_copied(piece):
                 yield Span(_whole(piece, opened), piece.position, piece.size)
-                blocks += (
-                    Block(end.length + block.offset, end.size + block.position, block.stored)
-                    for block in incoming.blocks(piece)
-                )
+                if piece.compressed:
+                    blocks += (
+                        Block(end.length + block.offset, end.size + block.position, block.stored)
+                        for block in incoming.blocks(piece)
+                    )
                 end = replace(end, size=end.size + piece.size, length=end.length + piece.length,
                               count=end.count + piece.counted)  # fmt: skip
             else:

@@ -382,7 +382,7 @@ class Format(ABC):
         Their order stays, and the offset of the first is `end.length`: the index was told so already. The bytes do not
         depend on `end`, but for whether it is compressed: data may be laid before it is known where they will stand.
         """
-        content = self.padding.join(payloads) + self.padding if payloads else b""
+        content = self.padding.join([*payloads, b""]) if payloads else b""
         return Laid(content, End(end.size + len(content), end.length + len(content), end.count))
 
     def ends(self, tail: bytes, size: int) -> bool:

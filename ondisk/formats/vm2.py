@@ -21,9 +21,10 @@ from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
 from ondisk.formats.base import Batch
 from ondisk.formats.lines import LineFormat, no_text
 
-_NUMBER = rb"(?:[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?)?"
-# The time, and station and variable together: the two keys of the caches below. Possessive: no backtracking.
-_LINE = rb"([0-9]{12}(?:[0-9]{2})?),([0-9]{1,18},[0-9]{1,18})," + _NUMBER + b"," + _NUMBER + rb",[^,\r\n]*+,"
+# All possessive: nothing is tried again, which takes two thirds of the time.
+_NUMBER = rb"(?:[-+]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][-+]?+[0-9]++)?+)?+"
+# The time, and station and variable together: the two keys of the caches below.
+_LINE = rb"([0-9]{12}(?:[0-9]{2})?+),([0-9]{1,18}+,[0-9]{1,18}+)," + _NUMBER + b"," + _NUMBER + rb",[^,\r\n]*+,"
 _ONE_LINE = re.compile(_LINE + rb"[^,\r\n]*+")
 # A dot takes half the time of a set; what it lets into the flags is counted.
 _LINES = re.compile(b"^" + _LINE + b".*+$", re.MULTILINE)
@@ -101,7 +102,8 @@ class Vm2(LineFormat):
     def _parse_whole(self, payloads: list[bytes]) -> Batch | None:
         """Parse data that were given as bytes; None where one of them is not exactly one line of VM2."""
         text = b"\n".join(payloads)
-        if text.count(b"\n") != len(payloads) - 1 or max(map(len, payloads)) > self.config.max_datum_size:
+        most = self.config.max_datum_size
+        if text.count(b"\n") != len(payloads) - 1 or (len(text) > most and max(map(len, payloads)) > most):
             return None
         return self._parse_all(payloads, text)
 

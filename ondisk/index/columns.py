@@ -13,6 +13,8 @@ from ondisk.datum import FieldType
 
 REVISION = "0003"
 """The Alembic revision of the schema."""
+UNIQUE = "datum_unique"
+"""The index of the unique fields."""
 
 _TABLES = {
     "dataset": ("id", "uuid", "seq", "generation", "config", "committed_at"),

@@ -15,13 +15,14 @@ Rows are never handled one by one here, whatever their number, but for what `kep
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ondisk.formats import Block
+from ondisk.index.columns import UNIQUE
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.staged import Piece
 from ondisk.index.transaction import Transaction
@@ -148,12 +149,16 @@ class Incoming:
         with self._errors():
             self._connection.executemany("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
 
-    def insert(self) -> int:
-        """Insert all rows; those whose unique fields another has stay out. Gives how many went in."""
+    def insert(self, known: Callable[[], object]) -> int:
+        """Insert all rows; those whose unique fields another has stay out. Gives how many went in.
+
+        Args:
+            known: is called when it is known that all go in, where the rest of the work takes a while.
+        """
         with self._errors():
             for file in self._files:
                 self._take_values(file)
-            if self._outnumber() and self._insert_at_once():
+            if self._outnumber() and self._insert_at_once(known):
                 return self.count
             conflict = self._tables.insert.partition(" VALUES ")[2].partition(") ")[2]
             before = self._connection.total_changes
@@ -257,8 +262,8 @@ class Incoming:
         """Prepare to give the data of some pieces that are in the index, see `kept_of`."""
         with self._errors():
             rows = ((piece,) for piece in pieces)  # there may be more than a statement can name
-            self._connection.executemany("INSERT INTO temp.chosen VALUES (?)", rows)
-            for file in self._files:
+            chosen = self._connection.executemany("INSERT INTO temp.chosen VALUES (?)", rows).rowcount
+            for file in self._files if chosen > 0 else ():
                 piece = f"d.piece + {file.pieces}"
                 sql = (
                     f'INSERT INTO temp.kept SELECT {piece}, d.seq, d."offset", d.size, beside.content'
@@ -289,7 +294,7 @@ class Incoming:
         (before,) = self._connection.execute(span).fetchone()
         return before is None or self.count > _MANY * before
 
-    def _insert_at_once(self) -> bool:
+    def _insert_at_once(self, known: Callable[[], object]) -> bool:
         """Insert all rows without indices, which are made behind; where there are duplicates, nothing is done.
 
         Cost: half the time of keeping the indices up to date, less where rows come in no order of theirs. Sorting takes
@@ -297,13 +302,17 @@ class Incoming:
         """
         execute = self._connection.execute
         sql = "SELECT name, sql FROM main.sqlite_schema WHERE type = 'index' AND tbl_name = 'datum' ORDER BY rowid"
-        indices = execute(sql).fetchall()
+        indices = dict(execute(sql).fetchall())
+        unique = indices.pop(UNIQUE, None)
         execute("SAVEPOINT at_once")
         try:
-            for name, _ in indices:
+            for name in (*indices, *([UNIQUE] if unique else [])):
                 execute(f'DROP INDEX main."{name}"')
             self._insert("")
-            for _, statement in indices:
+            if unique:
+                execute(unique)
+            known()
+            for statement in indices.values():
                 execute(statement)
             is_done = True
         except sqlite3.IntegrityError:

@@ -41,7 +41,7 @@ from sqlalchemy.types import UserDefinedType
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
-from ondisk.index.columns import REVISION, Columns
+from ondisk.index.columns import REVISION, UNIQUE, Columns
 
 DIALECT = sqlite.dialect()
 
@@ -184,7 +184,7 @@ def field_column(name: str, kind: FieldType) -> Column[Any]:
 def _indices(tables: Tables, columns: Columns, config: DatasetConfig) -> Iterator[Index]:
     reftime = tables.datum.c.reftime
     if tables.unique:
-        yield Index("datum_unique", *tables.unique, unique=True)
+        yield Index(UNIQUE, *tables.unique, unique=True)
     if columns.unique_names[:1] != ["reftime"]:
         yield Index("datum_by_reftime", reftime)
     for name in config.index:

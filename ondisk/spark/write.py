@@ -40,7 +40,7 @@ from ondisk.matcher import parse
 from ondisk.segments.staging import remove
 from ondisk.spark.columns import DATA, Column, all_columns
 from ondisk.spark.data import DataReader
-from ondisk.spark.source import path_of
+from ondisk.spark.source import path_of, spare_collections
 
 OPTIONS = ("path", "on_duplicate")
 _OF_SPARK = ("checkpointLocation", "queryName")  # come with those of a stream
@@ -92,6 +92,7 @@ class _Stager:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
+        spare_collections()
         context = TaskContext.get()
         assert context is not None
         message = _Message(self._job, context.getLocalProperty("sql.streaming.queryId"), None)
@@ -229,7 +230,7 @@ class _Rows:
     def encode(self, rows: pa.RecordBatch, format: Format) -> Batch:
         """Turn rows into data of a format; rows with equal metadata share a mapping."""
         reftimes = rows.column("reftime").cast(pa.int64()).to_pylist()
-        if None in reftimes:
+        if rows.column("reftime").null_count:
             raise InvalidInput("reftime is NULL", hint=_MEND)
         if not _EARLIEST <= min(reftimes) <= max(reftimes) <= _LATEST:
             raise InvalidInput("a reftime lies outside the years 1 to 9999", hint=_MEND)

@@ -26,6 +26,7 @@ _LARGE = line(1, 5, 8, 3, "x" * 70_000)  # spans blocks
 
 STORIES = {
     "known and new segments": Story([Append(_KNOWN)], [Commit(_MORE), Append(random_lines(23, 5))]),
+    "first data": Story([], [Commit(_MORE), Append(random_lines(23, 5))]),
     "duplicates": Story([Append(_KNOWN)], [Commit((*_KNOWN[:8], *_MORE[:6], *_MORE[:3]), 9)]),
     "replacing": Story([Append(_KNOWN)], [Commit((*_KNOWN[:5], *random_lines(21, 8, days=2)), 7)], replace=True),
     "replacing what is archived": Story(

@@ -22,6 +22,7 @@ import tempfile
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
@@ -486,6 +487,21 @@ def copied_index(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
 
 
+class InTurn(Executor):
+    """Does in the thread that asks what else another does beside it: strace counts the calls of each thread apart."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(*arguments, **options))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
 def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
     """Be the process that crashes: open or create, carry out, acknowledge; wait for `start` before all that.
 
@@ -493,6 +509,7 @@ def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None
     must be free, and what it was does to the next change is told, too.
     """
     _let_others_trace_me()
+    ondisk.dataset.commit.ThreadPoolExecutor = InTurn
     file = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     start.recv_bytes()
     try:

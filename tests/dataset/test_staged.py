@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import tempfile
+import threading
 import time
 import tracemalloc
 from contextlib import closing
@@ -17,8 +20,9 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk import Datum
+from ondisk.dataset.commit import _Commit
 from ondisk.dataset.staged import Stage
-from ondisk.errors import DuplicateDatum, InvalidInput, StateError
+from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, InvalidInput, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.index import staged as rows_of
@@ -26,7 +30,7 @@ from ondisk.index.marks import Mark
 from ondisk.maintenance.check import check
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
-from ondisk.segments import staging
+from ondisk.segments import ConcatWriter, staging
 from ondisk.segments.staging import STAGED
 from ondisk.testing import EVERY_TYPE
 
@@ -127,6 +131,66 @@ def test_the_index_has_the_same_tables_and_indices_whether_few_or_many_rows_come
         assert schema() == before
         assert content(dataset) == [(each.reftime, each.metadata, each.data) for each in expected]
         check_sound(dataset)
+
+
+def many(dataset):
+    """Stage more than there is, for many segments."""
+    return [stage(dataset, [datum(24 * day + hour) for day in range(5) for hour in range(3)], size=100)]
+
+
+def test_segments_are_written_beside_the_last_indices_where_many_rows_come(create, monkeypatch):
+    dataset = create(**CONFIG, index=["version"], format="jsonl")
+    synced, sync = [], ConcatWriter.sync
+
+    def noted(writer):
+        synced.append(threading.current_thread() is threading.main_thread())
+        sync(writer)
+
+    monkeypatch.setattr(ConcatWriter, "sync", noted)
+    assert dataset.append_staged("job", many(dataset)).imported == 15
+    assert dataset.append_staged("job", [stage(dataset, [datum(200)])]).imported == 1
+    assert synced == [False, True]
+    check_sound(dataset)
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "error"), [("copy_file_range", errno.ENOSPC, DiskFull), ("fsync", errno.EIO, DurabilityLost)]
+)
+def test_what_fails_beside_the_indices_keeps_all_from_being_stored(create, monkeypatch, call, code, error):
+    dataset = create(**CONFIG, index=["version"], format="jsonl")
+    staged = many(dataset)
+
+    def fails(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fails)
+        with pytest.raises(error):
+            dataset.append_staged("job", staged)
+    assert [*dataset.path.glob("2026/*.jsonl")] == []
+    with ondisk.open(dataset.path) as again:
+        assert content(again) == []
+        assert again.append_staged("job", many(again)).imported == 15
+        check_sound(again)
+
+
+def test_what_fails_in_the_index_takes_back_what_was_written_beside(create, monkeypatch):
+    dataset = create(**CONFIG, index=["version"], format="jsonl")
+    begin = _Commit._begin_to_write
+
+    def failing(self, *arguments):
+        begin(self, *arguments)
+        raise ZeroDivisionError
+
+    staged = many(dataset)
+    with monkeypatch.context() as patch:
+        patch.setattr(_Commit, "_begin_to_write", failing)
+        with pytest.raises(ZeroDivisionError):
+            dataset.append_staged("job", staged)
+    assert [*dataset.path.glob("2026/*.jsonl")] == []
+    assert content(dataset) == []
+    assert dataset.append_staged("job", many(dataset)).imported == 15
+    check_sound(dataset)
 
 
 @given(st.data())
