@@ -43,13 +43,16 @@ class WritersLock:
 
     The file holds one record of the holder (JSON, padded with blanks): pid, host, verb, start. It is stale while
     nobody holds the lock; a killed holder's lock is free at once, since the kernel drops it.
+
+    Args:
+        timeout: seconds to wait for it.
     """
 
     _name = LOCK
     _called = "the writers' lock"
     _hint = "Try again when it is done, or raise lock_timeout in dataset.toml."
 
-    def __init__(self, directory: Directory, timeout: float) -> None:
+    def __init__(self, directory: Directory, timeout: float = 0) -> None:
         self._directory = directory
         self._timeout = timeout
         self._verb = ""
@@ -61,7 +64,7 @@ class WritersLock:
 
         Args:
             verb: what it is held for, which others are told.
-            timeout: seconds to wait for it; `lock_timeout` unless told otherwise.
+            timeout: seconds to wait for it; those of the lock unless told otherwise.
 
         Raises:
             LockError: others held it for longer than that; names the holder.
@@ -142,9 +145,6 @@ class MaintainLock(WritersLock):
     _called = "the lock of maintain"
     _hint = "Another maintain runs on this dataset; it does what there is to do."
 
-    def __init__(self, directory: Directory) -> None:
-        super().__init__(directory, timeout=0)
-
 
 class PipelineLock(WritersLock):
     """The lock of a whole run of a pipeline: `.pipeline.lock` in its dataset for errors. Nobody waits for it."""
@@ -152,9 +152,6 @@ class PipelineLock(WritersLock):
     _name = ".pipeline.lock"
     _called = "the lock of a pipeline"
     _hint = "Another run of a pipeline with this dataset for errors is at work; try again when it is done."
-
-    def __init__(self, directory: Directory) -> None:
-        super().__init__(directory, timeout=0)
 
 
 def _no_locks(path: Path) -> UnsupportedFilesystem:

@@ -55,7 +55,7 @@ def staged(directory: Directory, verb: str) -> Iterator[str]:
     """
     job = uuid4().hex
     name = f"{STAGED}/{job}"
-    with directory.inside(name, make=True, durable=False) as folder, WritersLock(folder, 0).hold(verb):
+    with directory.inside(name, make=True, durable=False) as folder, WritersLock(folder).hold(verb):
         try:
             yield name
         finally:
