@@ -117,12 +117,18 @@ class SparkBench:
         self.append()
 
     def append(self) -> None:
-        """Write rows to an empty dataset, and to Parquet with one file a day, sorted; each task reads a file."""
+        """Write rows to an empty dataset, and to Parquet with one file a day."""
+        parquet, written = self.written(APPENDED_DAYS)
         count = self.count * APPENDED_DAYS // DAYS
-        end = f"{BEGIN + timedelta(days=APPENDED_DAYS):%Y-%m-%d}"
+        self.ratio(f"format: append of {count:,} rows", parquet, written, 1.2)
+
+    def written(self, days: int) -> list[float]:
+        """Time the writing of the rows of the first days: Parquet, sorted, then ondisk. Each task reads a file."""
+        end = f"{BEGIN + timedelta(days=days):%Y-%m-%d}"
         source = str(self.folder / "rows")
         self.parquet.where(f"day < '{end}'").select("reftime", "area", "product", "data").write.parquet(source)
         rows = self.spark.read.parquet(source)
+        count = rows.count()
         datasets = [ondisk.create(self.folder / f"written-{number}", CONFIG) for number in range(self.rounds + 1)]
         empty = iter(datasets)
         folders = (str(dataset.path) + ".parquet" for dataset in datasets)
@@ -134,11 +140,11 @@ class SparkBench:
         def to_dataset() -> None:
             rows.write.format("ondisk").mode("append").save(str(next(empty).path))
 
-        parquet, written = medians(self.rounds, to_parquet, to_dataset)
+        times = medians(self.rounds, to_parquet, to_dataset)
         for dataset in datasets:
             with dataset:
                 assert dataset.summary().count == count, dataset
-        self.ratio(f"format: append of {count:,} rows", parquet, written, 1.2)
+        return times
 
     def planning(self) -> None:
         """Plan all rows, with data."""

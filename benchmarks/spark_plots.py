@@ -1,8 +1,9 @@
-"""Plots of what reading by Spark costs, against rows and against the part that is asked for, beside Parquet.
+"""Plots of what reading and writing by Spark cost, against rows, and reading against the part that is asked for.
 
 python benchmarks/spark_plots.py [--most 1000000] [--rounds 5] [--folder docs]
 
-Writes spark-rows.svg and spark-selectivity.svg; 10,000 rows a day. With --most 10000000 it takes 5 GB of disk.
+Writes spark-rows.svg, spark-selectivity.svg, and spark-writing.svg up to 1,000,000 rows; 10,000 rows a day. With --most
+10000000 it takes 5 GB of disk and some ten minutes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from spark import BEGIN, STATION, SparkBench, medians
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 360, 60, 30, 50
 COLOURS = ("#777777", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#66a61e")
 A_DAY = 10_000  # rows
+WRITTEN = 1_000_000  # rows at most
 
 Curves = dict[str, list[tuple[float, float]]]
 """Name → points: what is asked for, and seconds."""
@@ -110,23 +112,28 @@ def add(curves: Curves, x: float, works: dict[str, Callable[[], Any]], rounds: i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Plot what reading by Spark costs.")
+    parser = argparse.ArgumentParser(description="Plot what reading and writing by Spark cost.")
     parser.add_argument("--most", type=int, default=1_000_000, help="rows of the largest dataset")
     parser.add_argument("--rounds", type=int, default=5, help="of each measurement")
     parser.add_argument("--folder", type=Path, default=Path("docs"), help="where the plots go")
     arguments = parser.parse_args()
     rows: Curves = {}
+    written: Curves = {}
     counts = [count for count in (10_000, 100_000, 1_000_000, 10_000_000) if count <= arguments.most]
     for count in counts:
         with tempfile.TemporaryDirectory() as folder:
             bench = SparkBench(Path(folder), count, arguments.rounds, Report(as_json=False), count // A_DAY)
             against_rows(bench, arguments.rounds, rows)
+            if count <= WRITTEN:
+                for name, value in zip(("Parquet", "format"), bench.written(count // A_DAY), strict=True):
+                    written.setdefault(name, []).append((count, value))
             if count == counts[-1]:
                 title = f"Data of the first days of {count:,} rows"
                 selective = drawn(title, "per cent of all", against_selectivity(bench, arguments.rounds))
                 arguments.folder.joinpath("spark-selectivity.svg").write_text(selective)
             bench.dataset.close()
-    arguments.folder.joinpath("spark-rows.svg").write_text(drawn("Cost against rows", "rows", rows))
+    arguments.folder.joinpath("spark-rows.svg").write_text(drawn("Reading, against rows", "rows", rows))
+    arguments.folder.joinpath("spark-writing.svg").write_text(drawn("Writing, against rows", "rows", written))
     bench.spark.stop()
 
 
