@@ -24,7 +24,8 @@ def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
         metavar="MASTER",
         nargs="?",
         const="",
-        help=f"let Spark's executors {what}: those of MASTER, as spark://host:7077, else of spark-submit, else of here",
+        help=f"let Spark's executors {what}: those of MASTER, as spark://host:7077, else of spark-submit, else of here;"
+        " before FILE, write --spark=MASTER",
     )
 
 

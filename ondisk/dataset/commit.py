@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from itertools import count
-from typing import Literal, NamedTuple, TypeAlias
+from threading import Lock, Thread
+from typing import Literal, Self, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
@@ -16,7 +17,7 @@ from ondisk.dataset.archives import LAST, Archived, Archives
 from ondisk.dataset.ask import Match, Question
 from ondisk.dataset.staged import DATA, ROWS, Staged
 from ondisk.datum import FieldType, restored
-from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError
+from ondisk.errors import DuplicateDatum, DurabilityLost, IndexCorrupt, InvalidInput, StateError, StorageError
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Block, Format, Laid, Patch
 from ondisk.index import Transaction, marks
@@ -63,10 +64,11 @@ def commit(
         LockError, StorageError: as `Dataset.append`; nothing is stored, but for DurabilityLost, which cannot tell.
 
     Durability: rows inserted, and what is overwritten deleted (uncommitted) → bytes at the ends of segments, then a
-        header's count → each segment synced, directories of new ones too → commit. Killed before the commit: tails
+        header's count → each segment synced, directories of new ones too → commit; where all goes in, segments are
+        written by another thread while indices are made. Killed before the commit: tails
         that nobody reads, cut off by the next append, and the job's staged files. Killed behind it: only these, and
         what is overwritten in the archive, which nobody is given any more, and the next change deletes.
-    Locks: the writers' lock; not while rows of many stages are brought together.
+    Locks: the writers' lock, until the other thread writes no more; not while rows of many stages are brought together.
     Cost: rows go into the index inside SQLite, bytes are copied inside the kernel. Of pieces (what one stage holds of
         one segment) with duplicates the others are laid anew, and so are those of a segment that is stored in another
         way, compressed or not.
@@ -123,14 +125,72 @@ def _rows(job: str, staged: Sequence[Staged]) -> list[str]:
     return [f"{STAGED}/{job}/{each.name}{ROWS}" for each in staged if each.count]
 
 
-class _Append(NamedTuple):
-    """What `ConcatWriter.append` is to be given."""
+class _Beside:
+    """Another thread that works in turns. A context manager: behind its block none is under way, nor comes one.
 
-    name: str
-    position: int
-    contents: Iterable[bytes | Span]
-    patch: Patch | None
-    known: bool
+    Nothing that interrupts its end changes that: the lock under which the thread writes is given back behind it. A sync
+    that failed there is told, whatever else goes wrong.
+    """
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+        self._lock = Lock()
+        self._is_over = False
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._is_over = True
+        while True:
+            try:
+                with self._lock:
+                    break
+            except KeyboardInterrupt as interrupt:
+                error = interrupt
+        if isinstance(self._error, DurabilityLost):
+            raise self._error from error
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+
+    def begin(self, work: Callable[[Incoming], None], incoming: Incoming) -> None:
+        """Let the other thread begin; where the system gives none, nothing is begun."""
+        thread = Thread(target=self._do, args=(work, incoming))
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
+
+    def wait(self) -> bool:
+        """Wait for the end of what was begun, and raise what it raised; tell whether anything was begun."""
+        if self._thread is None:
+            return False
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Take a turn.
+
+        Raises:
+            CancelledError: none is given any more.
+        """
+        with self._lock:
+            if self._is_over:
+                raise CancelledError
+            try:
+                yield
+            except BaseException as error:
+                self._error = error  # before anybody sees that the turn is over
+                raise
+
+    def _do(self, work: Callable[[Incoming], None], incoming: Incoming) -> None:
+        try:
+            work(incoming)
+        except BaseException as error:
+            self._error = error
 
 
 class _Commit:
@@ -151,7 +211,7 @@ class _Commit:
         self._folder = f"{STAGED}/{job}"
         self._config = access.config
         self._segments: dict[str, _Segment] = {}
-        self._begun: Future[None] | None = None
+        self._beside = _Beside()
         self._files = ConcatWriter(access.directory)
         self._dirs = DirWriter(access.directory)
 
@@ -171,7 +231,7 @@ class _Commit:
         try:
             if overwrite is not None:
                 archived, removed = self._overwrite(overwrite, archived)
-            with contextlib.closing(Incoming(transaction, paths)) as incoming:
+            with contextlib.closing(Incoming(transaction, paths)) as incoming, self._beside:
                 result = self._store(incoming, archived, on_duplicate)
             if result.imported or result.replaced or removed or new:
                 marks.save(transaction, new)
@@ -211,8 +271,8 @@ class _Commit:
         incoming.take_numbers()
         kept_out, replacing = _in_archive(incoming, archived, self._config)
         incoming.place(self._placed())
-        with ThreadPoolExecutor(1) as beside:
-            imported = incoming.insert(lambda: self._begin_to_write(incoming, kept_out | replacing, beside))
+        is_final = not kept_out and not replacing
+        imported = incoming.insert(lambda: self._begin_to_write(incoming) if is_final else None)
         if kept_out:
             imported -= self._transaction.take_back(kept_out)
         left_out, replaced = incoming.count - imported, 0
@@ -285,15 +345,13 @@ class _Commit:
         return DuplicateDatum(f"{message}; nothing was stored", hint="Skip duplicates to leave them out.", count=count)
 
     def _write(self, incoming: Incoming) -> None:
-        """Write the data to their segments, make them durable, and tell the index how far the segments go now."""
+        """See to it that the data are in their segments, durably, and tell the index how far these go now."""
         segments = [segment for segment in self._segments.values() if segment.pieces]
         incoming.keep(piece.id for segment in segments for piece in segment.pieces if not segment.is_copied(piece))
         # Files first: as long as they may move, all places are told anew, which go by where segments end before.
         self._write_files([segment for segment in segments if segment.format.is_dir], incoming)
-        if self._begun is None:
-            self._append(self._appends(incoming))
-        else:
-            self._begun.result()
+        if not self._beside.wait():
+            self._append(incoming)
         self._dirs.sync()
         for segment in segments:
             name = segment.target.segment.name
@@ -303,29 +361,26 @@ class _Commit:
             self._transaction.save_segment(known, segment.target.interval, writer.mtime(name))
             self._transaction.save_blocks(known, segment.target.blocks)
 
-    def _begin_to_write(self, incoming: Incoming, archived: Collection[int], beside: Executor) -> None:
-        """Write to the segments beside the work on the index, where it is known already what is to be written.
+    def _begin_to_write(self, incoming: Incoming) -> None:
+        """Begin to write to concat segments, beside the work on the index, where all that was staged goes in.
 
-        Only what needs no look into the index, whose connection stays with its thread.
+        Only where bytes are copied as they stand, without blocks: else the index is asked, whose connection is at work.
         """
         pieces = ((segment, piece) for segment in self._segments.values() for piece in segment.pieces)
-        if not archived and all(segment.is_copied(piece) and not piece.compressed for segment, piece in pieces):
-            self._begun = beside.submit(self._append, self._appends(incoming))
+        if all(segment.is_copied(piece) and not piece.compressed for segment, piece in pieces):
+            self._beside.begin(self._append, incoming)
 
-    def _append(self, appends: Iterable[_Append]) -> None:
+    def _append(self, incoming: Incoming) -> None:
         """Write to concat segments, and make them durable."""
-        for each in appends:
-            self._files.append(each.name, each.position, each.contents, each.patch, known=each.known)
-        self._files.sync()
-
-    def _appends(self, incoming: Incoming) -> Iterator[_Append]:
-        """Give what is to be written to concat segments."""
         for segment in self._segments.values():
             if segment.pieces and not segment.format.is_dir:
-                before, target = segment.target.laid, segment.target
-                position = before.end.size - len(before.content)
-                contents = segment.contents(incoming, self._open)
-                yield _Append(target.segment.name, position, contents, segment.patch(), target.known)
+                with self._beside.turn():
+                    contents = segment.contents(incoming, self._open)
+                    before, target = segment.target.laid, segment.target
+                    position = before.end.size - len(before.content)
+                    self._files.append(target.segment.name, position, contents, segment.patch(), known=target.known)
+        with self._beside.turn():
+            self._files.sync()
 
     def _write_files(self, segments: Sequence[_Segment], incoming: Incoming) -> None:
         """Write the data of dir segments, each to a file."""

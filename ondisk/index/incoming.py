@@ -149,16 +149,16 @@ class Incoming:
         with self._errors():
             self._connection.executemany("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
 
-    def insert(self, known: Callable[[], object]) -> int:
+    def insert(self, when_all_go_in: Callable[[], object]) -> int:
         """Insert all rows; those whose unique fields another has stay out. Gives how many went in.
 
         Args:
-            known: is called when it is known that all go in, where the rest of the work takes a while.
+            when_all_go_in: is called as soon as that is known, where the rest of the work takes a while.
         """
         with self._errors():
             for file in self._files:
                 self._take_values(file)
-            if self._outnumber() and self._insert_at_once(known):
+            if self._outnumber() and self._insert_at_once(when_all_go_in):
                 return self.count
             conflict = self._tables.insert.partition(" VALUES ")[2].partition(") ")[2]
             before = self._connection.total_changes
@@ -260,10 +260,12 @@ class Incoming:
 
     def keep(self, pieces: Iterable[int]) -> None:
         """Prepare to give the data of some pieces that are in the index, see `kept_of`."""
+        rows = [(piece,) for piece in pieces]  # there may be more than a statement can name
+        if not rows:
+            return
         with self._errors():
-            rows = ((piece,) for piece in pieces)  # there may be more than a statement can name
-            chosen = self._connection.executemany("INSERT INTO temp.chosen VALUES (?)", rows).rowcount
-            for file in self._files if chosen > 0 else ():
+            self._connection.executemany("INSERT INTO temp.chosen VALUES (?)", rows)
+            for file in self._files:
                 piece = f"d.piece + {file.pieces}"
                 sql = (
                     f'INSERT INTO temp.kept SELECT {piece}, d.seq, d."offset", d.size, beside.content'
@@ -294,7 +296,7 @@ class Incoming:
         (before,) = self._connection.execute(span).fetchone()
         return before is None or self.count > _MANY * before
 
-    def _insert_at_once(self, known: Callable[[], object]) -> bool:
+    def _insert_at_once(self, when_all_go_in: Callable[[], object]) -> bool:
         """Insert all rows without indices, which are made behind; where there are duplicates, nothing is done.
 
         Cost: half the time of keeping the indices up to date, less where rows come in no order of theirs. Sorting takes
@@ -311,7 +313,7 @@ class Incoming:
             self._insert("")
             if unique:
                 execute(unique)
-            known()
+            when_all_go_in()
             for statement in indices.values():
                 execute(statement)
             is_done = True

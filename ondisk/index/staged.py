@@ -36,7 +36,9 @@ _TABLES = (
     "beside (seq INTEGER PRIMARY KEY, content BLOB)",
 )
 _SETTINGS = ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF", "locking_mode=EXCLUSIVE")
-_TOGETHER = 50  # rows that one step of SQLite inserts: a third of the time of as many steps
+_TOGETHER = (
+    50  # rows that one step of SQLite inserts: a third of the time. Of 500 fields it takes 32,766 values at most
+)
 MERGED = 8
 """So many files are merged into one at a time; a connection has room for 10 beside its own."""
 
@@ -107,7 +109,10 @@ class StagedRows:
             self._connection.executemany("INSERT INTO value VALUES (?, ?)", new)
 
     def _insert(self, rows: Iterable[tuple[Any, ...]], together: int) -> None:
-        """Insert rows, some by each step of SQLite, which counts them; their number is a multiple of that."""
+        """Insert rows, some by each step of SQLite; their number is a multiple of that.
+
+        Their `seq` is SQLite's number for the next row, which is ours: no row was ever removed.
+        """
         values = chain.from_iterable(rows)
         row = f"({', '.join('?' * (4 + len(self._kinds)))})"
         sql = f"INSERT INTO datum ({self._columns}) VALUES {', '.join([row] * together)}"

@@ -169,8 +169,12 @@ def _known(columns: Mapping[str, Column]) -> str:
 
 
 def _data_type(config: DatasetConfig, data_schema: str | None) -> DataType:
+    is_raw = find(config.format).raw
     if data_schema is None:
-        return BinaryType() if find(config.format).raw else StringType()
+        return BinaryType() if is_raw else StringType()
+    if is_raw:
+        hint = "Leave data_schema out, and cast the column data where it is text."
+        raise InvalidInput(f"data of {config.format} are bytes, and have no schema", hint=hint)
     return parse_struct(data_schema)
 
 

@@ -198,7 +198,7 @@ class DataReader:
         elif isinstance(kind, StructType | MapType) and not is_raw:
             self._convert = _plain(kind, "data")
         elif not isinstance(kind, BinaryType | NullType):
-            hint = "Write it as binary." if is_raw else "Write it as a struct, or as a string of JSON."
+            hint = "Write it as binary, or as a string." if is_raw else "Write it as a struct, or as a string of JSON."
             raise InvalidInput(f"the column data cannot be {kind.simpleString()}", hint=hint)
 
     def read(self, column: pa.Array) -> list[Any]:
@@ -218,7 +218,8 @@ def _from_json(text: str) -> Any:
     except InvalidInput:
         raise
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"data {text!r:.60}: no JSON: {error}") from None
+        hint = "Write JSON, or a struct; nothing was stored."
+        raise InvalidInput(f"data {text!r:.60}: no JSON: {error}", hint=hint) from None
 
 
 def _refuse_constant(word: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Spark sessions with the settings that ondisk was measured with."""
+"""Spark sessions with the settings that favour ondisk; docs/spark.md has one more, for writing small data."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.ask import Parts, Question
-from ondisk.errors import InvalidInput, StateError
+from ondisk.errors import InvalidInput, NeedsCheck, StateError
 from ondisk.filesystem import Directory
 from ondisk.matcher import And, Everything, Expression, parse
 from ondisk.spark.adbc import connect
@@ -30,7 +30,7 @@ from ondisk.spark.trees import loads
 
 OPTIONS = ("path", "match", "tree", "columns", "data", "data_schema", "pushdown", "maxDataPerTrigger")
 _NOTED = 1024 * 1024  # bytes
-_NEW = 50_000  # objects, of which a batch makes so many
+_NEW = 50_000  # objects made before the collector looks for garbage: a batch makes as many
 _REMEDY = (
     'Load it anew for each query: spark.read.format("ondisk").option("pushdown", "true").load(path); or leave the'
     " option out, and the filters to Spark."
@@ -128,7 +128,11 @@ class PushdownReader(Reader):
 
 
 def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition]:
-    """Plan a question to a dataset and its archives, from one snapshot of each."""
+    """Plan a question to a dataset and its archives, from one snapshot of each.
+
+    Raises:
+        NeedsCheck: an index is lost.
+    """
     archives = Archives(access)
     try:
         question = Question(tree)
@@ -136,6 +140,9 @@ def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition
         pieces: list[InputPartition] = []
         with Parts(access.current(), archives, question) as asked:
             for opened, snapshot, each in asked.each():
+                if opened.index.missing:  # a query warns that answers may be incomplete, which cannot be told here
+                    lost = opened.index.directory.path
+                    raise NeedsCheck(f"the index of {lost} is lost", hint=f"`ondisk fix {access.path}` builds it anew.")
                 part = part_of(opened, snapshot, each)
                 pieces += pieces_of(part, snapshot, each, data=data)
         return pieces
@@ -171,7 +178,9 @@ def path_of(options: Mapping[str, str]) -> str:
     """Give the path of the dataset."""
     path = options.get("path")
     if not path:
-        raise InvalidInput("the path of the dataset is missing", hint='Give it to load, or as the option "path".')
+        raise InvalidInput(
+            "the path of the dataset is missing", hint='Give it to load, save or start, or as the option "path".'
+        )
     return re.sub("^file:(//)?(?=/)", "", path)
 
 

@@ -215,7 +215,7 @@ class _Rows:
                 continue
             column = known.get(field.name)
             if column is None or column.field is None:
-                hint = f"Drop it; the columns are {', '.join([*known, DATA])}."
+                hint = f"Drop or rename it; the columns are {', '.join([*known, DATA])}."
                 raise InvalidInput(f"the dataset has no column {field.name!r} that can be written", hint=hint)
             _check_type(column, column.field[1], field.dataType)
             if field.name != "reftime":

@@ -22,7 +22,6 @@ import tempfile
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
@@ -487,19 +486,21 @@ def copied_index(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
 
 
-class InTurn(Executor):
-    """Does in the thread that asks what else another does beside it: strace counts the calls of each thread apart."""
+class InTurn:
+    """A thread whose work the thread that starts it does: strace counts the calls of each thread apart.
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    That one is killed while both write, these tests do not see.
+    """
 
-    def submit(self, work: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        try:
-            done.set_result(work(*arguments, **options))
-        except Exception as error:
-            done.set_exception(error)
-        return done
+    def __init__(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._work = target, args
+
+    def start(self) -> None:
+        work, arguments = self._work
+        work(*arguments)
+
+    def join(self) -> None:
+        """There is nothing to wait for."""
 
 
 def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
@@ -509,7 +510,7 @@ def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None
     must be free, and what it was does to the next change is told, too.
     """
     _let_others_trace_me()
-    ondisk.dataset.commit.ThreadPoolExecutor = InTurn
+    ondisk.dataset.commit.Thread = InTurn
     file = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     start.recv_bytes()
     try:

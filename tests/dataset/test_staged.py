@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sqlite3
 import tempfile
 import threading
@@ -174,12 +175,82 @@ def test_what_fails_beside_the_indices_keeps_all_from_being_stored(create, monke
         check_sound(again)
 
 
+def test_a_sync_that_fails_beside_an_index_that_fails_is_told_and_ends_all_writing(create, monkeypatch):
+    dataset = create(**CONFIG, index=["version"], format="jsonl")
+    begin = _Commit._begin_to_write
+
+    def failing(self, *arguments):
+        begin(self, *arguments)
+        self._beside._thread.join()
+        raise DiskFull("the index is full")
+
+    def fails(*_, **__):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    staged = many(dataset)
+    with monkeypatch.context() as patch:
+        patch.setattr(_Commit, "_begin_to_write", failing)
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(DurabilityLost) as caught:
+            dataset.append_staged("job", staged)
+    assert isinstance(caught.value.__cause__, DiskFull)
+    with pytest.raises(DurabilityLost, match="nothing more is written"):
+        dataset.append([datum(0)])
+
+
+def test_where_the_system_gives_no_thread_segments_are_written_in_turn(create, monkeypatch):
+    dataset = create(**CONFIG, index=["version"], format="jsonl")
+
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    staged = many(dataset)
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert dataset.append_staged("job", staged).imported == 15
+    check_sound(dataset)
+
+
+def test_an_interrupted_commit_writes_nothing_behind_the_lock(create, monkeypatch):
+    """The thread beside is slow: the interrupt comes while all else waits for it."""
+    dataset = create(**CONFIG, index=["version"], format="jsonl")
+    append, begun, go_on, turns = ConcatWriter.append, threading.Event(), threading.Event(), []
+
+    def slow(writer, name, *arguments, **options):
+        if threading.current_thread() is not threading.main_thread():
+            turns.append(name)
+            begun.set()
+            go_on.wait(10)
+        append(writer, name, *arguments, **options)
+
+    def interrupt():
+        begun.wait(10)
+        for _ in range(2):  # the second while the end of the first turn is waited for
+            time.sleep(0.1)
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        go_on.set()
+
+    monkeypatch.setattr(ConcatWriter, "append", slow)
+    staged = many(dataset)
+    other = threading.Thread(target=interrupt)
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        dataset.append_staged("job", staged)
+    assert go_on.is_set()
+    assert [*dataset.path.glob("2026/*.jsonl")] == []
+    other.join()
+    assert dataset.append([datum(24 * day) for day in range(5)]).imported == 5
+    assert len(turns) == 1
+    check_sound(dataset)
+
+
 def test_what_fails_in_the_index_takes_back_what_was_written_beside(create, monkeypatch):
     dataset = create(**CONFIG, index=["version"], format="jsonl")
     begin = _Commit._begin_to_write
 
     def failing(self, *arguments):
         begin(self, *arguments)
+        assert self._beside._thread is not None
         raise ZeroDivisionError
 
     staged = many(dataset)

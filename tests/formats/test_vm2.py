@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import re
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,21 @@ def test_a_line_longer_than_allowed_is_refused_whichever_way_it_comes():
         list(format.parse(io.BytesIO(longer), 10))
     with pytest.raises(FrameCorrupt, match="max_datum_size"):
         format.describe(longer)
+
+
+def test_numbers_are_those_of_the_grammar():
+    """All texts of up to five of these characters, as a grammar without short cuts takes them."""
+    number = re.compile(rb"([-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?)?")
+    texts = [bytes(each) for size in range(6) for each in product(b"+-.7e", repeat=size)]
+    good = [each for each in texts if number.fullmatch(each)]
+    lines = {each: [b"200707081300,1,227,%b,,,f" % each, b"200707081300,1,227,,%b,,f" % each] for each in texts}
+    of_good = [line for each in good for line in lines[each]]
+    format = format_of()
+    assert format._parse_all(of_good, b"\n".join(of_good)).payloads == of_good
+    for each in set(texts).difference(good):
+        for line in lines[each]:
+            assert format._parse_all([line], line) is None, line
+            assert format.parse_lines([line], 1).payloads == []
 
 
 def test_hostile_numbers_are_matched_in_linear_time():
