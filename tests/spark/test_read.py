@@ -306,6 +306,20 @@ def test_data_of_vm2_are_bytes(spark, create):
     dataset.append([Datum(T, {}, b"202611200000,1,2,3.5,,,000000000")])
     [row] = load(spark, dataset, data="true").collect()
     assert (row.area, bytes(row.data)) == ("VM2,1", b"202611200000,1,2,3.5,,,000000000")
+    with pytest.raises(Exception, match="data of vm2 are bytes, and have no schema") as caught:
+        load(spark, dataset, data_schema="wind double")
+    assert "Leave data_schema out" in error(caught)
+
+
+def test_a_lost_index_is_no_empty_answer(spark, create):
+    dataset = create(**CONFIG)
+    dataset.append([Datum(T, {"station": 1}, {})])
+    dataset.close()
+    for path in dataset.path.glob("index.sqlite*"):
+        path.unlink()
+    with pytest.raises(Exception, match=r"the index of .* is lost") as caught:
+        load(spark, dataset).count()
+    assert f"`ondisk fix {dataset.path}`" in error(caught)
 
 
 def test_an_empty_dataset_has_columns_and_no_rows(spark, create):

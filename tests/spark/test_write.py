@@ -188,7 +188,7 @@ def test_duplicates_can_fail_the_write(spark, create):
             "the dataset has no column 'x' that can be written",
             "reftime, station, data",
         ),
-        (f"{ROWS}, 1 AS size FROM range(1)", {}, "the dataset has no column 'size'", "Drop it"),
+        (f"{ROWS}, 1 AS size FROM range(1)", {}, "the dataset has no column 'size'", "Drop or rename it"),
         ("SELECT 1 AS station", {}, "the column reftime is missing", ""),
         (
             "SELECT current_timestamp() AS reftime, 'x' AS station",
