@@ -157,6 +157,20 @@ def test_only_segments_of_the_asked_time_are_planned(create, many):
     assert sum(len(rows([piece], dataset.config)) for piece in pieces) == 24
 
 
+def test_a_piece_of_a_time_that_is_open_on_one_side_looks_at_that_time_only(create):
+    dataset = create(**(BASE | {"step": "yearly"}), format="jsonl")
+    dataset.append([datum(hour, 1) for hour in range(3000)])
+    for tree in (dataset.fields.reftime < T + timedelta(hours=10), dataset.fields.reftime >= T + timedelta(hours=2990)):
+        steps = []
+        with opened(str(dataset.path), connect_to_read) as access, access.current().index.snapshot() as snapshot:
+            piece = planning.Piece.between(part_of(access.current(), snapshot, tree), None, None, (), None)
+            sql, values = planning.condition_of(piece, snapshot)
+            snapshot.connection.set_progress_handler(lambda steps=steps: steps.append(1), 10)
+            found = snapshot.connection.execute(f"SELECT offset FROM datum WHERE {sql}", values).fetchall()
+        assert len(found) == 10
+        assert len(steps) < 100
+
+
 def test_a_piece_looks_at_its_own_rows_only(create):
     """The condition has bounds of its own, wider ones; SQLite must take those of the piece for its index."""
     dataset = create(**(BASE | {"step": "yearly"}), format="jsonl")
