@@ -143,16 +143,17 @@ class _Beside:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._is_over = True
+        interrupt: BaseException | None = None
         while True:
             try:
                 with self._lock:
                     break
-            except KeyboardInterrupt as interrupt:
-                error = interrupt
-        if isinstance(self._error, DurabilityLost):
-            raise self._error from error
-        if isinstance(error, KeyboardInterrupt):
-            raise error
+            except BaseException as raised:  # a signal's handler may raise anything; it is raised behind the wait
+                interrupt = raised
+        if isinstance(self._error, DurabilityLost) and self._error is not error:
+            raise self._error from interrupt or error
+        if interrupt is not None:
+            raise interrupt
 
     def begin(self, work: Callable[[Incoming], None], incoming: Incoming) -> None:
         """Let the other thread begin; where the system gives none, nothing is begun."""

@@ -14,6 +14,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -160,12 +161,8 @@ def test_segments_are_written_beside_the_last_indices_where_many_rows_come(creat
 def test_what_fails_beside_the_indices_keeps_all_from_being_stored(create, monkeypatch, call, code, error):
     dataset = create(**CONFIG, index=["version"], format="jsonl")
     staged = many(dataset)
-
-    def fails(*_, **__):
-        raise OSError(code, os.strerror(code))
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, fails)
+        patch.setattr(os, call, Mock(side_effect=OSError(code, os.strerror(code))))
         with pytest.raises(error):
             dataset.append_staged("job", staged)
     assert [*dataset.path.glob("2026/*.jsonl")] == []
@@ -184,13 +181,10 @@ def test_a_sync_that_fails_beside_an_index_that_fails_is_told_and_ends_all_writi
         self._beside._thread.join()
         raise DiskFull("the index is full")
 
-    def fails(*_, **__):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     staged = many(dataset)
     with monkeypatch.context() as patch:
         patch.setattr(_Commit, "_begin_to_write", failing)
-        patch.setattr(os, "fsync", fails)
+        patch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO))))
         with pytest.raises(DurabilityLost) as caught:
             dataset.append_staged("job", staged)
     assert isinstance(caught.value.__cause__, DiskFull)
@@ -200,12 +194,8 @@ def test_a_sync_that_fails_beside_an_index_that_fails_is_told_and_ends_all_writi
 
 def test_where_the_system_gives_no_thread_segments_are_written_in_turn(create, monkeypatch):
     dataset = create(**CONFIG, index=["version"], format="jsonl")
-
-    def refused(thread):
-        raise RuntimeError("can't start new thread")
-
     staged = many(dataset)
-    monkeypatch.setattr(threading.Thread, "start", refused)
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
     assert dataset.append_staged("job", staged).imported == 15
     check_sound(dataset)
 
@@ -224,18 +214,20 @@ def test_an_interrupted_commit_writes_nothing_behind_the_lock(create, monkeypatc
 
     def interrupt():
         begun.wait(10)
-        for _ in range(2):  # the second while the end of the first turn is waited for
+        for number in (signal.SIGINT, signal.SIGUSR1):  # the second while the end of the first turn is waited for
             time.sleep(0.1)
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
         time.sleep(0.1)
         go_on.set()
 
     monkeypatch.setattr(ConcatWriter, "append", slow)
     staged = many(dataset)
     other = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGUSR1, Mock(side_effect=SystemExit))
     other.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit):
         dataset.append_staged("job", staged)
+    signal.signal(signal.SIGUSR1, before)
     assert go_on.is_set()
     assert [*dataset.path.glob("2026/*.jsonl")] == []
     other.join()
