@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, islice, repeat
+from operator import add, floordiv
 from typing import Self
 
 from ondisk.config import DatasetConfig
@@ -96,21 +97,23 @@ class Stage:
 
         Memory: the batch once more.
         """
-        places = _by_segment(batch, format, self._config)
         offsets, pieces = [0] * len(batch.payloads), [0] * len(batch.payloads)
         begin = End(compressed=format.begin().end.compressed)
-        for name, mine in places.items():
-            payloads = [batch.payloads[place] for place in mine]
+        for name, runs in _by_segment(batch, format, self._config).items():
+            payloads = [each for run in runs for each in batch.payloads[run]]
             laid = _joined(payloads) if format.is_dir else format.lay(payloads, begin)
             size = len(laid.content)
             self._file.write(self._at, laid.content)
-            piece = Piece(0, self._name + DATA, name, format.name, self._at, size, laid.end.length, len(mine),
+            piece = Piece(0, self._name + DATA, name, format.name, self._at, size, laid.end.length, len(payloads),
                           laid.end.count, laid.end.compressed)  # fmt: skip
             number = self._rows.add_piece(piece, laid.blocks)
             self._at += size
-            each = len(format.padding)
-            for place, offset in zip(mine, accumulate((len(one) + each for one in payloads), initial=0), strict=False):
-                offsets[place], pieces[place] = offset, number
+            lengths = map(add, map(len, payloads), repeat(len(format.padding)))
+            behind = accumulate(lengths, initial=0)
+            for run in runs:
+                count = run.stop - run.start
+                offsets[run] = islice(behind, count)
+                pieces[run] = repeat(number, count)
         self._rows.add(batch, pieces, offsets)
 
     def finish(self, mark: Mark | None = None) -> Staged:
@@ -125,16 +128,16 @@ def _joined(payloads: list[bytes]) -> Laid:
     return Laid(b"".join(payloads), End(length=len(payloads)))
 
 
-def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str, list[int]]:
-    """Give the places of a batch's data, by the segments that they belong to."""
-    found: dict[str, list[int]] = {}
+def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str, list[slice]]:
+    """Give where a batch's data stand that belong to a segment, which they mostly do one behind the other."""
+    found: dict[str, list[slice]] = {}
     names: dict[int, str] = {}
     at = 0
-    for day, run in groupby(reftime // DAY for reftime in batch.reftimes):
+    for day, run in groupby(map(floordiv, batch.reftimes, repeat(DAY))):
         count = len(list(run))
         if day not in names:
             names[day] = f"{config.step.stem_of_day(day)}.{format.extension}"
-        found.setdefault(names[day], []).extend(range(at, at + count))
+        found.setdefault(names[day], []).append(slice(at, at + count))
         at += count
     return found
 

@@ -21,6 +21,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+from ondisk.errors import StateError
 from ondisk.formats import Block
 from ondisk.index.columns import UNIQUE
 from ondisk.index.connection import sqlite_errors
@@ -128,7 +129,7 @@ class Incoming:
         for file in self._files:
             columns = "".join(f", {self._value(file, name)}" for name in names)
             sql = (
-                f"SELECT d.seq + {self._before(file)}, d.reftime{columns} FROM {file.schema}.datum AS d"
+                f"SELECT {self._seq(file)}, d.reftime{columns} FROM {file.schema}.datum AS d"
                 " WHERE d.reftime >= ? AND d.reftime < ?"
             )
             with self._errors():
@@ -161,24 +162,21 @@ class Incoming:
             if self._outnumber() and self._insert_at_once(when_all_go_in):
                 return self.count
             conflict = self._tables.insert.partition(" VALUES ")[2].partition(") ")[2]
-            before = self._connection.total_changes
-            self._insert(conflict)
-        return self._connection.total_changes - before
+            return self._insert(conflict)
 
     def note_duplicates(self) -> None:
         """Note the rows that stayed out as duplicates, see `duplicates`; to be called before `settle`."""
         with self._errors():
             for file in self._files:
-                seq = f"d.seq + {self._before(file)}"
-                sql = f"INSERT INTO temp.surplus SELECT {seq} FROM {file.schema}.datum AS d WHERE {self._is_out(file)}"
-                self._connection.execute(sql)
+                rows = f"SELECT {self._seq(file)} FROM {file.schema}.datum AS d WHERE {self._is_out(file)}"
+                self._connection.execute(f"INSERT INTO temp.surplus {rows}")
 
     def duplicates(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """Give the duplicates that were noted and did not take another's place: by piece, place and size of each."""
         for file in self._files:
             sql = (
                 f'SELECT d.piece + {file.pieces}, d."offset", d.size FROM {file.schema}.datum AS d'
-                f" CROSS JOIN temp.surplus ON surplus.seq = d.seq + {self._before(file)} ORDER BY 1, d.seq"
+                f" CROSS JOIN temp.surplus ON surplus.seq = {self._seq(file)} ORDER BY 1, d.seq"
             )
             with self._errors():
                 for piece, rows in groupby(self._connection.execute(sql), key=itemgetter(0)):
@@ -202,7 +200,7 @@ class Incoming:
             execute("DROP TABLE temp.again")
             execute(f"CREATE TEMP TABLE again AS SELECT {names} FROM main.datum WHERE false")
             for file in self._files:
-                execute(f"INSERT INTO temp.again {self._rows(file)} WHERE {self._is_out(file)}")
+                execute(f"INSERT INTO temp.again {self._rows(file, self._seq(file))} WHERE {self._is_out(file)}")
             self._connection.executemany("DELETE FROM temp.again WHERE seq = ?", ((seq,) for seq in kept_out))
             if version is not None:
                 self._drop_older(version, mine, equal)
@@ -251,10 +249,9 @@ class Incoming:
         """Let the data that are in the index stand without gaps, as `place` says now, and those of each piece so."""
         with self._errors():
             for file in self._files:
-                seq = f"d.seq + {self._before(file)}"
                 each = "iif(p.padding < 0, 1, d.size + p.padding)"
                 at = f"p.shift + sum({each}) OVER (PARTITION BY d.piece ORDER BY d.seq) - {each}"
-                moved = f"SELECT {seq} AS seq, {at} AS at {self._from(file)} WHERE NOT {self._is_out(file)}"
+                moved = f"SELECT {self._seq(file)} AS seq, {at} AS at {self._from(file)} WHERE NOT {self._is_out(file)}"
                 sql = f'UPDATE main.datum SET "offset" = moved.at FROM ({moved}) AS moved WHERE datum.seq = moved.seq'
                 self._connection.execute(sql)
 
@@ -323,12 +320,22 @@ class Incoming:
         execute("RELEASE at_once")
         return is_done
 
-    def _insert(self, conflict: str) -> None:
+    def _insert(self, conflict: str) -> int:
+        """Insert all rows, of which none may stay out without a conflict clause; give how many went in."""
         into = self._tables.insert.partition(" VALUES ")[0]
+        count = 0
         for file in self._files:
-            self._connection.execute(f"{into} {self._rows(file)} WHERE true ORDER BY d.seq {conflict}")
+            seq = self._seq(file)
+            if not conflict:  # SQLite gives those behind the first the same numbers, and need not look whether it can
+                seq = f"iif(d.seq = 1, {seq}, NULL)"
+            rows = f"{self._rows(file, seq)} WHERE true ORDER BY d.seq"
+            count += self._connection.execute(f"{into} {rows} {conflict}").rowcount
+        if count < self.count and not conflict:
+            message = f"what was staged is damaged: {self.count - count} rows lack their piece or a value"
+            raise StateError(message, hint="Stage the data again; nothing was stored.")
+        return count
 
-    def _rows(self, file: _File) -> str:
+    def _rows(self, file: _File, seq: str) -> str:
         """Write the SELECT of a file's rows as they are to stand in `datum`, but for a WHERE."""
         fields: list[str] = []
         joins: list[str] = []
@@ -340,7 +347,7 @@ class Incoming:
             elif kind.interned:
                 field = f"(SELECT id FROM {file.own} WHERE local = {field})"
             fields.append(f", {field}")
-        selected = f'd.seq + {self._before(file)}, d.reftime, p.segment, d."offset" + p.shift, d.size{"".join(fields)}'
+        selected = f'{seq}, d.reftime, p.segment, d."offset" + p.shift, d.size{"".join(fields)}'
         return f"SELECT {selected} {self._from(file)}{''.join(joins)}"
 
     def _from(self, file: _File) -> str:
@@ -348,11 +355,11 @@ class Incoming:
         return f"FROM {file.schema}.datum AS d CROSS JOIN temp.placed AS p ON p.piece = d.piece + {file.pieces}"
 
     def _is_out(self, file: _File) -> str:
-        return f"(NOT EXISTS (SELECT 1 FROM main.datum WHERE seq = d.seq + {self._before(file)}))"
+        return f"(NOT EXISTS (SELECT 1 FROM main.datum WHERE seq = {self._seq(file)}))"
 
-    def _before(self, file: _File) -> int:
-        """Give the number in the order of changes before that of the first row of a file."""
-        return self.first - 1 + file.seqs
+    def _seq(self, file: _File) -> str:
+        """Write the number in the order of changes of a file's row."""
+        return f"d.seq + {self.first - 1 + file.seqs}"
 
     def _value(self, file: _File, name: str) -> str:
         own = f"d.f_{name}"

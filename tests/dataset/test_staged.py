@@ -669,6 +669,19 @@ def test_what_was_staged_and_lost_a_part_is_told_from_a_damaged_index(create, na
         check_sound(dataset)
 
 
+@pytest.mark.parametrize("table", ["value", "piece"])
+def test_rows_that_lack_what_they_name_are_not_left_out_in_silence(create, table):
+    dataset = create(**CONFIG, format="seg")
+    staged = stage(dataset, [datum(0), datum(30)], "0")
+    with closing(sqlite3.connect(dataset.path / STAGED / "job" / "0.rows")) as file, file:
+        file.execute(f"DELETE FROM {table} WHERE id = 1")
+    with pytest.raises(StateError, match=r"what was staged is damaged: [12] rows lack") as caught:
+        dataset.append_staged("job", [staged])
+    assert "nothing was stored" in caught.value.hint
+    assert dataset.summary().count == 0
+    check_sound(dataset)
+
+
 def test_a_segment_that_an_append_left_a_tail_at_is_gone_on_with(create):
     dataset = create(**CONFIG, format="jsonl")
     dataset.append([datum(0)])

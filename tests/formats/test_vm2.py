@@ -152,6 +152,26 @@ def test_bad_lines_of_a_file_are_refused_with_their_number_and_the_others_stored
     assert list(batch.positions()) == [0, 2]
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param([b"200707081300,1,227,1.2,,", b"200707081300,1,227,1.2,,,0,0"], id="commas that balance"),
+        pytest.param([b"200707081300,1,227", b"1.2,,,0", LINE], id="a line in two"),
+        pytest.param([b"200707081300,1,227,1.2,,,0,200707081300,1,227,1.2,,,0"], id="two lines in one"),
+        pytest.param([b"200707081300,1,227,1.2,,,0\r"], id="a CR of its own"),
+        pytest.param([b"2007070813,1,227,1.2,,,0"], id="no time"),
+        pytest.param([b"200707081300,1,0x1,1.2,,,0"], id="no variable"),
+        pytest.param([b"200707081300,1,227,1.2,.,,0"], id="no number"),
+    ],
+)
+def test_good_lines_are_read_alike_whatever_stands_beside_them(others):
+    good = [LINE, b"20070708130500,2,227,,-1e3,x,"]
+    alone, beside = format_of().parse_lines(good, 1), format_of().parse_lines([*good, *others], 1)
+    assert [batch.payloads[:2] for batch in (alone, beside)] == [good, good]
+    assert (beside.reftimes[:2], beside.metadata[:2]) == (alone.reftimes, alone.metadata)
+    assert len(beside.refused) == len([each for each in others if each != LINE])
+
+
 def test_numbers_of_lines_go_on_over_batches():
     batches = list(format_of().parse(io.BytesIO((LINE + b"\n") * 4 + b"no line\n"), 2))
     assert batches[-1].refused[0][1].startswith("line 5: ")
