@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from itertools import accumulate, groupby, islice, repeat
+from itertools import accumulate, groupby, repeat
 from operator import add, floordiv
 from typing import Self
 
@@ -97,23 +97,21 @@ class Stage:
 
         Memory: the batch once more.
         """
+        places = _by_segment(batch, format, self._config)
         offsets, pieces = [0] * len(batch.payloads), [0] * len(batch.payloads)
         begin = End(compressed=format.begin().end.compressed)
-        for name, runs in _by_segment(batch, format, self._config).items():
-            payloads = [each for run in runs for each in batch.payloads[run]]
+        for name, mine in places.items():
+            payloads = [batch.payloads[place] for place in mine]
             laid = _joined(payloads) if format.is_dir else format.lay(payloads, begin)
             size = len(laid.content)
             self._file.write(self._at, laid.content)
-            piece = Piece(0, self._name + DATA, name, format.name, self._at, size, laid.end.length, len(payloads),
+            piece = Piece(0, self._name + DATA, name, format.name, self._at, size, laid.end.length, len(mine),
                           laid.end.count, laid.end.compressed)  # fmt: skip
             number = self._rows.add_piece(piece, laid.blocks)
             self._at += size
-            lengths = map(add, map(len, payloads), repeat(len(format.padding)))
-            behind = accumulate(lengths, initial=0)
-            for run in runs:
-                count = run.stop - run.start
-                offsets[run] = islice(behind, count)
-                pieces[run] = repeat(number, count)
+            sizes = map(add, map(len, payloads), repeat(len(format.padding)))
+            for place, offset in zip(mine, accumulate(sizes, initial=0), strict=False):
+                offsets[place], pieces[place] = offset, number
         self._rows.add(batch, pieces, offsets)
 
     def finish(self, mark: Mark | None = None) -> Staged:
@@ -128,16 +126,16 @@ def _joined(payloads: list[bytes]) -> Laid:
     return Laid(b"".join(payloads), End(length=len(payloads)))
 
 
-def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str, list[slice]]:
-    """Give where a batch's data stand that belong to a segment, which they mostly do one behind the other."""
-    found: dict[str, list[slice]] = {}
+def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str, list[int]]:
+    """Give the places of a batch's data, by the segments that they belong to."""
+    found: dict[str, list[int]] = {}
     names: dict[int, str] = {}
     at = 0
     for day, run in groupby(map(floordiv, batch.reftimes, repeat(DAY))):
         count = len(list(run))
         if day not in names:
             names[day] = f"{config.step.stem_of_day(day)}.{format.extension}"
-        found.setdefault(names[day], []).append(slice(at, at + count))
+        found.setdefault(names[day], []).extend(range(at, at + count))
         at += count
     return found
 

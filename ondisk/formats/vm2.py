@@ -24,20 +24,17 @@ from ondisk.formats.lines import LineFormat, no_text
 # Without groups where that can be, which takes two thirds of the time: no digit may be missing behind a sign or dot, or
 # before an exponent; then come the parts. Python before 3.11.5 takes too much for possessive groups.
 _NUMBER = rb"(?![-+.]++(?![0-9])|[eE])[-+]?+[0-9]*+\.?+[0-9]*+(?:(?=,|$)|[eE][-+]?+[0-9]++)"
-_ONE_NUMBER = re.compile(_NUMBER)
-_TIME = re.compile(rb"[0-9]{12}(?:[0-9]{2})?")
-_WHOLE = re.compile(rb"[0-9]{1,18}")
-_ONE_LINE = re.compile(
-    rb"([0-9]{12}(?:[0-9]{2})?),([0-9]{1,18}+),([0-9]{1,18}+)," + _NUMBER + b"," + _NUMBER + rb",[^,\r\n]*+,[^,\r\n]*+"
-)
-_COUNT = 7
+_TIME, _WHOLE, _TEXT = rb"[0-9]{12}(?:[0-9]{2})?", rb"[0-9]{1,18}+", rb"[^,\r\n]*+"
+_IS_NUMBER, _IS_TIME, _IS_WHOLE = (re.compile(each).fullmatch for each in (_NUMBER, _TIME, _WHOLE))
+_ONE_LINE = re.compile(b"(%b),(%b),(%b),%b,%b,%b,%b" % (_TIME, _WHOLE, _WHOLE, _NUMBER, _NUMBER, _TEXT, _TEXT))
+_COUNT = 7  # parts of a line
 _TOGETHER = 10_000  # lines; all of their parts are in memory at once
 _PARTS = (
-    ("time", _TIME, "is not written YYYYmmddHHMM[SS]"),
-    ("station", _WHOLE, "is no whole number of up to 18 digits"),
-    ("variable", _WHOLE, "is no whole number of up to 18 digits"),
-    ("value1", _ONE_NUMBER, "is no number"),
-    ("value2", _ONE_NUMBER, "is no number"),
+    ("time", _IS_TIME, "is not written YYYYmmddHHMM[SS]"),
+    ("station", _IS_WHOLE, "is no whole number of up to 18 digits"),
+    ("variable", _IS_WHOLE, "is no whole number of up to 18 digits"),
+    ("value1", _IS_NUMBER, "is no number"),
+    ("value2", _IS_NUMBER, "is no number"),
 )
 _SHAPE = "YYYYmmddHHMM[SS],station,variable,value1,value2,value3,flags"
 _CACHED = 100_000
@@ -123,12 +120,15 @@ class Vm2(LineFormat):
 
     def _parse_all(self, lines: list[bytes], text: bytes) -> Batch | None:
         """Parse lines that together are a text; None where one of them has not the form."""
-        # Cut into parts, a newline one of its own: half the time of a pattern for lines.
+        # First, since it bounds the parts that a hostile line is cut into.
+        if text.count(b",") != (_COUNT - 1) * len(lines) or b"\r" in text:
+            return None
+        # A newline becomes a part of its own. Half the time of a pattern for lines.
         parts = text.replace(b"\n", b",\n,").split(b",")
         each = _COUNT + 1
-        if len(parts) != each * len(lines) - 1 or parts[_COUNT::each].count(b"\n") != len(lines) - 1 or b"\r" in text:
+        if parts[_COUNT::each].count(b"\n") != len(lines) - 1:
             return None
-        if not all(map(_ONE_NUMBER.fullmatch, {*parts[3::each], *parts[4::each]})):
+        if not all(map(_IS_NUMBER, {*parts[3::each], *parts[4::each]})):
             return None
         times, metadata = self._caches()
         reftimes = list(map(times.__getitem__, parts[::each]))
@@ -204,7 +204,7 @@ class _Times(dict[bytes, Any]):
     """YYYYmmddHHMM[SS] → microseconds; None for what is no time, which is not kept."""
 
     def __missing__(self, text: bytes) -> int | None:
-        if not _TIME.fullmatch(text):
+        if not _IS_TIME(text):
             return None
         parts = [int(text[:4]), *(int(text[at : at + 2]) for at in range(4, len(text), 2))]
         try:
@@ -226,7 +226,7 @@ class _Metadata(dict[tuple[bytes, bytes], Any]):
     """Station and variable → metadata, one mapping for all data of that series; None for what is none, not kept."""
 
     def __missing__(self, key: tuple[bytes, bytes]) -> Mapping[str, Any] | None:
-        if not all(map(_WHOLE.fullmatch, key)):
+        if not all(map(_IS_WHOLE, key)):
             return None
         station, variable = map(int, key)
         self[key] = metadata = {"area": f"VM2,{station}", "product": f"VM2,{variable}"}
@@ -254,10 +254,10 @@ def _fault(line: bytes) -> str:
     if b"\n" in line or b"\r" in line:
         return "a datum is one line, without the newline"
     count = line.count(b",") + 1
-    if count != 7:
-        return f"{count} part{'s' * (count > 1)} instead of 7: {_SHAPE}"
-    for (name, form, problem), part in zip(_PARTS, line.split(b","), strict=False):
-        if not form.fullmatch(part):
+    if count != _COUNT:
+        return f"{count} part{'s' * (count > 1)} instead of {_COUNT}: {_SHAPE}"
+    for (name, fits, problem), part in zip(_PARTS, line.split(b","), strict=False):
+        if not fits(part):
             return f"{name} {_excerpt(part)} {problem}"
     raise AssertionError(f"{line!r} has the form")
 

@@ -39,6 +39,7 @@ _Keys: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[Mapping[str, Any
 class _File:
     """An attached file, and how many pieces and data there are in those before it."""
 
+    path: str
     schema: str
     pieces: int
     seqs: int
@@ -72,6 +73,9 @@ class Incoming:
     Attributes:
         count: how many there are.
         first: the number in the order of changes that the first of them gets.
+
+    Raises:
+        StateError: a file is damaged.
     """
 
     def __init__(self, transaction: Transaction, paths: Sequence[str]) -> None:
@@ -85,8 +89,12 @@ class Incoming:
         with self._errors():
             for path in paths:
                 schema = transaction.attach(path)
-                self._files.append(_File(schema, pieces, self.count))
-                self.count += self._highest(f"{schema}.datum", "seq")
+                self._files.append(_File(path, schema, pieces, self.count))
+                sql = f"SELECT count(*), ifnull(max(seq), 0) FROM {schema}.datum"
+                count, highest = self._connection.execute(sql).fetchone()
+                if count != highest:
+                    raise _damaged(path, "rows are missing")
+                self.count += count
                 pieces += self._highest(f"{schema}.piece", "id")
             for table in (
                 "placed (piece INTEGER PRIMARY KEY, segment INTEGER, shift INTEGER, padding INTEGER)",
@@ -155,6 +163,9 @@ class Incoming:
 
         Args:
             when_all_go_in: is called as soon as that is known, where the rest of the work takes a while.
+
+        Raises:
+            StateError: a file is damaged.
         """
         with self._errors():
             for file in self._files:
@@ -329,10 +340,12 @@ class Incoming:
             if not conflict:  # SQLite gives those behind the first the same numbers, and need not look whether it can
                 seq = f"iif(d.seq = 1, {seq}, NULL)"
             rows = f"{self._rows(file, seq)} WHERE true ORDER BY d.seq"
-            count += self._connection.execute(f"{into} {rows} {conflict}").rowcount
-        if count < self.count and not conflict:
-            message = f"what was staged is damaged: {self.count - count} rows lack their piece or a value"
-            raise StateError(message, hint="Stage the data again; nothing was stored.")
+            try:
+                count += self._connection.execute(f"{into} {rows} {conflict}").rowcount
+            except sqlite3.IntegrityError as error:
+                if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_NOTNULL:  # the outer joins found nothing
+                    raise _damaged(file.path, "a row lacks its piece or a value") from error
+                raise
         return count
 
     def _rows(self, file: _File, seq: str) -> str:
@@ -342,7 +355,7 @@ class Incoming:
         for name, kind in self._kinds.items():
             field = f"d.f_{name}"
             if kind.interned and len(joins) < _JOINED:  # a quarter faster than to look each up
-                joins.append(f" CROSS JOIN {file.own} AS o_{name} ON o_{name}.local = {field}")
+                joins.append(f" LEFT JOIN {file.own} AS o_{name} ON o_{name}.local = {field}")
                 field = f"o_{name}.id"
             elif kind.interned:
                 field = f"(SELECT id FROM {file.own} WHERE local = {field})"
@@ -352,7 +365,7 @@ class Incoming:
 
     def _from(self, file: _File) -> str:
         # In this order, so that SQLite goes through the rows as they stand.
-        return f"FROM {file.schema}.datum AS d CROSS JOIN temp.placed AS p ON p.piece = d.piece + {file.pieces}"
+        return f"FROM {file.schema}.datum AS d LEFT JOIN temp.placed AS p ON p.piece = d.piece + {file.pieces}"
 
     def _is_out(self, file: _File) -> str:
         return f"(NOT EXISTS (SELECT 1 FROM main.datum WHERE seq = {self._seq(file)}))"
@@ -387,3 +400,7 @@ class Incoming:
 
     def _errors(self) -> Any:
         return sqlite_errors(self._transaction.directory)
+
+
+def _damaged(path: str, problem: str) -> StateError:
+    return StateError(f"{path} is damaged: {problem}; nothing was stored", hint="Stage the data again.")

@@ -669,16 +669,28 @@ def test_what_was_staged_and_lost_a_part_is_told_from_a_damaged_index(create, na
         check_sound(dataset)
 
 
-@pytest.mark.parametrize("table", ["value", "piece"])
-def test_rows_that_lack_what_they_name_are_not_left_out_in_silence(create, table):
-    dataset = create(**CONFIG, format="seg")
+@pytest.mark.parametrize("before", [0, 50])
+@pytest.mark.parametrize("fields", [1, 60])
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ("DELETE FROM value WHERE id = 1", "a row lacks its piece or a value"),
+        ("DELETE FROM piece WHERE id = 1", "a row lacks its piece or a value"),
+        ("DELETE FROM datum WHERE seq = 1", "rows are missing"),
+    ],
+)
+def test_rows_that_lost_what_belongs_to_them_are_no_duplicates(create, before, fields, damage, problem):
+    names = {f"t{number}": "text" for number in range(fields)}
+    dataset = create(**CONFIG | {"fields": CONFIG["fields"] | names}, format="seg")
+    dataset.append(datum(hour, "z") for hour in range(before))
     staged = stage(dataset, [datum(0), datum(30)], "0")
-    with closing(sqlite3.connect(dataset.path / STAGED / "job" / "0.rows")) as file, file:
-        file.execute(f"DELETE FROM {table} WHERE id = 1")
-    with pytest.raises(StateError, match=r"what was staged is damaged: [12] rows lack") as caught:
+    path = dataset.path / STAGED / "job" / "0.rows"
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute(damage)
+    with pytest.raises(StateError) as caught:
         dataset.append_staged("job", [staged])
-    assert "nothing was stored" in caught.value.hint
-    assert dataset.summary().count == 0
+    assert caught.value.message == f"{path} is damaged: {problem}; nothing was stored"
+    assert dataset.summary().count == before
     check_sound(dataset)
 
 

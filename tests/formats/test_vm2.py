@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+import tracemalloc
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -170,6 +171,29 @@ def test_good_lines_are_read_alike_whatever_stands_beside_them(others):
     assert [batch.payloads[:2] for batch in (alone, beside)] == [good, good]
     assert (beside.reftimes[:2], beside.metadata[:2]) == (alone.reftimes, alone.metadata)
     assert len(beside.refused) == len([each for each in others if each != LINE])
+
+
+def test_lines_that_are_looked_at_together_are_one_batch(monkeypatch):
+    lines = [LINE, b"no line", LINE, LINE, LINE, b"", b"nor this", LINE]
+    at_once = format_of().parse_lines(lines, 5)
+    for count in range(1, len(lines)):
+        monkeypatch.setattr("ondisk.formats.vm2._TOGETHER", count)
+        assert format_of().parse_lines(lines, 5) == at_once
+        assert format_of().encode([Datum(T, {}, LINE)] * 7).payloads == [LINE] * 7
+    assert [reason.split(":")[0] for _, reason in at_once.refused] == ["line 6", "line 11"]
+
+
+def test_a_line_of_nothing_but_commas_takes_no_more_memory_than_another():
+    def peak(line):
+        tracemalloc.start()
+        try:
+            assert len(format_of().parse_lines([LINE, line], 1).refused) == 1
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    size = 1_000_000
+    assert peak(LINE + b"," * size) < peak(LINE + b"\r" * size) + size
 
 
 def test_numbers_of_lines_go_on_over_batches():
