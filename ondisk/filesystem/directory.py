@@ -216,15 +216,20 @@ class Directory:
         """
         return WritableFile(self._open_file(name, os.O_RDWR), str(self.path / name))
 
-    def create_file(self, name: str) -> WritableFile:
-        """Create a file, and the directories on the way to it.
+    def create_file(self, name: str, *, make: bool = True) -> WritableFile:
+        """Create a file.
+
+        Args:
+            make: make the directories on the way to it, if they are missing.
 
         Durability: new directories' parents are synced; the caller syncs the file and its directory.
 
         Raises:
             FileExistsError: the name is taken.
+            FileNotFoundError: there is no directory for it.
         """
-        self._make_parents(name)
+        if make:
+            self._make_parents(name)
         return WritableFile(self._open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), str(self.path / name))
 
     def write_new(self, name: str, content: bytes) -> None:

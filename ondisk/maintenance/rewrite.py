@@ -18,7 +18,7 @@ from ondisk.formats import Block, End, Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
 from ondisk.maintenance.census import known_of
 from ondisk.maintenance.diagnosis import Known
-from ondisk.segments.staging import Changed
+from ondisk.segments.staging import Changed, create
 
 _PIECE = 4 * 1024 * 1024  # bytes that are laid together
 _WORTH_COPYING = 10 * 1024  # bytes of a span; smaller ones are read together and written together
@@ -108,7 +108,8 @@ class Written:
         """Write them.
 
         Raises:
-            StateError: the index knows no data of the segment, or it is none of one file.
+            StateError: the index knows no data of the segment, or it is none of one file; or the directory for them is
+                gone.
             SegmentMissing, SegmentCorrupt, IndexCorrupt: the data are not on disk as the index says.
 
         Locks: none; who commits sees whether the segment has changed meanwhile.
@@ -120,7 +121,7 @@ class Written:
             if known is None or not known.count or access.format(known.segment.format).is_dir:
                 raise StateError(f"{name} is no segment that can be rewritten")
             staged, of_places, of_blocks = (
-                stack.enter_context(directory.create_file(each)) for each in (file, f"{file}.places", f"{file}.blocks")
+                stack.enter_context(create(directory, each)) for each in (file, f"{file}.places", f"{file}.blocks")
             )
             # Its file, once it is open, is there whatever others do; so they need not wait for this.
             opened.reader.file_of(known.segment)

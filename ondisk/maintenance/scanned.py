@@ -15,7 +15,7 @@ from ondisk.errors import StateError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Block, Damage, End, Found
 from ondisk.json_shapes import from_json, to_json
-from ondisk.segments.staging import Changed
+from ondisk.segments.staging import Changed, create
 
 _HEAD = Struct("<qI")
 
@@ -42,7 +42,7 @@ class Scanned:
         """Scan a segment's file.
 
         Raises:
-            StateError: it is none of one file, or cannot stay as it is.
+            StateError: it is none of one file, or cannot stay as it is; or the directory for the file is gone.
             StorageError: it is not there, or cannot be read.
 
         Locks: none; who tells the index sees whether the file has changed meanwhile.
@@ -54,7 +54,7 @@ class Scanned:
         if source is None:
             raise StateError(f"{name} is no file")
         identity = source.identity()
-        with access.directory.create_file(file) as staged:
+        with create(access.directory, file) as staged:
             at = checksum = 0
             for found in format.scan(source):
                 if found.foreign:

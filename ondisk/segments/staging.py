@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import uuid4
 
-from ondisk.errors import OndiskError
-from ondisk.filesystem import LOCK, Directory, WritersLock, is_locked
+from ondisk.errors import OndiskError, StateError
+from ondisk.filesystem import LOCK, Directory, WritableFile, WritersLock, is_locked
 
 STAGED = ".staged"
 ABANDONED = 24 * 3600
@@ -60,6 +60,18 @@ def staged(directory: Directory, verb: str) -> Iterator[str]:
             yield name
         finally:
             remove(directory, job)
+
+
+def create(directory: Directory, name: str) -> WritableFile:
+    """Create a file in the directory of a job, or another that is there.
+
+    Raises:
+        StateError: the directory is gone.
+    """
+    try:
+        return directory.create_file(name, make=False)
+    except FileNotFoundError:
+        raise StateError("the job that this was for has ended") from None
 
 
 def jobs(directory: Directory, now: float | None = None) -> Iterator[Job]:

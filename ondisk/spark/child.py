@@ -23,7 +23,7 @@ from ondisk.dataset.archives import Archives
 from ondisk.dataset.layout import open_directory, read_config
 from ondisk.dataset.source import parsed
 from ondisk.dataset.staged import Stage
-from ondisk.errors import OndiskError, StateError
+from ondisk.errors import OndiskError
 from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
@@ -90,13 +90,11 @@ def check(access: Access, name: str, staged: str, option: str) -> dict[str, Any]
 
 def fix(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
     """Scan a segment's file."""
-    _check_runs(access, staged)
     return asdict(Scanned.write(access, name, staged))
 
 
 def repack(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
     """Write what a segment is to become."""
-    _check_runs(access, staged)
     written = Written.write(access, name, staged)
     return {**asdict(written), "end": astuple(written.end)}
 
@@ -108,11 +106,6 @@ VERBS: dict[str, Callable[[Access, str, str, str], dict[str, Any]]] = {
     "pipeline": take_in,
     "repack": repack,
 }
-
-
-def _check_runs(access: Access, staged: str) -> None:
-    if access.directory.stat(staged.rpartition("/")[0]) is None:
-        raise StateError("the job that this was for has ended")
 
 
 def _listen(names: SimpleQueue[str]) -> None:

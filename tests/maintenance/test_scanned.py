@@ -18,7 +18,7 @@ from ondisk.maintenance.check import check
 from ondisk.maintenance.repack import repacked
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
-from ondisk.segments.staging import Changed
+from ondisk.segments.staging import STAGED, Changed
 
 from .worlds import START
 
@@ -126,6 +126,13 @@ def test_a_rewriting_that_came_through_garbled_or_in_part_is_not_taken(access: A
     written = Written.write(access, NAME, "written")
     assert repacked(access, NAME, None, written, []).action == "repack"
     assert not check(access, archives, accurate=True).findings
+
+
+@pytest.mark.parametrize("kind", [Scanned, Written])
+def test_a_task_makes_no_directory_for_a_job_that_was_removed(access: Access, kind: type[Scanned | Written]) -> None:
+    with pytest.raises(StateError, match="the job that this was for has ended"):
+        kind.write(access, NAME, f"{STAGED}/job/0-0")
+    assert not (access.path / STAGED).exists()
 
 
 def test_what_is_no_file_is_neither_scanned_nor_rewritten(access: Access, tmp_path: Path) -> None:
