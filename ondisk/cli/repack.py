@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    from ondisk.maintenance.census import untrusted
+    from ondisk.dataset.layout import untrusted
     from ondisk.maintenance.states import REPACKED
 
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:

@@ -23,7 +23,7 @@ from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.layout import ARCHIVE, CONFIG, read_config
+from ondisk.dataset.layout import ARCHIVE, CONFIG, read_config, untrusted
 from ondisk.dataset.read import Summary
 from ondisk.datum import FieldType, canonical, from_microseconds
 from ondisk.errors import ArchiveOffline, DatasetNotFound, InvalidInput, StateError
@@ -139,6 +139,15 @@ class Archives:
             self.delete_replaced()
             yield
             self.catch_up()
+
+    def check_trusted(self) -> None:
+        """Refuse to work while the index of the dataset, or of an archive that is there, may not know all data.
+
+        Raises:
+            NeedsCheck: so it is.
+        """
+        if any(part.needs_check() for part in (self._access, *self.online())):
+            raise untrusted(self._access.path)
 
     def maintained(self) -> list[Access]:
         """Give what maintenance works on: the dataset, then the archive that repack fills."""

@@ -60,6 +60,7 @@ def commit(
     Raises:
         DuplicateDatum: so it is to be, and there are some.
         StateError: what was staged has gone or is damaged, or the dataset was configured anew since.
+        NeedsCheck: it is to overwrite, and an index was lost, and may not know all data.
         InvalidInput: an archive that people filled has data that match; or stages that are to overwrite have marks.
         LockError, StorageError: as `Dataset.append`; nothing is stored, but for DurabilityLost, which cannot tell.
 
@@ -254,6 +255,7 @@ class _Commit:
     def _overwrite(self, match: Match, archived: Archived | None) -> tuple[Archived | None, int]:
         """Delete what matches; of the archive it is noted, and so not given any more from the commit on."""
         archives, question = self._archives, Question(match)
+        archives.check_trusted()  # what it does not know would come back beside what replaces it
         archives.delete_replaced()
         for archive in archives.online():
             if archive.path.name != LAST:

@@ -249,6 +249,7 @@ class Dataset:
             format: the files' format; None to recognise that of each by extension, then content.
 
         Raises:
+            InvalidInput: `paths` is one path.
             StateError: an executor cannot get at the dataset.
             Otherwise as `append_file`, which also tells durability; the files before are stored.
 
@@ -256,6 +257,8 @@ class Dataset:
         """
         from ondisk.spark.append import append_files
 
+        if isinstance(paths, str | bytes):  # which would be files with names of one character
+            raise InvalidInput(f"paths is a list of files, not {paths!r}", hint=f"Write [{paths!r}].")
         return append_files(self, [os.fspath(path) for path in paths], spark, format)
 
     def append_staged(

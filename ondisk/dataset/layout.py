@@ -7,7 +7,15 @@ import re
 from datetime import datetime
 
 from ondisk.config import DatasetConfig, Source
-from ondisk.errors import AlreadyExists, ConfigError, DatasetExists, DatasetNotFound, MatchError, StorageError
+from ondisk.errors import (
+    AlreadyExists,
+    ConfigError,
+    DatasetExists,
+    DatasetNotFound,
+    MatchError,
+    NeedsCheck,
+    StorageError,
+)
 from ondisk.filesystem import Directory
 from ondisk.matcher import Expression, parse
 
@@ -34,6 +42,13 @@ def open_directory(path: str | os.PathLike[str]) -> Directory:
         raise no_dataset(path) from None
     except OSError as error:
         raise StorageError(f"{os.fspath(path)}: {error.strerror}", errno=error.errno) from error
+
+
+def untrusted(path: str | os.PathLike[str]) -> NeedsCheck:
+    """Say why a dataset is not worked on while its index may not know all data."""
+    place = os.fspath(path)
+    hint = f"Run `ondisk fix {place} --yes` first; it removes {SENTINEL} when the index knows all data again."
+    return NeedsCheck(f"{place} needs a check: its index was lost, and may not know all data", hint=hint)
 
 
 def read_config(directory: Directory) -> DatasetConfig:

@@ -10,8 +10,8 @@ from typing import Any
 from ondisk import step
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import NeedsCheck, StorageError
+from ondisk.dataset.layout import untrusted
+from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import Format, of_extension
 from ondisk.index import Segment, Snapshot, places
@@ -55,12 +55,6 @@ def check_trusted(access: Access) -> None:
     """
     if access.needs_check():
         raise untrusted(str(access.path).removesuffix(f"/{access.prefix}".rstrip("/")))
-
-
-def untrusted(path: str) -> NeedsCheck:
-    """Say why a dataset is not repacked."""
-    hint = f"Run `ondisk fix {path} --yes` first; it removes {SENTINEL} when the index knows all data again."
-    return NeedsCheck(f"{path} needs a check: its index was lost, and may not know all data", hint=hint)
 
 
 def why_kept(access: Access, name: str) -> str | None:

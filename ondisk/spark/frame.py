@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ def index_frame(
 
     Raises:
         InvalidInput: there is no such column, or `match` is none.
+        NeedsCheck: an index was lost, and may not know all data.
         MatchError: `match` cannot be understood, or names an unknown field.
         SegmentMissing, SegmentCorrupt, FrameCorrupt: data of a small answer are not on disk as the index says.
 
@@ -41,7 +43,8 @@ def index_frame(
         the index tells so many that match, and the rest is Spark's.
     """
     if isinstance(columns, str):
-        raise InvalidInput(f"columns is a list of names, not {columns!r}", hint=f"Write [{columns!r}].")
+        raise InvalidInput(f"columns is a list of names, not {columns!r}", hint=f"Write {re.split(', *', columns)}.")
+    archives.check_trusted()
     current = access.current()
     schema = chosen(current.index.config, columns, data=data, data_schema=None)
     names = schema.fieldNames()

@@ -18,7 +18,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.ask import Parts, Question
-from ondisk.errors import InvalidInput, NeedsCheck, StateError
+from ondisk.errors import InvalidInput, StateError
 from ondisk.filesystem import Directory
 from ondisk.matcher import And, Everything, Expression, parse
 from ondisk.spark.adbc import connect
@@ -131,18 +131,16 @@ def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition
     """Plan a question to a dataset and its archives, from one snapshot of each.
 
     Raises:
-        NeedsCheck: an index is lost.
+        NeedsCheck: an index was lost, and may not know all data; there is nobody who could be warned of that.
     """
     archives = Archives(access)
     try:
+        archives.check_trusted()
         question = Question(tree)
         question.check(access.current().index)
         pieces: list[InputPartition] = []
         with Parts(access.current(), archives, question) as asked:
             for opened, snapshot, each in asked.each():
-                if opened.index.missing:  # a query warns that answers may be incomplete, which cannot be told here
-                    lost = opened.index.directory.path
-                    raise NeedsCheck(f"the index of {lost} is lost", hint=f"`ondisk fix {access.path}` builds it anew.")
                 part = part_of(opened, snapshot, each)
                 pieces += pieces_of(part, snapshot, each, data=data)
         return pieces

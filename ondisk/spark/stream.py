@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.ask import Parts, Question
-from ondisk.errors import InvalidInput, NeedsCheck, TokenExpired
+from ondisk.errors import InvalidInput, TokenExpired
 from ondisk.index import Snapshot
 from ondisk.matcher import Expression
 from ondisk.spark.adbc import connect
@@ -68,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     Raises, in every method:
         TokenExpired: the order of changes is another one than that of the offset.
-        NeedsCheck: an index is lost.
+        NeedsCheck: an index was lost, and may not know all data.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -213,14 +213,12 @@ _BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 def _state(path: str, tree: Expression) -> Iterator[_State]:
     """Give the state of a dataset and its archives now, for the length of a block."""
     with opened(path, connect) as access, contextlib.closing(Archives(access)) as archives:
+        archives.check_trusted()
         question = Question(tree)
         question.check(access.current().index)
         parts = []
         with Parts(access.current(), archives, question) as asked:
             for each, snapshot, resolved in asked.each():
-                if each.index.missing:
-                    hint = f"`ondisk fix {path}` builds it anew; after that, a stream needs a new checkpoint."
-                    raise NeedsCheck(f"the index of {each.index.directory.path} is lost", hint=hint)
                 part = part_of(each, snapshot, resolved)
                 # With a plus, SQLite takes no index of fields, whose rows are of all times: a batch is few numbers.
                 parts.append((each, snapshot, replace(part, sql=f"+({part.sql})")))

@@ -24,7 +24,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.dataset.commit import _Commit
 from ondisk.dataset.staged import Stage
-from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, InvalidInput, StateError
+from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, InvalidInput, NeedsCheck, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.index import staged as rows_of
@@ -666,6 +666,22 @@ def test_what_was_staged_and_lost_a_part_is_told_from_a_damaged_index(create, na
         writer = dataset._access.current().index.writer()
         assert writer.execute("PRAGMA cache_size").fetchone() == cache
         assert dataset.summary().count == 1
+        check_sound(dataset)
+
+
+def test_what_a_lost_index_does_not_know_is_not_overwritten(create):
+    dataset = create(**CONFIG, format="seg")
+    dataset.append([datum(0)])
+    dataset.close()
+    for path in dataset.path.glob("index.sqlite*"):
+        path.unlink()
+    with ondisk.open(dataset.path) as dataset:
+        with pytest.raises(NeedsCheck, match="its index was lost"):
+            commit(dataset, [datum(0, version=1)], overwrite="")
+        assert dataset.summary().count == 0
+        dataset.fix()
+        assert counts(commit(dataset, [datum(0, version=1)], overwrite="")) == (1, 0, 0)
+        assert [each.metadata["version"] for each in dataset.query()] == [1]
         check_sound(dataset)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ondisk
-from ondisk.errors import NotFound
+from ondisk.errors import InvalidInput, NotFound
 
 LINES = {
     "a.vm2": "202611200600,5,227,1.2,,,000000000\n202611200600,7,227,1.4,,,000000000\n",
@@ -55,3 +55,9 @@ def test_what_cannot_be_read_ends_the_append_as_on_one_machine(spark: Any, tmp_p
         assert [result.imported for _, result in results] == [2]
         assert dataset.summary().count == 2
         assert not [*dataset.path.glob(".staged/*")]
+
+
+def test_one_path_is_no_list_of_files(spark: Any, tmp_path: Path) -> None:
+    dataset = ondisk.create(tmp_path / "dataset", {"format": "vm2", "step": "daily"})
+    with dataset, pytest.raises(InvalidInput, match="paths is a list of files"):
+        dataset.append_files("a.vm2", spark)

@@ -311,15 +311,26 @@ def test_data_of_vm2_are_bytes(spark, create):
     assert "Leave data_schema out" in error(caught)
 
 
-def test_a_lost_index_is_no_empty_answer(spark, create):
+@pytest.mark.parametrize("archived", [False, True])
+def test_an_index_that_was_lost_gives_no_answer_until_it_is_built_anew(spark, create, archived):
     dataset = create(**CONFIG)
     dataset.append([Datum(T, {"station": 1}, {})])
+    if archived:
+        dataset.archive("2026/11-20.seg")
     dataset.close()
-    for path in dataset.path.glob("index.sqlite*"):
+    for path in dataset.path.glob(".archive/last/index.sqlite*" if archived else "index.sqlite*"):
         path.unlink()
-    with pytest.raises(Exception, match=r"the index of .* is lost") as caught:
-        load(spark, dataset).count()
-    assert f"`ondisk fix {dataset.path}`" in error(caught)
+    with ondisk.open(dataset.path, read_only=True) as dataset:
+        for ask in (load(spark, dataset).count, lambda: dataset.index_frame(spark)):
+            with pytest.raises(Exception, match="its index was lost, and may not know all data") as caught:
+                ask()
+            assert f"`ondisk fix {dataset.path} --yes`" in error(caught)
+    with ondisk.open(dataset.path) as dataset:
+        dataset.append([Datum(T, {"station": 2}, {})])  # into an index made anew, which does not know the first
+        with pytest.raises(Exception, match="its index was lost, and may not know all data"):
+            load(spark, dataset).count()
+        dataset.fix()
+        assert load(spark, dataset).count() == dataset.index_frame(spark).count() == 2
 
 
 def test_an_empty_dataset_has_columns_and_no_rows(spark, create):
@@ -432,8 +443,9 @@ def test_a_path_without_a_dataset_is_said(spark, tmp_path):
 
 
 def test_index_frame_checks_what_it_is_given(spark, dataset):
-    with pytest.raises(InvalidInput, match="columns is a list of names"):
-        dataset.index_frame(spark, columns="station")
+    with pytest.raises(InvalidInput, match="columns is a list of names") as caught:
+        dataset.index_frame(spark, columns="reftime, station")
+    assert caught.value.hint == "Write ['reftime', 'station']."
     with pytest.raises(InvalidInput, match="there is no column 'nothing'"):
         dataset.index_frame(spark, columns=["nothing"])
     with pytest.raises(MatchError, match="no field"):

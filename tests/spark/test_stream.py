@@ -295,9 +295,11 @@ def test_an_index_made_anew_has_another_order(create, archived):
     dataset.close()
     for suffix in ("", "-wal", "-shm"):
         dataset.path.joinpath(".archive/last" if archived else ".", f"index.sqlite{suffix}").unlink()
-    with pytest.raises(NeedsCheck, match="is lost"):
+    with pytest.raises(NeedsCheck, match="its index was lost"):
         query.batch()
     with ondisk.open(dataset.path) as dataset:
+        with pytest.raises(NeedsCheck, match="its index was lost"):
+            query.batch()
         dataset.fix()
         with pytest.raises(TokenExpired, match="made anew"):
             query.batch()
