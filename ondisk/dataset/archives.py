@@ -146,8 +146,10 @@ class Archives:
         Raises:
             NeedsCheck: so it is.
         """
-        if any(part.needs_check() for part in (self._access, *self.online())):
-            raise untrusted(self._access.path)
+        for part in (self._access, *self.online()):
+            if part.needs_check():
+                # A fix of the dataset mends the archive that repack fills, too; of others, only their own does.
+                raise untrusted(self._access.path if part.path.name == LAST else part.path)
 
     def maintained(self) -> list[Access]:
         """Give what maintenance works on: the dataset, then the archive that repack fills."""

@@ -18,7 +18,7 @@ from ondisk.formats import Block, End, Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, places
 from ondisk.maintenance.census import known_of
 from ondisk.maintenance.diagnosis import Known
-from ondisk.segments.staging import Changed, create
+from ondisk.segments.staging import Changed, create_staged
 
 _PIECE = 4 * 1024 * 1024  # bytes that are laid together
 _WORTH_COPYING = 10 * 1024  # bytes of a span; smaller ones are read together and written together
@@ -121,7 +121,8 @@ class Written:
             if known is None or not known.count or access.format(known.segment.format).is_dir:
                 raise StateError(f"{name} is no segment that can be rewritten")
             staged, of_places, of_blocks = (
-                stack.enter_context(create(directory, each)) for each in (file, f"{file}.places", f"{file}.blocks")
+                stack.enter_context(create_staged(directory, each))
+                for each in (file, f"{file}.places", f"{file}.blocks")
             )
             # Its file, once it is open, is there whatever others do; so they need not wait for this.
             opened.reader.file_of(known.segment)

@@ -15,7 +15,7 @@ from ondisk.errors import StateError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Block, Damage, End, Found
 from ondisk.json_shapes import from_json, to_json
-from ondisk.segments.staging import Changed, create
+from ondisk.segments.staging import Changed, create_staged
 
 _HEAD = Struct("<qI")
 
@@ -54,7 +54,7 @@ class Scanned:
         if source is None:
             raise StateError(f"{name} is no file")
         identity = source.identity()
-        with create(access.directory, file) as staged:
+        with create_staged(access.directory, file) as staged:
             at = checksum = 0
             for found in format.scan(source):
                 if found.foreign:

@@ -62,8 +62,8 @@ def staged(directory: Directory, verb: str) -> Iterator[str]:
             remove(directory, job)
 
 
-def create(directory: Directory, name: str) -> WritableFile:
-    """Create a file in the directory of a job, or another that is there.
+def create_staged(directory: Directory, name: str) -> WritableFile:
+    """Create a file of a job, whose directory is not made anew where it was removed.
 
     Raises:
         StateError: the directory is gone.
@@ -71,7 +71,7 @@ def create(directory: Directory, name: str) -> WritableFile:
     try:
         return directory.create_file(name, make=False)
     except FileNotFoundError:
-        raise StateError("the job that this was for has ended") from None
+        raise StateError("the job that this was for has ended", hint="Run it again if it was killed.") from None
 
 
 def jobs(directory: Directory, now: float | None = None) -> Iterator[Job]:

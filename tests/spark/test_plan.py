@@ -21,7 +21,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.dataset.archives import Archives
 from ondisk.datum import microseconds
-from ondisk.errors import OndiskError, StateError
+from ondisk.errors import NeedsCheck, OndiskError, StateError
 from ondisk.index.connection import connect_to_read
 from ondisk.matcher import Everything
 from ondisk.spark import plan as planning
@@ -145,6 +145,22 @@ def test_nothing_is_no_piece(create):
     assert planned(dataset) == []
     dataset.append([datum(0, 1)])
     assert planned(dataset, dataset.fields.station == 2) == []
+
+
+def test_what_is_said_of_an_archive_that_lost_its_index_mends_it(create):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(hour, 1) for hour in range(48)])
+    dataset.archive("2026/11-20.jsonl")
+    dataset.close()
+    other = (dataset.path / ".archive/last").rename(dataset.path / ".archive/old")
+    for path in other.glob("index.sqlite*"):
+        path.unlink()
+    with pytest.raises(NeedsCheck) as caught:
+        planned(dataset)
+    assert f"`ondisk fix {other} --yes`" in caught.value.hint
+    with ondisk.open(other) as archive:
+        archive.fix()
+    assert len(rows(planned(dataset), dataset.config)) == 48
 
 
 def test_only_segments_of_the_asked_time_are_planned(create, many):
