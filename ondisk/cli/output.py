@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
-    from ondisk.spark.pipeline import PipelineReport
+    from ondisk.pipeline.run import PipelineReport
 
 _PAGE = 1000  # data in a table: more are printed as several, since a table is made in memory
 _LONGEST = 80  # characters of a datum's data, in text

@@ -17,7 +17,7 @@ from ondisk.cli.progress import read, segments
 from ondisk.cli.spark import executors
 
 if TYPE_CHECKING:
-    from ondisk.spark.pipeline import PipelineReport
+    from ondisk.pipeline.run import PipelineReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    from ondisk.spark.pipeline import Pipeline  # here, so that --help does not wait for it
+    from ondisk.pipeline.run import Pipeline  # here, so that --help does not wait for it
 
     with Pipeline.open(arguments.config, dry_run=arguments.dry_run) as pipeline:
         report = pipeline.report

@@ -15,7 +15,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Block, Damage, End, Format, Laid
 from ondisk.formats.base import BATCH_BYTES
 from ondisk.index import Segment, Transaction
-from ondisk.index.marks import Mark
+from ondisk.index.import_log import Mark
 from ondisk.segments import ConcatWriter, DirWriter
 from ondisk.step import DAY, Interval, Step, days_ago
 

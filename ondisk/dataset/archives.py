@@ -28,7 +28,7 @@ from ondisk.dataset.read import Summary
 from ondisk.datum import FieldType, canonical, from_microseconds
 from ondisk.errors import ArchiveOffline, DatasetNotFound, InvalidInput, StateError
 from ondisk.filesystem import Directory
-from ondisk.index import Index, Row, Segment, Snapshot, Transaction, places
+from ondisk.index import Index, Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.json_shapes import from_json, parse_time
 from ondisk.matcher import Expression
 from ondisk.segments.generations import parents
@@ -271,7 +271,7 @@ class Archived:
     def overwrite(self, tree: Expression) -> int:
         """Let what matches be replaced, whatever takes its place; give how many data that is."""
         with self._last.current().index.snapshot() as snapshot:
-            self._overwritten = {*places.seqs_of(snapshot, tree)}
+            self._overwritten = {*segment_rows.seqs_of(snapshot, tree)}
         self._doomed |= self._overwritten
         return len(self._overwritten)
 
@@ -280,7 +280,7 @@ class Archived:
         if not self._config.unique:
             return None
         with self._last.current().index.snapshot() as snapshot:
-            interval = places.span(snapshot)
+            interval = segment_rows.span(snapshot)
         return interval if interval is None or "reftime" in self._config.unique else Interval(-(2**63), 2**63 - 1)
 
     def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> tuple[set[int], set[int]]:
@@ -322,7 +322,7 @@ def of_same_key(
     snapshot: Snapshot, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[int, Row]]:
     """Find the data of a snapshot that have the unique fields of others: the place of these, and seq and row."""
-    interval = places.span(snapshot)
+    interval = segment_rows.span(snapshot)
     if interval is None:
         return
     by_time = "reftime" in snapshot.columns.unique_names
@@ -342,12 +342,12 @@ def held(main: Snapshot, archive: Snapshot) -> list[tuple[int, int, int]]:
 
     Cost: looks at the data of segments that both have; of those of the dataset, only as far as the archive goes.
     """
-    spans = places.span(main), places.span(archive)
+    spans = segment_rows.span(main), segment_rows.span(archive)
     if spans[0] is None or spans[1] is None:
         return []
     both = Interval(max(each.begin for each in spans if each), min(each.end for each in spans if each))
-    there = {segment.name: segment for segment in places.segments_in(archive, both)}
-    mine = [segment for segment in places.segments_in(main, both) if segment.name in there]
+    there = {segment.name: segment for segment in segment_rows.segments_in(archive, both)}
+    mine = [segment for segment in segment_rows.segments_in(main, both) if segment.name in there]
     return [
         (there[segment.name].id, *run)
         for segment in mine
@@ -378,11 +378,11 @@ def _compared(main: Snapshot, archive: Snapshot, segment: Segment, other: Segmen
 
     A number alone may be told twice by damage, so the time must be the same.
     """
-    mine = iter(places.numbers_of(main, segment, places.last_seq(archive)))
+    mine = iter(segment_rows.numbers_of(main, segment, segment_rows.last_seq(archive)))
     waiting = next(mine, None)
     if waiting is None:
         return
-    for each in places.numbers_of(archive, other, places.last_seq(main)):
+    for each in segment_rows.numbers_of(archive, other, segment_rows.last_seq(main)):
         while waiting is not None and waiting < each:
             waiting = next(mine, None)
         yield each[0], waiting == each
@@ -408,10 +408,10 @@ def replaced(main: Snapshot, archive: Snapshot) -> list[tuple[int, int]]:
     if inode != main.index.inode or begin < since:
         since, after, changes = begin, begin, []
     if state > after:
-        new = places.deletions(main, after, places.last_seq(archive))
-        changes = changes + [change for some in new for change in places.among(archive, some)]
+        new = segment_rows.deletions(main, after, segment_rows.last_seq(archive))
+        changes = changes + [change for some in new for change in segment_rows.among(archive, some)]
         archive.index.replaced = main.index.inode, since, state, changes
-    return places.among(archive, [change for change in changes if begin < change[0] <= state])
+    return segment_rows.among(archive, [change for change in changes if begin < change[0] <= state])
 
 
 def leave_out(main: Snapshot, archive: Snapshot) -> None:

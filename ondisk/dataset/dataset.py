@@ -13,11 +13,11 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, iterated, refuse_old, store
 from ondisk.dataset.archives import Archives, merged
-from ondisk.dataset.ask import Match, Question, data, payloads, span, summaries
 from ondisk.dataset.delete import delete
+from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import CONFIG, check_free, filter_of, open_directory, read_config
+from ondisk.dataset.query import Match, Question, data, payloads, span, summaries
 from ondisk.dataset.read import Summary
-from ondisk.dataset.source import parsed
 from ondisk.datum import Datum, Location
 from ondisk.errors import (
     AlreadyExists,
@@ -34,10 +34,10 @@ from ondisk.matcher import Everything, Expression, Fields
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ondisk.dataset.commit import Duplicates, OnDuplicate
-    from ondisk.dataset.staged import Staged
-    from ondisk.index.marks import Mark
+    from ondisk.dataset.commit_staged import Duplicates, OnDuplicate
+    from ondisk.index.import_log import Mark
     from ondisk.maintenance.states import Done, Report
+    from ondisk.staging.stage import Staged
 
 Progress: TypeAlias = Callable[[str], None]
 # What an append of small batches may leave in the index's log between two checkpoints.
@@ -58,7 +58,7 @@ class Dataset:
         2026/11-20.blob/           a dir segment: a file for each datum, see `ondisk.segments.dir`
         needs-check-do-not-pack    present while the index cannot be trusted
         .archive/last/, NAME/      archives, see `ondisk.dataset.archives`
-        .staged/JOB/               what others have staged, see `ondisk.dataset.staged`
+        .staged/JOB/               what others have staged, see `ondisk.staging.stage`
         .lock                      the writers' lock
         .maintain.lock             that of maintain
 
@@ -270,8 +270,8 @@ class Dataset:
         overwrite: Match = None,
         duplicates: Duplicates | None = None,
     ) -> AppendResult:
-        """Store what other processes have staged, all of it or nothing; see `ondisk.dataset.commit`."""
-        from ondisk.dataset.commit import commit
+        """Store what other processes have staged, all of it or nothing; see `ondisk.dataset.commit_staged`."""
+        from ondisk.dataset.commit_staged import commit
 
         return commit(
             self._access,
@@ -285,14 +285,14 @@ class Dataset:
 
     def stored(self, marks: Iterable[Mark]) -> set[Mark]:
         """Find the marks of what `append_staged` has stored."""
-        from ondisk.index.marks import known
+        from ondisk.index.import_log import known
 
         with self._access.current().index.snapshot() as snapshot:
             return known(snapshot, marks)
 
     def parts_of(self, source: str) -> set[str | int]:
         """Give the parts of a source that `append_staged` has stored; of parts that are numbers the last."""
-        from ondisk.index.marks import parts
+        from ondisk.index.import_log import parts
 
         with self._access.current().index.snapshot() as snapshot:
             return parts(snapshot, source)

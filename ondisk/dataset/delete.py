@@ -9,8 +9,8 @@ from typing import TypeAlias
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import iterated
 from ondisk.dataset.archives import Archives
-from ondisk.dataset.ask import Question
 from ondisk.dataset.layout import ARCHIVE
+from ondisk.dataset.query import Question
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import InvalidInput
 from ondisk.index import Transaction

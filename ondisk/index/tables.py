@@ -8,7 +8,7 @@
     datum      one row a datum: place, size, reftime, and a column `f_NAME` for each declared field
     value      texts and bytes, each once; `datum` holds their ids, 0 where the field is missing
     deletion   one row a deleted or replaced datum; takes its `seq` from the counter that data take theirs from
-    done       one row a part of a source that was stored, see `ondisk.index.marks`
+    done       one row a part of a source that was stored, see `ondisk.index.import_log`
     data       a view for people: names instead of ids, times as text
 
 `seq` is the order of all changes. Times are microseconds since 1970, `mtime` nanoseconds. Tables are STRICT; `value`

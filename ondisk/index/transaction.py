@@ -62,7 +62,7 @@ class Transaction:
 
     @property
     def connection(self) -> Connection:
-        """The connection that writes, for `ondisk.index.incoming`."""
+        """The connection that writes, for `ondisk.staging.bulk_insert`."""
         return self._connection
 
     @property

@@ -23,11 +23,11 @@ from ondisk.errors import (
     StateError,
 )
 from ondisk.formats import End
-from ondisk.index import INDEX, Row, Segment, Snapshot, Transaction, places
+from ondisk.index import INDEX, Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.index.connection import RESTORE
-from ondisk.maintenance.census import all_known, check_trusted, examine
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
+from ondisk.maintenance.inspect import all_known, check_trusted, examine
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import DirWriter, generations
 from ondisk.segments.dir import open_directory
@@ -163,7 +163,7 @@ def _end(access: Access, last: Access, name: str) -> bool:
             count = sum(1 for _ in common(main, there, segment, other))
             if not count:
                 return False
-            is_whole = count == places.count_of(main, segment)
+            is_whole = count == segment_rows.count_of(main, segment)
             if not is_whole:
                 transaction.take_back(common(main, there, segment, other))
         if is_whole:
@@ -270,7 +270,7 @@ class _Move:
         try:
             with contextlib.ExitStack() as stack:
                 snapshot = stack.enter_context(source.index.snapshot())
-                interval = places.interval_of(snapshot, self._segment)
+                interval = segment_rows.interval_of(snapshot, self._segment)
                 transaction.go_on_from(snapshot.dataset()["seq"])
                 new = Segment(transaction.take_generation(), name, self._segment.format, self._segment.end)
                 staged.append(generations.hidden(name, new.id))
@@ -278,7 +278,7 @@ class _Move:
                 if there is None:
                     self._link(new)
                     end, mtime = new.end, self._stat_mtime(name)
-                    transaction.save_blocks(new, places.blocks_of(snapshot, self._segment))
+                    transaction.save_blocks(new, segment_rows.blocks_of(snapshot, self._segment))
                 else:
                     behind = stack.enter_context(self._target.current().index.snapshot())
                     staged.append(generations.hidden(name, there.id))
@@ -302,7 +302,7 @@ class _Move:
             if there is None:
                 self._check_free(name)
             with self._source.current().index.snapshot() as snapshot:
-                interval = places.interval_of(snapshot, self._segment)
+                interval = segment_rows.interval_of(snapshot, self._segment)
                 transaction.go_on_from(snapshot.dataset()["seq"])
                 new = there or Segment(transaction.take_generation(), name, self._segment.format, End())
                 shift = writer.next_number(name, new.end, trusted=False)
@@ -323,7 +323,7 @@ class _Move:
 
     def _insert(self, snapshot: Snapshot, transaction: Transaction, new: Segment, shift: int = 0) -> None:
         """Insert the rows, which keep their numbers; of data with equal unique fields the later one stays."""
-        for rows in places.in_order_of_seq(snapshot, self._segment):
+        for rows in segment_rows.in_order_of_seq(snapshot, self._segment):
             fields = transaction.columns([snapshot.canonical(row[4:]) for _, row in rows])
             made = [(seq, row[0], new.id, row[2] + shift, row[3]) for seq, row in rows]
             if fields:

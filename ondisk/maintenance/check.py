@@ -13,9 +13,9 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.formats import Found
-from ondisk.index import Segment, Snapshot, places
-from ondisk.maintenance import staged
-from ondisk.maintenance.census import diagnoses, examine
+from ondisk.index import Segment, Snapshot, segment_rows
+from ondisk.maintenance import abandoned
+from ondisk.maintenance.inspect import diagnoses, examine
 from ondisk.maintenance.states import Diagnosis, Report, State
 from ondisk.segments.dir import scan
 
@@ -70,7 +70,7 @@ def check(
             damage = dict(read_all(part, readable, progress))
             found = [_with_damage(each, damage.get(each.segment)) for each in found]
         report.add(part.prefix, found)
-        report.segments += staged.diagnosed(part, now)
+        report.segments += abandoned.diagnosed(part, now)
     return report
 
 
@@ -83,7 +83,7 @@ def _read_in_slices(
     """
     by_name = {each.segment: each for each in found}
     with access.current().index.snapshot() as snapshot:
-        names = [*places.longest_unchecked(snapshot)]
+        names = [*segment_rows.longest_unchecked(snapshot)]
     for name in names:
         before = by_name.get(name)
         if before is None or (before.state & _UNREADABLE and not before.noted):
@@ -164,7 +164,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
         file = None if format.is_dir else access.current().reader.file_of(segment)
         if apart and file is not None:
             snapshot.set_apart(segment)
-        blocks = {block.offset: block for block in places.blocks_of(snapshot, segment)}
+        blocks = {block.offset: block for block in segment_rows.blocks_of(snapshot, segment)}
         for found in scan(access.directory, segment.name, format) if file is None else format.scan(file):
             is_whole &= not (found.damage or found.foreign)
             _compare(rows.up_to(found), found, snapshot, wrong, equal)
@@ -203,7 +203,7 @@ class _Rows:
     """The rows of a segment in the order of their offsets, taken as far as a scan has come."""
 
     def __init__(self, snapshot: Snapshot, segment: Segment) -> None:
-        self._lists = places.rows_by_offset(snapshot, segment)
+        self._lists = segment_rows.rows_by_offset(snapshot, segment)
         self._held: list[tuple[int, ...]] = []
         self._taken = 0  # of those that are held
 

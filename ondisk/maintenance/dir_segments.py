@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ondisk.dataset.access import Access
 from ondisk.errors import DiskFull, OndiskError
 from ondisk.filesystem import Directory, Entry
-from ondisk.index import Snapshot, Transaction, places
+from ondisk.index import Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose, judge, misnamed
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segments import dir
@@ -80,7 +80,7 @@ def diagnosed(
 def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int]]:
     """Give number and size of a segment's data, in the order of their numbers."""
     if known is not None and known.count:
-        for number, size, *_ in places.in_order_of_offset(snapshot, known.segment, known.begin, known.end):
+        for number, size, *_ in segment_rows.in_order_of_offset(snapshot, known.segment, known.begin, known.end):
             yield number, size
 
 

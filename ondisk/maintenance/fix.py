@@ -15,13 +15,13 @@ from ondisk.dataset.archives import Archives
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError
 from ondisk.index import Transaction
-from ondisk.maintenance.census import diagnoses, examine, why_kept
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.inspect import diagnoses, examine, why_kept
 from ondisk.maintenance.rescan import REMEDY, Elsewhere, Foreign, Rescan, Unsafe, commit
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State
-from ondisk.segments.staging import Changed
+from ondisk.staging.jobs import Changed
 
 _TOGETHER, _SMALLEST = 32 * 1024 * 1024, 64 * 1024  # bytes of segments that one commit adds to the index
 _ALONE = State.MISSING | State.CORRUPTED

@@ -14,15 +14,15 @@ from ondisk.dataset.read import Reader
 from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import End, Format, is_dir
-from ondisk.index import Segment, Snapshot, Transaction, places
-from ondisk.maintenance import dir_segments, staged
+from ondisk.index import Segment, Snapshot, Transaction, segment_rows
+from ondisk.maintenance import abandoned, dir_segments
 from ondisk.maintenance.archive import UNMOVABLE, archived
-from ondisk.maintenance.census import check_trusted, diagnoses, examine, why_kept
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.inspect import check_trusted, diagnoses, examine, why_kept
 from ondisk.maintenance.rewrite import InIndex, Written, lay
 from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
-from ondisk.segments.staging import Changed
+from ondisk.staging.jobs import Changed
 
 _TRIES = 3  # of writing a segment beside that others change meanwhile; then it is written under the lock
 
@@ -71,7 +71,7 @@ def repack(
     errors: list[OndiskError] = []
     with report.told(errors):
         for part in parts:
-            report.segments += staged.removed(part, now)
+            report.segments += abandoned.removed(part, now)
             try:
                 report.add(part.prefix, _repack(part, archives, now, progress, errors, write_all))
             except DiskFull as error:
@@ -299,7 +299,7 @@ class _Rewrite:
         """
         directory, transaction = self._access.directory, self._transaction
         self._access.leave(self._old.name)
-        interval = places.interval_of(snapshot, self._old)
+        interval = segment_rows.interval_of(snapshot, self._old)
         in_index = InIndex(transaction, self._old, self._new)
         if written is None:
             with generations.stage(directory, self._old.name, self._new.id) as staged:

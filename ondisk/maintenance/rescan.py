@@ -14,8 +14,8 @@ from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import End, Format, Found, Patch, is_dir
 from ondisk.index import Segment, Transaction
-from ondisk.maintenance.census import interval_of
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.segments import generations

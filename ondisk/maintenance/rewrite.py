@@ -15,10 +15,10 @@ from ondisk.dataset.read import TAIL, Reader, check_end
 from ondisk.errors import SegmentMissing, StateError
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.formats import Block, End, Format
-from ondisk.index import Row, Segment, Snapshot, Transaction, places
-from ondisk.maintenance.census import known_of
+from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Known
-from ondisk.segments.staging import Changed, create_staged
+from ondisk.maintenance.inspect import known_of
+from ondisk.staging.jobs import Changed, create_staged
 
 _PIECE = 4 * 1024 * 1024  # bytes that are laid together
 _WORTH_COPYING = 10 * 1024  # bytes of a span; smaller ones are read together and written together
@@ -274,7 +274,7 @@ def _pieces(snapshot: Snapshot, known: Known) -> Iterator[list[tuple[int, Row]]]
     """Give a segment's data in query order: seq and row, some MiB at a time."""
     piece: list[tuple[int, Row]] = []
     weight = 0
-    for rows in places.in_order_of_query(snapshot, known.segment, known.begin, known.end):
+    for rows in segment_rows.in_order_of_query(snapshot, known.segment, known.begin, known.end):
         for each in rows:
             piece.append(each)
             weight += each[1][3]

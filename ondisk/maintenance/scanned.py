@@ -15,7 +15,7 @@ from ondisk.errors import StateError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Block, Damage, End, Found
 from ondisk.json_shapes import from_json, to_json
-from ondisk.segments.staging import Changed, create_staged
+from ondisk.staging.jobs import Changed, create_staged
 
 _HEAD = Struct("<qI")
 

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from ondisk.dataset import Dataset
 from ondisk.dataset.append import AppendResult
 from ondisk.dataset.layout import open_directory
-from ondisk.dataset.staged import Staged
 from ondisk.formats import Damage
-from ondisk.segments.staging import STAGED, remove
 from ondisk.spark.executors import Answer, answers
+from ondisk.staging.jobs import STAGED, remove
+from ondisk.staging.stage import Staged
 
 
 def append_files(

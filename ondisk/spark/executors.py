@@ -2,7 +2,7 @@
 
 The driver runs a job of one task for each group of segments, as many at a time as Spark has cores, the largest segments
 first: so no task waits for the slowest of a stage, what is ready can be committed at once, and no more is staged than
-two groups for each core. A task has its work done by a process of its own, see `ondisk.spark.child`.
+two groups for each core. A task has its work done by a process of its own, see `ondisk.spark.worker`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Order:
 
     Attributes:
         path: of the dataset, the same on every node.
-        verb: one of `ondisk.spark.child.VERBS`.
+        verb: one of `ondisk.spark.worker.VERBS`.
         staging: the directory in the dataset that results go to; empty where they are small.
         option: what else the verb needs.
         segments: their names, those of the archive with its prefix; or other files.
@@ -129,7 +129,7 @@ def worked(orders: Iterable[Order]) -> Iterator[Answer]:
         assert context is not None
         # Of one task there may be several attempts, at the same time, too: none writes to the files of another.
         staged = f"{order.staging}/{context.taskAttemptId()}-"
-        command = [sys.executable, "-m", "ondisk.spark.child", order.verb, order.path, staged, order.option]
+        command = [sys.executable, "-m", "ondisk.spark.worker", order.verb, order.path, staged, order.option]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.stdin is not None
             assert child.stdout is not None

@@ -11,13 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
-from ondisk.dataset.ask import Match, Parts, Question
+from ondisk.dataset.query import Match, Parts, Question
 from ondisk.errors import InvalidInput
 from ondisk.matcher import Everything
 from ondisk.spark.columns import DATA, arrow_schema, checked, chosen
+from ondisk.spark.match_json import dumps
 from ondisk.spark.plan import SMALL, part_of, pieces_of
 from ondisk.spark.read import read
-from ondisk.spark.trees import dumps
 
 _BYTES = 32 * 1024 * 1024  # of data; Spark sends up to 48 MiB with the plan of a query
 

@@ -18,8 +18,8 @@ from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis
 from ondisk.segments.dir import files_of
-from ondisk.segments.staging import staged
 from ondisk.spark.executors import Answer, answers
+from ondisk.staging.jobs import staged
 
 
 def reads(spark: SparkSession) -> ReadAll:

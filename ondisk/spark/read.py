@@ -14,9 +14,9 @@ from ondisk.dataset.layout import no_dataset, read_config
 from ondisk.filesystem import Directory
 from ondisk.index import Snapshot
 from ondisk.spark.columns import DATA, PLACE, Column, Finisher, arrow_schema
-from ondisk.spark.contents import ROWS, is_plain, with_data
 from ondisk.spark.data import DataColumn
 from ondisk.spark.plan import Piece, changed, check_unchanged, condition_of
+from ondisk.spark.read_data import ROWS, is_plain, with_data
 
 
 @contextlib.contextmanager

@@ -17,16 +17,16 @@ from pyspark.sql.types import StructType
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
-from ondisk.dataset.ask import Parts, Question
+from ondisk.dataset.query import Parts, Question
 from ondisk.errors import InvalidInput, StateError
 from ondisk.filesystem import Directory
 from ondisk.matcher import And, Everything, Expression, parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.columns import DATA, Column, checked, chosen
 from ondisk.spark.filters import pushed
+from ondisk.spark.match_json import loads
 from ondisk.spark.plan import Piece, part_of, pieces_of
 from ondisk.spark.read import opened, read_later
-from ondisk.spark.trees import loads
 
 OPTIONS = ("path", "match", "tree", "columns", "data", "data_schema", "pushdown", "maxDataPerTrigger")
 _NOTED = 1024 * 1024  # bytes

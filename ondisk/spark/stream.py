@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import Archives
-from ondisk.dataset.ask import Parts, Question
+from ondisk.dataset.query import Parts, Question
 from ondisk.errors import InvalidInput, TokenExpired
 from ondisk.index import Snapshot
 from ondisk.matcher import Expression

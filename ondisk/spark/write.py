@@ -1,4 +1,4 @@
-"""Writing DataFrames and streams: tasks stage their rows, one commit takes them all; see `ondisk.dataset.staged`.
+"""Writing DataFrames and streams: tasks stage their rows, one commit takes them all; see `ondisk.staging.stage`.
 
 A task that is tried again, or run twice, stages under a name of its own, and only what Spark says is done is committed.
 A batch of a stream that was committed before is left out: the commit marks which batch of which query it holds.
@@ -30,17 +30,17 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset import Dataset
 from ondisk.dataset.append import BATCH_SIZE, refuse_old
 from ondisk.dataset.layout import open_directory, read_config
-from ondisk.dataset.staged import Stage, Staged
 from ondisk.datum import FieldType, from_microseconds, microseconds
 from ondisk.errors import DatasetNotFound, InvalidInput
 from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_BYTES
-from ondisk.index.marks import Mark
+from ondisk.index.import_log import Mark
 from ondisk.matcher import parse
-from ondisk.segments.staging import remove
 from ondisk.spark.columns import DATA, Column, all_columns
 from ondisk.spark.data import DataReader
 from ondisk.spark.source import path_of, spare_collections
+from ondisk.staging.jobs import remove
+from ondisk.staging.stage import Stage, Staged
 
 OPTIONS = ("path", "on_duplicate")
 _OF_SPARK = ("checkpointLocation", "queryName")  # come with those of a stream

@@ -32,7 +32,7 @@ import filelock  # noqa: F401  ondisk would import it, and what follows, in the 
 import lz4.frame
 
 import ondisk
-import ondisk.dataset.commit
+import ondisk.dataset.commit_staged
 import ondisk.formats.diskqueue.seg
 import ondisk.formats.vm2
 import ondisk.index.migrations
@@ -43,15 +43,15 @@ import ondisk.maintenance.fix
 import ondisk.maintenance.migrate
 import ondisk.maintenance.repack
 from ondisk.dataset import Dataset
-from ondisk.dataset.staged import Stage, Staged
 from ondisk.datum import Datum
 from ondisk.errors import SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
-from ondisk.index.marks import Mark
+from ondisk.index.import_log import Mark
 from ondisk.segments.generations import hidden
+from ondisk.staging.stage import Stage, Staged
 
 ondisk.index.migrations.head()  # imports Alembic, too
 
@@ -510,7 +510,7 @@ def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None
     must be free, and what it was does to the next change is told, too.
     """
     _let_others_trace_me()
-    ondisk.dataset.commit.Thread = InTurn
+    ondisk.dataset.commit_staged.Thread = InTurn
     file = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     start.recv_bytes()
     try:

@@ -9,7 +9,7 @@ import pytest
 from ondisk import Datum
 from ondisk.errors import IndexCorrupt, StateError, StorageError
 from ondisk.formats import Block, End
-from ondisk.index import Transaction, places
+from ondisk.index import Transaction, segment_rows
 from ondisk.index.snapshot import ROWS, Segment, Totals
 from ondisk.matcher import Everything, Fields, parse_sort
 
@@ -327,16 +327,16 @@ def test_a_snapshot_set_apart_reads_one_segment_and_keeps_no_writer_waiting(crea
     dataset.append(Datum(T.replace(day=20 + n % 2), {"n": n} | texts[n % 3], {"text": "x" * 99}) for n in range(48))
     with index.snapshot() as snapshot:
         segment = snapshot.segment_named("2026/11-20.seg")
-        blocks = [*places.blocks_of(snapshot, segment)]
+        blocks = [*segment_rows.blocks_of(snapshot, segment)]
         assert blocks
         snapshot.set_apart(segment)
         dataset.delete("")
         assert index.checkpoint()
         index.metadata.clear()
-        rows = [row for rows in places.in_order_of_seq(snapshot, segment) for row in rows]
+        rows = [row for rows in segment_rows.in_order_of_seq(snapshot, segment) for row in rows]
         assert [seq for seq, _ in rows] == [*range(1, 48, 2)]
         assert [snapshot.metadata(row[4:]) for _, row in rows] == [{"n": n} | texts[n % 3] for n in range(0, 48, 2)]
-        assert [*places.blocks_of(snapshot, segment)] == blocks
+        assert [*segment_rows.blocks_of(snapshot, segment)] == blocks
         assert snapshot.blocks(segment.id, 12, segment.end.length) == blocks
     with index.snapshot() as snapshot:
         assert stations(snapshot) == []

@@ -17,7 +17,7 @@ from concurrency.test_readers import mounted_read_only
 
 import ondisk
 import ondisk.index.tables
-from ondisk.index import INDEX, places
+from ondisk.index import INDEX, segment_rows
 from ondisk.maintenance.check import check
 from ondisk.maintenance.states import Report, State
 
@@ -266,7 +266,7 @@ def test_unchecked_segments_come_first_then_by_time(tmp_path: Path) -> None:
         for name, at in zip(slices.names, (30, None, 10, 20), strict=True):
             index.execute("UPDATE segment SET checked_at = ? WHERE name = ?", (at, name))
     with ondisk.open(slices.path) as dataset, dataset._access.current().index.snapshot() as snapshot:
-        order = [*places.longest_unchecked(snapshot)]
+        order = [*segment_rows.longest_unchecked(snapshot)]
     assert order == [slices.names[at] for at in (1, 2, 3, 0)]
 
 

@@ -18,9 +18,9 @@ from ondisk.errors import DiskFull, IntegrityError, NeedsCheck, NotFound
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX
 from ondisk.maintenance import archive
-from ondisk.maintenance.census import all_known
 from ondisk.maintenance.diagnosis import Circumstances
 from ondisk.maintenance.dir_segments import Files, diagnose_files
+from ondisk.maintenance.inspect import all_known
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
 from ondisk.step import Step

@@ -26,7 +26,6 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk.config import DatasetConfig
-from ondisk.dataset.staged import Stage
 from ondisk.datum import Datum
 from ondisk.errors import (
     ConfigError,
@@ -43,7 +42,8 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.index import INDEX
 from ondisk.index.connection import connect_to_read
-from ondisk.index.marks import Mark
+from ondisk.index.import_log import Mark
+from ondisk.staging.stage import Stage
 from ondisk.step import Step
 from ondisk.testing import same, strategies
 

@@ -18,7 +18,7 @@ from ondisk.maintenance.check import check
 from ondisk.maintenance.repack import repacked
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
-from ondisk.segments.staging import STAGED, Changed
+from ondisk.staging.jobs import STAGED, Changed
 
 from .worlds import START
 

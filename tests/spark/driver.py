@@ -18,7 +18,8 @@ from pyspark import TaskContext
 from pyspark.sql.functions import md5
 
 import ondisk
-from ondisk.spark import executors, pipeline, session
+from ondisk.pipeline import pipeline
+from ondisk.spark import executors, session
 from ondisk.spark.write import StreamWriter
 from pyspark_ondisk import DefaultSource
 from spark.cluster import members, wait_at

@@ -17,7 +17,7 @@ from ondisk import Datum
 from ondisk.errors import IntegrityError
 from ondisk.maintenance.check import check
 from ondisk.maintenance.repack import repack
-from ondisk.segments.staging import ABANDONED, STAGED
+from ondisk.staging.jobs import ABANDONED, STAGED
 from spark.cluster import Cluster, Gate, members
 from spark.driver import said
 from spark.test_read import CONFIG, T, asked, datum, various

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from test_readme import ROOT, blocks, check_console, check_python, place  # noqa: F401
 
+from ondisk.pipeline.config import KEYS, MAINTENANCE
 from ondisk.spark import SETTINGS
-from ondisk.spark.pipeline_config import KEYS, MAINTENANCE
 from ondisk.spark.source import OPTIONS
 from ondisk.spark.write import OPTIONS as WRITE_OPTIONS
 

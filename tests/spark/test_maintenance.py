@@ -301,7 +301,7 @@ def test_executors_that_cannot_get_at_the_dataset_say_so(spark: Any, tmp_path: P
 
 
 def test_a_process_that_works_for_a_task_ends_with_it(dirty: World) -> None:
-    command = [sys.executable, "-m", "ondisk.spark.child", "check", str(dirty.path), "/", ""]
+    command = [sys.executable, "-m", "ondisk.spark.worker", "check", str(dirty.path), "/", ""]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None

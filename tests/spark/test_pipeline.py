@@ -22,9 +22,10 @@ from cli.test_docs import CUT, SHAPES, is_of_type, section
 import ondisk
 from ondisk.errors import ConfigError, LockError, NotFound, StateError, StorageError
 from ondisk.maintenance.states import State
-from ondisk.spark import executors, intake, pipeline
-from ondisk.spark.intake import Intake
-from ondisk.spark.pipeline import Pipeline, input_files
+from ondisk.pipeline import pipeline, task
+from ondisk.pipeline.run import Pipeline, input_files
+from ondisk.pipeline.task import Intake
+from ondisk.spark import executors
 
 CONFIG = """
 input = "incoming"
@@ -36,7 +37,8 @@ maintenance = false
 KILLED = """
 import os, signal, sys
 from ondisk.dataset import Dataset
-from ondisk.spark import pipeline, session
+from ondisk.pipeline import pipeline
+from ondisk.spark import session
 real, moments = Dataset.append_staged, iter(range(100))
 def at():
     if next(moments) == int(sys.argv[2]):
@@ -227,9 +229,9 @@ def test_a_file_that_meets_a_bug_is_named(place: Path, monkeypatch: pytest.Monke
     put(place, "a.jsonl", line(1))
     [file] = input_files(place / "incoming", pytest.fail)
     option = json.dumps(asdict(Intake(str(place / "incoming"), [str(place / "error")], [None], False)))
-    monkeypatch.setattr(intake, "recognised", lambda *_: 1 // 0)
+    monkeypatch.setattr(task, "recognised", lambda *_: 1 // 0)
     with ondisk.open(place / "error") as dataset:
-        answer = intake.take_in(dataset._access, json.dumps(file), ".staged/job/0-0", option)
+        answer = task.take_in(dataset._access, json.dumps(file), ".staged/job/0-0", option)
     assert (answer["left"][:17], answer["code"]) == ("ZeroDivisionError", 1)
 
 

@@ -21,7 +21,7 @@ from ondisk import Datum
 from ondisk.errors import InvalidInput, MatchError
 from ondisk.spark import frame, register
 from ondisk.spark.data import DataColumn
-from ondisk.spark.trees import dumps
+from ondisk.spark.match_json import dumps
 from ondisk.testing import strategies
 from ondisk.testing.strategies import EVERY_TYPE
 from pyspark_ondisk import DefaultSource

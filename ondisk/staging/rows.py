@@ -8,7 +8,7 @@
     beside   of formats whose data are files: what stands beside each
 
 `seq` and ids count from 1. Nothing is synced: who takes the rows over makes them durable elsewhere.
-`ondisk.index.incoming` reads these files.
+`ondisk.staging.bulk_insert` reads these files.
 """
 
 from __future__ import annotations

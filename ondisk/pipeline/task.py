@@ -1,6 +1,6 @@
 """What an executor does for a pipeline: it reads a file, and stages its data for the datasets that they belong to.
 
-See `ondisk.spark.child`, in whose process it runs, and `ondisk.spark.pipeline`, which commits what was staged.
+See `ondisk.spark.worker`, in whose process it runs, and `ondisk.pipeline.run`, which commits what was staged.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any, BinaryIO, NamedTuple
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import BATCH_SIZE
-from ondisk.dataset.dispatch import Division, Share, Target
+from ondisk.dataset.input_file import Peeked, open_source
 from ondisk.dataset.layout import filter_of, open_directory, read_config
-from ondisk.dataset.source import Peeked, open_source
-from ondisk.dataset.staged import Stage
 from ondisk.datum import from_microseconds, microseconds
 from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, LimitExceeded, OndiskError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Damage, is_dir, recognised
-from ondisk.segments.staging import STAGED
-from ondisk.spark.pipeline_config import plain
+from ondisk.pipeline.config import plain
+from ondisk.pipeline.route import Division, Share, Target
+from ondisk.staging.jobs import STAGED
+from ondisk.staging.stage import Stage
 
 CHANGED = "it changed since it was found"
 _EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))

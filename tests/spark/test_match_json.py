@@ -7,7 +7,7 @@ from hypothesis import given
 
 from ondisk.datum import FieldType
 from ondisk.errors import MatchError
-from ondisk.spark.trees import dumps, loads
+from ondisk.spark.match_json import dumps, loads
 from ondisk.testing import strategies
 
 FIELDS = {name: FieldType(kind) for name, kind in strategies.EVERY_TYPE.items()}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import ondisk
 from ondisk.dataset.access import Access
 from ondisk.formats import End
-from ondisk.index import Segment, places
-from ondisk.maintenance.census import all_known, found_segments, known_of, lay_out
+from ondisk.index import Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.inspect import all_known, found_segments, known_of, lay_out
 from ondisk.step import DAY, Interval
 
 _NAMES = ["1970/01-02.vm2", "1970/01-03.vm2", "1970/01-04.seg"]
@@ -43,7 +43,7 @@ def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Access]:
 def small_pieces() -> Iterator[None]:
     """Have rows come in pieces that are smaller than the layouts of these tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(places, "_ROWS", 3)
+        patch.setattr(segment_rows, "_ROWS", 3)
         yield
 
 

@@ -1,4 +1,4 @@
-"""Staged rows on their way into the index: what one transaction does with files as `ondisk.index.staged` writes them.
+"""Staged rows on their way into the index: what one transaction does with files as `ondisk.staging.rows` writes them.
 
 The files are attached; what the transaction works out about them stands in temporary tables, which go with it:
 
@@ -25,8 +25,8 @@ from ondisk.errors import StateError
 from ondisk.formats import Block
 from ondisk.index.columns import UNIQUE
 from ondisk.index.connection import sqlite_errors
-from ondisk.index.staged import Piece
 from ondisk.index.transaction import Transaction
+from ondisk.staging.rows import Piece
 
 _KEYS = 1000
 _CACHE = -65_536  # KiB; rows in no order touch pages all over the indices, which else are written again and again

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ondisk.filesystem import Directory
-from ondisk.segments.staging import ABANDONED, Job, jobs, remove, staged
+from ondisk.staging.jobs import ABANDONED, Job, jobs, remove, staged
 
 
 @pytest.fixture

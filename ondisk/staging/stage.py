@@ -1,10 +1,10 @@
 """Appending by many processes: each stages data beside the segments, and one commits what all of them have staged.
 
     .staged/JOB/NAME.data    bytes, as they are to stand in segments
-    .staged/JOB/NAME.rows    where they stand, and their rows of the index, see `ondisk.index.staged`
+    .staged/JOB/NAME.rows    where they stand, and their rows of the index, see `ondisk.staging.rows`
 
 Who stages takes no lock and does not open the index: it may be on another machine that has the same filesystem. The
-commit is one transaction: all that was staged becomes data of the dataset, or nothing of it. `ondisk.segments.staging`
+commit is one transaction: all that was staged becomes data of the dataset, or nothing of it. `ondisk.staging.jobs`
 tells what becomes of the files of a job that was killed.
 """
 
@@ -19,10 +19,10 @@ from typing import Self
 from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, End, Format, Laid
+from ondisk.index.import_log import Mark
 from ondisk.index.index import dump
-from ondisk.index.marks import Mark
-from ondisk.index.staged import Piece, StagedRows
-from ondisk.segments.staging import STAGED
+from ondisk.staging.jobs import STAGED
+from ondisk.staging.rows import Piece, StagedRows
 from ondisk.step import DAY
 
 ROWS, DATA = ".rows", ".data"
@@ -37,7 +37,7 @@ class Staged:
         name: that of the stage.
         count: data in it.
         built_for: what of the configuration the rows depend on.
-        mark: what the data are of which source, where they are to be stored but once; see `ondisk.index.marks`.
+        mark: what the data are of which source, where they are to be stored but once; see `ondisk.index.import_log`.
     """
 
     name: str

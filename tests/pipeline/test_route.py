@@ -9,10 +9,10 @@ import pytest
 
 import ondisk
 from ondisk import DatasetConfig, Datum
-from ondisk.dataset.dispatch import Division, Target, read_again
 from ondisk.dataset.layout import filter_of
 from ondisk.errors import ConfigError, MatchError
 from ondisk.formats import find
+from ondisk.pipeline.route import Division, Target, read_again
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 

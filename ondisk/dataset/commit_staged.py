@@ -1,4 +1,4 @@
-"""Committing what many processes have staged, see `ondisk.dataset.staged`."""
+"""Committing what many processes have staged, see `ondisk.staging.stage`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, Target, find_target
 from ondisk.dataset.archives import LAST, Archived, Archives
-from ondisk.dataset.ask import Match, Question
-from ondisk.dataset.staged import DATA, ROWS, Staged
+from ondisk.dataset.query import Match, Question
 from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, DurabilityLost, IndexCorrupt, InvalidInput, StateError, StorageError
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Block, Format, Laid, Patch
-from ondisk.index import Transaction, marks
-from ondisk.index.incoming import Incoming, Placed
+from ondisk.index import Transaction, import_log
+from ondisk.index.import_log import Mark
 from ondisk.index.index import dump
-from ondisk.index.marks import Mark
-from ondisk.index.staged import MERGED, Piece, damaged, merge
 from ondisk.segments import ConcatWriter, DirWriter, Span
-from ondisk.segments.staging import STAGED, remove
+from ondisk.staging.bulk_insert import Incoming, Placed
+from ondisk.staging.jobs import STAGED, remove
+from ondisk.staging.rows import MERGED, Piece, damaged, merge
+from ondisk.staging.stage import DATA, ROWS, Staged
 
 OnDuplicate: TypeAlias = Literal["skip", "fail"]
 Duplicates: TypeAlias = Callable[[Iterator[tuple[str, Format, list[bytes]]]], None]
@@ -82,7 +82,7 @@ def commit(
         numbers = count(1)
         paths = _brought_together(access, job, staged, numbers)
         with access.transaction("append") as transaction:
-            before = marks.stored(transaction, marked)
+            before = import_log.stored(transaction, marked)
             if before:
                 staged = [each for each in staged if each.mark not in before]
                 paths = _brought_together(access, job, staged, numbers)
@@ -236,7 +236,7 @@ class _Commit:
             with contextlib.closing(Incoming(transaction, paths)) as incoming, self._beside:
                 result = self._store(incoming, archived, on_duplicate)
             if result.imported or result.replaced or removed or new:
-                marks.save(transaction, new)
+                import_log.save(transaction, new)
                 if archived is not None:
                     archived.note(transaction)
                 transaction.commit()

@@ -14,7 +14,7 @@ from ondisk.dataset.layout import untrusted
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import Format, of_extension
-from ondisk.index import Segment, Snapshot, places
+from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import dir_segments
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.states import Diagnosis, State
@@ -148,7 +148,7 @@ def _diagnosed(
 ) -> Diagnosis:
     format = access.format(known.segment.format) if known is not None else access.format_of(name)
     if known is not None:
-        known.interval = places.interval_of(snapshot, known.segment)
+        known.interval = segment_rows.interval_of(snapshot, known.segment)
     if format.is_dir:
         return dir_segments.diagnosed(access, snapshot, name, known, entry, at)
     if entry is None and known is not None:  # a crash may have interrupted the switch to its first generation
@@ -161,7 +161,7 @@ def _diagnosed(
             lay_out(snapshot, known, len(format.padding))
         known.needed = known.behind
         if known.segment.end.compressed:
-            known.needed = places.position_behind(snapshot, known.segment, known.behind)
+            known.needed = segment_rows.position_behind(snapshot, known.segment, known.behind)
     return diagnose(name, known, found, at, format.begin().end.length)
 
 
@@ -172,7 +172,7 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
     appended to a segment in one go, and never changed, is known by where that begins and ends; only the rows of the
     other segments are looked at one by one.
     """
-    known = {segment.id: Known(segment, damage=damage) for segment, damage in places.all_segments(snapshot)}
+    known = {segment.id: Known(segment, damage=damage) for segment, damage in segment_rows.all_segments(snapshot)}
     paddings = {each.segment.format: len(access.format(each.segment.format).padding) for each in known.values()}
     others: set[int] = set()
 
@@ -191,15 +191,15 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
             each.end = last[2]
 
     run: tuple[Any, ...] | None = None
-    for row in places.run_starts(snapshot, paddings):
+    for row in segment_rows.run_starts(snapshot, paddings):
         if None in row[:4]:  # no search by time finds it again
             raise snapshot.corrupt(f"the datum {row[0]} has no place or no time")
         if run is not None:
             add_run(run, None if row[4] is None else row[4:])
         run = row[:4]
     if run is not None:
-        add_run(run, places.last_appended(snapshot))
-    outside = places.outside_of_intervals(snapshot) if others else {}
+        add_run(run, segment_rows.last_appended(snapshot))
+    outside = segment_rows.outside_of_intervals(snapshot) if others else {}
     for id_ in others:
         segment, damage = known[id_].segment, known[id_].damage
         known[id_] = _summed(snapshot, segment, damage, paddings[segment.format], *outside.get(id_, (None, None)))
@@ -213,15 +213,15 @@ def known_of(access: Access, snapshot: Snapshot, name: str, before: Known | None
         return None
     padding = len(access.format(segment.format).padding)
     span = (None, None) if before is None or not before.count else (before.begin, before.end)
-    return _summed(snapshot, segment, places.damage_of(snapshot, segment), padding, *span)
+    return _summed(snapshot, segment, segment_rows.damage_of(snapshot, segment), padding, *span)
 
 
 def _summed(
     snapshot: Snapshot, segment: Segment, damage: str | None, padding: int, begin: int | None, end: int | None
 ) -> Known:
-    """Sum up the rows of one segment; see `places.places_of`."""
+    """Sum up the rows of one segment; see `segment_rows.places_of`."""
     known = Known(segment, damage=damage, is_laid_out=False)
-    for offsets, sizes, reftimes in places.places_of(snapshot, segment, begin, end):
+    for offsets, sizes, reftimes in segment_rows.places_of(snapshot, segment, begin, end):
         _add(known, offsets, [offset + size + padding for offset, size in zip(offsets, sizes, strict=True)], reftimes)
     return known
 
@@ -242,7 +242,7 @@ def lay_out(snapshot: Snapshot, known: Known, padding: int) -> None:
     known.gaps = known.overlaps = known.misplaced = 0
     behind: int | None = None
     before: tuple[int, int] | None = None
-    for offset, size, reftime, seq in places.in_order_of_offset(snapshot, known.segment, known.begin, known.end):
+    for offset, size, reftime, seq in segment_rows.in_order_of_offset(snapshot, known.segment, known.begin, known.end):
         if behind is not None and offset > behind:
             known.gap_at = behind if not known.gaps else known.gap_at
             known.gaps += offset - behind

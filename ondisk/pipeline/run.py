@@ -1,9 +1,9 @@
 """A pipeline: files of a folder are divided among datasets, each datum by the filter that it matches.
 
-A file is imported once: every commit holds the marks of the files whose data it stores (`ondisk.index.marks`), and the
-dataset for errors, committed last, those of all files. A run that was killed is gone on with by the next: it takes in
-anew what the dataset for errors does not know, and each dataset leaves out the files that it has stored. So that a file
-is not divided half by the filters of then and half by others, the dataset for errors knows those, too.
+A file is imported once. Every commit stores the marks of the files whose data it stores (`ondisk.index.import_log`).
+The dataset for errors is committed last and stores the marks of all files. After a kill, the next run imports again the
+files that the dataset for errors does not know, and each dataset skips the files that it has stored. The dataset for
+errors also stores the filters: a file is never divided half by old and half by new filters.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from uuid import uuid4
 
 from ondisk.dataset import Dataset
 from ondisk.dataset.append import AppendResult, refuse_old
-from ondisk.dataset.dispatch import read_again
 from ondisk.dataset.layout import CONFIG, open_directory
-from ondisk.dataset.staged import Stage, Staged
 from ondisk.errors import (
     EXIT_DATA_LEFT_OUT,
     EXIT_DONE,
@@ -38,13 +36,15 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import PipelineLock
 from ondisk.formats import Damage, Format, find
+from ondisk.index.import_log import Mark
 from ondisk.index.index import dump
-from ondisk.index.marks import Mark
 from ondisk.maintenance.maintain import Maintained, maintain, worst
 from ondisk.maintenance.metrics import write
-from ondisk.segments.staging import STAGED, remove
-from ondisk.spark.intake import CHANGED, NAMED, InputFile, Intake
-from ondisk.spark.pipeline_config import PipelineConfig, holds_dataset, plain
+from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain
+from ondisk.pipeline.route import read_again
+from ondisk.pipeline.task import CHANGED, NAMED, InputFile, Intake
+from ondisk.staging.jobs import STAGED, remove
+from ondisk.staging.stage import Stage, Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""The process that works on segments for a task of Spark: `python -m ondisk.spark.child VERB PATH STAGED OPTION`.
+"""The process that works on segments for a task of Spark: `python -m ondisk.spark.worker VERB PATH STAGED OPTION`.
 
 Names of segments come in, answers on them go out, each a line of JSON. It is a process of its own, since Spark's
 Python workers read the index by another SQLite library, see `ondisk.spark.adbc`. When its standard input ends, so does
@@ -20,15 +20,14 @@ from typing import IO, Any
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, Stored, refuse_old
 from ondisk.dataset.archives import Archives
+from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import open_directory, read_config
-from ondisk.dataset.source import parsed
-from ondisk.dataset.staged import Stage
 from ondisk.errors import OndiskError
 from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
-from ondisk.segments.staging import STAGED
-from ondisk.spark.intake import take_in
+from ondisk.staging.jobs import STAGED
+from ondisk.staging.stage import Stage
 
 
 def main(verb: str, path: str, staged: str, option: str) -> None:
@@ -99,11 +98,18 @@ def repack(access: Access, name: str, staged: str, option: str) -> dict[str, Any
     return {**asdict(written), "end": astuple(written.end)}
 
 
+def pipeline(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
+    """Import a file of a pipeline."""
+    from ondisk.pipeline.task import take_in
+
+    return take_in(access, name, staged, option)
+
+
 VERBS: dict[str, Callable[[Access, str, str, str], dict[str, Any]]] = {
     "append": append,
     "check": check,
     "fix": fix,
-    "pipeline": take_in,
+    "pipeline": pipeline,
     "repack": repack,
 }
 

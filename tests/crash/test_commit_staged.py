@@ -9,7 +9,7 @@ import pytest
 import ondisk
 from ondisk.maintenance.check import check as check_now
 from ondisk.maintenance.repack import repack
-from ondisk.segments.staging import ABANDONED
+from ondisk.staging.jobs import ABANDONED
 
 from .conftest import POINTS
 from .killpoints import CHANGING, CHANGING_SEG, Bench, Run, needs_strace

@@ -22,18 +22,19 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.commit import _Commit
-from ondisk.dataset.staged import Stage
+from ondisk.dataset.commit_staged import _Commit
 from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, InvalidInput, NeedsCheck, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats import find
-from ondisk.index import staged as rows_of
-from ondisk.index.marks import Mark
+from ondisk.index.import_log import Mark
 from ondisk.maintenance.check import check
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
-from ondisk.segments import ConcatWriter, staging
-from ondisk.segments.staging import STAGED
+from ondisk.segments import ConcatWriter
+from ondisk.staging import jobs
+from ondisk.staging import rows as rows_of
+from ondisk.staging.jobs import STAGED
+from ondisk.staging.stage import Stage
 from ondisk.testing import EVERY_TYPE
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -91,7 +92,7 @@ def check_sound(dataset):
     """All rows are where they say, numbers are in order, and nothing is left of what was staged."""
     report = dataset.check(accurate=True)
     assert [each for each in report.findings if each.state & ~(State.DIRTY | State.DELETED)] == []
-    assert [*staging.jobs(dataset._access.directory)] == []
+    assert [*jobs.jobs(dataset._access.directory)] == []
     with closing(sqlite3.connect(f"file:{dataset.path}/index.sqlite?mode=ro", uri=True)) as index:
         assert index.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         [(last, highest)] = index.execute("SELECT seq, (SELECT max(seq) FROM datum) FROM dataset").fetchall()
@@ -312,7 +313,7 @@ def segments_of(dataset):
 @pytest.mark.parametrize("count", [9, 20])
 def test_many_stages_are_brought_together(create, count, monkeypatch):
     monkeypatch.setattr(rows_of, "MERGED", 3)
-    monkeypatch.setattr("ondisk.dataset.commit.MERGED", 3)
+    monkeypatch.setattr("ondisk.dataset.commit_staged.MERGED", 3)
     dataset = create(**CONFIG | {"fields": {"station": "text", "version": "integer", "key": "bytes", "note": "text"}})
     parts = [
         [
@@ -500,7 +501,7 @@ def test_a_commit_that_fails_leaves_no_mark(create):
 
 
 def test_of_many_stages_those_are_left_out_that_another_stored_meanwhile(create, monkeypatch):
-    monkeypatch.setattr("ondisk.dataset.commit.MERGED", 3)
+    monkeypatch.setattr("ondisk.dataset.commit_staged.MERGED", 3)
     dataset = create(**CONFIG | {"unique": []}, format="jsonl")
     parts = [(Mark("it", f"{at}"), [datum(at, f"s{at}")]) for at in range(12)]
     commit_marked(dataset, parts[2:6])
@@ -758,7 +759,7 @@ def test_check_names_what_is_staged_and_repack_removes_it_when_it_is_old(create)
     assert dataset.check().ok == 0  # it is no segment
     dataset.repack()
     assert (dataset.path / ".staged/job").exists()
-    later = time.time() + staging.ABANDONED + 60
+    later = time.time() + jobs.ABANDONED + 60
     report = check(dataset._access, dataset._archives, now=later)
     [found] = report.findings
     assert (found.segment, found.state, found.action) == (".staged/job", State.DELETED, "delete")

@@ -1,4 +1,4 @@
-"""What was staged for the dataset, see `ondisk.segments.staging`: check names it, repack removes what is left of it."""
+"""What was staged for the dataset, see `ondisk.staging.jobs`: check names it, repack removes what is left of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ondisk.dataset.access import Access
 from ondisk.maintenance.states import Diagnosis, Done, State
-from ondisk.segments.staging import STAGED, jobs, remove
+from ondisk.staging.jobs import STAGED, jobs, remove
 
 
 def diagnosed(access: Access, now: float | None = None) -> Iterator[Diagnosis]:

@@ -1,0 +1,1 @@
+"""Staging: what several processes write for one commit; see `ondisk.staging.jobs`."""
