@@ -29,10 +29,25 @@ _PARTS = {"biweekly": (1, 16), "weekly": (1, 8, 15, 22, 29)}
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Half open: begin ≤ t < end, microseconds since 1970-01-01T00:00:00Z."""
+    """Half open: begin ≤ time < end, in microseconds since 1970-01-01T00:00:00Z. A side that is not given is open."""
 
-    begin: int
-    end: int
+    begin: int = -(2**63)
+    end: int = 2**63 - 1
+
+    @property
+    def is_empty(self) -> bool:
+        return self.begin >= self.end
+
+    def __contains__(self, time: int) -> bool:
+        return self.begin <= time < self.end
+
+    def __and__(self, other: Interval) -> Interval:
+        """Return the time that both contain; it is empty where they do not overlap."""
+        return Interval(max(self.begin, other.begin), min(self.end, other.end))
+
+
+ALWAYS = Interval()
+NEVER = Interval(0, 0)
 
 
 class Step(StrEnum):

@@ -32,7 +32,7 @@ from ondisk.index import Index, Row, Segment, Snapshot, Transaction, segment_row
 from ondisk.json_shapes import from_json, parse_time
 from ondisk.matcher import Expression
 from ondisk.segments.generations import parents
-from ondisk.step import Interval
+from ondisk.step import ALWAYS, Interval
 
 LAST = "last"
 """The archive that repack moves segments to."""
@@ -281,7 +281,7 @@ class Archived:
             return None
         with self._last.current().index.snapshot() as snapshot:
             interval = segment_rows.span(snapshot)
-        return interval if interval is None or "reftime" in self._config.unique else Interval(-(2**63), 2**63 - 1)
+        return interval if interval is None or "reftime" in self._config.unique else ALWAYS
 
     def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> tuple[set[int], set[int]]:
         """Find the places of data that the archive has: those that stay out, and those that replace what it has."""
@@ -327,7 +327,7 @@ def of_same_key(
         return
     by_time = "reftime" in snapshot.columns.unique_names
     for place, (reftime, fields) in enumerate(zip(reftimes, metadata, strict=True)):
-        if by_time and not interval.begin <= reftime < interval.end:
+        if by_time and reftime not in interval:
             continue
         row = snapshot.of_key(reftime, fields)
         if row is not None:
@@ -345,7 +345,7 @@ def held(main: Snapshot, archive: Snapshot) -> list[tuple[int, int, int]]:
     spans = segment_rows.span(main), segment_rows.span(archive)
     if spans[0] is None or spans[1] is None:
         return []
-    both = Interval(max(each.begin for each in spans if each), min(each.end for each in spans if each))
+    both = spans[0] & spans[1]
     there = {segment.name: segment for segment in segment_rows.segments_in(archive, both)}
     mine = [segment for segment in segment_rows.segments_in(main, both) if segment.name in there]
     return [

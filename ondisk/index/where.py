@@ -35,7 +35,7 @@ from ondisk.matcher import (
     matches,
     reftime_interval,
 )
-from ondisk.step import DAY
+from ondisk.step import ALWAYS, DAY
 
 _MAX_NODES = 500  # SQLite refuses expressions deeper than 1000
 _MAX_DEPTH = 16  # SQLite's parser has a stack of 100; a level takes up to 5 of it
@@ -122,9 +122,9 @@ def condition(tree: Expression, columns: Columns) -> Condition:
     if _has_alternatives(tree):
         # SQLite does not see through OR and NOT that only an interval of the reftimes can match.
         interval = reftime_interval(tree)
-        if interval.begin is not None:
+        if interval.begin > ALWAYS.begin:
             sql += f"datum.reftime >= {writer.bind(interval.begin)} AND "
-        if interval.end is not None:
+        if interval.end < ALWAYS.end:
             sql += f"datum.reftime < {writer.bind(interval.end)} AND "
     sql += writer.write(tree)
     return Condition(sql, writer.values)

@@ -186,7 +186,7 @@ def misnamed(known: Known, interval: Interval | None, at: Circumstances) -> Iter
         yield f"its name does not fit the step {at.step}"
     elif known.interval not in (None, interval):
         yield "the index says that it spans another time than its name says"
-    elif known.count and (known.begin < interval.begin or known.end >= interval.end):
+    elif known.count and (known.begin not in interval or known.end not in interval):
         yield "it has data of other times than its name says"
 
 

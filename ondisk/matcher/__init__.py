@@ -8,7 +8,7 @@ Spark's filters ┘
 
 from ondisk.matcher.evaluate import matches
 from ondisk.matcher.fields import Field, Fields
-from ondisk.matcher.interval import Interval, reftime_interval
+from ondisk.matcher.interval import reftime_interval
 from ondisk.matcher.parser import parse
 from ondisk.matcher.sort import Sort, SortInterval, SortKey, parse_sort
 from ondisk.matcher.tree import (
@@ -41,7 +41,6 @@ __all__ = [
     "Expression",
     "Field",
     "Fields",
-    "Interval",
     "IsMissing",
     "Not",
     "OneOf",

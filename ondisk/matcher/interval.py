@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
 from ondisk.matcher.tree import And, Compare, Everything, Expression, IsMissing, Not, OneOf, Operator, Or
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Reftimes from `begin` to before `end`, microseconds since 1970; None where it is open."""
-
-    begin: int | None
-    end: int | None
-
-    @property
-    def empty(self) -> bool:
-        """Whether no reftime lies in it."""
-        return self.begin is not None and self.end is not None and self.begin >= self.end
-
-
-ALWAYS = Interval(None, None)
-NEVER = Interval(0, 0)
+from ondisk.step import ALWAYS, NEVER, Interval
 
 
 def reftime_interval(expression: Expression) -> Interval:
@@ -63,32 +48,22 @@ def _compared(operator: Operator | None, time: int) -> Interval:
         case "=":
             return Interval(time, time + 1)
         case "<":
-            return Interval(None, time)
+            return Interval(end=time)
         case "<=":
-            return Interval(None, time + 1)
+            return Interval(end=time + 1)
         case ">":
-            return Interval(time + 1, None)
+            return Interval(begin=time + 1)
         case ">=":
-            return Interval(time, None)
+            return Interval(begin=time)
         case None:  # any time but this one
             return ALWAYS
 
 
 def _intersection(parts: list[Interval]) -> Interval:
-    begins = [part.begin for part in parts if part.begin is not None]
-    ends = [part.end for part in parts if part.end is not None]
-    met = Interval(max(begins, default=None), min(ends, default=None))
-    return NEVER if met.empty else met
+    common = reduce(and_, parts, ALWAYS)
+    return NEVER if common.is_empty else common
 
 
 def _hull(parts: list[Interval]) -> Interval:
-    parts = [part for part in parts if not part.empty]
-    if not parts:
-        return NEVER
-    begins = [part.begin for part in parts if part.begin is not None]
-    ends = [part.end for part in parts if part.end is not None]
-    # One open side opens the whole.
-    return Interval(
-        min(begins) if len(begins) == len(parts) else None,
-        max(ends) if len(ends) == len(parts) else None,
-    )
+    parts = [part for part in parts if not part.is_empty]
+    return Interval(min(part.begin for part in parts), max(part.end for part in parts)) if parts else NEVER

@@ -27,7 +27,8 @@ from ondisk.errors import StateError
 from ondisk.formats import find
 from ondisk.index import Snapshot
 from ondisk.index.where import without_functions
-from ondisk.matcher import Expression, Interval, reftime_interval
+from ondisk.matcher import Expression, reftime_interval
+from ondisk.step import Interval
 
 SMALL = 10_000
 """Rows of an answer that are all looked at when it is planned."""
@@ -186,7 +187,7 @@ class _Segments:
         self._all: list[tuple[int, int, int, float]] = [
             (begin, end, id_, length * mean if find(format).is_dir else length)  # of a folder, its files are counted
             for begin, end, id_, length, format in snapshot.connection.execute(sql)
-            if (interval.end is None or begin < interval.end) and (interval.begin is None or end > interval.begin)
+            if not (interval & Interval(begin, end)).is_empty
         ]
         self._unit = 1 / (1 / (_ROWS * mean) + data / _BYTES)  # bytes that are one piece
         self._unit = max(self._unit, sum(map(self._bytes, self._all)) / _MOST)
@@ -232,15 +233,15 @@ class _Segments:
     def _bytes(self, segment: tuple[int, int, int, float]) -> float:
         """Estimate how many bytes of a segment are asked for."""
         begin, end, _, length = segment
-        first = begin if self._interval.begin is None else max(begin, self._interval.begin)
-        last = end if self._interval.end is None else min(end, self._interval.end)
-        return length * (last - first) / (end - begin)
+        requested = self._interval & Interval(begin, end)
+        return length * (requested.end - requested.begin) / (end - begin)
 
     def _inside(self, begin: int, end: int, parts: int) -> Iterator[Mark]:
         """Cut segments into parts of about equal numbers of data."""
+        requested = self._interval & Interval(begin, end)
         size = _SAMPLE
         while True:
-            rows = sorted(row[:2] for row in self._sample(size) if begin <= row.reftime < end and self._asked(row))
+            rows = sorted(row[:2] for row in self._sample(size) if row.reftime in requested)
             if len(rows) >= _FOR_EACH * parts or size >= _LARGEST_SAMPLE:
                 break
             size *= 4
@@ -250,12 +251,6 @@ class _Segments:
             if mark > last:
                 yield mark
                 last = mark
-
-    def _asked(self, row: _Found) -> bool:
-        interval = self._interval
-        return (interval.begin is None or row.reftime >= interval.begin) and (
-            interval.end is None or row.reftime < interval.end
-        )
 
     def _sample(self, size: int) -> list[_Found]:
         """Give about so many rows of the index, at equal distances in the order of appending."""

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from ondisk.datum import FieldType
-from ondisk.matcher import And, Compare, Everything, Interval, IsMissing, Not, OneOf, Or, parse, reftime_interval
-from ondisk.matcher.interval import ALWAYS, NEVER
+from ondisk.matcher import And, Compare, Everything, IsMissing, Not, OneOf, Or, parse, reftime_interval
+from ondisk.step import ALWAYS, NEVER, Interval
 
 HOUR = 3600_000_000
 
@@ -20,14 +20,14 @@ def reftime(operator, value):
     [
         (Everything(), ALWAYS),
         (reftime("=", 5), Interval(5, 6)),
-        (reftime("<", 5), Interval(None, 5)),
-        (reftime("<=", 5), Interval(None, 6)),
-        (reftime(">", 5), Interval(6, None)),
-        (reftime(">=", 5), Interval(5, None)),
-        (Not(reftime("<", 5)), Interval(5, None)),
-        (Not(reftime("<=", 5)), Interval(6, None)),
-        (Not(reftime(">", 5)), Interval(None, 6)),
-        (Not(reftime(">=", 5)), Interval(None, 5)),
+        (reftime("<", 5), Interval(end=5)),
+        (reftime("<=", 5), Interval(end=6)),
+        (reftime(">", 5), Interval(begin=6)),
+        (reftime(">=", 5), Interval(begin=5)),
+        (Not(reftime("<", 5)), Interval(begin=5)),
+        (Not(reftime("<=", 5)), Interval(begin=6)),
+        (Not(reftime(">", 5)), Interval(end=6)),
+        (Not(reftime(">=", 5)), Interval(end=5)),
         (Not(reftime("=", 5)), ALWAYS),
         (Not(Not(reftime("=", 5))), Interval(5, 6)),
         (Not(Everything()), NEVER),
@@ -46,14 +46,14 @@ def reftime(operator, value):
         (And((reftime(">=", 9), reftime("<", 3))), NEVER),
         (And(()), ALWAYS),
         (Or((reftime("=", 3), reftime("=", 9))), Interval(3, 10)),
-        (Or((reftime("=", 3), reftime("<", 9))), Interval(None, 9)),
+        (Or((reftime("=", 3), reftime("<", 9))), Interval(end=9)),
         (Or((reftime("=", 3), Compare("station", "=", 5))), ALWAYS),
         (Or((reftime("=", 3), NEVER_EXPRESSION := OneOf("reftime", ()))), Interval(3, 4)),
         (Or((NEVER_EXPRESSION, NEVER_EXPRESSION)), NEVER),
         (Or(()), NEVER),
         (Not(Or((reftime("<", 3), reftime(">=", 9)))), Interval(3, 9)),
         (Not(And((reftime(">=", 3), reftime("<", 9)))), ALWAYS),
-        (Not(And((reftime(">=", 3), reftime(">=", 9)))), Interval(None, 9)),
+        (Not(And((reftime(">=", 3), reftime(">=", 9)))), Interval(end=9)),
     ],
 )
 def test_the_interval_holds_what_can_match_and_little_more(expression, interval):
@@ -66,8 +66,8 @@ def test_the_interval_holds_what_can_match_and_little_more(expression, interval)
         ("reftime:=1970-01-01 05", 5 * HOUR, 6 * HOUR),
         ("reftime:=1970-01-01 05, >=12:00, %6h; station:5", 5 * HOUR, 6 * HOUR),
         ("reftime:=1970-01-01 05 or =1970-01-01 08; station:5", 5 * HOUR, 9 * HOUR),
-        ("made:=1970-01-01 05", None, None),
-        ("", None, None),
+        ("made:=1970-01-01 05", ALWAYS.begin, ALWAYS.end),
+        ("", ALWAYS.begin, ALWAYS.end),
     ],
 )
 def test_only_dates_of_the_reftime_narrow_it(text, begin, end):
@@ -82,11 +82,11 @@ def test_only_dates_of_the_reftime_narrow_it(text, begin, end):
         (Interval(3, 4), False),
         (Interval(3, 3), True),
         (Interval(4, 3), True),
-        (Interval(None, 3), False),
-        (Interval(3, None), False),
+        (Interval(end=3), False),
+        (Interval(begin=3), False),
         (ALWAYS, False),
         (NEVER, True),
     ],
 )
 def test_an_interval_knows_whether_it_is_empty(interval, empty):
-    assert interval.empty is empty
+    assert interval.is_empty is empty

@@ -146,9 +146,8 @@ def test_any_sort_order_is_read_or_a_match_error(text):
 def test_the_interval_holds_every_reftime_that_matches(expression, datum):
     if matches(expression, datum.get):
         interval = reftime_interval(expression)
-        assert not interval.empty
-        assert interval.begin is None or interval.begin <= datum["reftime"]
-        assert interval.end is None or datum["reftime"] < interval.end
+        assert not interval.is_empty
+        assert datum["reftime"] in interval
 
 
 @given(expressions, data)
