@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from ondisk.errors import StateError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_MASTER = re.compile(r"|yarn|local(-cluster)?(\[.*\])?|[a-z0-9+]+://.+")
 
 
 def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
@@ -24,9 +27,18 @@ def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
         metavar="MASTER",
         nargs="?",
         const="",
-        help=f"let Spark's executors {what}: those of MASTER, as spark://host:7077, else of spark-submit, else of here;"
-        " before FILE, write --spark=MASTER",
+        type=_master,
+        help=f"let Spark's executors {what}; MASTER is for example spark://host:7077 or local[4];"
+        " without MASTER: the master that spark-submit sets, or else this machine",
     )
+
+
+def _master(text: str) -> str:
+    """Refuse what is not a Spark master: `check --spark DATASET` would take the dataset for one."""
+    if not _MASTER.fullmatch(text):
+        problem = f"{text!r} is not a Spark master such as spark://host:7077 or local[4]"
+        raise argparse.ArgumentTypeError(f"{problem}; write --spark without MASTER after all other arguments")
+    return text
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import ondisk
-from ondisk.cli import COMMANDS, main
+from ondisk.cli import COMMANDS, main, parser_of
 
 from .conftest import COMMAND, LINES
 
@@ -80,6 +80,40 @@ def test_usage_errors_end_with_2_and_name_the_help(run, argv):
     assert (done.code, done.out) == (2, b"")
     assert done.err.startswith("ondisk: error: ")
     assert "--help` shows how it is used." in done.err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["check", "--accurate", "--spark", "weather"],
+        ["check", "weather", "--accurate", "--spark", "/data/weather"],
+        ["fix", "--yes", "--spark", "weather"],
+        ["repack", "--spark=weather", "weather"],
+        ["append", "weather", "--spark", "obs.vm2"],
+    ],
+)
+def test_spark_does_not_take_a_path_as_its_master(run, weather, argv):
+    done = run(*argv)
+    assert (done.code, done.out) == (2, b"")
+    assert "is not a Spark master such as spark://host:7077 or local[4]; write --spark without MASTER" in done.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "master"),
+    [
+        (["weather", "--spark"], ""),
+        (["--spark=", "weather"], ""),
+        (["--spark", "--yes", "weather"], ""),
+        *(
+            (["--spark", master, "weather"], master)
+            for master in ("local", "local[*]", "local[4,2]", "local-cluster[2,1,1024]", "yarn")
+        ),
+        *((["weather", "--spark", url], url) for url in ("spark://a:7077,b:7077", "k8s://https://host:6443")),
+    ],
+)
+def test_spark_takes_each_kind_of_master(argv, master):
+    arguments = parser_of("fix").parse_intermixed_args(argv)
+    assert (arguments.dataset, arguments.spark) == ("weather", master)
 
 
 @pytest.mark.parametrize(
