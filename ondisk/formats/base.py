@@ -209,7 +209,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Found:
+class ScanResult:
     """Data found in a segment's file, some of many; entry i of the first four lists belongs to one datum.
 
     Attributes:
@@ -335,8 +335,8 @@ class Format(ABC):
         return Loaded(data, undeclared or None)
 
     @abstractmethod
-    def scan(self, file: SegmentFile) -> Iterator[Found]:
-        """Find the data of a segment's file, from its begin to its end; at least one `Found` is given.
+    def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
+        """Find the data of a segment's file, from its begin to its end; at least one `ScanResult` is given.
 
         Damage is passed over where that can be done, and told of.
 

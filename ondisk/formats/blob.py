@@ -17,7 +17,7 @@ from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, Datum, microseconds
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
 from ondisk.formats import is_known
-from ondisk.formats.base import Batch, Format, Found, Loaded, Readable, SegmentFile
+from ondisk.formats.base import Batch, Format, Loaded, Readable, ScanResult, SegmentFile
 from ondisk.formats.diskqueue import cbor
 from ondisk.formats.metadata import canonical_metadata, times_to_text, without
 
@@ -102,7 +102,7 @@ class Blob(Format):
             undeclared.append(without(metadata, declared))
         return Loaded([], undeclared, reftimes)
 
-    def scan(self, file: SegmentFile) -> Iterator[Found]:
+    def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         raise NotImplementedError("ondisk.segments.dir finds the data of a directory")
 
     def _encoded(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:

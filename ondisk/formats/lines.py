@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import ClassVar
 
 from ondisk.errors import LimitExceeded
-from ondisk.formats.base import BATCH_BYTES, Batch, Damage, End, Format, Found, Readable, SegmentFile
+from ondisk.formats.base import BATCH_BYTES, Batch, Damage, End, Format, Readable, ScanResult, SegmentFile
 
 _SCANNED = 512 * 1024  # bytes of a segment that are looked at together
 _CHUNK = 2 * 1024 * 1024
@@ -37,7 +37,7 @@ class LineFormat(Format):
     def is_readable(self, file: SegmentFile) -> bool:
         return any(map(self.recognises, file.read(0, _SCANNED).split(b"\n")))
 
-    def scan(self, file: SegmentFile) -> Iterator[Found]:
+    def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         limit = self.config.max_datum_size
         position, held, skipping = 0, b"", 0
         while chunk := file.read(position + len(held), _SCANNED):
@@ -50,7 +50,7 @@ class LineFormat(Format):
                 skipping += len(content)
                 position, held = position + len(content), b""
                 continue
-            found = Found()
+            found = ScanResult()
             if skipping:
                 first = content.index(b"\n") + 1
                 found.damage.append(Damage(position - skipping, skipping + first, f"a line longer than {limit} bytes"))
@@ -61,9 +61,9 @@ class LineFormat(Format):
             found.end = End(position, position)
             yield found
         damage = [Damage(position - skipping, skipping, f"a line longer than {limit} bytes")] if skipping else []
-        yield Found(damage=damage, end=End(position, position))  # a line without an end is one of a crashed append
+        yield ScanResult(damage=damage, end=End(position, position))  # a line without an end is one of a crashed append
 
-    def _find(self, content: bytes, position: int, found: Found) -> None:
+    def _find(self, content: bytes, position: int, found: ScanResult) -> None:
         """Add the data among whole lines, which begin at a position; a CR at an end is none of a datum's bytes."""
         lines = content.split(b"\n")
         offsets = list(accumulate(map((1).__add__, map(len, lines)), initial=position))[:-1]

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
-from ondisk.formats import Found
+from ondisk.formats import ScanResult
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned
 from ondisk.maintenance.inspect import diagnoses, examine
@@ -158,7 +158,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
     rows = _Rows(snapshot, segment)
     equal: _Equal = {}
     wrong = _Wrong(format.unit)
-    is_whole, found, left = True, Found(), 0
+    is_whole, found, left = True, ScanResult(), 0
     displaced: list[int] = []
     try:
         file = None if format.is_dir else access.current().reader.file_of(segment)
@@ -207,7 +207,7 @@ class _Rows:
         self._held: list[tuple[int, ...]] = []
         self._taken = 0  # of those that are held
 
-    def up_to(self, found: Found) -> list[tuple[int, ...]]:
+    def up_to(self, found: ScanResult) -> list[tuple[int, ...]]:
         """Take the rows of data that begin before what was found ends."""
         if not found.offsets:
             return []
@@ -228,7 +228,7 @@ class _Rows:
             yield from rows
 
 
-def _compare(rows: list[tuple[int, ...]], found: Found, snapshot: Snapshot, wrong: _Wrong, equal: _Equal) -> None:
+def _compare(rows: list[tuple[int, ...]], found: ScanResult, snapshot: Snapshot, wrong: _Wrong, equal: _Equal) -> None:
     """Compare rows (offset, size, reftime, fields …) with the data that stand there.
 
     Args:
@@ -272,7 +272,7 @@ def _declared(metadata: Mapping[str, Any], names: Iterable[str]) -> dict[str, An
     return {name: metadata[name] for name in names if name in metadata}
 
 
-def reason_at(found: Found, offset: int) -> str:
+def reason_at(found: ScanResult, offset: int) -> str:
     """Say why no datum stands at an offset."""
     for damage in found.damage:
         if damage.offset <= offset < damage.offset + damage.size:

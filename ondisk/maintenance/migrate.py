@@ -17,7 +17,7 @@ from ondisk.dataset.layout import ARCHIVE, CONFIG, open_directory, read_config
 from ondisk.datum import FieldType, Location, Value
 from ondisk.errors import ConfigError, DuplicateDatum, LockError, ReadOnly, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, WritersLock
-from ondisk.formats import Found, find
+from ondisk.formats import ScanResult, find
 from ondisk.index import INDEX, Index
 from ondisk.index.columns import REVISION
 from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflict, old
@@ -337,7 +337,7 @@ class _Ahead:
         self._places = places
         self._next = next(places, None)
 
-    def before_end_of(self, found: Found) -> Iterator[Place]:
+    def before_end_of(self, found: ScanResult) -> Iterator[Place]:
         """Take those that begin before what was found ends."""
         ends = [offset + 1 for offset in found.offsets[-1:]]
         ends += [damage.offset + damage.size for damage in found.damage]
@@ -354,7 +354,7 @@ class _Ahead:
 
 
 def _matched(
-    places: Iterator[Place], found: Found
+    places: Iterator[Place], found: ScanResult
 ) -> tuple[list[tuple[Mapping[str, Any], int]], list[tuple[Place, str]]]:
     """Give metadata and seq of the data that were found in their places, and those that were not, with the reason."""
     there = {place: at for at, place in enumerate(zip(found.offsets, found.sizes, strict=True))}

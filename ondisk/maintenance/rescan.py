@@ -12,7 +12,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import of_same_key
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.formats import End, Format, Found, Patch, is_dir
+from ondisk.formats import End, Format, Patch, ScanResult, is_dir
 from ondisk.index import Segment, Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import interval_of
@@ -37,7 +37,7 @@ class Elsewhere:
     def __init__(self, other: Access | None) -> None:
         self._other = other
 
-    def held(self, found: Found) -> set[int]:
+    def held(self, found: ScanResult) -> set[int]:
         """Find the places of data that stand there, too."""
         if self._other is None:
             return set()
@@ -55,7 +55,7 @@ class Elsewhere:
 
 
 class Foreign(Exception):
-    """A segment cannot stay as it is; see `Found.foreign`."""
+    """A segment cannot stay as it is; see `ScanResult.foreign`."""
 
 
 class Unsafe(Exception):
@@ -242,7 +242,7 @@ class Rescan:
                     laid = self._format.lay(batch.payloads, begin)
                     staged.write(begin.size, laid.content)
                     patch = laid.patch or patch
-                    found = Found(offsets, sizes, batch.reftimes, batch.metadata, [*laid.blocks], batch.damage)
+                    found = ScanResult(offsets, sizes, batch.reftimes, batch.metadata, [*laid.blocks], batch.damage)
                     self._add(found, segment, first, lambda _begin, _end: set())
                     transaction.save_blocks(segment, found.blocks)
                     self._note(found)
@@ -265,7 +265,9 @@ class Rescan:
             generations.take_over(self._directory, self._name, segment.id)
         self._access.leave(self._name)
 
-    def _add(self, found: Found, segment: Segment, first: int, known_offsets: Callable[[int, int], set[int]]) -> None:
+    def _add(
+        self, found: ScanResult, segment: Segment, first: int, known_offsets: Callable[[int, int], set[int]]
+    ) -> None:
         """Insert rows of the data that are new; of equal data in one segment the last wins."""
         if not found.offsets:
             return
@@ -306,7 +308,7 @@ class Rescan:
             return contextlib.nullcontext(lambda _begin, _end: set())
         return self._transaction.known_offsets(segment)
 
-    def _note(self, found: Found) -> None:
+    def _note(self, found: ScanResult) -> None:
         for damage in found.damage:
             self._damage.add(f"at {self._format.unit} {damage.offset}: {damage.reason}", damage.size)
 

@@ -13,7 +13,7 @@ from zlib import crc32
 from ondisk.dataset.access import Access
 from ondisk.errors import StateError
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.formats import Block, Damage, End, Found
+from ondisk.formats import Block, Damage, End, ScanResult
 from ondisk.json_shapes import from_json, to_json
 from ondisk.staging.jobs import Changed, create_staged
 
@@ -24,7 +24,7 @@ _HEAD = Struct("<qI")
 class Scanned:
     """All that a scan of a segment gave.
 
-        FILE    for each `Found`: its length, 8 bytes, and the CRC-32 of this JSON and all before it, 4 bytes,
+        FILE    for each `ScanResult`: its length, 8 bytes, and the CRC-32 of this JSON and all before it, 4 bytes,
                 little-endian; then JSON, in which data share their metadata
 
     Attributes:
@@ -65,7 +65,7 @@ class Scanned:
                 at += _HEAD.size + len(text)
         return cls(file, identity, checksum)
 
-    def found(self, directory: Directory, source: ReadableFile) -> Iterator[Found]:
+    def found(self, directory: Directory, source: ReadableFile) -> Iterator[ScanResult]:
         """Give what the scan gave.
 
         Args:
@@ -102,7 +102,7 @@ def _opened(directory: Directory, name: str) -> ReadableFile | None:
         return None
 
 
-def _to_json(found: Found) -> list[Any]:
+def _to_json(found: ScanResult) -> list[Any]:
     distinct = {id(each): each for each in found.metadata}
     numbers = {each: number for number, each in enumerate(distinct)}
     return [
@@ -117,10 +117,10 @@ def _to_json(found: Found) -> list[Any]:
     ]
 
 
-def _from_json(read: list[Any]) -> Found:
+def _from_json(read: list[Any]) -> ScanResult:
     offsets, sizes, reftimes, numbers, distinct, blocks, damage, end = read
     metadata = [{name: from_json(value) for name, value in each.items()} for each in distinct]
-    return Found(
+    return ScanResult(
         offsets,
         sizes,
         reftimes,

@@ -32,7 +32,7 @@ from zlib import crc32
 
 from ondisk.errors import FrameCorrupt, OndiskError, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.formats import Damage, End, Format, Found
+from ondisk.formats import Damage, End, Format, ScanResult
 from ondisk.formats.diskqueue import frame
 
 METADATA, SEQUENCE, STAGED = ".metadata", ".sequence", ".metadata.new"
@@ -523,7 +523,7 @@ class DirReader:
         self._entries.clear()
 
 
-def scan(directory: Directory, name: str, format: Format) -> Iterator[Found]:
+def scan(directory: Directory, name: str, format: Format) -> Iterator[ScanResult]:
     """Find the data of a segment: files that are as their entries say. Offsets, and those of damage, are numbers.
 
     An entry without its file is damage, unless a repack has removed that. Files behind the last entry are of an append
@@ -537,7 +537,7 @@ def scan(directory: Directory, name: str, format: Format) -> Iterator[Found]:
         sizes, kept = files_of(folder, name), Entries.of(folder, STAGED)
         lost = {each for each in entries or () if each not in sizes and (kept is None or each in kept)}
         last = -1 if entries is None or entries.damage is not None else max(entries, default=-1)
-        found = Found()
+        found = ScanResult()
         for number in sorted(lost.union(sizes)):
             if number in lost:
                 found.damage.append(Damage(number, 1, f"it has gone, {METADATA} has an entry of it"))
@@ -560,7 +560,7 @@ def scan(directory: Directory, name: str, format: Format) -> Iterator[Found]:
             found.metadata.append(metadata)
             if len(found.offsets) >= _FOUND:
                 yield found
-                found = Found()
+                found = ScanResult()
         highest = max([-1, *sizes, *(entries or ())])
         found.end = End(0 if entries is None else entries.end, max(highest, -1 if sequence is None else sequence) + 1)
         yield found

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import EPOCH, Datum
-from ondisk.formats import Batch, Block, End, Format, Found, find, lines
+from ondisk.formats import Batch, Block, End, Format, ScanResult, find, lines
 from ondisk.testing import EVERY_TYPE, strategies
 
 CONFIGS = [
@@ -51,12 +51,12 @@ class File:
 class Scanned:
     """All that a scan gave, and the bytes that it is about, decompressed."""
 
-    found: Found
+    found: ScanResult
     foreign: bool
 
     @classmethod
     def of(cls, format: Format, content: bytes) -> Scanned:
-        whole, foreign = Found(), False
+        whole, foreign = ScanResult(), False
         for each in format.scan(File(content)):
             for name in ("offsets", "sizes", "reftimes", "metadata", "blocks", "damage"):
                 getattr(whole, name).extend(getattr(each, name))

@@ -21,7 +21,7 @@ from ondisk import Datum
 from ondisk.dataset.access import Access
 from ondisk.errors import InvalidInput, NeedsCheck, StateError
 from ondisk.filesystem import ReadableFile
-from ondisk.formats import Found
+from ondisk.formats import ScanResult
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.maintenance.fix import fix
 from ondisk.maintenance.repack import repack
@@ -104,7 +104,7 @@ def test_a_fix_reads_no_segment_that_executors_have_scanned(spark: Any, dirty: W
     dirty.lose_index()
     read: list[str] = []
 
-    def scan(self: Seg, file: ReadableFile) -> Iterator[Found]:
+    def scan(self: Seg, file: ReadableFile) -> Iterator[ScanResult]:
         read.append(file.path)
         return scan_here(self, file)
 
@@ -319,7 +319,7 @@ def test_a_driver_that_is_killed_leaves_what_check_names_and_repack_removes(java
     program = f"""
 import sys, ondisk
 from ondisk.filesystem import ReadableFile
-from ondisk.formats import Found
+from ondisk.formats import ScanResult
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.maintenance.fix import fix
 from ondisk.maintenance.repack import repack

@@ -29,11 +29,11 @@ from ondisk.formats.base import (
     Damage,
     End,
     Format,
-    Found,
     Laid,
     Loaded,
     Patch,
     Readable,
+    ScanResult,
     SegmentFile,
     is_zeros,
 )
@@ -122,12 +122,12 @@ class Seg(Format):
         if len(batch) or batch.damage or batch.notes:
             yield batch
 
-    def scan(self, file: SegmentFile) -> Iterator[Found]:
+    def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         """Find the frames of a segment; what is damaged is passed over where the way on can be told."""
         try:
             head = header.Header.parse(file.read(0, header.SIZE))
         except (InvalidInput, SegmentCorrupt) as error:
-            yield Found(damage=[Damage(0, file.size(), error.message)])
+            yield ScanResult(damage=[Damage(0, file.size(), error.message)])
             return
         kept: list[Block] = []
         limit = self.config.max_datum_size
@@ -162,7 +162,7 @@ class Seg(Format):
         if not head.compressed:
             end = replace(end, length=end.size)
         foreign = head.compressed and not (frames.continuable or last < (frames.sealed_at or 0))
-        yield Found(blocks=kept, damage=damage, end=end, foreign=foreign)
+        yield ScanResult(blocks=kept, damage=damage, end=end, foreign=foreign)
 
     def is_empty(self, file: SegmentFile) -> bool:
         return _is_begun(file.read(0, _BEGINNING), file.size()) or is_zeros(file, 0)
@@ -298,7 +298,7 @@ class Seg(Format):
                     batch.refused.append((len(batch), f"frame at byte {offset}: {error.message}"))
         return sum(map(len, frames))
 
-    def _found(self, scanned: Scan, read: list[Block], damage: list[Damage], end: End) -> Found:
+    def _found(self, scanned: Scan, read: list[Block], damage: list[Damage], end: End) -> ScanResult:
         """Describe frames as they stand in a segment. An event that is none is damage."""
         sizes = [behind - begin for begin, behind in pairwise((*scanned.offsets, scanned.end))]
         try:
@@ -307,12 +307,12 @@ class Seg(Format):
         except (FrameCorrupt, InvalidInput):
             return self._found_one_by_one(scanned, sizes, read, damage, end)
         reftimes = [timestamp // _NANOSECONDS for timestamp in columns.timestamps]
-        return Found(scanned.offsets, sizes, reftimes, metadata, read, damage, end)
+        return ScanResult(scanned.offsets, sizes, reftimes, metadata, read, damage, end)
 
     def _found_one_by_one(
         self, scanned: Scan, sizes: list[int], read: list[Block], damage: list[Damage], end: End
-    ) -> Found:
-        found = Found(blocks=read, damage=damage, end=end)
+    ) -> ScanResult:
+        found = ScanResult(blocks=read, damage=damage, end=end)
         for offset, size, content in zip(scanned.offsets, sizes, scanned.payloads, strict=True):
             try:
                 event = payload.decode_one(content, max_depth=MAX_DEPTH)
