@@ -1,7 +1,7 @@
-"""What a data format is: how bytes become data and metadata, and the other way round. It opens no file.
+"""The interface of a data format. A format turns bytes into data and metadata, and back; it opens no file.
 
-A format may put a header before its data, and may store them compressed, in blocks. Then a datum has two places:
-`offset` counts the segment's decompressed bytes, header included, and `position` the bytes of its file.
+A format may put a header before its data, and may compress them in blocks. A compressed segment has two kinds of
+address: an `offset` counts its decompressed bytes, including the header; a `position` counts the bytes of its file.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import ConfigError, FrameCorrupt, SegmentCorrupt
 
 BATCH_BYTES = 64 * 1024 * 1024
-"""A batch ends at this many bytes, whatever its number of data."""
+"""A batch ends at this many bytes, even if it has fewer data than allowed."""
 
 _HEAD = 64 * 1024
 _PIECE = 1024 * 1024
 
 
 class Readable(Protocol):
-    """A stream of bytes, as far as a format needs it: `read` gives none only at the end."""
+    """The part of a byte stream that a format needs; `read` returns no bytes only at the end."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -36,7 +36,7 @@ class Chained:
         self._stream = stream
 
     def read(self, size: int, /) -> bytes:
-        """Read up to `size` bytes; fewer than that is not the end, none is."""
+        """Return up to `size` bytes. Only an empty result means the end; a short one does not."""
         if not self._begin:
             return self._stream.read(size)
         content, self._begin = self._begin[:size], self._begin[size:]
@@ -44,29 +44,29 @@ class Chained:
 
 
 class SegmentFile(Protocol):
-    """A segment's file, as far as a format needs it."""
+    """The part of a segment's file that a format needs."""
 
     def size(self) -> int: ...
 
     def read(self, position: int, size: int, /) -> bytes:
-        """Read up to `size` bytes; fewer only at the end of the file."""
+        """Return `size` bytes, or fewer at the end of the file."""
 
     def read_into(self, position: int, buffer: memoryview, /) -> int:
-        """Read bytes into a buffer; gives how many, none only at the end of the file."""
+        """Read into a buffer and return the number of bytes read; 0 only at the end of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a segment ends, and what going on there needs.
+    """Where a segment ends, with what an append needs to continue there.
 
     Attributes:
         size: bytes of its file.
-        length: its decompressed bytes, header included: the offset of what comes next; `size` where nothing is
-            compressed.
-        count: data that were ever laid into it, where the format counts them.
+        length: its decompressed bytes, including the header: the offset of the next datum. Equals `size` unless the
+            segment is compressed.
+        count: number of data ever written to it, if the format counts them.
         compressed: it is stored in blocks.
 
-    Of a dir segment, `size` is that of its file of metadata, and `length` the number of the next file.
+    For a dir segment, `size` is the size of its metadata file, and `length` the number of the next data file.
     """
 
     size: int = 0
@@ -81,7 +81,7 @@ class Block(NamedTuple):
     Attributes:
         offset: of its first decompressed byte.
         position: of its first byte in the file.
-        stored: bytes it takes there.
+        stored: bytes that it occupies in the file.
     """
 
     offset: int
@@ -91,12 +91,13 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Bytes at the begin of a segment that change as it grows.
+    """Bytes near the beginning of a segment that change as it grows.
 
     Attributes:
-        position: where they stand in the file.
-        content: what they become.
-        before: what they are without the new data, to take an append back; they are hints, so a true value will do.
+        position: of the first of them in the file.
+        content: the new bytes.
+        before: bytes that undo the change. They may differ from the old bytes, as long as they are true: readers use
+            them only as hints.
     """
 
     position: int
@@ -106,13 +107,13 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """Data as they are to be written at the end of a segment.
+    """Bytes to write at the end of a segment.
 
     Attributes:
         content: the bytes.
-        end: where the segment ends then.
-        blocks: those in `content`, where it is compressed.
-        patch: what else is to be written.
+        end: where the segment ends after they are written.
+        blocks: the blocks in `content`, if the segment is compressed.
+        patch: a change to make elsewhere in the file.
     """
 
     content: bytes
@@ -123,12 +124,12 @@ class Laid:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What several data hold; entry i belongs to one datum.
+    """The content of several data, in columns: entry i belongs to datum i.
 
     Attributes:
         data: as `Datum.data`.
-        undeclared: metadata that are not in the index; None where no datum has any.
-        reftimes: microseconds since 1970; None where the format does not read them again.
+        undeclared: metadata that are not in the index; None if no datum has any.
+        reftimes: microseconds since 1970; None if the format does not read them from the payload.
     """
 
     data: Sequence[Any]
@@ -138,11 +139,11 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of an input file that are no data.
+    """Damaged bytes in an input file or a segment, which were skipped.
 
     Attributes:
         offset: of the first of them, in the file's decompressed bytes.
-        size: how many were left out; decompressed, as far as they can be.
+        size: number of bytes skipped; decompressed bytes if they could be decompressed.
         reason: what is wrong there.
     """
 
@@ -153,16 +154,16 @@ class Damage:
 
 @dataclass(slots=True)
 class Batch:
-    """Data in columns: entry i of the first three lists belongs to one datum.
+    """Data in columns: entry i of the first three lists belongs to the i-th datum that was not refused.
 
     Attributes:
         reftimes: microseconds since 1970.
         metadata: canonical values by declared field; data with equal metadata may share one mapping.
-        payloads: the datum's bytes as they stand in a segment, without padding.
-        refused: (position, reason), ascending; positions count all data of the batch, the refused ones too.
-        damage: what of the input was no data.
-        notes: what else is to be said of the input, though nothing was lost.
-        beside: what stands beside the datum's bytes, one for each payload; empty but in dir segments.
+        payloads: the datum's bytes as stored in a segment, without padding.
+        refused: (position, reason), ascending; positions count all data of the batch, including the refused.
+        damage: the parts of the input that could not be read as data.
+        notes: remarks about the input that report no loss.
+        beside: the bytes stored next to each payload; only dir segments have them, otherwise the list is empty.
     """
 
     reftimes: list[int] = field(default_factory=list)
@@ -177,7 +178,7 @@ class Batch:
         return len(self.payloads) + len(self.refused)
 
     def extend(self, other: Batch) -> None:
-        """Put another batch behind this one."""
+        """Append another batch to this one."""
         size = len(self)
         self.reftimes += other.reftimes
         self.metadata += other.metadata
@@ -188,7 +189,7 @@ class Batch:
         self.notes += other.notes
 
     def refuse_before(self, reftime: int, reason: str) -> None:
-        """Refuse data whose reftime lies before one."""
+        """Move data with an earlier reftime to the refused."""
         if not self.reftimes or min(self.reftimes) >= reftime:
             return
         positions = self.positions()
@@ -201,28 +202,28 @@ class Batch:
         self.beside = [self.beside[place] for place in kept if self.beside]
 
     def positions(self) -> Sequence[int]:
-        """Give the position of each datum that was not refused."""
+        """Return the position of each datum that was not refused."""
         if not self.refused:
             return range(len(self.payloads))
-        left_out = {position for position, _ in self.refused}
-        return [position for position in range(len(self)) if position not in left_out]
+        refused = {position for position, _ in self.refused}
+        return [position for position in range(len(self)) if position not in refused]
 
 
 @dataclass(slots=True)
 class ScanResult:
-    """Data found in a segment's file, some of many; entry i of the first four lists belongs to one datum.
+    """Consecutive data found in a segment's file, in columns: entry i of the first four lists belongs to datum i.
 
     Attributes:
         offsets: where each datum begins, ascending.
-        sizes: bytes of each, without padding.
+        sizes: bytes of each datum, without padding.
         reftimes: microseconds since 1970.
         metadata: canonical values by declared field; data with equal metadata may share one mapping.
-        blocks: those that hold the data, where the segment is compressed.
-        damage: what stands between the data, or behind them, and is no datum.
-        end: where the segment ends, as far as it was read: behind the last whole datum. What of the file lies behind
-            it is what a crash left of an append, or damage.
-        foreign: the file cannot stay as it is, since data could not be read in place or appended to it; it must be
-            written anew, from what `parse` gives.
+        blocks: the blocks that contain the data, if the segment is compressed.
+        damage: bytes between or after the data that belong to no datum.
+        end: the end of the last whole datum read so far. After the last result of a scan, any further bytes of the file
+            are damage or the rest of an interrupted append.
+        foreign: the file must be rewritten from the result of `parse`, because its data cannot be read in place or
+            nothing can be appended to it.
     """
 
     offsets: list[int] = field(default_factory=list)
@@ -240,13 +241,13 @@ class Format(ABC):
 
     Attributes:
         name: as in `dataset.toml`.
-        padding: bytes behind each datum that are not part of it.
-        block_size: decompressed bytes of a block at most.
-        preamble: bytes before the first datum of a stream that is to be read as a file of this format.
-        raw: the data are the datum's bytes as they stand; `decode` need not be called.
-        is_dir: its segments are directories, each datum a file, whose bytes say nothing of reftime and metadata. These
-            stand beside it: `encode` gives them as `Batch.beside`, `describe` and `load` take that for the payload.
-            Offsets are the files' numbers then; what is said of a segment's file does not apply.
+        padding: bytes after each datum that are not part of it.
+        block_size: maximum number of decompressed bytes in a block.
+        preamble: bytes to put before the first datum, so that a stream of data can be parsed as a file of this format.
+        raw: a datum's data are its stored bytes, so `decode` need not be called.
+        is_dir: each segment is a directory with one file for each datum. The file contains neither reftime nor
+            metadata: `encode` returns them as `Batch.beside`, and `describe` and `load` expect those bytes as payload.
+            An offset is the number of a file. The methods that take a segment's file are not used.
         unit: what an offset counts.
         extension: of its segments.
     """
@@ -262,7 +263,7 @@ class Format(ABC):
     def __init__(self, config: DatasetConfig) -> None:
         self.config = config
         if config.segments == "dir" and config.format == self.name and not self.is_dir:
-            hint = 'Remove the line, or write format = "blob".'
+            hint = 'Remove segments = "dir" from dataset.toml, or set format = "blob".'
             raise ConfigError(f"segments: this version of ondisk has no dir segments of {self.name}", hint=hint)
 
     @property
@@ -272,25 +273,24 @@ class Format(ABC):
     @classmethod
     @abstractmethod
     def recognises(cls, head: bytes) -> bool:
-        """Tell whether a file that begins with these bytes is likely of this format."""
+        """Return whether a file that begins with these bytes is probably of this format."""
 
     @abstractmethod
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        """Read a file of this format, in batches of at most `batch_size` data or `BATCH_BYTES`.
+        """Yield the data of a file of this format, in batches of at most `batch_size` data or `BATCH_BYTES`.
 
         Raises:
-            LimitExceeded: something in it is larger than the configuration allows.
+            LimitExceeded: the file contains something larger than the configuration allows.
         """
 
     @abstractmethod
     def encode(self, data: Sequence[Datum]) -> Batch:
-        """Turn data into their bytes; what the format cannot carry is refused, not raised."""
+        """Return the data as bytes. Data that the format cannot represent are refused; no error is raised."""
 
     def encode_columns(
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], data: Sequence[Any]
     ) -> Batch:
-        """Turn data into their bytes as `encode` does, given in columns: no object is made for each where that can be.
-
+        """Return data given in columns as bytes, as `encode` does; a format may avoid one object for each datum.
         Args:
             reftimes: microseconds since 1970.
         """
@@ -298,7 +298,7 @@ class Format(ABC):
 
     @abstractmethod
     def decode(self, payload: bytes) -> Any:
-        """Turn a datum's bytes into its data.
+        """Return the data of a datum, decoded from its bytes.
 
         Raises:
             FrameCorrupt: the bytes are not of this format.
@@ -306,7 +306,7 @@ class Format(ABC):
 
     @abstractmethod
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
-        """Read reftime and metadata (canonical values) from a datum's bytes.
+        """Return reftime and metadata (canonical values) from a datum's bytes.
 
         Raises:
             FrameCorrupt: the bytes are not of this format.
@@ -315,13 +315,13 @@ class Format(ABC):
     @property
     @abstractmethod
     def undeclared(self) -> bool:
-        """Whether data can carry metadata that are not declared fields, and so not in the index."""
+        """Whether data can have metadata that are not declared as fields and therefore not in the index."""
 
     def load(self, payloads: Sequence[bytes]) -> Loaded:
-        """Turn the bytes of several data, a megabyte or one large datum, into what they hold.
+        """Return the content of several data: about a megabyte of payloads, or one large one.
 
         Raises:
-            FrameCorrupt: the bytes of one are not of this format; its context names the `position`.
+            FrameCorrupt: a payload is not of this format; the error's context has its `position`.
         """
         data, undeclared = [], []
         for position, payload in enumerate(payloads):
@@ -336,40 +336,40 @@ class Format(ABC):
 
     @abstractmethod
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
-        """Find the data of a segment's file, from its begin to its end; at least one `ScanResult` is given.
+        """Yield the data of a segment's file, from beginning to end, as one or more `ScanResult`.
 
-        Damage is passed over where that can be done, and told of.
+        Damage is reported and, if possible, skipped.
 
         Memory: some of the data at a time.
         """
 
     def is_empty(self, file: SegmentFile) -> bool:
-        """Tell whether a segment's file holds no more than a new one does, or than a power cut can leave of one."""
+        """Return whether a segment's file contains no more than a new one, or what a power cut can leave of one."""
         return is_zeros(file, 0)
 
     def is_readable(self, file: SegmentFile) -> bool:
-        """Tell whether something in a segment's file is of this format."""
+        """Return whether at least part of a segment's file is of this format."""
         return self.recognises(file.read(0, _HEAD))
 
     def begin(self) -> Laid:
-        """Give what a new segment begins with."""
+        """Return the first bytes of a new segment."""
         return Laid(b"", End())
 
     def resume(self, file: SegmentFile, end: End) -> Laid:
-        """Find where to append in a file that nobody vouches for behind `end`; its data there stay.
+        """Find where to append in a file with unverified content after `end`; whole data there are kept.
 
         Args:
-            end: what is known of it; `End()` where nothing is.
+            end: the known end of the segment; `End()` if nothing is known.
 
         Returns:
-            What must stand before a new datum, where the segment ends behind that, and the blocks behind `end`. What of
-            the file lies behind the place for this content is a torn datum, which may be cut off.
+            The content to write before a new datum, the segment's end after that content, and the blocks after the
+            given `end`. Bytes of the file from where this content begins are a torn datum and may be cut off.
 
         Raises:
-            SegmentCorrupt: whole data stand behind damage.
+            SegmentCorrupt: whole data follow damage.
             StateError: nothing can be appended to a file of this kind.
 
-        Cost: a format that must look at its data reads the file behind `end`.
+        Cost: some formats read the file from `end` on.
         """
         size = max(file.size(), end.size)
         is_ended = size == 0 or file.read(size - len(self.padding), len(self.padding)) == self.padding
@@ -377,28 +377,31 @@ class Format(ABC):
         return Laid(content, End(size + len(content), size + len(content)))
 
     def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
-        """Lay data one after the other at the end of a segment, each followed by `padding`.
+        """Return the bytes of data to write at the end of a segment, one after the other, each followed by `padding`.
 
-        Their order stays, and the offset of the first is `end.length`: the index was told so already. The bytes do not
-        depend on `end`, but for whether it is compressed: data may be laid before it is known where they will stand.
+        The order is kept, and the first datum's offset is `end.length`: the index already contains it. The bytes depend
+        on `end` only by `end.compressed`, so data may be laid before their final place is known.
         """
         content = self.padding.join([*payloads, b""]) if payloads else b""
         return Laid(content, End(end.size + len(content), end.length + len(content), end.count))
 
     def ends(self, tail: bytes, size: int) -> bool:
-        """Tell whether a datum of `size` bytes, its padding included, may end with `tail`, its last four bytes.
+        """Return whether a datum of `size` bytes, including padding, may end with `tail`, its last four bytes.
 
-        What says so of a wrong place, or a wrong size, but by chance, keeps a damaged index from leading to a rewrite
-        that leaves bytes of a datum out.
+        A wrong place or size should pass only by chance: this test keeps a rewrite from dropping bytes of a datum when
+        the index is damaged.
         """
         return tail.endswith(self.padding)
 
     def seal(self, end: End) -> bytes:
-        """Give what is written behind the last datum of a segment that is complete; a later append cuts it off."""
+        """Return the bytes to write after the last datum of a complete segment; a later append overwrites them."""
         return b""
 
     def unpack(self, stored: memoryview) -> bytes:
-        """Decompress one block, as it stands in the file.
+        """Return the decompressed bytes of one block.
+
+        Args:
+            stored: the block as stored in the file.
 
         Raises:
             SegmentCorrupt: it is damaged.
@@ -407,7 +410,7 @@ class Format(ABC):
 
 
 def is_zeros(file: SegmentFile, position: int) -> bool:
-    """Tell whether there is nothing but zeros from a position on, which a power cut can leave of what was written."""
+    """Return whether the file has only zeros from a position on, which a power cut can leave in place of the bytes."""
     size = file.size()
     while position < size:
         piece = file.read(position, _PIECE)
