@@ -19,8 +19,8 @@ from typing import NoReturn
 
 from ondisk import __version__
 from ondisk.cli.arguments import decoded
-from ondisk.cli.output import complain, output_for
-from ondisk.cli.streams import discard_stdout, fill_closed_streams, write_stdout
+from ondisk.cli.output import output_for
+from ondisk.cli.streams import complain, discard_stdout, fill_closed_streams, write_stdout
 from ondisk.errors import EXIT_INTERRUPTED, InvalidInput, OndiskError
 
 EXIT_TERMINATED = 128 + signal.SIGTERM

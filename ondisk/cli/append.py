@@ -12,8 +12,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_dataset, path
-from ondisk.cli.opened import opened
-from ondisk.cli.output import Output, complain
+from ondisk.cli.dataset import open_dataset
+from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import progress
 from ondisk.cli.spark import add_spark, executors
 from ondisk.cli.streams import Input
@@ -39,11 +39,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk import AppendResult  # here, so that --help does not wait for it
 
     total = AppendResult()
-    refusals = _Refusals()
+    complaints = _Complaints()
 
     def add(name: str, result: AppendResult) -> None:
         total.extend(result)
-        refusals.add(name, result)
+        complaints.add(name, result)
 
     def append(name: str) -> AppendResult:
         with Input(name, advance) as file:
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.spark is not None and "-" in arguments.files:
         raise InvalidInput("executors cannot read standard input", hint="Leave out --spark, or write it to a file.")
     name = arguments.files[0]
-    with opened(arguments.dataset) as dataset, executors(arguments.spark) as spark:
+    with open_dataset(arguments.dataset) as dataset, executors(arguments.spark) as spark:
         try:
             with progress(arguments.files) as advance:
                 if spark is not None:
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         except OndiskError as error:
             if "result" in error.context:
                 add(name, error.context["result"])
-            _report(total, refusals, output)  # what was stored is stored
+            _report(total, complaints, output)  # what was stored is stored
             raise
         except KeyboardInterrupt as interrupt:
             if total.count:
@@ -76,50 +76,43 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 again = "left out" if dataset.config.replace == "no" else "left out or replaced by itself"
                 interrupt.add_note(f"append the file again: what is there is {again}")
             raise
-    _report(total, refusals, output)
+    _report(total, complaints, output)
     return EXIT_DATA_LEFT_OUT if total.refused or total.damage else EXIT_DONE
 
 
-class _Refusals:
-    """Why data were refused or left out, and what else is to be said of files: what is printed of it.
+class _Complaints:
+    """What to print about input files on standard error.
 
     Attributes:
-        damage: file and place, the first 100 of all files.
+        refusals: file and reason, of the first 100 refused data.
+        refused: how many lines `refusals` would have with all refused data.
+        damage: file and place, the first 100.
         notes: file and note.
     """
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self.refusals: list[tuple[str, str]] = []
+        self.refused = 0
         self.damage: list[tuple[str, Damage]] = []
         self.notes: list[tuple[str, str]] = []
-        self._named = 0
-        self._others = 0
+        self._room = _NAMED
 
     def add(self, name: str, result: AppendResult) -> None:
-        """Add what there is to say of a file."""
+        """Add what an append of one file refused, skipped or noted."""
         self.damage += [(name, each) for each in result.damage[: _NAMED - len(self.damage)]]
         self.notes += [(name, note) for note in result.notes]
         nothing_stored = result.refused == result.count
-        reasons = result.refusals[: min(_FIRST if nothing_stored else _NAMED, _NAMED - self._named)]
-        self.lines += [f"{name}: {reason}" for _, reason in reasons]
-        self._named += len(reasons)
+        reasons = result.refusals[: min(_FIRST, self._room) if nothing_stored else self._room]
+        self.refusals += [(name, reason) for _, reason in reasons]
+        self.refused += result.refused
+        self._room -= len(reasons)
         others = result.refused - len(reasons)
         if reasons and nothing_stored and others:
-            self.lines.append(f"{name}: and {others} more: nothing of this file could be stored")
-        else:
-            self._others += others
-
-    def print(self) -> None:
-        for line in self.lines:
-            complain("refused", line)
-        if self._others:
-            complain("refused", f"and {self._others} more")
-        for name, damage in self.damage:
-            complain("damaged", f"{name}: at byte {damage.offset}: {damage.reason}; {damage.size} bytes left out")
-        for name, note in self.notes:
-            complain("note", f"{name}: {note}")
+            self.refusals.append((name, f"and {others} more: nothing of this file could be stored"))
+            self.refused -= others - 1
 
 
-def _report(total: AppendResult, refusals: _Refusals, output: Output) -> None:
-    output.appended(total, refusals.damage, refusals.notes)
-    refusals.print()
+def _report(total: AppendResult, complaints: _Complaints, output: Output) -> None:
+    output.appended(total, complaints.damage, complaints.notes)
+    damage = complaints.damage
+    complain_of_input(complaints.refusals, complaints.refused, damage, len(damage), complaints.notes)

@@ -7,9 +7,17 @@ ondisk archive weather 2026/11-17.vm2 2026/11-18.vm2 --yes
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ondisk.cli.moved import add_move_arguments, move
+from ondisk.cli.arguments import add_dataset
+from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, OndiskError, SegmentMissing
+
+if TYPE_CHECKING:
+    from ondisk import Dataset
+    from ondisk.maintenance.states import Done
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,3 +26,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     return move(arguments, output, "archive", lambda dataset: dataset.archive(*arguments.segments))
+
+
+def add_move_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Add the arguments of archive and unarchive."""
+    add_dataset(parser)
+    parser.add_argument("segments", metavar="SEGMENT", nargs="+", help="its name, as `ondisk check --all` tells")
+    parser.add_argument("--yes", action="store_true", help=f"{verb}; without it, only say what would be moved")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+
+def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callable[[Dataset], list[Done]]) -> int:
+    """Move segments to or from the archive, or print what would be moved. Return the exit code."""
+    from ondisk.maintenance.archive import UNMOVABLE
+    from ondisk.maintenance.states import Done, Report
+
+    with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
+        if arguments.yes:
+            try:
+                report = Report(str(dataset.path), segments=[*moved(dataset)])
+            except OndiskError as error:
+                if (before := error.context.get("report")) is not None and before.segments:
+                    output.mended(before, dataset.check())  # what was done is done
+                raise
+            output.mended(report, dataset.check())
+            return EXIT_DONE
+        report = dataset.check()
+    known = {each.segment: each for each in report}
+    for name in arguments.segments:
+        if name not in known:
+            hint = "`ondisk check --all` names the segments there are."
+            raise SegmentMissing(f"{arguments.dataset} has no segment {name!r}", hint=hint, segment=name)
+    named = [known[name] for name in arguments.segments]
+    work = [Done(each.segment, each.state, each.reasons, None if each.state & UNMOVABLE else verb) for each in named]
+    output.would_mend(report, verb, work)
+    return EXIT_FINDINGS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from ondisk.cli.arguments import add_dataset
-from ondisk.cli.opened import opened
+from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    with opened(arguments.dataset, read_only=not arguments.yes) as dataset:
+    with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
         if arguments.yes:
             output.deleted(dataset.delete(arguments.match))
             return EXIT_DONE

@@ -8,16 +8,21 @@ ondisk fix weather --yes --spark spark://host:7077
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.arguments import add_dataset
-from ondisk.cli.mended import mended, would_mend
-from ondisk.cli.output import Output, complain
+from ondisk.cli.output import Output
+from ondisk.cli.progress import segments
 from ondisk.cli.spark import add_spark, executors
+from ondisk.cli.streams import complain
+from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, EXIT_FINDINGS, OndiskError
 
 if TYPE_CHECKING:
-    from ondisk.maintenance.states import Report
+    from ondisk import Dataset
+    from ondisk.dataset.dataset import Progress
+    from ondisk.maintenance.states import Report, State
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,4 +48,26 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         if not arguments.yes:
             return would_mend(noted(dataset.check()), "fix", FIXED, output)
         with executors(arguments.spark) as spark:
-            return mended(dataset, "fix", lambda progress: noted(dataset.fix(progress=progress, spark=spark)), output)
+            return mend(dataset, "fix", lambda progress: noted(dataset.fix(progress=progress, spark=spark)), output)
+
+
+def would_mend(report: Report, verb: str, states: State, output: Output) -> int:
+    """Print what fix or repack would do to segments in `states`. Return the exit code."""
+    output.would_mend(report, verb, report.mended_by(states))
+    return EXIT_DONE if report.is_clean else EXIT_FINDINGS
+
+
+def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output: Output) -> int:
+    """Run fix or repack, and print what it did and the state after it. Return the exit code."""
+    try:
+        with segments(name) as progress:
+            report = verb(progress)
+    except OndiskError as error:
+        if "report" in error.context:
+            output.mended(error.context["report"], dataset.check())  # what was done is done
+        raise
+    left = dataset.check()
+    output.mended(report, left)
+    if report.lost:
+        return EXIT_DATA_LEFT_OUT
+    return EXIT_DONE if left.is_clean else EXIT_FINDINGS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from ondisk.cli.arguments import add_dataset
-from ondisk.cli.opened import opened
+from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
 from ondisk.errors import EXIT_DONE
 
@@ -20,6 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    with opened(arguments.dataset, read_only=True) as dataset:
+    with open_dataset(arguments.dataset, read_only=True) as dataset:
         output.info(dataset.info())
     return EXIT_DONE

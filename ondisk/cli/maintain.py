@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import duration, path
-from ondisk.cli.output import Output, complain
+from ondisk.cli.output import Output
 from ondisk.cli.progress import segments
+from ondisk.cli.streams import complain
 from ondisk.errors import OndiskError
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import path
 from ondisk.cli.maintain import show
-from ondisk.cli.output import Output, complain
+from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import read, segments
 from ondisk.cli.spark import executors
+from ondisk.cli.streams import complain
 
 if TYPE_CHECKING:
     from ondisk.pipeline.run import PipelineReport
@@ -57,13 +58,4 @@ def _complain_of(report: PipelineReport) -> None:
         complain("error", f"{name}: {reason}")
     for name in report.changed:
         complain("note", f"{name}: it changed while it was read; the next run takes it in")
-    for name, reason in report.refusals:
-        complain("refused", f"{name}: {reason}")
-    if report.refused > len(report.refusals):
-        complain("refused", f"and {report.refused - len(report.refusals)} more")
-    for name, damage in report.damage:
-        complain("damaged", f"{name}: at byte {damage.offset}: {damage.reason}; {damage.size} bytes left out")
-    if report.damaged > len(report.damage):
-        complain("damaged", f"and {report.damaged - len(report.damage)} places more")
-    for name, note in report.notes:
-        complain("note", f"{name}: {note}")
+    complain_of_input(report.refusals, report.refused, report.damage, report.damaged, report.notes)

@@ -11,8 +11,10 @@ import argparse
 
 import ondisk
 from ondisk.cli.arguments import add_dataset, add_match, count, names
-from ondisk.cli.opened import opened
+from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
+from ondisk.cli.output_text import print_table
+from ondisk.cli.streams import write_stdout
 from ondisk.errors import EXIT_DONE, InvalidInput
 
 
@@ -33,14 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.data and arguments.fields is not None:
         raise InvalidInput("--fields has no meaning with --data, which prints bytes as they are stored")
-    with opened(arguments.dataset, read_only=True) as dataset:
+    with open_dataset(arguments.dataset, read_only=True) as dataset:
         choice = {"sort": arguments.sort, "limit": arguments.limit}
         fields = _known(arguments.fields, dataset)
         if arguments.data:
-            output.payloads(dataset.payloads(arguments.match, **choice))
+            write_stdout(dataset.payloads(arguments.match, **choice))
         elif arguments.table:
             shown = list(dataset.config.fields) if fields is None else fields
-            output.table(dataset.query(arguments.match, **choice), shown)
+            print_table(dataset.query(arguments.match, **choice), shown)
         else:
             output.data(dataset.query(arguments.match, **choice), fields)
     return EXIT_DONE

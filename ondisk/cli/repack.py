@@ -11,7 +11,7 @@ import argparse
 
 import ondisk
 from ondisk.cli.arguments import add_dataset
-from ondisk.cli.mended import mended, would_mend
+from ondisk.cli.fix import mend, would_mend
 from ondisk.cli.output import Output
 from ondisk.cli.spark import add_spark, executors
 
@@ -30,9 +30,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
         if arguments.yes:
             with executors(arguments.spark) as spark:
-                return mended(
-                    dataset, "repack", lambda progress: dataset.repack(progress=progress, spark=spark), output
-                )
+                return mend(dataset, "repack", lambda progress: dataset.repack(progress=progress, spark=spark), output)
         report = dataset.check()
     if report.needs_check:
         raise untrusted(report.dataset)

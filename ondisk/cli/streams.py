@@ -1,7 +1,8 @@
-"""Standard streams and input files. Files of a dataset are opened by `ondisk.filesystem` alone."""
+"""Standard streams, messages, and input files. `ondisk.filesystem` alone opens the files of a dataset."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -9,7 +10,7 @@ import select
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ondisk.errors import NotFound, OndiskError, StorageError
 
@@ -63,6 +64,21 @@ def write_stdout(pieces: Iterable[bytes]) -> None:
         _write(b"".join(held))
         raise
     _write(b"".join(held))
+
+
+def complain(kind: Literal["error", "warning", "refused", "damaged", "note"], message: str) -> None:
+    """Print a message on standard error."""
+    with contextlib.suppress(OSError):  # nobody listens there
+        # A message may quote what others wrote, as into `.lock`: nothing of that is for the terminal to carry out.
+        shown = "\n".join(map(printable, message.split("\n")))
+        print(f"ondisk: {kind}: {shown}", file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """Write as escapes what could move the cursor, or is no text at all."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 class Input(io.RawIOBase):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from ondisk.cli.moved import add_move_arguments, move
+from ondisk.cli.archive import add_move_arguments, move
 from ondisk.cli.output import Output
 
 _LAST = ".archive/last/"

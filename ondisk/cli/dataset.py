@@ -1,4 +1,4 @@
-"""The dataset that a command works on."""
+"""Open the dataset that a command works on."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import warnings
 from collections.abc import Iterator
 
 import ondisk
-from ondisk.cli.output import complain
+from ondisk.cli.streams import complain
 from ondisk.errors import ArchiveOffline
 
 _REMEDY = "Run `ondisk fix {} --yes`: it builds the index anew from the segments."
 
 
 @contextlib.contextmanager
-def opened(path: str, *, read_only: bool = False) -> Iterator[ondisk.Dataset]:
-    """Open a dataset, and warn where its index may not know all data."""
+def open_dataset(path: str, *, read_only: bool = False) -> Iterator[ondisk.Dataset]:
+    """Open a dataset, and warn if its index may not know all data or an archive cannot answer."""
     with ondisk.open(path, read_only) as dataset:
         if dataset.needs_check:
             problem = f"{path}: the index was lost and may not know all data: answers may be incomplete"

@@ -1,0 +1,192 @@
+"""Results of commands as JSON, one object a line: docs/cli-json.md defines the keys, and is a promise."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ondisk import json_shapes
+from ondisk.cli.streams import write_stdout
+from ondisk.datum import Datum, Location, microseconds
+
+if TYPE_CHECKING:
+    from ondisk import AppendResult, Summary
+    from ondisk.formats import Damage
+    from ondisk.maintenance.maintain import Maintained
+    from ondisk.maintenance.migrate import Migration
+    from ondisk.maintenance.states import Diagnosis, Done, Report
+    from ondisk.pipeline.run import PipelineReport
+
+_ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
+
+
+class JsonOutput:
+    """Prints results as JSON. Its methods are those of `TextOutput`."""
+
+    def info(self, info: Mapping[str, Any]) -> None:
+        _print({key: _json(value) for key, value in info.items()})
+
+    def created(self, info: Mapping[str, Any]) -> None:
+        self.info(info)
+
+    def appended(
+        self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
+    ) -> None:
+        keys = ("imported", "duplicates", "replaced", "refused", "segments", "bytes")
+        _print(_values(result, *keys) | _damage_and_notes(damage, notes))
+
+    def imported(self, report: PipelineReport) -> None:
+        keys = ("imported", "duplicates", "replaced", "refused")
+        _print(
+            {
+                "pipeline": report.name,
+                "dry_run": report.dry_run,
+                "files": _values(report, "found", "known", "imported"),
+                "changed": report.changed,
+                "failed": [{"file": name, "reason": reason} for name, reason in report.failed],
+                "datasets": [{"dataset": name} | _values(result, *keys) for name, result in report.datasets.items()],
+                "refused": [{"file": name, "reason": reason} for name, reason in report.refusals],
+            }
+            | _damage_and_notes(report.damage, report.notes)
+        )
+
+    def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
+        def line(datum: Datum) -> bytes:
+            assert datum.location is not None, "it comes from a query"
+            return _line(
+                {
+                    "reftime": time_text(datum.reftime),
+                    "metadata": {name: _json(value) for name, value in metadata_of(datum, fields)},
+                    "data": json_data(datum.data),
+                    "location": _location(datum.location),
+                }
+            )
+
+        write_stdout(map(line, data))
+
+    def summary(self, summary: Summary) -> None:
+        counts = {
+            name: [{"value": _json(value), "count": count} for value, count in values]
+            for name, values in summary.fields.items()
+        }
+        span = {"begin": _json(summary.begin), "end": _json(summary.end)}
+        _print({"count": summary.count, "size": summary.size, **span, "fields": counts})
+
+    def would_delete(self, found: Summary) -> None:
+        _print({"would_delete": found.count, "size": found.size})
+
+    def deleted(self, count: int) -> None:
+        _print({"deleted": count})
+
+    def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
+        _print(*map(_segment, shown), {"dataset": _json(report.dataset), **_state(report, report.freed)})
+
+    def would_mend(self, report: Report, verb: str, work: Sequence[Diagnosis | Done]) -> None:
+        self.checked(report, work)
+
+    def mended(self, report: Report, left: Report) -> None:
+        _print(*map(_segment, report), {"dataset": _json(report.dataset), **_state(left, report.freed)})
+
+    def maintained(self, result: Maintained, *, dry_run: bool) -> None:
+        left = result.left
+        freed = left.freed if dry_run and left is not None else result.freed
+        _print(
+            {
+                "dataset": _json(result.dataset),
+                "exit_code": result.exit_code,
+                "error": None if result.error is None else _json(str(result.error)),
+                "done": list(map(_segment, result.done)),
+                "findings": list(map(_segment, result.findings)),
+                "count": result.count,
+                "rebuilt": result.rebuilt,
+                "duration": round(result.duration, 3),
+                **(_state(left, freed) if left is not None else {"needs_check": None, "summary": None}),
+            }
+        )
+
+    def migrated(self, migration: Migration) -> None:
+        for each in (*migration.archives, migration):
+            _print(
+                {
+                    "dataset": each.dataset,
+                    "needed": each.changes_index,
+                    "done": each.done,
+                    "revision": list(each.revision),
+                    "added": each.added,
+                    "dropped": each.dropped,
+                    "retyped": {name: list(kinds) for name, kinds in each.retyped.items()},
+                    "unique": [list(names) for names in each.unique],
+                    "index": [list(names) for names in each.index],
+                    "count": each.count,
+                    "offending": each.offending,
+                    "offenders": [
+                        _location(offender.location)
+                        | {"reason": offender.reason}
+                        | {"values": {name: _json(value) for name, value in offender.values.items()}}
+                        for offender in each.offenders
+                    ],
+                    "backup": each.backup or "",
+                }
+            )
+
+
+def time_text(time: datetime) -> str:
+    """Return a time as RFC 3339 text."""
+    return json_shapes.format_time(microseconds(time))
+
+
+def json_data(data: Any) -> Any:
+    """Return a datum's data in a form that JSON can hold."""
+    # Of a mapping only the values are converted: with a single key it may look like a shape, as {"$bytes": …} does.
+    return {key: _json(value) for key, value in data.items()} if isinstance(data, Mapping) else _json(data)
+
+
+def metadata_of(datum: Datum, fields: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of a datum's metadata: those of `fields`, or all if that is None."""
+    if fields is None:
+        return iter(datum.metadata.items())
+    return ((name, datum.metadata[name]) for name in fields if name in datum.metadata)
+
+
+def _values(result: Any, *keys: str) -> dict[str, Any]:
+    return {key: getattr(result, key) for key in keys}
+
+
+def _location(location: Location) -> dict[str, Any]:
+    return {"segment": location.segment, "offset": location.offset, "size": location.size}
+
+
+def _damage_and_notes(damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    return {
+        "damage": [{"file": name} | _values(each, "offset", "size", "reason") for name, each in damage],
+        "notes": [{"file": name, "note": note} for name, note in notes],
+    }
+
+
+def _segment(each: Diagnosis | Done) -> dict[str, Any]:
+    lost = getattr(each, "lost", None)
+    return {
+        "segment": _json(each.segment),
+        "states": each.state.names,
+        "reasons": _json(list(each.reasons)),
+        "action": each.action,
+        "freed": each.freed,
+    } | ({} if lost is None else {"lost": lost})
+
+
+def _state(report: Report, freed: int) -> dict[str, Any]:
+    return {"needs_check": report.needs_check, "summary": {**report.counts, "freed": freed}}
+
+
+def _json(value: Any) -> Any:
+    return time_text(value) if isinstance(value, datetime) else json_shapes.to_json(value, _ANY_DEPTH)
+
+
+def _line(value: Any) -> bytes:
+    return json_shapes.dump(value) + b"\n"
+
+
+def _print(*values: Any) -> None:
+    write_stdout(map(_line, values))

@@ -1,0 +1,290 @@
+"""Results of commands as text for people; it may change with every version, so programs read the JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+from ondisk import json_shapes
+from ondisk.cli.output_json import json_data, metadata_of, time_text
+from ondisk.cli.streams import complain, printable, write_stdout
+from ondisk.datum import Datum
+
+if TYPE_CHECKING:
+    from ondisk import AppendResult, Summary
+    from ondisk.formats import Damage
+    from ondisk.maintenance.maintain import Maintained
+    from ondisk.maintenance.migrate import Migration
+    from ondisk.maintenance.states import Diagnosis, Done, Report
+    from ondisk.pipeline.run import PipelineReport
+
+_PAGE = 1000  # data in a table: a table is laid out in memory, so more data are printed as several tables
+_LONGEST = 80  # characters of a datum's data
+_VALUES = 10  # values of a field
+_NAMED = 10  # segments that one line names, or that maintain names on standard error
+_LINES = 100  # segments with a line each
+_FIXES = ("rescan", "remove from the index")
+
+
+class TextOutput:
+    """Prints results as text. Each method prints one kind of result; `JsonOutput` has the same methods."""
+
+    def info(self, info: Mapping[str, Any]) -> None:
+        rows = {key.replace("_", " "): _listed(value) for key, value in info.items()}
+        _print_rows((rows | {"path": printable(info["path"])}).items())
+
+    def created(self, info: Mapping[str, Any]) -> None:
+        _print(f"made the dataset {printable(info['path'])}")
+
+    def appended(
+        self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
+    ) -> None:
+        counts = f"{result.imported} imported, {_many(result.duplicates, 'duplicate')}, "
+        counts += f"{result.replaced} replaced, " * bool(result.replaced) + f"{result.refused} refused"
+        _print(f"{counts}; {_many(result.bytes, 'byte')} in {_many(result.segments, 'segment')}")
+
+    def imported(self, report: PipelineReport) -> None:
+        verb = "to import" if report.dry_run else "imported"
+        parts = [f"{_many(report.imported, 'file')} {verb}", f"{report.known} known"]
+        parts += [f"{len(files)} {what}" for files, what in ((report.changed, "changed"), (report.failed, "failed"))
+                  if files]  # fmt: skip
+        _print_lines([f"{report.name}: {', '.join(parts)}", *map(_stored, report.datasets.items())])
+
+    def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
+        def line(datum: Datum) -> bytes:
+            pairs = [f"{printable(name)}={_shown(value)}" for name, value in metadata_of(datum, fields)]
+            return "  ".join([time_text(datum.reftime), *pairs, _data_shown(datum.data)]).rstrip().encode() + b"\n"
+
+        write_stdout(map(line, data))
+
+    def summary(self, summary: Summary) -> None:
+        rows = {"count": summary.count, "size": summary.size, "begin": summary.begin, "end": summary.end}
+        counts = ((name, _counted(values)) for name, values in summary.fields.items())
+        _print_rows([*((key, _listed(value)) for key, value in rows.items()), *counts])
+
+    def would_delete(self, found: Summary) -> None:
+        how = "; --yes deletes them" if found.count else ""
+        _print(f"{found.count} data of {_many(found.size, 'byte')} would be deleted{how}")
+
+    def deleted(self, count: int) -> None:
+        _print(f"{count} data deleted")
+
+    def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
+        space = f"a repack frees {_many(report.freed, 'byte')}"
+        is_all = any(not each.state for each in shown)  # as was asked for
+        lines = map(_found, shown) if is_all else _first(_found, shown)
+        _print_lines([*lines, f"{_state(report)}; {space}", *_deletions(report), *_untrusted(report)])
+
+    def would_mend(self, report: Report, verb: str, work: Sequence[Diagnosis | Done]) -> None:
+        how = "; --yes does it" if work or report.needs_check else ""
+        what = f"{_many(len(work), 'segment')} to {verb}{how}"
+        _print_lines([*_first(_found, work), _state(report), what, *_deletions(work)])
+
+    def mended(self, report: Report, left: Report) -> None:
+        state = f"{_state(left)}; {_many(report.freed, 'byte')} freed"
+        _print_lines([*_first(_done, report.segments), state, *_untrusted(left)])
+
+    def maintained(self, result: Maintained, *, dry_run: bool) -> None:
+        parts = []
+        if result.error is not None:
+            parts.append(f"failed with {result.exit_code}")
+        if result.left is not None:
+            parts.append(_counts(result.left) + "; the index was lost" * result.left.needs_check)
+        done = Counter(each.action for each in (result.findings if dry_run else result.done) if each.action)
+        if done:
+            parts.append("would " * dry_run + ", ".join(f"{action} {count}" for action, count in done.items()))
+        if not dry_run:
+            parts.append(f"{_many(result.freed, 'byte')} freed in {result.duration:.1f} s")
+        _print(printable(f"{result.dataset}: {'; '.join(parts)}"))
+        if not dry_run:
+            _complain_of(result)
+
+    def migrated(self, migration: Migration) -> None:
+        for each in (*migration.archives, migration):
+            if not each.changes_index:
+                _print(f"{printable(each.dataset)}: nothing to do")
+                continue
+            _print(f"{printable(each.dataset)}: " + ("migrated" if each.done else "to be migrated"))
+            _print("\n".join(f"  {line}" for line in _changes(each)))
+            for offender in each.offenders:
+                at = offender.location
+                values = "".join(f"  {name}={_shown(value)}" for name, value in offender.values.items())
+                _print(f"  {at.segment}, byte {at.offset}: {printable(offender.reason)}{values}")
+            if each.offending > len(each.offenders):
+                _print(f"  and {each.offending - len(each.offenders)} more")
+
+
+def print_table(data: Iterable[Datum], fields: Sequence[str]) -> None:
+    """Print data as tables, as wide as the terminal (COLUMNS overrides that), or wider if a column needs it."""
+    from ondisk.cli.table import table  # here, since it waits for rich
+
+    def rows(page: Sequence[Datum]) -> Iterator[list[str]]:
+        for datum in page:
+            values = (_shown(datum.metadata.get(name)) for name in fields)
+            yield [time_text(datum.reftime), *values, _data_shown(datum.data)]
+
+    header = ["reftime", *fields, "data"]
+    write_stdout(table(header, list(rows(page))).encode() for page in _pages(data))
+
+
+def _pages(data: Iterable[Datum]) -> Iterator[list[Datum]]:
+    iterator = iter(data)
+    while page := list(islice(iterator, _PAGE)):
+        yield page
+
+
+def _stored(named: tuple[str, AppendResult]) -> str:
+    name, result = named
+    counts = {"imported": result.imported} | {
+        key: count for key in ("duplicates", "replaced", "refused") if (count := getattr(result, key))
+    }
+    return f"  {name}: {', '.join(f'{count} {key}' for key, count in counts.items())}"
+
+
+def _changes(migration: Migration) -> Iterator[str]:
+    """Say, a line each, what a migration changes."""
+    before, after = migration.revision
+    if before != after:
+        yield f"revision {before} becomes {after}"
+    yield from (f"field {name}, {kind}, is added" for name, kind in migration.added.items())
+    yield from (
+        f"field {name}, {kind}, is dropped; its values stay with the data" for name, kind in migration.dropped.items()
+    )
+    for name, (was, now) in migration.retyped.items():
+        yield f"field {name} is {now} instead of {was}"
+    for key, (names, wanted) in (("unique", migration.unique), ("index", migration.index)):
+        if names != wanted:
+            yield f"{key} is {', '.join(wanted) or 'empty'} instead of {', '.join(names) or 'empty'}"
+    if migration.count:
+        yield f"the metadata of {migration.count} data are read from the segments"
+    if migration.backup:
+        yield f"the old index is kept in {migration.backup}"
+
+
+def _first(told: Callable[[Diagnosis | Done], str], segments: Sequence[Diagnosis | Done]) -> Iterator[str]:
+    """Tell of segments a line each, of many only of the first."""
+    yield from map(told, segments[:_LINES])
+    if len(segments) > _LINES:
+        yield f"and {len(segments) - _LINES:,} more; --json has all"
+
+
+def _told(each: Diagnosis | Done) -> str:
+    """Say of a segment what it is in, and why."""
+    return ": ".join([each.segment, ", ".join(each.state.names), *filter(None, ["; ".join(each.reasons)])])
+
+
+def _found(each: Diagnosis | Done) -> str:
+    if each.action is None:
+        return f"{_told(each)} -> left alone" if each.state else _told(each)
+    if hasattr(each, "lost"):  # what a verb will do that was named, as archive
+        return _done(each)
+    verb = "fix: " if each.action in _FIXES else "" if "repack" in each.action else "repack: "
+    return f"{_told(each)} -> {verb}{each.action}"
+
+
+def _done(each: Diagnosis | Done) -> str:
+    freed = f", {_many(each.freed, 'byte')} freed" if each.freed else ""
+    return f"{_told(each)} -> {each.action}{freed}" if each.action else f"{_told(each)} -> left alone"
+
+
+def _state(report: Report) -> str:
+    return f"{report.dataset}: {_counts(report)}"
+
+
+def _counts(report: Report) -> str:
+    (_, ok), *others = report.counts.items()
+    return ", ".join([f"{_many(ok, 'segment')} OK", *(f"{count} {name.upper()}" for name, count in others if count)])
+
+
+def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
+    """Name what a repack deletes: nothing brings that back."""
+    names = [each.segment for each in found if each.action == "delete"]
+    more = f" and {len(names) - _NAMED:,} more; --json names all" * (len(names) > _NAMED)
+    named = ", ".join(names[:_NAMED]) + more
+    return [f"the next repack DELETES {_many(len(names), 'segment')}: {named}"] if names else []
+
+
+def _untrusted(report: Report) -> list[str]:
+    how = f"nothing is repacked before `ondisk fix {report.dataset} --yes` went through"
+    return [f"the index was lost and may not know all data: {how}"] if report.needs_check else []
+
+
+def _complain_of(result: Maintained) -> None:
+    """Say on standard error what people must know of a run at night: what was lost or deleted, and what is left."""
+    if result.rebuilt:
+        back = "data that were deleted, and not yet removed by a repack, are back with the others"
+        complain("note", f"{result.dataset}: the index was lost and made anew: {back}")
+    unknown = [each for each in result.done if each.action == "delete" and "DELETED" in each.state.names]
+    lost = [each for each in result.done if each.lost]
+    said: list[tuple[Literal["note", "damaged", "warning"], Sequence[Diagnosis | Done]]] = [
+        ("note", unknown),
+        ("damaged", lost),
+        ("warning", result.findings),
+    ]
+    for kind, segments in said:
+        for each in segments[:_NAMED]:
+            complain(kind, printable(f"{result.dataset}: {_found(each) if kind == 'warning' else _done(each)}"))
+        if len(segments) > _NAMED:
+            complain(kind, f"{result.dataset}: and {len(segments) - _NAMED} segments more")
+
+
+def _print(text: str) -> None:
+    write_stdout([text.encode() + b"\n"])
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    write_stdout(printable(line).encode() + b"\n" for line in lines)
+
+
+def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and values in two columns."""
+    known = [(printable(name), value) for name, value in rows]
+    width = max(len(name) for name, _ in known)
+    _print("\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in known))
+
+
+def _listed(value: Any) -> str:
+    """Show a value that may be a list or a mapping."""
+    if isinstance(value, Mapping):
+        return "  ".join(f"{key}={_shown(each)}" for key, each in value.items())
+    return ", ".join(map(_shown, value)) if isinstance(value, list) else _shown(value)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def _counted(values: Sequence[tuple[Any, int]]) -> str:
+    parts = [f"{'missing' if value is None else _shown(value)} ({count})" for value, count in values[:_VALUES]]
+    more = len(values) - _VALUES
+    return "  ".join(parts) + f"  and {more} more" * (more > 0)
+
+
+def _shown(value: Any) -> str:
+    """Show one value on one line, in quotes where it would be mistaken for something else."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return time_text(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    text = str(value)
+    plain = text and text.isprintable() and not set(' "=') & set(text)
+    return text if plain else printable(json.dumps(text, ensure_ascii=False))
+
+
+def _data_shown(data: Any) -> str:
+    if data is None:
+        return ""
+    if isinstance(data, bytes):
+        text = data[: 4 * _LONGEST].decode(errors="backslashreplace")
+    else:
+        text = json_shapes.dump(json_data(data)).decode()
+    text = printable(text[: _LONGEST + 1])
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
