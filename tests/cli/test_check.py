@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from commits import commit
 from concurrency.test_readers import mounted_read_only
 from crash.killpoints import server
+from worlds import renew_index
 
 import ondisk
 from ondisk.cli import main
@@ -79,7 +79,7 @@ def test_every_state_and_every_reason_is_told(run, folder):
 
 def test_what_the_next_repack_deletes_is_named(run, weather):
     (weather / "2026/11-22.vm2").write_bytes(LINES)
-    commit(weather)
+    renew_index(weather)
     done = run("check", weather)
     assert done.code == 9
     assert "\nthe next repack DELETES 1 segment: 2026/11-22.vm2\n" in done.text

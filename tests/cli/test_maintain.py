@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commits import commit
+from worlds import renew_index
 
 import ondisk
 from ondisk.filesystem import Directory, MaintainLock
@@ -53,7 +53,7 @@ def test_a_dry_run_only_says_what_it_would_do(run, weather):
 
 def test_what_people_must_know_of_it_stands_on_standard_error(run, weather):
     (weather / "2026/11-22.vm2").write_bytes(LINES)
-    commit(weather)
+    renew_index(weather)
     (weather / SECOND).write_bytes(b"")
     done = run("maintain", weather)
     note, warning = done.err.splitlines()

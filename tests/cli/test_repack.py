@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from commits import commit
+from worlds import renew_index
 
 import ondisk
 
@@ -109,7 +109,7 @@ def test_on_a_full_disk_it_does_what_gives_space_back_and_tells_that(run, folder
 
 def test_a_segment_that_the_index_never_knew_is_deleted_only_with_yes(run, weather):
     (weather / "2026/11-22.vm2").write_bytes(LINES)
-    commit(weather)
+    renew_index(weather)
     assert run("repack", weather).code == 9
     assert (weather / "2026/11-22.vm2").exists()
     assert run("repack", weather, "--yes").code == 0

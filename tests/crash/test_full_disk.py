@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from commits import commit
+from worlds import renew_index
 
 import ondisk
 from ondisk import Datum
@@ -174,7 +174,7 @@ def test_a_repack_without_space_for_any_segment_says_so_and_what_it_removed(form
         dataset.delete("reftime:=2026-11-21")
         unknown = path / "2026" / f"12-24.{CONFIGS[format]['format']}"
         unknown.write_bytes(bytes(100))
-        commit(dataset)
+        renew_index(dataset)
         before = content(dataset)
         fill_up(filler)
         with ondisk.open(path, read_only=True), pytest.raises(DiskFull) as caught:

@@ -11,7 +11,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from commits import commit
+from worlds import renew_index
 
 import ondisk
 from ondisk import Datum
@@ -397,7 +397,7 @@ def test_an_unknown_file_in_the_archive_is_never_deleted(make):
     dataset.archive(segment(dataset))
     stray = dataset.path / ".archive/last" / segment(dataset, 5)
     stray.write_bytes((dataset.path / segment(dataset, 1)).read_bytes())
-    commit(dataset.path / ".archive/last")
+    renew_index(dataset.path / ".archive/last")
     (found,) = [each for each in dataset.check() if each.state]
     assert found.state == State.UNALIGNED
     dataset.repack()

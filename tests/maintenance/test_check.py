@@ -14,6 +14,7 @@ import pytest
 from concurrency import workers
 from concurrency.conftest import Start
 from concurrency.test_readers import mounted_read_only
+from worlds import KINDS, START, A, B, Kind, World
 
 import ondisk
 import ondisk.index.tables
@@ -22,7 +23,6 @@ from ondisk.maintenance.check import check
 from ondisk.maintenance.states import Report, State
 
 from .test_matrix import CASES, Case, flip, in_lost_index
-from .worlds import KINDS, START, A, B, Kind, World
 
 ROW = "seq = (SELECT min(seq) + 1 FROM datum JOIN segment ON segment.id = segment WHERE name LIKE '2026/%')"
 IN_INDEX = {

@@ -9,7 +9,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from commits import commit
+from worlds import renew_index
 
 import ondisk
 from ondisk import Datum
@@ -81,7 +81,7 @@ def older(path, seconds=1000):
         if each.exists():
             then = time.time() - seconds
             os.utime(each, (then, then))
-    commit(path.parents[1])
+    renew_index(path.parents[1])
 
 
 def test_what_is_whole_is_ok(dataset, path):
@@ -656,7 +656,7 @@ def test_a_damaged_directory_is_found_fixed_and_repacked_as_the_table_says(datas
     damage(dataset.path)
     look(dataset.path, found)
     other = shutil.copytree(dataset.path, tmp_path / "unfixed", symlinks=True)
-    commit(other)
+    renew_index(other)
     for verb, expected in (("fix", fixed), ("fix", fixed), ("repack", repacked), ("repack", repacked)):
         with ondisk.open(dataset.path) as again:
             getattr(again, verb)()

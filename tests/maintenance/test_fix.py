@@ -9,6 +9,7 @@ from typing import Any
 
 import lz4.frame
 import pytest
+from worlds import KINDS, START, A, B, C, Kind, World
 
 import ondisk
 from ondisk import Datum
@@ -19,7 +20,6 @@ from ondisk.maintenance.fix import fix
 from ondisk.maintenance.states import Done, Report, State
 
 from .test_matrix import cut, cut_in_datum, flip, in_lost_index
-from .worlds import KINDS, START, A, B, C, Kind, World
 
 LZ4, PLAIN, VM2, JSONL = KINDS
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from worlds import ARCHIVE_AGE, DAY, DELETE_AGE, EARLIER, KINDS, START, A, B, C, Kind, World
 
 import ondisk
 from ondisk.dataset.layout import SENTINEL
@@ -21,8 +22,6 @@ from ondisk.index import INDEX
 from ondisk.maintenance import archive
 from ondisk.maintenance.states import FIXED, State
 from ondisk.testing.crashes import killed_in
-
-from .worlds import ARCHIVE_AGE, DAY, DELETE_AGE, EARLIER, KINDS, START, A, B, C, Kind, World
 
 LAST = ".archive/last/"
 OK, NEEDS_CHECK = "", "NeedsCheck"

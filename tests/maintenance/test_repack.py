@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from worlds import DAY, DELETE_AGE, KINDS, START, A, B, Kind, World, number_of
 
 import ondisk
 from ondisk import Datum
@@ -16,7 +17,6 @@ from ondisk.maintenance.states import Done, Report, State
 from ondisk.segments import generations
 
 from .test_matrix import flip
-from .worlds import DAY, DELETE_AGE, KINDS, START, A, B, Kind, World, number_of
 
 LZ4, PLAIN, VM2, JSONL = KINDS
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from worlds import START
 
 import ondisk
 from ondisk import Datum
@@ -19,8 +20,6 @@ from ondisk.maintenance.repack import repacked
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
 from ondisk.staging.jobs import STAGED, Changed
-
-from .worlds import START
 
 FIELDS = {"i": "integer", "r": "real", "t": "text", "b": "boolean", "at": "timestamp", "raw": "bytes"}
 VALUES = [

@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-from .worlds import KINDS, A, Kind, World
+from worlds import KINDS, A, Kind, World
 
 
 def garbage(place: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from maintenance.worlds import EARLIER, KINDS, START, A, B, C, Kind, World
+from worlds import EARLIER, KINDS, START, A, B, C, Kind, World
 
 import ondisk
 from ondisk import Datum

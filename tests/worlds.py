@@ -1,7 +1,8 @@
-"""Small datasets to damage: three segments' worth of data, in every kind of segment, and what there is to do to them.
+"""What many tests do to datasets, and small datasets to do it to.
 
-Segment A has the data 0 to 3, at 0, 6, 12 and 18 o'clock, each from an append of its own; B, a year later, 10 and 11,
-which must be there whatever is done to A; the file of C holds 20 and 21, and stands nowhere yet.
+A `World` is a dataset of three segments, in one of several kinds of segment. Segment A has the data 0 to 3, at 0, 6, 12
+and 18 o'clock, each from an append of its own. B, a year later, has 10 and 11, which must be there whatever is done to
+A. The file of C holds 20 and 21; the dataset does not have it yet.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-
-from commits import commit
 
 import ondisk
 from ondisk import Datum
@@ -33,6 +32,22 @@ ARCHIVE_AGE, DELETE_AGE = 36_500, 36_600  # days: more than lies between the dat
 START = datetime(2026, 11, 20, tzinfo=UTC)
 DAY = 86_400
 LETTERS = "0123" + "?" * 16 + "ab"  # what stands for the data in the table, by their numbers
+
+
+def lose_index(path: Path) -> None:
+    """Delete the index of the dataset at a path."""
+    for suffix in ("", "-wal", "-shm"):
+        (path / f"{INDEX}{suffix}").unlink(missing_ok=True)
+
+
+def renew_index(dataset: ondisk.Dataset | Path) -> None:
+    """Commit a transaction that changes nothing: the index is then newer than every file of the dataset."""
+    if isinstance(dataset, Path):
+        with ondisk.open(dataset) as opened:
+            renew_index(opened)
+        return
+    with dataset._access.transaction("test") as transaction:
+        transaction.commit()
 
 
 @dataclass(frozen=True)
@@ -111,7 +126,7 @@ class World:
         world = World(Path(shutil.copytree(self.path, path)), self.kind)
         world.ends, world.now, world.is_older = self.ends, self.now, self.is_older
         if self.is_older and (world.path / INDEX).exists():
-            commit(world.path)
+            renew_index(world.path)
         return world
 
     def file(self, segment: str) -> Path:
@@ -145,14 +160,13 @@ class World:
             return
         self.is_older = True
         if (self.path / INDEX).exists():
-            commit(self.path)
+            renew_index(self.path)
 
     def sentinel(self) -> None:
         (self.path / SENTINEL).touch()
 
     def lose_index(self) -> None:
-        for name in (INDEX, f"{INDEX}-wal", f"{INDEX}-shm"):
-            (self.path / name).unlink(missing_ok=True)
+        lose_index(self.path)
 
     def sql(self, statement: str, *values: Any, place: str = "") -> Any:
         with closing(sqlite3.connect(self.path / place / INDEX)) as index, index:
