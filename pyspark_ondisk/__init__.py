@@ -23,14 +23,12 @@ class DefaultSource(DataSource):  # type: ignore[misc]
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         import sys
-        from uuid import uuid4
 
         try:
             import ondisk.spark.source  # noqa: F401
         except ImportError as error:
             hint = "set PYSPARK_PYTHON to a Python in which ondisk[spark] is installed"
             raise ImportError(f"{error}; Spark's workers run {sys.executable}: {hint}") from error
-        self.load = uuid4().hex
 
     @classmethod
     def name(cls) -> str:
@@ -44,7 +42,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: StructType) -> DataSourceReader:
         from ondisk.spark.source import reader
 
-        return reader(self.options, schema, self.load)
+        return reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from ondisk.spark.stream import StreamReader

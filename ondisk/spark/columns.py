@@ -28,7 +28,6 @@ from ondisk.datum import FieldType
 from ondisk.errors import InvalidInput
 from ondisk.formats import find
 from ondisk.index import Snapshot
-from ondisk.spark.ddl import parse_struct
 
 DATA = "data"
 _PLACE = {"segment": StringType(), "offset": LongType(), "size": LongType()}
@@ -88,27 +87,26 @@ def all_columns(config: DatasetConfig) -> dict[str, Column]:
     return {column.name: column for column in columns}
 
 
-def chosen(config: DatasetConfig, names: Sequence[str] | None, *, data: bool, data_schema: str | None) -> StructType:
+def chosen(config: DatasetConfig, names: Sequence[str] | None, *, data: bool) -> StructType:
     """Make the schema of what is asked for.
 
     Args:
         names: None for all columns.
         data: the data, too.
-        data_schema: the type of the data, as `wind double, note string`; None for that of the dataset's format.
 
     Raises:
-        InvalidInput: there is no such column, or no such type.
+        InvalidInput: there is no such column.
     """
     known = all_columns(config)
     wanted = list(known) if names is None else list(names)
-    if (data or data_schema is not None) and DATA not in wanted:
+    if data and DATA not in wanted:
         wanted.append(DATA)
     if not wanted or len(set(wanted)) < len(wanted):
         raise InvalidInput("columns must name each column once, and at least one", hint=_known(known))
     fields = []
     for name in wanted:
         if name == DATA:
-            fields.append(StructField(DATA, _data_type(config, data_schema)))
+            fields.append(StructField(DATA, BinaryType() if find(config.format).raw else StringType()))
         elif name in known:
             fields.append(StructField(name, known[name].kind))
         else:
@@ -166,16 +164,6 @@ def _check_promises(kind: DataType, name: str = "") -> None:
 
 def _known(columns: Mapping[str, Column]) -> str:
     return f"The columns are {', '.join([*columns, DATA])}."
-
-
-def _data_type(config: DatasetConfig, data_schema: str | None) -> DataType:
-    is_raw = find(config.format).raw
-    if data_schema is None:
-        return BinaryType() if is_raw else StringType()
-    if is_raw:
-        hint = "Leave data_schema out, and cast the column data where it is text."
-        raise InvalidInput(f"data of {config.format} are bytes, and have no schema", hint=hint)
-    return parse_struct(data_schema)
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:

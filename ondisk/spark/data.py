@@ -86,7 +86,7 @@ def _top(kind: DataType) -> _Convert:
         return lambda data: _json(data).decode()
     if isinstance(kind, StructType | MapType):
         return _converter(kind, "data")
-    hint = "Give it binary, string, or a struct as `wind double, note string`."
+    hint = "Give it binary, string, or a struct, as data struct<wind: double, note: string>."
     raise InvalidInput(f"the column data cannot be {kind.simpleString()}", hint=hint)
 
 
@@ -166,7 +166,7 @@ def _of_value(kind: DataType, name: str) -> _Convert:
 
 def _check(is_right: bool, value: Any, kind: DataType, name: str) -> Any:
     if not is_right:
-        hint = f"Give {name} another type in data_schema; string takes everything, as JSON."
+        hint = f"Give {name} another type in the schema; string takes everything, as JSON."
         raise InvalidInput(f"{name} is {value!r:.60}, which is no {kind.simpleString()}", hint=hint)
     return value
 

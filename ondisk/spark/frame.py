@@ -46,7 +46,7 @@ def index_frame(
         raise InvalidInput(f"columns is a list of names, not {columns!r}", hint=f"Write {re.split(', *', columns)}.")
     archives.check_trusted()
     current = access.current()
-    schema = chosen(current.index.config, columns, data=data, data_schema=None)
+    schema = chosen(current.index.config, columns, data=data)
     names = schema.fieldNames()
     wanted = checked(current.index.config, schema)
     question = Question(match)

@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkFiles, TaskContext
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.query import Parts, Question
-from ondisk.errors import InvalidInput, StateError
-from ondisk.filesystem import Directory
+from ondisk.errors import InvalidInput
 from ondisk.matcher import And, Everything, Expression, parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.columns import DATA, Column, checked, chosen
-from ondisk.spark.filters import pushed
 from ondisk.spark.match_json import loads
 from ondisk.spark.plan import Piece, part_of, pieces_of
 from ondisk.spark.read import opened, read_later
 
-OPTIONS = ("path", "match", "tree", "columns", "data", "data_schema", "pushdown", "maxDataPerTrigger")
-_NOTED = 1024 * 1024  # bytes
+OPTIONS = ("path", "match", "tree", "columns", "data", "maxDataPerTrigger")
+_REMOVED = {
+    "pushdown": (
+        "it returned wrong rows where a DataFrame was used twice",
+        'Use .option("match", "reftime: >=2026-11-19; area: VM2,101"), which the index answers.',
+    ),
+    "data_schema": (
+        "Spark reads schemas itself",
+        'Use .schema("reftime timestamp, data struct<wind: double, note: string>"), with all columns that you want.',
+    ),
+}
+_PLANNER = "pyspark.sql.worker.data_source_pushdown_filters"
 _NEW = 50_000  # objects made before the collector looks for garbage: a batch makes as many
-_REMEDY = (
-    'Load it anew for each query: spark.read.format("ondisk").option("pushdown", "true").load(path); or leave the'
-    " option out, and the filters to Spark."
-)
 
 
 @cache
@@ -55,76 +58,58 @@ def schema(options: Mapping[str, str]) -> StructType:
     wanted = None if names is None else [name.strip() for name in names.split(",")]
     with opened(path_of(options), connect) as access:
         config = access.current().index.config
-        return chosen(config, wanted, data=flag(options, "data"), data_schema=options.get("data_schema"))
+        return chosen(config, wanted, data=flag(options, "data"))
 
 
-def reader(options: Mapping[str, str], schema: StructType, load: str) -> DataSourceReader:
-    """Make the reader that the options ask for.
-
-    Args:
-        load: what tells one `load()` from another.
-    """
+def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    """Make the reader that the options ask for."""
     spare_collections()
     check_options(options, without=("maxDataPerTrigger",))
-    kind = PushdownReader if flag(options, "pushdown") else Reader
-    return kind(dict(options), schema, load)
+    made = Reader(dict(options), schema)
+    _ignore_filters(made)
+    return made
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]
     """Plans once, in a worker on the driver's machine; then reads pieces of the plan, wherever Spark runs them.
 
-    It has no `pushFilters`: Spark keeps one plan a load, so that filters of one query would be those of all others.
+    It has no `pushFilters`: Spark keeps one plan for each load, so the filters of one query would act on all others.
     """
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, load: str) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = options
-        self._load = load
         with opened(path_of(options), connect) as access:
             self._columns: list[Column] = checked(access.current().index.config, schema)
-        self._pushed: Expression = Everything()
 
     def partitions(self) -> list[InputPartition]:
         has_data = any(column.name == DATA for column in self._columns)
         with opened(path_of(self._options), connect) as access:
-            tree = tree_of(self._options, access.current().index.config, self._pushed)
-            return plan(access, tree, data=has_data)
+            return plan(access, tree_of(self._options, access.current().index.config), data=has_data)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         spare_collections()
-        if isinstance(partition, Piece):  # Spark makes one of its own where there are none
+        if isinstance(partition, Piece):  # Spark makes a partition of its own where there are none
             yield from read_later(partition, self._columns, connect)
 
 
-class PushdownReader(Reader):
-    """A reader to which Spark hands the filters of one query.
+def _ignore_filters(reader: DataSourceReader) -> None:
+    """Let Spark not decode the filters of this query: no reader of ours uses them.
 
-    Spark 4.3.0 keeps them for all later queries of the same load. What of that can be seen raises: other filters, and
-    tasks of a second query. What is not seen: the unfiltered DataFrame in the very query that also filters it.
+    With `spark.sql.python.filterPushdown.enabled`, PySpark 4.3 decodes them for every reader, and fails at a time
+    before year 1. It does so in a worker that may plan for another data source next, so decoding is put back.
     """
+    worker: Any = next((sys.modules[name] for name in (_PLANNER, "__main__") if name in sys.modules), None)
+    decode = getattr(worker, "deserializeFilter", None)
+    if decode is None:
+        return
+    worker.deserializeFilter = lambda _: object()
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, load: str) -> None:
-        super().__init__(options, schema, load)
-        self._filters = "[]"
+    def none_of(filters: list[Any]) -> list[Any]:
+        worker.deserializeFilter = decode
+        del reader.pushFilters  # it would be sent to the executors
+        return filters
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        self._filters = json.dumps(sorted(map(repr, filters)))
-        fields = {column.name: column.field for column in self._columns if column.field is not None}
-        self._pushed, left = pushed(filters, fields)
-        return left
-
-    def partitions(self) -> list[InputPartition]:
-        if not _is_first(f"filters-{self._load}", self._filters):
-            message = "this DataFrame was loaded with pushdown, and asked with other filters before"
-            raise StateError(f"{message}; Spark would mix them up", hint=_REMEDY)
-        return super().partitions()
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        query = None if context is None else context.getLocalProperty("spark.sql.execution.root.id")
-        if not _is_first(f"query-{self._load}", str(query)):
-            message = "this DataFrame was loaded with pushdown, and was asked before"
-            raise StateError(f"{message}; Spark would give that answer again", hint=_REMEDY)
-        yield from super().read(partition)
+    reader.pushFilters = none_of
 
 
 def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition]:
@@ -155,15 +140,18 @@ def check_options(options: Mapping[str, str], without: Sequence[str] = ()) -> No
         without: those that are not there for what is asked.
     """
     known = {name.lower(): name for name in OPTIONS if name not in without}
+    for name, (reason, hint) in _REMOVED.items():
+        if name in map(str.lower, options):
+            raise InvalidInput(f"the option {name} was removed: {reason}", hint=hint)
     unknown = sorted(name for name in options if name.lower() not in known)
     if unknown:
         names = ", ".join(name for name in known.values() if name != "tree")
         raise InvalidInput(f"there is no option {unknown[0]!r} here", hint=f"The options are {names}.")
 
 
-def tree_of(options: Mapping[str, str], config: DatasetConfig, *more: Expression) -> Expression:
-    """Make one syntax tree of the options `match` and `tree`, and of others."""
-    trees = [*more]
+def tree_of(options: Mapping[str, str], config: DatasetConfig) -> Expression:
+    """Make one syntax tree of the options `match` and `tree`."""
+    trees: list[Expression] = []
     if "match" in options:
         trees.append(parse(options["match"], config.fields))
     if "tree" in options:
@@ -188,14 +176,3 @@ def flag(options: Mapping[str, str], name: str) -> bool:
     if text not in ("true", "false"):
         raise InvalidInput(f"the option {name} is true or false, not {text!r}")
     return text == "true"
-
-
-def _is_first(name: str, content: str) -> bool:
-    """Note something for all processes of this application on this machine; tell whether nothing else was noted."""
-    with Directory.open(SparkFiles.getRootDirectory()) as directory:
-        place = f"ondisk-{name}"
-        with contextlib.suppress(FileNotFoundError):
-            return directory.read(place, _NOTED).decode() == content
-        with contextlib.suppress(FileExistsError):
-            directory.write_new(place, content.encode())
-        return directory.read(place, _NOTED).decode() == content

@@ -72,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        check_options(options, without=("pushdown",))
+        check_options(options)
         self._path = path_of(options)
         self._limit = _limit_of(options)
         self._target: int | None = None

@@ -67,7 +67,7 @@ def spark(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def pushdown(spark: Any) -> Iterator[None]:
-    """Let Spark hand its filters to those readers that take them."""
+    """Let Spark hand its filters to the readers of data sources."""
     name = "spark.sql.python.filterPushdown.enabled"
     spark.conf.set(name, "true")
     yield

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import BinaryType, LongType, StringType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+)
 
 from ondisk.errors import InvalidInput
 from ondisk.spark.data import DataColumn
-from ondisk.spark.ddl import parse_struct
 
 
-def made(schema, *data):
-    return DataColumn(parse_struct(schema)).make(data).to_pylist()
+def struct(**types):
+    """Make a struct; types are Spark's, or their names in its JSON."""
+    kind = StructType()
+    for name, each in types.items():
+        kind.add(name, each)
+    return kind
+
+
+def made(kind, *data):
+    return DataColumn(kind).make(data).to_pylist()
 
 
 def test_bytes_stay_bytes_and_the_rest_is_json():
@@ -53,7 +70,7 @@ def test_data_together_are_written_as_each_alone(odd):
 
 def test_a_struct_takes_its_keys_and_null_for_what_lacks():
     data = {"wind": 3, "note": "gusty", "other": 1}, {"note": None}, None
-    assert made("wind double, note string", *data) == [
+    assert made(struct(wind="double", note="string"), *data) == [
         {"wind": 3.0, "note": "gusty"},
         {"wind": None, "note": None},
         None,
@@ -61,7 +78,7 @@ def test_a_struct_takes_its_keys_and_null_for_what_lacks():
 
 
 def test_a_string_takes_all_as_json():
-    assert made("a string", {"a": [1, {"b": True}]}, {"a": 5}, {"a": "\udcff"}) == [
+    assert made(struct(a="string"), {"a": [1, {"b": True}]}, {"a": 5}, {"a": "\udcff"}) == [
         {"a": '[1,{"b":true}]'},
         {"a": "5"},
         {"a": '{"$text_bytes":"/w=="}'},
@@ -69,45 +86,51 @@ def test_a_string_takes_all_as_json():
 
 
 def test_nested_types_are_taken_apart():
-    schema = "at struct<x: int>, many array<double>, named map<string, boolean>, when timestamp, raw binary"
+    kind = struct(
+        at=struct(x="integer"),
+        many=ArrayType(DoubleType()),
+        named=MapType(StringType(), BooleanType()),
+        when="timestamp",
+        raw="binary",
+    )
     data = {"at": {"x": 1}, "many": [1, 2.5, None], "named": {"a": True}, "when": "2026-11-20T06:00:00Z", "raw": b"r"}
-    [row] = made(schema, data)
+    [row] = made(kind, data)
     assert (row["at"], row["many"], row["raw"]) == ({"x": 1}, [1.0, 2.5, None], b"r")
     assert row["named"] == [("a", True)]
     assert row["when"].isoformat() == "2026-11-20T06:00:00+00:00"
 
 
 @pytest.mark.parametrize(
-    ("schema", "value"),
+    ("kind", "value"),
     [
-        ("a int", 2**31),
-        ("a bigint", 2**63),
-        ("a tinyint", 128),
-        ("a int", True),
-        ("a int", 1.0),
-        ("a double", "1"),
-        ("a boolean", 1),
-        ("a binary", "text"),
-        ("a timestamp", "yesterday"),
-        ("a timestamp", 5),
-        ("a struct<b: int>", 5),
-        ("a struct<b: int>", {"b": "x"}),
-        ("a array<int>", {"b": 1}),
-        ("a map<string, int>", [1]),
+        ("integer", 2**31),
+        ("long", 2**63),
+        ("byte", 128),
+        ("integer", True),
+        ("integer", 1.0),
+        ("double", "1"),
+        ("boolean", 1),
+        ("binary", "text"),
+        ("timestamp", "yesterday"),
+        ("timestamp", 5),
+        (struct(b="integer"), 5),
+        (struct(b="integer"), {"b": "x"}),
+        (ArrayType(IntegerType()), {"b": 1}),
+        (MapType(StringType(), IntegerType()), [1]),
     ],
 )
-def test_a_value_of_another_type_is_refused(schema, value):
+def test_a_value_of_another_type_is_refused(kind, value):
     with pytest.raises(InvalidInput) as caught:
-        made(schema, {}, {"a": value})
+        made(struct(a=kind), {}, {"a": value})
     assert caught.value.context["position"] == 1
 
 
 def test_data_that_are_no_mapping_are_no_struct():
     with pytest.raises(InvalidInput, match=r"data is b'abc', which is no struct<a:int>"):
-        made("a int", b"abc")
+        made(struct(a="integer"), b"abc")
 
 
-@pytest.mark.parametrize("kind", [LongType(), parse_struct("a map<int, int>")])
+@pytest.mark.parametrize("kind", [LongType(), struct(a=MapType(IntegerType(), IntegerType()))])
 def test_other_types_are_refused(kind):
     with pytest.raises(InvalidInput):
         DataColumn(kind)

@@ -16,7 +16,7 @@ from ondisk.spark.write import OPTIONS as WRITE_OPTIONS
 PAGE = (ROOT / "docs/spark.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.usefixtures("place", "pushdown")
+@pytest.mark.usefixtures("place")
 def test_the_examples_print_what_the_page_says(spark):
     names: dict[str, object] = {}
     for language, text in blocks("docs/spark.md"):
@@ -49,5 +49,5 @@ def test_the_page_of_pipelines_has_every_key():
 
 def test_the_page_has_every_setting_and_option():
     assert dict(re.findall(r"^\| `(spark\.[\w.]+)` \| `(\w+)`", PAGE, re.MULTILINE)) == SETTINGS
-    names = "path|match|columns|data|data_schema|pushdown|maxDataPerTrigger|on_duplicate"
+    names = "path|match|columns|data|maxDataPerTrigger|on_duplicate"
     assert {"tree", *re.findall(rf"^\| `({names})` \|", PAGE, re.MULTILINE)} == {*OPTIONS, *WRITE_OPTIONS}

@@ -1,142 +1,135 @@
-"""Filters of Spark as syntax trees: they match where the filter is true; missing values and NaN are as Spark's."""
+"""Spark filters the rows that it has read, also where it is told to hand its filters to data sources."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
-from math import nan
+from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringContains,
-    StringEndsWith,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, InputPartition
 
-from ondisk.datum import FieldType, canonical
-from ondisk.matcher import matches
-from ondisk.spark.filters import pushed
-from ondisk.testing.strategies import EVERY_TYPE, values
+from spark.test_read import CONFIG, _plain, asked, load, rows, various
 
-FIELDS = {name: (name, FieldType(kind)) for name, kind in EVERY_TYPE.items()}
-ORDERED = {LessThan: -1, GreaterThan: 1}
-COMPARED = [EqualTo, EqualNullSafe, LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual]
-TEXT = {StringStartsWith: str.startswith, StringEndsWith: str.endswith, StringContains: str.__contains__}
+pytestmark = pytest.mark.usefixtures("pushdown")
 
 
-def order(one, other):
-    """Compare as Spark does: NaN equals itself, and is greater than all else."""
-    one, other = ((value != value, 0 if value != value else value) for value in (one, other))
-    return (one > other) - (one < other)
+@pytest.fixture
+def dataset(create):
+    made = create(**CONFIG)
+    assert made.append(various()).imported == 48
+    return made
 
 
-def holds(given, value):
-    """Say what a filter is for a value: True, False, or None where it is neither."""
-    if isinstance(given, Not):
-        inner = holds(given.child, value)
-        return None if inner is None else not inner
-    if isinstance(given, IsNull | IsNotNull):
-        return (value is None) is isinstance(given, IsNull)
-    if isinstance(given, EqualNullSafe):
-        both = value is not None and given.value is not None
-        return order(value, given.value) == 0 if both else value is given.value
-    if isinstance(given, In):
-        if value is None:
-            return None
-        found = any(each is not None and order(value, each) == 0 for each in given.value)
-        return True if found else None if None in given.value else False
-    if value is None or given.value is None:
-        return None
-    if type(given) in TEXT:
-        return TEXT[type(given)](value, given.value)
-    found = order(value, given.value)
-    match given:
-        case EqualTo():
-            return found == 0
-        case LessThan() | LessThanOrEqual():
-            return found < (isinstance(given, LessThanOrEqual))
-        case _:
-            return found > -(isinstance(given, GreaterThanOrEqual))
-
-
-@st.composite
-def cases(draw):
-    """A filter, and a value to ask it of."""
-    name = draw(st.sampled_from(sorted(FIELDS)))
-    kind = FIELDS[name][1]
-    given_values = values(kind) | st.none()
-    if kind is FieldType.REAL:
-        given_values |= st.just(nan)
-    path = st.just((name,))
-    leaves = [st.builds(each, path, given_values) for each in COMPARED]
-    leaves += [st.builds(each, path) for each in (IsNull, IsNotNull)]
-    leaves.append(st.builds(In, path, st.lists(given_values, max_size=3).map(tuple)))
-    if kind is FieldType.TEXT:
-        leaves += [st.builds(each, path, given_values | st.sampled_from(["a", ",", "\0"])) for each in TEXT]
-    filters = st.one_of(leaves)
-    return draw(filters | st.builds(Not, filters)), draw(values(kind) | st.none()), name
-
-
-@given(st.lists(cases(), min_size=1, max_size=3))
-def test_a_filter_matches_where_it_is_true(some):
-    tree, left = pushed([given for given, _, _ in some], FIELDS)
-    some = [each for each in some if each[0] not in left]
-    datum = {name: value for _, value, name in some}
-
-    def stored(name):
-        return None if datum.get(name) is None else canonical(datum[name], FIELDS[name][1])
-
-    assert matches(tree, stored) == all(holds(given, datum[given_name(given)]) is True for given, _, _ in some)
-
-
-def given_name(given):
-    return (given.child if isinstance(given, Not) else given).attribute[0]
-
-
-@given(cases())
-def test_only_times_of_the_old_calendar_are_left_to_spark(case):
-    given, _, _ = case
-    asked = given.child if isinstance(given, Not) else given
-    wanted = getattr(asked, "value", None)
-    times = [each for each in (wanted if isinstance(asked, In) else [wanted]) if isinstance(each, datetime)]
-    _, left = pushed([given], FIELDS)
-    assert bool(left) == any(each < datetime(1582, 11, 1, tzinfo=UTC) for each in times)
+CONDITIONS = [
+    "station = 3", "station <=> 3", "station <=> NULL", "station != 3", "NOT (station = 3)", "station IN (1, 2, NULL)",
+    "station NOT IN (1, 2)", "station NOT IN (1, NULL)", "station BETWEEN 2 AND 4", "station > 2.5", "-station < -3",
+    "level = 0", "level > 1", "level < 'NaN'", "level <= double('NaN')", "level > double('NaN')",
+    "level = double('inf')", "level IN (1.5, double('NaN'))", "NOT (level > 1)", "level IS NULL",
+    "level IS NOT NULL", "level = -0.0",
+    "product = 'é'", "product = 'e\u0301'", "product LIKE 'a%'", "product LIKE '%b'", "product LIKE '%\0%'",
+    "product LIKE 'a%b'", "NOT (product LIKE 'a%')", "product = ''", "product > 'a'", "upper(product) = 'A'",
+    "product < '\U00010000'", "product LIKE 'A%'", "contains(product, '')", "endswith(product, 'x')",
+    "valid", "NOT valid", "valid = false", "valid IS NULL", "valid <=> NULL", "valid > false",
+    "made = timestamp'2026-11-20 01:00:00'", "made > '2026-11-20 01:00:00.000001'", "to_date(made) = '2026-11-20'",
+    "made > '1582-10-05'", "made = timestamp'1582-10-10 00:00:00'", "made IN (timestamp'1582-10-10 00:00:00', NULL)",
+    "reftime >= '2026-11-20 12:00' AND reftime < '2026-11-21'", "to_date(reftime) = '2026-11-21'",
+    "reftime = timestamp'2026-11-20 06:00:00+05:00'", "reftime < timestamp_ntz'2026-11-20 06:00'",
+    "reftime IN ('2026-11-20', '2026-11-20 01:00')", "year(reftime) = 2026",
+    "key = X'FFFE'", "key > X'61'", "key IN (X'', X'6100')", "key IS NULL",
+    "station = 3 OR product = 'a'", "station = 3 AND (product = 'a' OR level > 0)", "NOT (station = 3 OR valid)",
+    "segment = '2026/11-20.seg'", "size > 10 AND station = 1", "station = 1 AND station = 2", "station = 2 AND 1 = 1",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "left",
+    ("zone", "some"),
     [
-        EqualTo(("segment",), "2026/11-20.seg"),
-        EqualTo(("data", "wind"), 1.0),
-        EqualTo(("made",), datetime(2026, 11, 20)),  # no zone: a timestamp_ntz
-        GreaterThan(("made",), datetime(1582, 10, 15, tzinfo=UTC)),  # Spark has it from 5 October, too
-        In(("made",), (None, datetime(1582, 10, 15, tzinfo=UTC))),
-        EqualTo(("station",), 1.5),
-        EqualTo(("product",), "\ud800"),
-        StringContains(("key",), "a"),
-        In(("station",), tuple(range(40_000))),
+        pytest.param("UTC", CONDITIONS[::3], id="UTC"),
+        pytest.param(
+            "America/New_York", [each for each in CONDITIONS if "2026-" in each or "1582-" in each], id="New York"
+        ),
+        pytest.param("UTC", CONDITIONS, id="all", marks=pytest.mark.slow),
     ],
 )
-def test_what_has_no_tree_is_left_to_spark(left):
-    taken = IsNotNull(("station",))
-    tree, rest = pushed([left, taken], FIELDS)
-    assert rest == [left]
-    assert matches(tree, {"station": 1}.get)
-    assert not matches(tree, {}.get)
+def test_filters_select_the_rows_that_they_select_from_parquet(spark, dataset, tmp_path, zone, some):
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        loaded = load(spark, dataset)
+        loaded.coalesce(1).write.parquet(str(tmp_path / "parquet"))
+        parquet = spark.read.parquet(str(tmp_path / "parquet"))
+        # All conditions in one query: which rows does each select?
+        chosen = [f"CASE WHEN ({each}) THEN reftime END AS c{at}" for at, each in enumerate(some)]
+        by_parquet = [Counter(map(_plain, each)) for each in zip(*parquet.selectExpr(*chosen).collect(), strict=True)]
+        for condition, wanted in zip(some, by_parquet, strict=True):
+            del wanted[None]
+            got = Counter(_plain(row.reftime) for row in loaded.where(condition).select("reftime").collect())
+            assert got == wanted, condition
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def test_a_time_of_any_zone_is_its_moment():
-    noon = datetime(2026, 11, 20, 12, tzinfo=UTC)
-    tree, _ = pushed([EqualTo(("made",), noon.astimezone(timezone(timedelta(hours=5))))], FIELDS)
-    assert matches(tree, {"made": canonical(noon, FieldType.TIMESTAMP)}.get)
+def test_one_frame_is_filtered_counted_and_united(spark, dataset):
+    whole = load(spark, dataset)
+    three = whole.where("station = 3")
+    assert rows(three) == asked(dataset, "station: 3")
+    assert rows(whole) == asked(dataset)
+    assert rows(three.unionAll(whole.where("station = 4"))) == asked(dataset, "station: 3 or 4")
+
+
+def test_a_frame_is_counted_after_a_filter_of_it_was_explained(spark, dataset, capsys):
+    whole = load(spark, dataset)
+    whole.where("station = 3").explain()
+    assert "BatchScan" in capsys.readouterr().out
+    assert whole.count() == 48
+
+
+@pytest.mark.parametrize(("how", "count"), [("inner", 7), ("left_semi", 7), ("left_anti", 41)])
+def test_a_frame_is_joined_with_a_filter_of_itself(spark, dataset, how, count):
+    whole = load(spark, dataset)
+    assert whole.join(whole.where("station = 3"), ["reftime", "station"], how).count() == count
+
+
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("reftime > timestamp'-0005-01-01'", 48),
+        ("reftime < timestamp'0000-06-01' OR station = 3", 7),
+        ("reftime != timestamp'+12026-01-01' AND station = 3", 7),
+        ("reftime IN (timestamp'-0005-01-01', timestamp'2026-11-20')", 1),
+    ],
+)
+def test_a_filter_may_name_a_year_that_python_lacks(spark, dataset, condition, count):
+    assert load(spark, dataset).where(condition).count() == count
+
+
+def test_other_data_sources_take_filters_all_the_same(spark, dataset):
+    class Filtered(DataSource, DataSourceReader):
+        """Another data source, with a row for each filter that Spark hands over."""
+
+        def __init__(self, options):
+            super().__init__(options)
+            self.found = []
+
+        @classmethod
+        def name(cls):
+            return "filtered"
+
+        def schema(self):
+            return "station bigint"
+
+        def reader(self, schema):
+            return self
+
+        def pushFilters(self, filters):  # noqa: N802
+            self.found = [each.value for each in filters if isinstance(each, EqualTo)]
+            return [each for each in filters if not isinstance(each, EqualTo)]
+
+        def partitions(self):
+            return [InputPartition(each) for each in self.found]
+
+        def read(self, partition):
+            yield (partition.value,)
+
+    spark.dataSource.register(Filtered)
+    for _ in range(3):  # by the same workers
+        assert load(spark, dataset).where("station = 3").count() == 7
+        assert spark.read.format("filtered").load().where("station = 5").count() == 1

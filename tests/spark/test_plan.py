@@ -69,7 +69,7 @@ def planned(dataset, tree=None, data=True):
 
 
 def rows(pieces, config, data=True):
-    columns = checked(config, chosen(config, None, data=data, data_schema=None))
+    columns = checked(config, chosen(config, None, data=data))
     return [
         (row.pop("reftime").astimezone(UTC), *row.values())
         for piece in pieces
@@ -220,7 +220,7 @@ def test_any_condition_gives_what_a_query_gives(given_data):
         patch.setattr(planning, "_ROWS", 3)
         dataset.append(data)
         pieces = planned(dataset, tree)
-        columns = chosen(dataset.config, None, data=True, data_schema=None)
+        columns = chosen(dataset.config, None, data=True)
         got = [
             (row["segment"], row["offset"], row["size"], row["reftime"].astimezone(UTC))
             for piece in pieces

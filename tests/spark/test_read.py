@@ -174,108 +174,6 @@ def test_the_program_itself_opens_no_second_library_of_sqlite():
     assert done.stdout == "[]\n"
 
 
-CONDITIONS = [
-    "station = 3", "station <=> 3", "station <=> NULL", "station != 3", "NOT (station = 3)", "station IN (1, 2, NULL)",
-    "station NOT IN (1, 2)", "station NOT IN (1, NULL)", "station BETWEEN 2 AND 4", "station > 2.5", "-station < -3",
-    "level = 0", "level > 1", "level < 'NaN'", "level <= double('NaN')", "level > double('NaN')",
-    "level = double('inf')", "level IN (1.5, double('NaN'))", "NOT (level > 1)", "level IS NULL",
-    "level IS NOT NULL", "level = -0.0",
-    "product = 'é'", "product = 'e\u0301'", "product LIKE 'a%'", "product LIKE '%b'", "product LIKE '%\0%'",
-    "product LIKE 'a%b'", "NOT (product LIKE 'a%')", "product = ''", "product > 'a'", "upper(product) = 'A'",
-    "product < '\U00010000'", "product LIKE 'A%'", "contains(product, '')", "endswith(product, 'x')",
-    "valid", "NOT valid", "valid = false", "valid IS NULL", "valid <=> NULL", "valid > false",
-    "made = timestamp'2026-11-20 01:00:00'", "made > '2026-11-20 01:00:00.000001'", "to_date(made) = '2026-11-20'",
-    "made > '1582-10-05'", "made = timestamp'1582-10-10 00:00:00'", "made IN (timestamp'1582-10-10 00:00:00', NULL)",
-    "reftime >= '2026-11-20 12:00' AND reftime < '2026-11-21'", "to_date(reftime) = '2026-11-21'",
-    "reftime = timestamp'2026-11-20 06:00:00+05:00'", "reftime < timestamp_ntz'2026-11-20 06:00'",
-    "reftime IN ('2026-11-20', '2026-11-20 01:00')", "year(reftime) = 2026",
-    "key = X'FFFE'", "key > X'61'", "key IN (X'', X'6100')", "key IS NULL",
-    "station = 3 OR product = 'a'", "station = 3 AND (product = 'a' OR level > 0)", "NOT (station = 3 OR valid)",
-    "segment = '2026/11-20.seg'", "size > 10 AND station = 1", "station = 1 AND station = 2", "station = 2 AND 1 = 1",
-]  # fmt: skip
-
-
-@pytest.mark.usefixtures("pushdown")
-@pytest.mark.parametrize(
-    ("zone", "some"),
-    [
-        pytest.param("UTC", CONDITIONS[::3], id="UTC"),
-        pytest.param(
-            "America/New_York", [each for each in CONDITIONS if "2026-" in each or "1582-" in each], id="New York"
-        ),
-        pytest.param("UTC", CONDITIONS, id="all", marks=pytest.mark.slow),
-    ],
-)
-def test_filters_of_spark_are_the_same_pushed_or_not_and_in_parquet(spark, dataset, tmp_path, zone, some):
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
-        plain = load(spark, dataset)
-        plain.coalesce(1).write.parquet(str(tmp_path / "parquet"))
-        parquet = spark.read.parquet(str(tmp_path / "parquet"))
-        # All conditions in one query: which rows does each select?
-        chosen = [f"CASE WHEN ({each}) THEN reftime END AS c{at}" for at, each in enumerate(CONDITIONS)]
-        by_spark, by_parquet = (
-            [Counter(map(_plain, each)) for each in zip(*map(tuple, frame.selectExpr(*chosen).collect()), strict=True)]
-            for frame in (plain, parquet)
-        )
-        for condition in some:
-            at = CONDITIONS.index(condition)
-            pushed = load(
-                spark, dataset, pushdown="true", columns="reftime,station,level,product,valid,made,key,segment,size"
-            )
-            got = Counter(_plain(row.reftime) for row in pushed.where(condition).select("reftime").collect())
-            del by_spark[at][None], by_parquet[at][None]
-            assert got == by_spark[at] == by_parquet[at], condition
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
-
-
-@pytest.mark.usefixtures("pushdown")
-def test_filters_are_pushed(spark, dataset):
-    plan = load(spark, dataset, pushdown="true").where("station = 3 AND product LIKE '%b'")
-    text = plan._jdf.queryExecution().explainString(
-        plan._sc._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
-    )
-    assert (
-        "PushedFilters: [IsNotNull(station), IsNotNull(product), EqualTo(station,3), StringEndsWith(product,b)]" in text
-    )
-    assert "Filter (" not in text
-
-
-@pytest.mark.usefixtures("pushdown")
-def test_a_second_query_of_a_load_with_pushdown_says_what_to_do(spark, dataset):
-    pushed = load(spark, dataset, pushdown="true")
-    assert pushed.where("station = 3").count() == 7
-    with pytest.raises(Exception, match="asked with other filters before") as caught:
-        pushed.where("station = 4").count()
-    assert "Load it anew for each query" in error(caught)
-    with pytest.raises(Exception, match="Spark would give that answer again"):
-        pushed.count()
-
-
-@pytest.mark.usefixtures("pushdown")
-def test_a_union_of_filters_of_a_load_with_pushdown_fails(spark, dataset):
-    pushed = load(spark, dataset, pushdown="true")
-    with pytest.raises(Exception, match="asked with other filters before"):
-        pushed.where("station = 3").unionAll(pushed.where("station = 4")).count()
-
-
-@pytest.mark.usefixtures("pushdown")
-def test_a_filtered_query_after_an_unfiltered_one_fails(spark, dataset):
-    pushed = load(spark, dataset, pushdown="true")
-    assert pushed.count() == 48
-    with pytest.raises(Exception, match="asked with other filters before"):
-        pushed.where("station = 4").count()
-
-
-@pytest.mark.usefixtures("pushdown")
-def test_with_pushdown_allowed_a_load_without_it_is_right_all_the_same(spark, dataset):
-    whole = load(spark, dataset)
-    assert whole.where("station = 3").count() == 7
-    assert whole.count() == 48
-    assert whole.where("station = 3").unionAll(whole.where("station = 4")).count() == 14
-
-
 def test_a_view_takes_the_options(spark, dataset):
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW some USING ondisk"
@@ -286,7 +184,9 @@ def test_a_view_takes_the_options(spark, dataset):
 
 
 def test_data_become_a_struct(spark, dataset):
-    got = load(spark, dataset, match="station: 3", columns="reftime", data_schema="wind double, note string, lacks int")
+    reader = spark.read.format("ondisk").option("match", "station: 3")
+    reader = reader.schema("reftime timestamp, data struct<wind: double, note: string, lacks: int>")
+    got = reader.load(str(dataset.path))
     row = got.orderBy("reftime").first()
     assert row.data.asDict() == {"wind": 1.5, "note": "é3", "lacks": None}
     assert got.where("data.wind > 10").count() == 4
@@ -306,9 +206,8 @@ def test_data_of_vm2_are_bytes(spark, create):
     dataset.append([Datum(T, {}, b"202611200000,1,2,3.5,,,000000000")])
     [row] = load(spark, dataset, data="true").collect()
     assert (row.area, bytes(row.data)) == ("VM2,1", b"202611200000,1,2,3.5,,,000000000")
-    with pytest.raises(Exception, match="data of vm2 are bytes, and have no schema") as caught:
-        load(spark, dataset, data_schema="wind double")
-    assert "Leave data_schema out" in error(caught)
+    with pytest.raises(Exception, match=r"data is b'2026.*, which is no struct<wind:double>"):
+        spark.read.format("ondisk").schema("data struct<wind: double>").load(str(dataset.path)).collect()
 
 
 @pytest.mark.parametrize("archived", [False, True])
@@ -401,8 +300,8 @@ def test_a_damaged_segment_is_named(spark, dataset):
         ({"columns": "station,nothing"}, "there is no column 'nothing'", "The columns are reftime, station"),
         ({"columns": "station,station"}, "columns must name each column once", ""),
         ({"data": "yes"}, "the option data is true or false, not 'yes'", ""),
-        ({"data_schema": "wind"}, "data_schema 'wind': a type is missing", "wind double"),
-        ({"data_schema": "note int"}, "data.note is 'é0', which is no int", "Give data.note another type"),
+        ({"data_schema": "wind double"}, "the option data_schema was removed", "Use .schema("),
+        ({"pushdown": "true"}, "the option pushdown was removed: it returned wrong rows", 'Use .option("match", '),
     ],
 )
 def test_what_cannot_be_is_said_with_its_remedy(spark, dataset, options, message, hint):
@@ -413,6 +312,9 @@ def test_what_cannot_be_is_said_with_its_remedy(spark, dataset, options, message
 
 
 def test_a_wrong_type_in_a_schema_is_said(spark, dataset):
+    with pytest.raises(Exception, match=r"data.note is 'é0', which is no int") as caught:
+        spark.read.format("ondisk").schema("data struct<note: int>").load(str(dataset.path)).collect()
+    assert "Give data.note another type" in error(caught)
     with pytest.raises(Exception, match="the column station is bigint, not int"):
         spark.read.format("ondisk").schema("station int").load(str(dataset.path)).collect()
 

@@ -49,7 +49,7 @@ class Query:
     def __init__(self, dataset, **options):
         self._path = str(dataset.path)
         self._options = {"path": self._path, **options}
-        self._schema = chosen(dataset.config, ["station"], data=True, data_schema=None)
+        self._schema = chosen(dataset.config, ["station"], data=True)
         self._start = self._end = None
         self.given: list[Any] = []
         self.batches = 0
@@ -339,7 +339,7 @@ def test_a_limit_is_a_number(create, limit):
 
 
 def test_pushdown_is_no_option_of_a_stream(create):
-    with pytest.raises(InvalidInput, match="there is no option 'pushdown' here"):
+    with pytest.raises(InvalidInput, match="the option pushdown was removed"):
         Query(create(**BASE, format="jsonl"), pushdown="true").reader()
 
 
