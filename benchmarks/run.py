@@ -190,6 +190,12 @@ class Bench:
         self.report.line("peak memory of the append", peak_memory([sys.executable, "-c", memory]), 120, "MB")
         query = [sys.executable, "-m", "ondisk", "query", str(path), "--limit", "1"]
         self.report.line("start of the command", min(best(7, lambda: silent(query))), 0.3, "s")
+        one = self.folder / "one.vm2"
+        observations.write(one, 1)
+        path = self.folder / "small"
+        ondisk.create(path, {"format": "vm2", "step": "yearly"}).close()
+        append = [sys.executable, "-m", "ondisk", "append", str(path), str(one)]
+        self.report.line("append of one datum, as a command", min(best(7, lambda: silent(append))), 0.3, "s")
 
 
 BENCHES = {"vm2": Bench, "seg": SegBench, "maintenance": MaintenanceBench}

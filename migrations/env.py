@@ -22,7 +22,7 @@ def compare_type(_context: Any, _column: Any, _declared: Any, _found_type: Any, 
 
 connection = context.config.attributes["connection"]
 # What `alembic check` compares with: a dataset without declared fields; their columns are not Alembic's matter.
-target_metadata = Tables(DatasetConfig("vm2", Step.DAILY)).datum.metadata
+target_metadata = Tables(DatasetConfig("vm2", Step.DAILY)).metadata
 
 context.configure(
     connection=connection, target_metadata=target_metadata, compare_type=compare_type, transactional_ddl=True

@@ -15,6 +15,8 @@ REVISION = "0003"
 """The Alembic revision of the schema."""
 UNIQUE = "datum_unique"
 """The index of the unique fields."""
+MISSING = "x''"
+"""What the UNIQUE index contains for a missing value."""
 
 _TABLES = {
     "dataset": ("id", "uuid", "seq", "generation", "config", "committed_at"),
@@ -41,43 +43,74 @@ _TABLES = {
 
 
 class Columns:
-    """The columns of one dataset's index.
+    """The columns of one dataset's index, and the statements that depend on its declared fields.
 
     Attributes:
         kinds: field → its declared type; its column of `datum` is `f_NAME`.
+        of_table: table → the names of its columns.
         row: what a query selects of `datum`: reftime, segment, offset, size, the declared fields.
         unique_names: the fields of the UNIQUE index, reftime first where it is listed; empty without one.
+        key_names: the same without reftime.
+        insert_into, on_conflict: the begin and the end of a statement that inserts into `datum`; rows that duplicate
+            another are skipped.
+        insert: the statement that inserts one row of `datum`.
+        find_duplicate: the SQL that finds the row of `datum` that has the stored values `key_of` of another; empty
+            without a UNIQUE index.
+        of_key: the same by canonical values.
         at_place: the SQL that finds the row of a segment, offset and size.
-        at_place_and_reftime: the same, given the reftime too.
-        at_place_of_key: the same, given also canonical values of the UNIQUE index's fields but reftime, `key_names`.
-        of_key: the SQL that finds seq and row by canonical values of the UNIQUE index's fields; empty without one.
-        of_table: table → the names of its columns.
+        at_place_and_reftime: the same by the reftime, too.
+        at_place_of_key: the same by the canonical values of `key_names`, too.
     """
 
     def __init__(self, config: DatasetConfig) -> None:
         self.kinds: Mapping[str, FieldType] = config.fields
-        declared = [f"f_{name}" for name in self.kinds]
-        names = ("reftime", "segment", "offset", "size", *declared)
-        self.row = ", ".join(f"datum.{name}" for name in names)
+        self.of_table = {**_TABLES, "datum": (*_TABLES["datum"], *(f"f_{name}" for name in self.kinds))}
+        names = self.of_table["datum"]
+        self.row = ", ".join(f"datum.{name}" for name in names[1:])
         self.unique_names = sorted(config.unique, key=lambda name: name != "reftime")
         self.key_names = [name for name in self.unique_names if name != "reftime"]
+        self._key_places = [names.index(column_of(name)) for name in self.unique_names]
+        self.insert_into = f"INSERT INTO datum ({', '.join(names)})"
+        indexed = ", ".join(self.comparable(name, column_of(name)) for name in self.unique_names)
+        self.on_conflict = f"ON CONFLICT ({indexed}) DO NOTHING" if indexed else ""
+        self.insert = f"{self.insert_into} VALUES ({', '.join('?' * len(names))}) {self.on_conflict}"
         select, at = f"SELECT {self.row} FROM datum", "datum.segment = ? AND datum.offset = ? AND datum.size = ?"
         span = 'JOIN segment ON segment.id = datum.segment AND reftime >= "begin" AND reftime < "end"'
         self.at_place = f"{select} {span} WHERE {at}"
         self.at_place_and_reftime = f"{select} WHERE {at} AND datum.reftime = ?"
-        self.at_place_of_key = self.at_place_and_reftime + "".join(map(self._equals, self.key_names))
-        self.of_key = ""
+        self.at_place_of_key = " AND ".join((self.at_place_and_reftime, *map(self._equals, self.key_names)))
+        self.of_key = self.find_duplicate = ""
         if self.unique_names:
-            reftime = " AND datum.reftime = ?" * (self.unique_names[0] == "reftime")
-            same = reftime + "".join(map(self._equals, self.key_names))
-            self.of_key = f"SELECT datum.seq, {self.row} FROM datum WHERE {same.removeprefix(' AND ')}"
-        self.of_table = {**_TABLES, "datum": (*_TABLES["datum"], *declared)}
+            select = f"SELECT datum.seq, {self.row} FROM datum WHERE "
+            self.of_key = select + " AND ".join(map(self._equals, self.unique_names))
+            self.find_duplicate = select + " AND ".join(map(self._equals_stored, self.unique_names))
+
+    def comparable(self, name: str, value: str) -> str:
+        """Return the SQL that the UNIQUE index compares for a value of a field: missing values are equal, too."""
+        # An empty blob is not of a declared type's storage class, so it never equals a value.
+        return value if name == "reftime" or self.kinds[name].interned else f"ifnull({value}, {MISSING})"
+
+    def keys_of(self, table: str) -> list[str]:
+        """Return the expressions that the UNIQUE index contains, for `datum` by another name."""
+        return [self.comparable(name, f"{table}.{column_of(name)}") for name in self.unique_names]
+
+    def key_of(self, row: Sequence[Any]) -> list[Any]:
+        """Return the values of the fields of the UNIQUE index, of a row of `datum`."""
+        return [row[place] for place in self._key_places]
 
     def _equals(self, name: str) -> str:
-        if self.kinds[name].interned:
+        if name != "reftime" and self.kinds[name].interned:
             known = "(SELECT id FROM value WHERE value = given)"  # NULL, which equals nothing, for a new one
-            return f" AND datum.f_{name} = (SELECT iif(given IS NULL, 0, {known}) FROM (SELECT ? AS given))"
-        return f" AND ifnull(datum.f_{name}, x'') = ifnull(?, x'')"  # by this expression the index knows it
+            return f"datum.f_{name} = (SELECT iif(given IS NULL, 0, {known}) FROM (SELECT ? AS given))"
+        return self._equals_stored(name)
+
+    def _equals_stored(self, name: str) -> str:
+        return f"{self.comparable(name, f'datum.{column_of(name)}')} = {self.comparable(name, '?')}"
+
+
+def column_of(name: str) -> str:
+    """Return the column of `datum` that holds reftime or a declared field."""
+    return name if name == "reftime" else f"f_{name}"
 
 
 def stored_columns(

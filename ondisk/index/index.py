@@ -10,8 +10,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, converter
@@ -38,9 +37,6 @@ from ondisk.index.connection import (
 from ondisk.index.snapshot import Row, Segment, Snapshot, key_query
 from ondisk.index.where import add_functions, check_fields, check_size
 from ondisk.matcher import Expression
-
-if TYPE_CHECKING:
-    from ondisk.index.tables import Tables
 
 _POOLED = 8
 _LARGE_WAL = 64 * 1024 * 1024  # bytes
@@ -175,13 +171,6 @@ class Index:
                 hint="Open the dataset in the process that uses it.",
             )
         return self.directory.inode(INDEX) == self.inode
-
-    @cached_property
-    def tables(self) -> Tables:
-        """The tables, which only writers need."""
-        from ondisk.index.tables import Tables
-
-        return Tables(self.config)
 
     def check(self, tree: Expression) -> None:
         """Refuse a condition that this index cannot answer.
@@ -354,8 +343,8 @@ class Index:
 
 
 def _create_statements(config: DatasetConfig) -> Iterator[str]:
-    """Give the SQL that makes an empty index."""
-    from ondisk.index.tables import Tables
+    """Return the SQL that makes an empty index."""
+    from ondisk.index.tables import Tables  # SQLAlchemy, whose import takes as long as an append of a few data
 
     return Tables(config).create_statements()
 

@@ -217,10 +217,9 @@ def in_conflict(
     Returns:
         Segment, offset, size, and the values of the fields of `unique`.
     """
-    tables = Tables(config)
-    if not tables.unique:
+    keys = Columns(config).keys_of("datum")
+    if not keys:
         return
-    keys = tables.keys
     named = ", ".join(f"{key} AS k{at}" for at, key in enumerate(keys))
     equal = " AND ".join(f"{key} = k{at}" for at, key in enumerate(keys))
     kinds = {name: config.fields.get(name, FieldType.TIMESTAMP) for name in config.unique}  # reftime is no field

@@ -22,26 +22,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import (
-    REAL,
-    TEXT,
-    Column,
-    ColumnElement,
-    Index,
-    Integer,
-    MetaData,
-    Table,
-    func,
-    literal_column,
-    text,
-)
+from sqlalchemy import REAL, TEXT, Column, Index, Integer, MetaData, Table, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import UserDefinedType
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
-from ondisk.index.columns import REVISION, UNIQUE, Columns
+from ondisk.index.columns import REVISION, UNIQUE, Columns, column_of
 
 DIALECT = sqlite.dialect()
 
@@ -75,20 +63,14 @@ class Tables:
     """The tables of one dataset's index, made from its declared fields.
 
     Attributes:
-        fields: field → its column of `datum`.
-        unique_names: the fields of the UNIQUE index, reftime first where it is listed.
-        unique: the expressions by which the UNIQUE index holds its fields.
-        keys: the same as SQL.
-        insert: the statement that inserts a row of `datum`, for positional values; duplicates stay out.
-        find_duplicate: the statement that finds the row which a row duplicates, by its values `:p0`, `:p1` …; empty
-            without a UNIQUE index.
+        metadata: SQLAlchemy's, of all tables.
+        datum: the table of data.
     """
 
     def __init__(self, config: DatasetConfig) -> None:
-        columns = Columns(config)
-        self._kinds = columns.kinds
-        self.unique_names = columns.unique_names
-        metadata = MetaData()
+        self._columns = Columns(config)
+        self._indices = [*_indices(self._columns, config)]
+        self.metadata = metadata = MetaData()
         _table("dataset", metadata, _key("id"), _column("uuid", TEXT), _column("seq"), _column("generation"),
                _column("config", TEXT), _column("committed_at"))  # fmt: skip
         _table("segment", metadata, _key("id"), Column("name", TEXT, nullable=False, unique=True),
@@ -101,28 +83,13 @@ class Tables:
         _table("deletion", metadata, _key("seq"), _column("datum"))
         _table("done", metadata, Column("source", TEXT, primary_key=True), Column("part", Any_, primary_key=True),
                sqlite_with_rowid=False)  # fmt: skip
-        declared = [field_column(name, kind) for name, kind in self._kinds.items()]
+        declared = [field_column(name, kind) for name, kind in config.fields.items()]
         self.datum = _table("datum", metadata, _key("seq"), _column("reftime"), _column("segment"), _column("offset"),
-                            _column("size"), *declared)  # fmt: skip
-        self.fields: dict[str, Column[Any]] = {name: self.datum.c[f"f_{name}"] for name in self._kinds}
-        self.unique: list[ColumnElement[Any]] = [self.comparable(name) for name in self.unique_names]
-        self.keys = [str(each.compile(dialect=DIALECT)) for each in self.unique]
-        self.insert = self._insert()
-        self.find_duplicate = self._find_duplicate()
-        self._metadata = metadata
-        self._indices = [*_indices(self, columns, config)]
-
-    def comparable(self, name: str) -> ColumnElement[Any]:
-        """Give the expression under which UNIQUE compares a field: equal, too, where both are missing."""
-        if name == "reftime":
-            return self.datum.c.reftime
-        column = self.fields[name]
-        # An empty blob is of no declared type's storage class, so it never equals a value.
-        return column if self._kinds[name].interned else func.ifnull(column, literal_column("x''"))
+                            _column("size"), *declared, *self._indices)  # fmt: skip
 
     def create_statements(self) -> Iterator[str]:
         """Give the SQL that makes an empty index of this schema."""
-        for table in self._metadata.sorted_tables:
+        for table in self.metadata.sorted_tables:
             yield str(CreateTable(table).compile(dialect=DIALECT))
         yield from self.field_statements()
         yield _VERSION_TABLE
@@ -134,34 +101,10 @@ class Tables:
             yield str(CreateIndex(index).compile(dialect=DIALECT))
         yield self._view()
 
-    def _insert(self) -> str:
-        """Write the statement that inserts a row of `datum`, for positional values; duplicates stay out."""
-        insert = sqlite.insert(self.datum)
-        if self.unique:
-            insert = insert.on_conflict_do_nothing(index_elements=self.unique)
-        return str(insert.compile(dialect=DIALECT))
-
-    def _find_duplicate(self) -> str:
-        """Write the statement that finds the row which a row duplicates, by its values `:p0`, `:p1` ….
-
-        UNIQUE is known by its expressions, so the statement repeats them.
-        """
-        if not self.unique:
-            return ""
-        columns = list(self.datum.c)
-        where = []
-        for name, expression in zip(self.unique_names, self.unique, strict=True):
-            column = self.datum.c.reftime if name == "reftime" else self.fields[name]
-            place = columns.index(column)
-            given = f":p{place}" if name == "reftime" or self._kinds[name].interned else f"ifnull(:p{place}, x'')"
-            where.append(f"{expression.compile(dialect=DIALECT)} = {given}")
-        names = ", ".join(f"datum.{column.name}" for column in columns)
-        return f"SELECT {names} FROM datum WHERE {' AND '.join(where)}"
-
     def _view(self) -> str:
         columns = [f"{_time_as_text('datum.reftime')} AS reftime"]
         taken = {"seq", "reftime", "segment", "offset", "size"}
-        for name, kind in self._kinds.items():
+        for name, kind in self._columns.kinds.items():
             label = f"f_{name}" if name in taken else name
             column = f"datum.f_{name}"
             if kind.interned:
@@ -181,19 +124,19 @@ def field_column(name: str, kind: FieldType) -> Column[Any]:
     return Column(f"f_{name}", _TYPES[kind])
 
 
-def _indices(tables: Tables, columns: Columns, config: DatasetConfig) -> Iterator[Index]:
-    reftime = tables.datum.c.reftime
-    if tables.unique:
-        yield Index(UNIQUE, *tables.unique, unique=True)
+def _indices(columns: Columns, config: DatasetConfig) -> Iterator[Index]:
+    if columns.unique_names:
+        indexed = (text(columns.comparable(name, column_of(name))) for name in columns.unique_names)
+        yield Index(UNIQUE, *indexed, unique=True)
     if columns.unique_names[:1] != ["reftime"]:
-        yield Index("datum_by_reftime", reftime)
+        yield Index("datum_by_reftime", "reftime")
     for name in config.index:
         if name != "reftime":
-            yield Index(f"datum_by_{name}", tables.fields[name], reftime)
+            yield Index(f"datum_by_{name}", column_of(name), "reftime")
 
 
-def _table(name: str, metadata: MetaData, *columns: Column[Any], **options: Any) -> Table:
-    return Table(name, metadata, *columns, sqlite_strict=True, **options)
+def _table(name: str, metadata: MetaData, *parts: Column[Any] | Index, **options: Any) -> Table:
+    return Table(name, metadata, *parts, sqlite_strict=True, **options)
 
 
 def _key(name: str) -> Column[int]:

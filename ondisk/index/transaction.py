@@ -8,23 +8,20 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import quote
 
-from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType
+from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import Block
-from ondisk.index.columns import stored_columns
+from ondisk.index.columns import Columns, stored_columns
 from ondisk.index.connection import INDEX, RESTORE, Connection, of_damage, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.snapshot import Segment
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import Expression
 from ondisk.step import Interval
-
-if TYPE_CHECKING:
-    from ondisk.index.tables import Tables
 
 _CACHED_IDS = 200_000
 
@@ -66,14 +63,9 @@ class Transaction:
         return self._connection
 
     @property
-    def tables(self) -> Tables:
-        """The tables of the index."""
-        return self._index.tables
-
-    @property
-    def kinds(self) -> Mapping[str, FieldType]:
-        """Declared field → its type."""
-        return self._index.columns.kinds
+    def schema(self) -> Columns:
+        """The columns of the index."""
+        return self._index.columns
 
     def __enter__(self) -> Self:
         try:
@@ -172,7 +164,7 @@ class Transaction:
 
     def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """Turn metadata into the columns of `datum`, one list a declared field; texts become ids."""
-        return stored_columns(metadata, self.kinds, self._ids_of)
+        return stored_columns(metadata, self._index.columns.kinds, self._ids_of)
 
     def insert(self, rows: Iterable[tuple[Any, ...]]) -> int:
         """Insert rows of `datum` (seq, reftime, segment, offset, size, fields…); duplicates stay out.
@@ -182,7 +174,7 @@ class Transaction:
         """
         before = self._connection.total_changes
         with sqlite_errors(self._index.directory):
-            self._connection.executemany(self._index.tables.insert, rows)
+            self._connection.executemany(self._index.columns.insert, rows)
         return self._connection.total_changes - before
 
     def take_back(self, seqs: Iterable[int]) -> int:
@@ -239,7 +231,7 @@ class Transaction:
             self._connection.execute("DELETE FROM datum WHERE seq = ?", (seq,))
             if seq < first:
                 self._connection.execute("INSERT INTO deletion VALUES (?, ?)", (self.take_seqs(1)[0], seq))
-            self._connection.execute(self._index.tables.insert, row)
+            self._connection.execute(self._index.columns.insert, row)
         return True
 
     def move(self, offsets: Iterable[tuple[int, int]]) -> None:
@@ -368,12 +360,12 @@ class Transaction:
 
     def duplicate_of(self, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Find the row of `datum` that a row duplicates."""
-        if not self._index.tables.find_duplicate:
+        columns = self._index.columns
+        if not columns.find_duplicate:
             return None
-        key = {f"p{at}": value for at, value in enumerate(row)}
         with sqlite_errors(self._index.directory):
             found: tuple[Any, ...] | None
-            found = self._connection.execute(self._index.tables.find_duplicate, key).fetchone()
+            found = self._connection.execute(columns.find_duplicate, columns.key_of(row)).fetchone()
         return found
 
     @contextlib.contextmanager

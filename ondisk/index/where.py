@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from ondisk.datum import FieldType
 from ondisk.errors import MatchError
-from ondisk.index.columns import Columns
+from ondisk.index.columns import MISSING, Columns
 from ondisk.matcher import (
     And,
     Compare,
@@ -42,7 +42,6 @@ _MAX_DEPTH = 16  # SQLite's parser has a stack of 100; a level takes up to 5 of 
 _MAX_VALUES = 30_000  # SQLite binds at most 32,766 values
 _RESOLVED = 64
 _SECOND = 1_000_000
-_MISSING = "x''"  # see Tables.comparable in tables.py
 # In SQLite texts sort before blobs, and the empty blob is the first of those.
 _FIRST_BLOB = "x''"
 COMPONENTS = "ondisk_components"
@@ -251,7 +250,7 @@ class _Writer:
         if tree.operator == "=" and tree.field != "reftime" and tree.field in self.columns.unique_names:
             # The unique index knows the column by this expression only. IS, since of `column = value` SQLite puts the
             # value into the expression, and then does not know it any more.
-            return f"({column} IS {self.bind(tree.value)} AND ifnull({column}, {_MISSING}) = {self.bind(tree.value)})"
+            return f"({column} IS {self.bind(tree.value)} AND ifnull({column}, {MISSING}) = {self.bind(tree.value)})"
         return f"{column} {tree.operator} {self.bind(tree.value)}"
 
     def one_of(self, values: Sequence[Scalar]) -> str:

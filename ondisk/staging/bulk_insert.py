@@ -81,8 +81,7 @@ class Incoming:
     def __init__(self, transaction: Transaction, paths: Sequence[str]) -> None:
         self._transaction = transaction
         self._connection = transaction.connection
-        self._tables = transaction.tables
-        self._kinds = transaction.kinds
+        self._columns = transaction.schema
         self._files: list[_File] = []
         self.first = self.count = 0
         pieces = 0
@@ -172,8 +171,7 @@ class Incoming:
                 self._take_values(file)
             if self._outnumber() and self._insert_at_once(when_all_go_in):
                 return self.count
-            conflict = self._tables.insert.partition(" VALUES ")[2].partition(") ")[2]
-            return self._insert(conflict)
+            return self._insert(self._columns.on_conflict)
 
     def note_duplicates(self) -> None:
         """Note the rows that stayed out as duplicates, see `duplicates`; to be called before `settle`."""
@@ -202,10 +200,9 @@ class Incoming:
             kept_out: those that stay out.
             version: the field that tells whether one is newer; None: each takes the place of those before it.
         """
-        keys = self._tables.keys
-        mine = [key.replace("datum.", "a.") for key in keys]
+        keys, mine = self._columns.keys_of("datum"), self._columns.keys_of("a")
         equal = " AND ".join(f"{key} = {own}" for key, own in zip(keys, mine, strict=True))
-        names = ", ".join(f'"{column.name}"' for column in self._tables.datum.columns)
+        names = ", ".join(self._columns.of_table["datum"])
         execute = self._connection.execute
         with self._errors():
             execute("DROP TABLE temp.again")
@@ -226,12 +223,12 @@ class Incoming:
             execute(f"INSERT INTO deletion SELECT {number}, seq FROM doomed WHERE seq < ?", (self.first,))
             execute("DELETE FROM main.datum WHERE seq IN (SELECT seq FROM doomed)")
             execute("DROP TABLE doomed")
-            execute(f"INSERT INTO main.datum ({names}) SELECT {names} FROM temp.again")
+            execute(f"{self._columns.insert_into} SELECT {names} FROM temp.again")
         return int(replacing)
 
     def left_out(self) -> dict[str, Any] | None:
         """Give the key of the first row that is not in the index; None where all are."""
-        names = self._tables.unique_names
+        names = self._columns.unique_names
         for file in self._files:
             columns = ["d.reftime" if name == "reftime" else self._value(file, name) for name in names]
             sql = (
@@ -333,7 +330,6 @@ class Incoming:
 
     def _insert(self, conflict: str) -> int:
         """Insert all rows, of which none may stay out without a conflict clause; give how many went in."""
-        into = self._tables.insert.partition(" VALUES ")[0]
         count = 0
         for file in self._files:
             seq = self._seq(file)
@@ -341,7 +337,7 @@ class Incoming:
                 seq = f"iif(d.seq = 1, {seq}, NULL)"
             rows = f"{self._rows(file, seq)} WHERE true ORDER BY d.seq"
             try:
-                count += self._connection.execute(f"{into} {rows} {conflict}").rowcount
+                count += self._connection.execute(f"{self._columns.insert_into} {rows} {conflict}").rowcount
             except sqlite3.IntegrityError as error:
                 if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_NOTNULL:  # the outer joins found nothing
                     raise _damaged(file.path, "a row lacks its piece or a value") from error
@@ -352,7 +348,7 @@ class Incoming:
         """Write the SELECT of a file's rows as they are to stand in `datum`, but for a WHERE."""
         fields: list[str] = []
         joins: list[str] = []
-        for name, kind in self._kinds.items():
+        for name, kind in self._columns.kinds.items():
             field = f"d.f_{name}"
             if kind.interned and len(joins) < _JOINED:  # a quarter faster than to look each up
                 joins.append(f" LEFT JOIN {file.own} AS o_{name} ON o_{name}.local = {field}")
@@ -376,7 +372,9 @@ class Incoming:
 
     def _value(self, file: _File, name: str) -> str:
         own = f"d.f_{name}"
-        return f"(SELECT value FROM {file.schema}.value WHERE id = {own})" if self._kinds[name].interned else own
+        return (
+            f"(SELECT value FROM {file.schema}.value WHERE id = {own})" if self._columns.kinds[name].interned else own
+        )
 
     def _drop_older(self, version: str, mine: list[str], equal: str) -> None:
         """Remove from `again` the rows that are older than one that comes before them, or stands in the index."""

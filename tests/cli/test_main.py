@@ -56,8 +56,29 @@ def test_commands_that_read_wait_for_nothing_heavy(environment, weather, argv):
     assert imports_of(environment, *argv) == set()
 
 
-def test_append_waits_only_for_sqlalchemy(environment, weather):
-    assert imports_of(environment, "append", "weather", "obs.vm2") == {"sqlalchemy"}
+@pytest.mark.parametrize(
+    ("argv", "states", "count"),
+    [
+        (["append", "weather", "more.vm2"], set(), 4),
+        (["append", "weather", "obs.vm2"], set(), 3),
+        (["delete", "weather", "reftime:=2026-11-21", "--yes"], {"DELETED"}, 2),
+        (["fix", "weather", "--yes"], set(), 3),
+        (["repack", "weather", "--yes"], set(), 2),
+        (["maintain", "weather"], set(), 2),
+    ],
+)
+def test_commands_that_write_wait_for_nothing_heavy(environment, weather, argv, states, count):
+    Path("more.vm2").write_bytes(b"202611220600,5,227,1.2,,,000000000\n")
+    if argv[0] in ("repack", "maintain"):
+        with ondisk.open("weather") as dataset:
+            dataset.delete("reftime:=2026-11-20; area:VM2,7")
+    if argv[0] == "fix":
+        (weather / "2026/11-22.vm2").write_bytes(Path("more.vm2").read_bytes())
+        (weather / "2026/11-21.vm2").unlink()
+    assert imports_of(environment, *argv) == set()
+    with ondisk.open("weather") as dataset:
+        found = {name for each in dataset.check() for name in each.state.names}
+        assert (found - {"OK"}, dataset.summary().count) == (states, count)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

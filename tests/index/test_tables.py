@@ -138,7 +138,7 @@ def test_unique_is_an_index_reftime_first_and_each_index_ends_with_reftime(made,
 
 def test_missing_values_are_equal_under_unique(made):
     connection = made(unique=list(EVERY_TYPE))
-    insert = tables_of(unique=list(EVERY_TYPE)).insert
+    insert = columns_of(unique=list(EVERY_TYPE)).insert
     nothing = (None, None, 0, None, None, 0)
     connection.execute(insert, (1, 0, 1, 0, 1, *nothing))
     connection.execute(insert, (2, 5, 1, 0, 1, *nothing))
@@ -146,22 +146,21 @@ def test_missing_values_are_equal_under_unique(made):
 
 
 def test_without_unique_nothing_is_a_duplicate(made):
-    connection, tables = made(), tables_of()
+    connection, asked = made(), columns_of()
     for seq in (1, 2):
-        connection.execute(tables.insert, (seq, 0, 1, 0, 1, None, None, 0, None, None, 0))
+        connection.execute(asked.insert, (seq, 0, 1, 0, 1, None, None, 0, None, None, 0))
     assert connection.execute("SELECT count(*) FROM datum").fetchone() == (2,)
-    assert tables.find_duplicate == ""
+    assert asked.find_duplicate == ""
 
 
 def test_a_duplicate_is_found_by_the_unique_index(made):
     values = {"unique": ["reftime", "station", "product"]}
-    connection, tables = made(**values), tables_of(**values)
+    connection, asked = made(**values), columns_of(**values)
     row = (1, 5, 1, 0, 1, None, 1.5, 3, None, None, 0)
-    connection.execute(tables.insert, row)
-    given = {f"p{at}": value for at, value in enumerate(row)}
-    assert connection.execute(tables.find_duplicate, given).fetchone() == row
-    assert connection.execute(tables.find_duplicate, given | {"p7": 4}).fetchone() is None
-    (plan,) = connection.execute(f"EXPLAIN QUERY PLAN {tables.find_duplicate}", given).fetchall()
+    connection.execute(asked.insert, row)
+    assert connection.execute(asked.find_duplicate, asked.key_of(row)).fetchone() == row
+    assert connection.execute(asked.find_duplicate, asked.key_of((*row[:7], 4, *row[8:]))).fetchone() is None
+    (plan,) = connection.execute(f"EXPLAIN QUERY PLAN {asked.find_duplicate}", asked.key_of(row)).fetchall()
     assert "USING INDEX datum_unique (reftime=? AND <expr>=? AND f_product=?)" in plan[3]
 
 
@@ -193,7 +192,7 @@ def test_the_view_shows_people_names_and_times(made):
 def test_a_field_may_have_the_name_of_a_column_or_of_a_word_of_sql(made, name):
     values = {"fields": {name: "text"}, "unique": [name], "index": [name]}
     connection = made(**values)
-    connection.execute(tables_of(**values).insert, (1, 0, 1, 0, 1, 5))
+    connection.execute(columns_of(**values).insert, (1, 0, 1, 0, 1, 5))
     assert connection.execute("SELECT * FROM data").fetchall() == []
     assert connection.execute(f"SELECT {columns_of(**values).row} FROM datum").fetchall() == [(0, 1, 0, 1, 5)]
 
