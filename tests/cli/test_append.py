@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from worlds import lose_index
 
 import ondisk
 from ondisk.cli import main
@@ -130,8 +131,7 @@ def test_a_dataset_that_is_not_there_is_an_error_before_anything_is_read(run):
 
 
 def test_appending_where_the_index_was_lost_warns(run, weather):
-    for path in weather.glob("index.sqlite*"):
-        path.unlink()
+    lose_index(weather)
     done = run("append", weather, "obs.vm2")
     assert done.code == 0
     warning, remedy = done.err.splitlines()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from concurrency.test_readers import mounted_read_only
 from crash.killpoints import server
-from worlds import renew_index
+from worlds import lose_index, renew_index
 
 import ondisk
 from ondisk.cli import main
@@ -24,11 +24,6 @@ CLEAN = dict.fromkeys(
 )
 FIRST, SECOND = "2026/11-20.vm2", "2026/11-21.vm2"
 NOBODY = 65534
-
-
-def lose_index(dataset: Path) -> None:
-    for path in dataset.glob("index.sqlite*"):
-        path.unlink()
 
 
 def test_a_clean_dataset_ends_with_0(run, weather):

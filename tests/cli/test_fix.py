@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from worlds import lose_index
 
 from .conftest import LINES
-from .test_check import FIRST, SECOND, lose_index
+from .test_check import FIRST, SECOND
 
 
 def test_without_yes_it_only_says_what_it_would_do(run, weather):

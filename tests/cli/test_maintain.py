@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from worlds import renew_index
+from worlds import lose_index, renew_index
 
 import ondisk
 from ondisk.filesystem import Directory, MaintainLock
 
 from .conftest import COMMAND, LINES
-from .test_check import FIRST, SECOND, lose_index
+from .test_check import FIRST, SECOND
 
 
 @pytest.fixture

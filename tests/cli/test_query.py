@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
+from worlds import lose_index
 
 import ondisk
 from ondisk import json_shapes
@@ -263,8 +264,7 @@ def test_long_data_are_cut_in_text_and_whole_in_json(run, jsonl):
 
 
 def test_a_dataset_whose_index_was_lost_is_answered_with_a_warning_and_left_alone(run, weather):
-    for path in weather.glob("index.sqlite*"):
-        path.unlink()
+    lose_index(weather)
     for command in ("query", "summary", "info"):
         done = run(command, weather)
         assert done.code == 0

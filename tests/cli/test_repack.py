@@ -9,12 +9,12 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from worlds import renew_index
+from worlds import lose_index, renew_index
 
 import ondisk
 
 from .conftest import LINES
-from .test_check import FIRST, SECOND, lose_index
+from .test_check import FIRST, SECOND
 
 
 def test_without_yes_it_only_says_what_it_would_do(run, weather):

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
@@ -562,11 +563,6 @@ def test_a_segment_that_is_gone_is_missing_and_not_begun_anew(create, sentinel):
     assert not (dataset.path / SEGMENT).exists()
 
 
-def lose_index(dataset):
-    for suffix in ("", "-wal", "-shm"):
-        (dataset.path / (INDEX + suffix)).unlink()
-
-
 @pytest.mark.parametrize("opened", [False, True], ids=["opened again", "still open"])
 def test_a_lost_index_is_made_anew_with_the_sentinel_and_no_byte_is_lost(create, opened):
     dataset = create(unique=["reftime"])
@@ -574,7 +570,7 @@ def test_a_lost_index_is_made_anew_with_the_sentinel_and_no_byte_is_lost(create,
     before = segment(dataset)
     if not opened:
         dataset.close()
-    lose_index(dataset)
+    lose_index(dataset.path)
     if not opened:
         dataset = ondisk.open(dataset.path)
         assert (dataset.path / SENTINEL).exists()
@@ -596,7 +592,7 @@ def test_a_lost_index_makes_nothing_where_one_only_reads(create):
     dataset = create()
     dataset.append(data(1))
     dataset.close()
-    lose_index(dataset)
+    lose_index(dataset.path)
     before = names(dataset.path)
     with ondisk.open(dataset.path, read_only=True) as reader:
         assert reader.needs_check
@@ -609,7 +605,7 @@ def test_a_lost_index_makes_nothing_where_one_only_reads(create):
 def test_deleting_where_the_index_is_lost_makes_the_sentinel_too(create):
     dataset = create()
     dataset.append(data(1))
-    lose_index(dataset)
+    lose_index(dataset.path)
     assert dataset.delete("") == 0
     assert (dataset.path / SENTINEL).exists()
 
@@ -619,7 +615,7 @@ def test_a_new_index_counts_its_generations_above_those_on_disk(create):
     dataset = create()
     dataset.append(data(1))
     (dataset.path / "2026/.11-20.jsonl.17").write_bytes(b"kept for a reader")
-    lose_index(dataset)
+    lose_index(dataset.path)
     dataset.append(data(2))
     assert numbers(dataset) == [2]
     writer = dataset._access.current().index.writer()

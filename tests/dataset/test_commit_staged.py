@@ -19,6 +19,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
@@ -525,8 +526,7 @@ def test_an_index_that_was_lost_knows_no_marks(create):
     dataset = create(**CONFIG, format="jsonl")
     commit_marked(dataset, [(Mark("it", "a"), [datum(0)])])
     dataset.close()
-    for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
-        (dataset.path / name).unlink()
+    lose_index(dataset.path)
     with ondisk.open(dataset.path, read_only=True) as dataset:
         assert dataset.parts_of("it") == set()
     with ondisk.open(dataset.path) as dataset:
@@ -674,8 +674,7 @@ def test_what_a_lost_index_does_not_know_is_not_overwritten(create):
     dataset = create(**CONFIG, format="seg")
     dataset.append([datum(0)])
     dataset.close()
-    for path in dataset.path.glob("index.sqlite*"):
-        path.unlink()
+    lose_index(dataset.path)
     with ondisk.open(dataset.path) as dataset:
         with pytest.raises(NeedsCheck, match="its index was lost"):
             commit(dataset, [datum(0, version=1)], overwrite="")

@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import lose_index
 
 import ondisk
 from ondisk import Datum, Location
 from ondisk.errors import ConfigError, DatumNotFound, DiskFull, InvalidInput, SegmentCorrupt, SegmentMissing
-from ondisk.index import INDEX
 from ondisk.testing import EVERY_TYPE, same, strategies
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -132,8 +132,7 @@ def test_an_append_that_fails_leaves_nothing(dataset, monkeypatch):
 def test_data_of_a_lost_index_are_not_overwritten(dataset):
     dataset.append(some())
     dataset.close()
-    for suffix in ("", "-wal", "-shm"):
-        (dataset.path / f"{INDEX}{suffix}").unlink()
+    lose_index(dataset.path)
     with ondisk.open(dataset.path) as again:
         again.append([Datum(T, {}, b"other")])
         assert (dataset.path / NAME / "000000.h5").read_bytes() == b"data 0"
@@ -179,8 +178,7 @@ def test_a_later_extension_leaves_older_segments_readable_and_known(dataset):
         assert [*again.query()] == some(2)
         assert (dataset.path / "2026/11-20.nc").is_dir()
         assert again.check().ok == 2
-    for suffix in ("", "-wal", "-shm"):
-        (dataset.path / f"{INDEX}{suffix}").unlink()
+    lose_index(dataset.path)
     with ondisk.open(dataset.path) as again:
         again.fix()
         assert [*again.query()] == some(2)

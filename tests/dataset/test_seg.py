@@ -20,6 +20,7 @@ from formats.diskqueue import beats_reader, segments
 from formats.diskqueue.test_golden import FILES, GOLDEN, expectations, expected_events
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import lose_index
 
 import ondisk
 from ondisk import Datum, Location
@@ -63,14 +64,6 @@ def numbers(dataset):
 
 def segment(dataset, name=SEGMENT):
     return (dataset.path / name).read_bytes()
-
-
-def lose_index(dataset):
-    """Close a dataset and delete its index."""
-    dataset.close()
-    for name in (INDEX, f"{INDEX}-wal", f"{INDEX}-shm"):
-        (dataset.path / name).unlink(missing_ok=True)
-    return dataset.path
 
 
 def put(dataset, content, name=SEGMENT):
@@ -389,7 +382,8 @@ def test_where_the_index_is_lost_data_stay_and_a_torn_end_is_cut(make, compressi
         dataset.append([datum(n)])
         ends.append(len(segment(dataset)))
     whole = segment(dataset)
-    path = lose_index(dataset)
+    dataset.close()
+    lose_index(path := dataset.path)
     steps = (0, 1, 3, 4, 5, 20, ends[2] - ends[1] - 1)  # test_seg of the format cuts at every byte
     for size in [*(ends[1] + step for step in steps), ends[2], ends[1] - 1, ends[0]]:
         again = ondisk.open(path)
@@ -401,7 +395,8 @@ def test_where_the_index_is_lost_data_stay_and_a_torn_end_is_cut(make, compressi
         assert numbers(again) == [7]
         again.append([datum(8)])
         assert numbers(again) == [7, 8]
-        lose_index(again)
+        again.close()
+        lose_index(path)
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -413,7 +408,7 @@ def test_appends_go_behind_data_that_an_older_index_does_not_know(make, compress
     backup = (dataset.path / INDEX).read_bytes()
     with ondisk.open(dataset.path) as between:
         between.append([datum(2)])
-    lose_index(between)
+    lose_index(dataset.path)
     (dataset.path / INDEX).write_bytes(backup)
     (dataset.path / SENTINEL).touch()
     with ondisk.open(dataset.path) as again:
@@ -436,10 +431,10 @@ def test_whole_frames_behind_damage_are_left_alone(make, known):
         content += content[12:]
         content[len(segment(dataset)) + 30] ^= 1
         (dataset.path / SENTINEL).touch()
-        path = dataset.path
-        dataset.close()
-    else:
-        path = lose_index(dataset)
+    dataset.close()
+    path = dataset.path
+    if not known:
+        lose_index(path)
     with ondisk.open(path) as again:
         put(again, bytes(content))
         with pytest.raises(SegmentCorrupt) as caught:
@@ -456,7 +451,8 @@ def test_blocks_behind_a_damaged_block_are_left_alone(make):
         dataset.append([datum(n, 50)])
         ends.append(len(segment(dataset)))
     whole = segment(dataset)
-    path = lose_index(dataset)
+    dataset.close()
+    lose_index(path := dataset.path)
     for bit in (0, 4, 9, 15, 31):  # of the size of the second block
         content = bytearray(whole)
         content[ends[0] + bit // 8] ^= 1 << bit % 8
@@ -496,7 +492,8 @@ def test_data_larger_than_the_configuration_allows_now_are_not_cut_off(make):
     dataset = make(compression="none")
     dataset.append([Datum(T, {"station": 1}, b"x" * 5000)])
     content = segment(dataset)
-    path = lose_index(dataset)
+    dataset.close()
+    lose_index(path := dataset.path)
     reconfigure(path, max_datum_size=1000)
     with ondisk.open(path) as again:
         try:

@@ -11,7 +11,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from worlds import renew_index
+from worlds import lose_index, renew_index
 
 import ondisk
 from ondisk import Datum
@@ -380,8 +380,7 @@ def test_a_lost_index_of_the_archive_is_rebuilt(make):
     before = content(dataset)
     dataset.archive(segment(dataset))
     dataset.close()
-    for file in (dataset.path / ".archive/last").glob(f"{INDEX}*"):
-        file.unlink()
+    lose_index(dataset.path / ".archive/last")
     with ondisk.open(dataset.path) as again:
         assert again.needs_check
         with pytest.raises(NeedsCheck):
@@ -446,8 +445,8 @@ def test_the_order_of_changes_goes_on_behind_the_archive_when_an_index_was_lost(
     dataset.close()
     last = dataset.path / ".archive/last"
     for lost in ([dataset.path], [last], [dataset.path, last], [dataset.path]):
-        for file in [file for path in lost for file in path.glob(f"{INDEX}*")]:
-            file.unlink()
+        for path in lost:
+            lose_index(path)
         with ondisk.open(dataset.path) as again:
             again.fix()
             assert same(content(again), before)
@@ -460,16 +459,14 @@ def test_the_order_of_changes_goes_on_behind_the_archive_when_an_index_was_lost(
         assert same(content(again), before)
 
 
-@pytest.mark.parametrize("lost", ["the dataset's", "the archive's"])
+@pytest.mark.parametrize("lost", ["", ".archive/last"], ids=["the dataset's", "the archive's"])
 def test_data_that_came_late_are_not_taken_for_archived_ones_when_an_index_was_lost(make, lost):
     dataset = make(some(range(6)))
     dataset.archive(segment(dataset))
     dataset.append([datum(hour, 9, 1) for hour in range(24)])
     before = content(dataset)
     dataset.close()
-    places = {"the dataset's": [""], "the archive's": [".archive/last"]}[lost]
-    for file in [file for place in places for file in (dataset.path / place).glob(f"{INDEX}*")]:
-        file.unlink()
+    lose_index(dataset.path / lost)
     with ondisk.open(dataset.path) as again:
         again.fix()
         assert same(content(again), before)
@@ -630,8 +627,7 @@ def test_nothing_is_unarchived_while_an_index_may_not_know_all_data(make, lost):
     dataset.archive(segment(dataset))
     dataset.append([datum(hour, 9, 1) for hour in range(24)])
     dataset.close()
-    for file in (dataset.path / lost).glob(f"{INDEX}*"):
-        file.unlink()
+    lose_index(dataset.path / lost)
     with ondisk.open(dataset.path) as again:
         again.append([datum(hour, 8, 1) for hour in range(24)])
         with pytest.raises(NeedsCheck):
@@ -663,8 +659,7 @@ def test_the_name_of_an_archived_segment_is_one_of_the_datasets_own_step(make, s
     dataset.archive(*{each.location.segment for each in dataset.query()})
     assert not [each for each in dataset.check(accurate=True) if each.state]
     dataset.close()
-    for file in (dataset.path / ".archive/last").glob(f"{INDEX}*"):
-        file.unlink()
+    lose_index(dataset.path / ".archive/last")
     with ondisk.open(dataset.path) as again:
         again.fix()
         assert not [each for each in again.check(accurate=True) if each.state]
@@ -675,8 +670,7 @@ def test_who_reads_beside_an_index_that_was_made_anew_keeps_nobody_from_writing(
     dataset = make()
     dataset.archive(segment(dataset))
     dataset.close()
-    for file in dataset.path.glob(f"{INDEX}*"):
-        file.unlink()
+    lose_index(dataset.path)
     with ondisk.open(dataset.path) as again, closing(again.query()) as query:
         next(query)
         assert again.append([datum(80, 1)]).imported == 1
@@ -710,8 +704,7 @@ def test_limits_that_are_raised_later_are_those_of_the_archive_too(make):
         assert same(content(again), before)
         again.repack()
         assert not [each for each in again.check(accurate=True) if each.state]
-    for file in (dataset.path / ".archive/last").glob(f"{INDEX}*"):
-        file.unlink()
+    lose_index(dataset.path / ".archive/last")
     with ondisk.open(dataset.path) as again:
         again.fix()
         assert same(content(again), before)

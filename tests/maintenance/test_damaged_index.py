@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
@@ -87,8 +88,7 @@ def gave(path: Path, ask: Callable[[ondisk.Dataset], object], *, read_only: bool
 
 def whole_again(path: Path) -> Counter[str]:
     """Build the index anew, and give what the segments hold."""
-    for suffix in ("", "-wal", "-shm"):
-        (path / f"{INDEX}{suffix}").unlink(missing_ok=True)
+    lose_index(path)
     with ondisk.open(path) as dataset:
         dataset.fix()
         return numbers(dataset)

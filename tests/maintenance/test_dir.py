@@ -9,14 +9,13 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from worlds import renew_index
+from worlds import lose_index, renew_index
 
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DiskFull, IntegrityError, NeedsCheck, NotFound
 from ondisk.filesystem import Directory
-from ondisk.index import INDEX
 from ondisk.maintenance import archive
 from ondisk.maintenance.diagnosis import Circumstances
 from ondisk.maintenance.dir_segments import Files, diagnose_files
@@ -48,9 +47,9 @@ def path(dataset):
     return dataset.path / NAME
 
 
-def lose_index(dataset):
-    for suffix in ("", "-wal", "-shm"):
-        (dataset.path / f"{INDEX}{suffix}").unlink()
+def without_index(dataset):
+    """Delete the index of a dataset, and open it again."""
+    lose_index(dataset.path)
     dataset.close()
     return ondisk.open(dataset.path)
 
@@ -191,7 +190,7 @@ def test_files_of_deleted_data_are_removed_by_a_repack_and_no_file_is_renumbered
     dataset.append(some(5))
     assert (path / "000006.h5").exists()
     assert content(dataset) == [b"0", b"1", b"2", b"3", b"4"]
-    with lose_index(dataset) as again:
+    with without_index(dataset) as again:
         again.fix()
         assert content(again) == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -241,7 +240,7 @@ def test_a_removal_that_was_killed_is_ended_by_the_next_repack(dataset, path, le
 
 def test_the_index_is_built_again_from_the_directory_alone(dataset, path):
     expected = [*dataset.query()]
-    with lose_index(dataset) as again:
+    with without_index(dataset) as again:
         assert states(again.check()) == {NAME: "UNALIGNED"}
         with pytest.raises(NeedsCheck):
             again.repack()
@@ -252,7 +251,7 @@ def test_the_index_is_built_again_from_the_directory_alone(dataset, path):
 
 
 def test_an_index_that_was_lost_and_appended_to_gets_all_data(dataset, path):
-    with lose_index(dataset) as again:
+    with without_index(dataset) as again:
         again.append([*some(2, day=0), *some(1, day=1)])
         again.append([Datum(T + timedelta(hours=9), {}, b"new 9")])
         assert states(again.check())[NAME] == "UNALIGNED"
@@ -267,7 +266,7 @@ def test_an_index_that_was_lost_and_appended_to_gets_all_data(dataset, path):
 @pytest.mark.parametrize("damage", [cut, lambda path: (path / "000001.h5").write_bytes(b"dAta 1")])
 def test_what_cannot_be_read_back_is_named_and_left(dataset, path, damage):
     damage(path)
-    with lose_index(dataset) as again:
+    with without_index(dataset) as again:
         report = again.fix()
         assert "1 files of it are no data, at file 1: it" in report.segments[0].reasons[-1]
         assert content(again) == [b"0", b"2", b"3"]
@@ -281,7 +280,7 @@ def test_files_that_are_lost_with_the_index_are_told_and_come_back_from_a_backup
     expected = content(dataset)
     for number in lost:
         (path / f"{number:06}.h5").rename(path.parent / f"{number}")
-    with lose_index(dataset) as again:
+    with without_index(dataset) as again:
         report = again.fix()
         assert report.lost == len(lost)
         assert f"{len(lost)} files of it are no data, at file {lost[0]}: it has gone" in report.segments[0].reasons[-1]
@@ -317,7 +316,7 @@ def test_files_that_a_killed_repack_has_removed_are_not_missed_when_the_index_is
         with pytest.raises(Killed):
             dataset.repack()
     assert not files
-    with lose_index(dataset) as again:
+    with without_index(dataset) as again:
         report = again.fix()
         assert report.lost == 0
         again.repack()
@@ -327,7 +326,7 @@ def test_files_that_a_killed_repack_has_removed_are_not_missed_when_the_index_is
 
 def test_nothing_is_deleted_where_all_metadata_are_lost_with_the_index(dataset, path):
     remove_metadata(path)
-    with lose_index(dataset) as again:
+    with without_index(dataset) as again:
         again.fix()
         again.repack()
         assert content(again) == []
@@ -501,7 +500,7 @@ def test_deleting_and_repacking_work_on_a_full_disk(dataset, path, monkeypatch):
         patched.setattr(Directory, "create_file", full)
         assert dataset.repack().freed == 6
     assert states(dataset.check(accurate=True)) == {}
-    with lose_index(dataset) as again:
+    with without_index(dataset) as again:
         again.fix()
         assert content(again) == [b"0", b"2", b"3"]
 

@@ -7,10 +7,10 @@ import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
-from ondisk.index import INDEX
 from ondisk.maintenance.states import State
 from ondisk.testing.crashes import Killed, killed_at
 
@@ -60,11 +60,6 @@ def archive_again(dataset):
 
 def unarchive(dataset):
     dataset.unarchive(NAME)
-
-
-def lose_index(path):
-    for suffix in ("", "-wal", "-shm"):
-        (path / f"{INDEX}{suffix}").unlink(missing_ok=True)
 
 
 def before(verb, path):

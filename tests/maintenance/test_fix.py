@@ -9,7 +9,7 @@ from typing import Any
 
 import lz4.frame
 import pytest
-from worlds import KINDS, START, A, B, C, Kind, World
+from worlds import KINDS, START, A, B, C, Kind, World, lose_index
 
 import ondisk
 from ondisk import Datum
@@ -261,8 +261,7 @@ def test_of_equal_data_in_one_segment_the_last_wins_and_of_those_in_two_the_firs
             dataset.append([Datum(START, {"key": 1}, {"value": value})])
         dataset.append([Datum(START.replace(day=21), {"key": 2}, {"value": 3})])
         dataset.append([Datum(START.replace(day=22), {"key": 2}, {"value": 4})])
-    for suffix in ("", "-wal", "-shm"):
-        (tmp_path / "dataset" / f"index.sqlite{suffix}").unlink()
+    lose_index(tmp_path / "dataset")
     with ondisk.open(tmp_path / "dataset") as dataset:
         report = dataset.fix()
         assert [datum.data["value"] for datum in dataset.query()] == [2, 3]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
+from worlds import lose_index
 
 import ondisk
 from ondisk.errors import DatasetNotFound, IndexCorrupt, LockError, NotFound, StorageError
@@ -26,11 +26,6 @@ def dataset(create: Callable[..., ondisk.Dataset]) -> ondisk.Dataset:
     dataset = create(fields={"n": "integer"})
     dataset.append([ondisk.Datum(NOW, {"n": n}, {}) for n in (1, 2)])
     return dataset
-
-
-def lose_index(path: Path) -> None:
-    for each in path.glob("index.sqlite*"):
-        each.unlink()
 
 
 def test_a_clean_dataset_stays_as_it_is(dataset):

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import lose_index
 
 import ondisk
 from ondisk.config import DatasetConfig
@@ -267,8 +268,7 @@ def test_a_dry_run_writes_nothing(tmp_path):
 
 def test_without_an_index_there_is_nothing_to_migrate(tmp_path):
     path = made(tmp_path / "dataset", "jsonl")
-    for name in (INDEX, f"{INDEX}-wal", f"{INDEX}-shm"):
-        (path / name).unlink()
+    lose_index(path)
     assert not ondisk.migrate(path).is_needed
     assert not (path / INDEX).exists()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
@@ -40,8 +41,7 @@ def content(dataset: ondisk.Dataset) -> list[Any]:
 def lost(path: Path, *parts: str) -> ondisk.Dataset:
     """Lose the indices of the dataset (""), or of its archive, and open it."""
     for part in parts:
-        for file in (path / part).glob(f"{INDEX}*"):
-            file.unlink()
+        lose_index(path / part)
     return ondisk.open(path)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from crash.workload import datum
+from worlds import lose_index
 
 import ondisk
 from ondisk.errors import IndexCorrupt, IntegrityError, NeedsMigration, StateError, StorageError, VersionTooNew
@@ -222,8 +223,7 @@ def test_an_index_in_utf_16_works(path: Path, tmp_path: Path) -> None:
     """SQLite decodes it; ondisk compares nothing by its bytes."""
     with closing(sqlite3.connect(path / "index.sqlite")) as old:
         dump = list(old.iterdump())
-    for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
-        (path / name).unlink(missing_ok=True)
+    lose_index(path)
     with closing(sqlite3.connect(path / "index.sqlite")) as new:
         new.execute("PRAGMA encoding = 'UTF-16'")
         new.executescript("\n".join(dump))

@@ -11,6 +11,7 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
+from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
@@ -175,11 +176,6 @@ def contents(dataset):
             assert each.data == {"text": f"{each.metadata['n']}" * 99}
             found.append(each.metadata["n"])
     return found
-
-
-def lose_index(path):
-    for each in path.glob("index.sqlite*"):
-        each.unlink()
 
 
 @pytest.fixture

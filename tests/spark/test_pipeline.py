@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from cli.test_docs import CUT, SHAPES, is_of_type, section
+from worlds import lose_index
 
 import ondisk
 from ondisk.errors import ConfigError, LockError, NotFound, StateError, StorageError
@@ -342,8 +343,7 @@ def test_what_maintenance_did_is_printed_where_its_metrics_cannot_be_written(pla
 def test_files_that_the_dataset_for_errors_has_forgotten_are_left_out_by_the_others(spark: Any, place: Path) -> None:
     put(place, "a.jsonl", line(1), line(1), line(11), line("x"))
     pipeline(place / "pipeline.toml", spark)
-    for each in (place / "error").glob("index.sqlite*"):
-        each.unlink()
+    lose_index(place / "error")
     report = pipeline(place / "pipeline.toml", spark)
     assert (report.imported, counts(report)["low"], counts(report)["error"]) == (1, (0, 0), (1, 0))
     with ondisk.open(place / "error") as dataset:

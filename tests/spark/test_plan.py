@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
@@ -153,8 +154,7 @@ def test_what_is_said_of_an_archive_that_lost_its_index_mends_it(create):
     dataset.archive("2026/11-20.jsonl")
     dataset.close()
     other = (dataset.path / ".archive/last").rename(dataset.path / ".archive/old")
-    for path in other.glob("index.sqlite*"):
-        path.unlink()
+    lose_index(other)
     with pytest.raises(NeedsCheck) as caught:
         planned(dataset)
     assert f"`ondisk fix {other} --yes`" in caught.value.hint
@@ -334,8 +334,7 @@ def test_an_index_made_anew_is_another(create):
     pieces = planned(dataset)
     path = dataset.path
     dataset.close()
-    for suffix in ("", "-wal", "-shm"):
-        path.joinpath(f"index.sqlite{suffix}").unlink()
+    lose_index(path)
     with ondisk.open(path) as dataset:
         dataset.fix()
         with pytest.raises(StateError, match="made anew"):

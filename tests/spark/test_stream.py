@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
@@ -293,8 +294,7 @@ def test_an_index_made_anew_has_another_order(create, archived):
     query = Query(dataset)
     query.drain()
     dataset.close()
-    for suffix in ("", "-wal", "-shm"):
-        dataset.path.joinpath(".archive/last" if archived else ".", f"index.sqlite{suffix}").unlink()
+    lose_index(dataset.path / (".archive/last" if archived else "."))
     with pytest.raises(NeedsCheck, match="its index was lost"):
         query.batch()
     with ondisk.open(dataset.path) as dataset:
