@@ -1,4 +1,4 @@
-"""`python -m ondisk`, the same as the command `ondisk`."""
+"""Run the command `ondisk` as `python -m ondisk`."""
 
 import sys
 

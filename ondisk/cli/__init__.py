@@ -1,7 +1,7 @@
-"""The command `ondisk`: options and printing; what is done stands in the library, under the same names.
+"""The command `ondisk`: options and printing. The library does the work, in methods of the same names.
 
-Results go to standard output, everything else to standard error. Exit codes: `ondisk.errors`.
-One module a command, imported when its turn comes: `add_arguments(parser)` and `run(arguments, output) -> exit code`.
+Results go to standard output, everything else to standard error. `ondisk.errors` defines the exit codes.
+Each command is a module, imported only when it runs: `add_arguments(parser)` and `run(arguments, output) -> exit code`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ COMMANDS = {
     "query": "print the data that match",
     "summary": "count the data that match",
     "delete": "delete the data that match; a dry run without --yes",
-    "info": "tell what a dataset is",
-    "check": "say what is wrong with a dataset; changes nothing",
+    "info": "print a dataset's configuration, size and time span",
+    "check": "report what is wrong with a dataset; changes no data",
     "fix": "make the index agree with the disk; a dry run without --yes",
-    "repack": "give space back, apply the ages; a dry run without --yes",
+    "repack": "free space, apply archive_age and delete_age; a dry run without --yes",
     "archive": "move segments to the archive; a dry run without --yes",
     "unarchive": "move segments back from the archive; a dry run without --yes",
-    "maintain": "do all of that for many datasets, for cron",
-    "pipeline": "import new files into the datasets they belong to, by Spark",
-    "migrate": "move its index to a new version or configuration; a dry run without --yes",
+    "maintain": "fix and repack many datasets, for cron",
+    "pipeline": "import new files into the datasets they belong to, with Spark",
+    "migrate": "update the index to a new version or configuration; a dry run without --yes",
 }
 
 
@@ -47,29 +47,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Args:
-        argv: its name and arguments; None takes them from `sys.argv`.
+        argv: the command's name and arguments; None reads them from `sys.argv`.
 
     Returns:
         The exit code.
 
     Raises:
-        SystemExit: `--help` or `--version` was printed.
+        SystemExit: after printing `--help` or `--version`.
     """
     fill_closed_streams()
     try:
         with _terminable():
             return _run(list(map(decoded, sys.argv[1:])) if argv is None else argv)
     except KeyboardInterrupt as interrupt:
-        discard_stdout()  # a reader that stopped reading would keep us here
+        discard_stdout()  # else a reader that stopped reading would block the exit
         notes = (note.removeprefix("ondisk: ") for note in getattr(interrupt, "__notes__", ()))
         complain("error", "\n".join([str(interrupt) or "interrupted", *notes]))
         return EXIT_TERMINATED if isinstance(interrupt, _Terminated) else EXIT_INTERRUPTED
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """Make the parser of a command's arguments.
+    """Return the parser of a command's arguments.
 
-    The first paragraph of its module's docstring describes it, the rest are examples.
+    The first paragraph of the command's module docstring is the description, the rest are examples.
     """
     module = import_module(f"ondisk.cli.{command}")
     description, _, examples = (module.__doc__ or "").partition("\n\n")
@@ -83,7 +83,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 def _run(argv: Sequence[str]) -> int:
     try:
         command = _top_parser().parse_args(argv[:1]).command
-        # Intermixed: an option may stand between DATASET and MATCH.
+        # Intermixed: options are allowed between DATASET and MATCH.
         arguments = parser_of(command).parse_intermixed_args(argv[1:])
         code: int = import_module(f"ondisk.cli.{command}").run(arguments, output_for(arguments))
     except OndiskError as error:
@@ -93,7 +93,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are ondisk's, and which takes no option by half its name."""
+    """A parser that raises ondisk's errors and refuses abbreviated options."""
 
     def __init__(self, *, prog: str, description: str, epilog: str) -> None:
         super().__init__(
@@ -105,10 +105,10 @@ class _Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        raise InvalidInput(message, hint=f"`{self.prog} --help` shows how it is used.")
+        raise InvalidInput(message, hint=f"Run `{self.prog} --help` for its arguments.")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        write_stdout(())  # what argparse printed: nobody would catch what goes wrong with it later
+        write_stdout(())  # flush what argparse printed here, where an error is still reported
         super().exit(status, message)
 
 
@@ -116,21 +116,21 @@ def _top_parser() -> argparse.ArgumentParser:
     commands = "\n".join(f"  {name:<9} {purpose}" for name, purpose in COMMANDS.items())
     parser = _Parser(
         prog="ondisk",
-        description="Datasets on disk: segments of data by time, one SQLite index; what was stored survives a crash.",
-        epilog=f"commands:\n{commands}\n\n`ondisk COMMAND --help` tells more, with examples.",
+        description="Datasets on disk: data in segment files by time, one SQLite index. Stored data survive a crash.",
+        epilog=f"commands:\n{commands}\n\n`ondisk COMMAND --help` prints the options and examples of a command.",
     )
     parser.add_argument("--version", action="version", version=f"ondisk {__version__}")
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="what to do")
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below")
     return parser
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM came; it ends the command as an interrupt does, with the lock released and the batch taken back."""
+    """SIGTERM arrived. The command ends as after an interrupt: the lock is released, the batch is rolled back."""
 
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM raise, for the length of the block; not where somebody else cares for it."""
+    """Make SIGTERM raise `_Terminated` during the block, unless the program has its own handler."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return

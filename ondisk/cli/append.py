@@ -1,4 +1,4 @@
-"""Store the data of files, each line or frame byte for byte as it came.
+"""Store the data of files. Each line or frame is stored byte for byte.
 
 ondisk append weather observations.vm2 late.vm2
 ondisk append events beats-queue/*.seg
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from ondisk.formats import Damage
 
 _NAMED = 100  # refusals of all files
-_FIRST = 3  # of a file of which nothing could be stored: these tell why
+_FIRST = 3  # refusals of a file that has no valid datum
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
-    parser.add_argument("files", metavar="FILE", nargs="+", type=path, help="a file of data, - for standard input")
-    parser.add_argument("--format", metavar="F", help="the files' format; else by extension, then by content")
+    parser.add_argument("files", metavar="FILE", nargs="+", type=path, help="a file with data, or - for standard input")
+    parser.add_argument("--format", metavar="F", help="format of the files; default: by extension, then by content")
     add_spark(parser, "read the files")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -53,7 +53,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
 
     if arguments.spark is not None and "-" in arguments.files:
-        raise InvalidInput("executors cannot read standard input", hint="Leave out --spark, or write it to a file.")
+        raise InvalidInput(
+            "Spark's executors cannot read standard input", hint="Append without --spark, or write the input to a file."
+        )
     name = arguments.files[0]
     with open_dataset(arguments.dataset) as dataset, executors(arguments.spark) as spark:
         try:
@@ -66,15 +68,15 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         except OndiskError as error:
             if "result" in error.context:
                 add(name, error.context["result"])
-            _report(total, complaints, output)  # what was stored is stored
+            _report(total, complaints, output)  # the batches before the error are stored
             raise
         except KeyboardInterrupt as interrupt:
             if total.count:
                 done = f"{total.imported} data were stored, {total.replaced} replaced"
-                interrupt.add_note(f"of the files before {name}: {done}; they are durable")
+                interrupt.add_note(f"of the files before {name}, {done}; they are durable")
             if dataset.config.unique:
-                again = "left out" if dataset.config.replace == "no" else "left out or replaced by itself"
-                interrupt.add_note(f"append the file again: what is there is {again}")
+                again = "skipped" if dataset.config.replace == "no" else "skipped or replaced by itself"
+                interrupt.add_note(f"append the file again: a datum that is already stored is {again}")
             raise
     _report(total, complaints, output)
     return EXIT_DATA_LEFT_OUT if total.refused or total.damage else EXIT_DONE

@@ -1,4 +1,4 @@
-"""Move segments to the archive, however old they are; `repack` does so by age. A dry run without --yes.
+"""Move segments to the archive, whatever their age. (repack moves them by age.) A dry run without --yes.
 
 ondisk archive weather 2026/11-17.vm2
 ondisk archive weather 2026/11-17.vm2 2026/11-18.vm2 --yes
@@ -31,8 +31,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def add_move_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
     """Add the arguments of archive and unarchive."""
     add_dataset(parser)
-    parser.add_argument("segments", metavar="SEGMENT", nargs="+", help="its name, as `ondisk check --all` tells")
-    parser.add_argument("--yes", action="store_true", help=f"{verb}; without it, only say what would be moved")
+    parser.add_argument("segments", metavar="SEGMENT", nargs="+", help="a segment, as `ondisk check --all` names it")
+    parser.add_argument("--yes", action="store_true", help=f"{verb}; without it, only print what would be moved")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
@@ -47,7 +47,7 @@ def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callab
                 report = Report(str(dataset.path), segments=[*moved(dataset)])
             except OndiskError as error:
                 if (before := error.context.get("report")) is not None and before.segments:
-                    output.mended(before, dataset.check())  # what was done is done
+                    output.mended(before, dataset.check())  # the segments before the error were moved
                 raise
             output.mended(report, dataset.check())
             return EXIT_DONE
@@ -55,7 +55,7 @@ def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callab
     known = {each.segment: each for each in report}
     for name in arguments.segments:
         if name not in known:
-            hint = "`ondisk check --all` names the segments there are."
+            hint = f"`ondisk check {arguments.dataset} --all` lists the segments."
             raise SegmentMissing(f"{arguments.dataset} has no segment {name!r}", hint=hint, segment=name)
     named = [known[name] for name in arguments.segments]
     work = [Done(each.segment, each.state, each.reasons, None if each.state & UNMOVABLE else verb) for each in named]

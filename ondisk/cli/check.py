@@ -1,4 +1,4 @@
-"""Say what is wrong with a dataset: the states of its segments, why, and what fix or repack would do.
+"""Report what is wrong with a dataset: the states of its segments, the reasons, and what fix or repack would do.
 
 ondisk check weather
 ondisk check weather --accurate --json
@@ -20,22 +20,23 @@ from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
-    parser.add_argument("--accurate", action="store_true", help="read all data, and compare them with the index, too")
+    parser.add_argument("--accurate", action="store_true", help="also read all data and compare them with the index")
     parser.add_argument(
         "--max-duration",
         metavar="D",
         type=duration,
-        help="read data for so long (90s, 10m, 1h30m), first those not read for longest; remembers what it found",
+        help="read data for this long (90s, 10m, 1h30m), least recently read segments first; writes the findings"
+        " to the index",
     )
     add_spark(parser, "read the data")
-    parser.add_argument("--all", action="store_true", help="name the segments that are OK, too")
+    parser.add_argument("--all", action="store_true", help="also list the segments that are OK")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     writes = arguments.max_duration is not None
     if arguments.spark is not None and (writes or not arguments.accurate):
-        raise InvalidInput("--spark goes with --accurate, and without --max-duration")
+        raise InvalidInput("--spark needs --accurate, and cannot be combined with --max-duration")
     with (
         ondisk.open(arguments.dataset, read_only=not writes) as dataset,
         executors(arguments.spark) as spark,

@@ -10,7 +10,7 @@ import ondisk
 from ondisk.cli.streams import complain
 from ondisk.errors import ArchiveOffline
 
-_REMEDY = "Run `ondisk fix {} --yes`: it builds the index anew from the segments."
+_REMEDY = "Run `ondisk fix {} --yes`: it rebuilds the index from the segments."
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Delete the data that match. Without --yes nothing is deleted: it is only said what would be.
+"""Delete the data that match. Without --yes nothing is deleted; the command only prints what would be.
 
 ondisk delete weather 'reftime: <2020'
 ondisk delete weather 'reftime: <2020' --yes
@@ -17,7 +17,7 @@ from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument("match", metavar="MATCH", help="a match expression; '' matches all data")
-    parser.add_argument("--yes", action="store_true", help="delete; without it, only say what would be deleted")
+    parser.add_argument("--yes", action="store_true", help="delete; without it, only print what would be deleted")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

@@ -1,4 +1,4 @@
-"""Make the index agree with the disk. Without --yes nothing is changed: it is only said what would be.
+"""Make the index agree with the disk. Without --yes nothing is changed; the command only prints what would be.
 
 ondisk fix weather
 ondisk fix weather --yes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
-    parser.add_argument("--yes", action="store_true", help="fix; without it, only say what would be fixed")
+    parser.add_argument("--yes", action="store_true", help="fix; without it, only print what would be fixed")
     add_spark(parser, "read the segments")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
@@ -41,8 +41,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         def noted(report: Report) -> Report:
             if was_lost and any(each.action == "rescan" for each in report):
                 back = "come back" if arguments.yes else "would come back"
-                what = "data that were deleted, and not yet removed by a repack"
-                complain("note", f"the index was lost: {what}, {back} with the others")
+                complain("note", f"the index was lost: deleted data that no repack has removed yet {back}")
             return report
 
         if not arguments.yes:
@@ -64,7 +63,7 @@ def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output
             report = verb(progress)
     except OndiskError as error:
         if "report" in error.context:
-            output.mended(error.context["report"], dataset.check())  # what was done is done
+            output.mended(error.context["report"], dataset.check())  # the segments before the error were mended
         raise
     left = dataset.check()
     output.mended(report, left)

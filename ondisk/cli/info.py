@@ -1,4 +1,4 @@
-"""Tell what a dataset is: its configuration, and how much it holds.
+"""Print a dataset's configuration, how many data it contains, their size and time span.
 
 ondisk info weather
 ondisk info weather --json

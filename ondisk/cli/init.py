@@ -1,4 +1,4 @@
-"""Make an empty dataset: a directory with its dataset.toml and an empty index.
+"""Create an empty dataset: a directory with dataset.toml and an empty index.
 
   ondisk init weather --format vm2 --step daily --field area=text --field product=text \\
       --unique reftime,area,product --index area,product
@@ -21,7 +21,7 @@ from ondisk.errors import EXIT_DONE, ConfigError, InvalidInput
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", type=path, help="a directory that is empty or does not exist")
     parser.add_argument(
-        "--config", metavar="FILE", type=path, help="take the configuration from a dataset.toml, - for stdin"
+        "--config", metavar="FILE", type=path, help="read the configuration from a dataset.toml, or - for stdin"
     )
     parser.add_argument("--format", metavar="F", help="default format of appended data: seg (default), vm2, jsonl")
     parser.add_argument("--step", metavar="STEP", help="span of a segment: daily, weekly, biweekly, monthly, yearly")
@@ -31,13 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=TYPE",
         type=_field,
         action="append",
-        help="declare metadata: integer, real, text, boolean, timestamp, bytes; once for each field",
+        help="declare a metadata field: integer, real, text, boolean, timestamp, bytes; repeat it for each field",
     )
-    parser.add_argument("--unique", metavar="A,B", type=names, help="the fields that together name a datum")
+    parser.add_argument("--unique", metavar="A,B", type=names, help="the fields that together identify a datum")
     parser.add_argument("--index", metavar="A,B", type=names, help="fields with an index of their own")
-    parser.add_argument("--replace", choices=("no", "yes", "newer"), help="what becomes of a duplicate")
-    parser.add_argument("--compression", choices=("lz4", "none"), help="how segments of seg are stored (default lz4)")
-    parser.add_argument("--version-field", metavar="F", help="--replace newer: the field that tells which is newer")
+    parser.add_argument("--replace", choices=("no", "yes", "newer"), help="whether a duplicate replaces the stored one")
+    parser.add_argument("--compression", choices=("lz4", "none"), help="compression of seg segments (default lz4)")
+    parser.add_argument("--version-field", metavar="F", help="with --replace newer: the field that orders the versions")
     parser.add_argument("--json", action="store_true", help="print what `ondisk info --json` prints")
 
 
@@ -52,12 +52,12 @@ def _config(arguments: argparse.Namespace) -> DatasetConfig:
     given: dict[str, Any] = {key: value for key in keys if (value := getattr(arguments, key)) is not None}
     if arguments.config is not None:
         if given:
-            raise InvalidInput("--config says everything: no other option goes with it", hint="Put it into the file.")
+            raise InvalidInput("--config cannot be combined with other options", hint="Write them into the file.")
         return _from_file(arguments.config)
     if "step" not in given:
-        raise InvalidInput("init takes --step, or --config", hint="For example --step daily.")
+        raise InvalidInput("init needs --step or --config", hint="For example --step daily.")
     if len(given.get("fields", ())) > len(fields := dict(given.pop("fields", ()))):
-        raise ConfigError("a field is declared twice", hint="Give --field once for each.")
+        raise ConfigError("a field is declared twice", hint="Write one --field for each field.")
     return DatasetConfig.from_mapping({**given, "fields": fields})
 
 
@@ -67,7 +67,7 @@ def _from_file(name: str) -> DatasetConfig:
     try:
         return DatasetConfig.from_toml(content.decode(), name)
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{name} is no UTF-8: {error}", hint="Save it as UTF-8.") from None
+        raise ConfigError(f"{name} is not UTF-8: {error}", hint="Save it as UTF-8.") from None
 
 
 def _field(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Fix and repack datasets, archive and delete by age: what cron runs. It acts, unless --dry-run is given.
+"""Fix and repack datasets, and archive and delete by age. Made for cron: it acts without --yes.
 
 ondisk maintain /data/weather /data/events
 ondisk maintain weather --dry-run
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("datasets", metavar="DATASET", nargs="+", type=path, help="a dataset's directory")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, and say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, only print what would be done")
     parser.add_argument(
         "--max-duration",
         metavar="D",
         type=duration,
-        help="of each dataset, read data for so long (90s, 10m, 1h30m), first those not read for longest",
+        help="read the data of each dataset for this long (90s, 10m, 1h30m), least recently read segments first",
     )
     parser.add_argument("--metrics", metavar="FILE", type=path, help="write metrics for Prometheus; not in a dry run")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each dataset")
@@ -52,13 +52,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(result: Maintained, output: Output, *, dry_run: bool) -> None:
-    """Print what was done to one dataset, and what kept it from being done."""
+    """Print what was done to one dataset, and the error that stopped it."""
     output.maintained(result, dry_run=dry_run)
     if result.error is not None:
-        complain("error", _told(result))
+        complain("error", _error_text(result))
 
 
-def _told(result: Maintained) -> str:
+def _error_text(result: Maintained) -> str:
     error = result.error
     text = str(error) if isinstance(error, OndiskError) else "".join(traceback.format_exception(error))
     return text if result.dataset in text else f"{result.dataset}: {text}"

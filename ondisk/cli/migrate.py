@@ -1,4 +1,4 @@
-"""Move a dataset's index to this ondisk's version, and to what dataset.toml says. Without --yes nothing is changed.
+"""Update a dataset's index to this version of ondisk and to dataset.toml. Without --yes nothing is changed.
 
 ondisk migrate weather
 ondisk migrate weather --yes
@@ -16,7 +16,7 @@ from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, ConfigError, DuplicateDatum
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
-    parser.add_argument("--yes", action="store_true", help="migrate; without it, only say what would be done")
+    parser.add_argument("--yes", action="store_true", help="migrate; without it, only print what would be done")
     parser.add_argument(
         "--json", action="store_true", help="print a JSON object for each archive, then one for the dataset"
     )

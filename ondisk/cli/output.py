@@ -28,14 +28,14 @@ def complain_of_input(
     damaged: int,
     notes: Sequence[tuple[str, str]],
 ) -> None:
-    """Print what was not stored of input files, and why; `refused` and `damaged` count also what is not listed."""
+    """Print what was not stored of input files, and why. `refused` and `damaged` are totals, listed or not."""
     for name, reason in refusals:
         complain("refused", f"{name}: {reason}")
     if refused > len(refusals):
         complain("refused", f"and {refused - len(refusals)} more")
     for name, each in damage:
-        complain("damaged", f"{name}: at byte {each.offset}: {each.reason}; {each.size} bytes left out")
+        complain("damaged", f"{name}: at byte {each.offset}: {each.reason}; {each.size} bytes skipped")
     if damaged > len(damage):
-        complain("damaged", f"and {damaged - len(damage)} places more")
+        complain("damaged", f"and {damaged - len(damage)} more places")
     for name, note in notes:
         complain("note", f"{name}: {note}")

@@ -75,7 +75,7 @@ class TextOutput:
 
     def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
         space = f"a repack frees {_many(report.freed, 'byte')}"
-        is_all = any(not each.state for each in shown)  # as was asked for
+        is_all = any(not each.state for each in shown)  # --all was given
         lines = map(_found, shown) if is_all else _first(_found, shown)
         _print_lines([*lines, f"{_state(report)}; {space}", *_deletions(report), *_untrusted(report)])
 
@@ -146,7 +146,7 @@ def _stored(named: tuple[str, AppendResult]) -> str:
 
 
 def _changes(migration: Migration) -> Iterator[str]:
-    """Say, a line each, what a migration changes."""
+    """Yield a line for each change of a migration."""
     before, after = migration.revision
     if before != after:
         yield f"revision {before} becomes {after}"
@@ -165,30 +165,30 @@ def _changes(migration: Migration) -> Iterator[str]:
         yield f"the old index is kept in {migration.backup}"
 
 
-def _first(told: Callable[[Diagnosis | Done], str], segments: Sequence[Diagnosis | Done]) -> Iterator[str]:
-    """Tell of segments a line each, of many only of the first."""
-    yield from map(told, segments[:_LINES])
+def _first(line: Callable[[Diagnosis | Done], str], segments: Sequence[Diagnosis | Done]) -> Iterator[str]:
+    """Yield a line for each of the first segments, and how many more there are."""
+    yield from map(line, segments[:_LINES])
     if len(segments) > _LINES:
-        yield f"and {len(segments) - _LINES:,} more; --json has all"
+        yield f"and {len(segments) - _LINES:,} more; --json lists all"
 
 
-def _told(each: Diagnosis | Done) -> str:
-    """Say of a segment what it is in, and why."""
+def _states(each: Diagnosis | Done) -> str:
+    """Return a segment's name, its states and the reasons."""
     return ": ".join([each.segment, ", ".join(each.state.names), *filter(None, ["; ".join(each.reasons)])])
 
 
 def _found(each: Diagnosis | Done) -> str:
     if each.action is None:
-        return f"{_told(each)} -> left alone" if each.state else _told(each)
-    if hasattr(each, "lost"):  # what a verb will do that was named, as archive
+        return f"{_states(each)} -> left alone" if each.state else _states(each)
+    if hasattr(each, "lost"):  # a `Done`: the command was named, for example archive
         return _done(each)
     verb = "fix: " if each.action in _FIXES else "" if "repack" in each.action else "repack: "
-    return f"{_told(each)} -> {verb}{each.action}"
+    return f"{_states(each)} -> {verb}{each.action}"
 
 
 def _done(each: Diagnosis | Done) -> str:
     freed = f", {_many(each.freed, 'byte')} freed" if each.freed else ""
-    return f"{_told(each)} -> {each.action}{freed}" if each.action else f"{_told(each)} -> left alone"
+    return f"{_states(each)} -> {each.action}{freed}" if each.action else f"{_states(each)} -> left alone"
 
 
 def _state(report: Report) -> str:
@@ -201,35 +201,35 @@ def _counts(report: Report) -> str:
 
 
 def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
-    """Name what a repack deletes: nothing brings that back."""
+    """Return a warning that names the segments a repack will delete for good."""
     names = [each.segment for each in found if each.action == "delete"]
-    more = f" and {len(names) - _NAMED:,} more; --json names all" * (len(names) > _NAMED)
+    more = f" and {len(names) - _NAMED:,} more; --json lists all" * (len(names) > _NAMED)
     named = ", ".join(names[:_NAMED]) + more
     return [f"the next repack DELETES {_many(len(names), 'segment')}: {named}"] if names else []
 
 
 def _untrusted(report: Report) -> list[str]:
-    how = f"nothing is repacked before `ondisk fix {report.dataset} --yes` went through"
+    how = f"run `ondisk fix {report.dataset} --yes`, else nothing is repacked"
     return [f"the index was lost and may not know all data: {how}"] if report.needs_check else []
 
 
 def _complain_of(result: Maintained) -> None:
-    """Say on standard error what people must know of a run at night: what was lost or deleted, and what is left."""
+    """Print on standard error what was lost or deleted, and the findings that are left."""
     if result.rebuilt:
-        back = "data that were deleted, and not yet removed by a repack, are back with the others"
-        complain("note", f"{result.dataset}: the index was lost and made anew: {back}")
+        back = "deleted data that no repack had removed yet are back"
+        complain("note", f"{result.dataset}: the index was lost and was rebuilt: {back}")
     unknown = [each for each in result.done if each.action == "delete" and "DELETED" in each.state.names]
     lost = [each for each in result.done if each.lost]
-    said: list[tuple[Literal["note", "damaged", "warning"], Sequence[Diagnosis | Done]]] = [
+    groups: list[tuple[Literal["note", "damaged", "warning"], Sequence[Diagnosis | Done]]] = [
         ("note", unknown),
         ("damaged", lost),
         ("warning", result.findings),
     ]
-    for kind, segments in said:
+    for kind, segments in groups:
         for each in segments[:_NAMED]:
             complain(kind, printable(f"{result.dataset}: {_found(each) if kind == 'warning' else _done(each)}"))
         if len(segments) > _NAMED:
-            complain(kind, f"{result.dataset}: and {len(segments) - _NAMED} segments more")
+            complain(kind, f"{result.dataset}: and {len(segments) - _NAMED} more segments")
 
 
 def _print(text: str) -> None:
@@ -248,7 +248,7 @@ def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
 
 
 def _listed(value: Any) -> str:
-    """Show a value that may be a list or a mapping."""
+    """Return the text of a value that may be a list or a mapping."""
     if isinstance(value, Mapping):
         return "  ".join(f"{key}={_shown(each)}" for key, each in value.items())
     return ", ".join(map(_shown, value)) if isinstance(value, list) else _shown(value)
@@ -265,7 +265,7 @@ def _counted(values: Sequence[tuple[Any, int]]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Show one value on one line, in quotes where it would be mistaken for something else."""
+    """Return the text of one value on one line, in quotes if it contains a blank, a quote or an equals sign."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Import the new files of a folder into the datasets they belong to, by Spark, then maintain these.
+"""Import the new files of a folder into the datasets they belong to, with Spark, then maintain these datasets.
 
 ondisk pipeline weather.toml
 ondisk pipeline weather.toml --dry-run
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", type=path, help="the pipeline's configuration, a TOML file")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, and say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, only print what would be done")
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object, and one for each dataset maintained"
     )
@@ -35,13 +35,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     with Pipeline.open(arguments.config, dry_run=arguments.dry_run) as pipeline:
         report = pipeline.report
         try:
-            if pipeline.waiting:  # else Spark need not start
+            if pipeline.waiting:  # starting Spark takes seconds
                 size = sum(file.size for file in pipeline.waiting)
                 with executors(pipeline.config.master or "") as spark, read("pipeline", size) as advance:
                     assert spark is not None
                     pipeline.take_in(spark, advance)
         finally:
-            output.imported(report)  # what was stored is stored
+            output.imported(report)  # also after an error: the files before it are stored
             _complain_of(report)
         try:
             with segments("maintain") as progress:
@@ -53,9 +53,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _complain_of(report: PipelineReport) -> None:
-    """Say on standard error what was not imported, and why."""
+    """Print on standard error what was not imported, and why."""
     for name, reason in report.failed:
         complain("error", f"{name}: {reason}")
     for name in report.changed:
-        complain("note", f"{name}: it changed while it was read; the next run takes it in")
+        complain("note", f"{name}: it changed while it was read; the next run imports it")
     complain_of_input(report.refusals, report.refused, report.damage, report.damaged, report.notes)

@@ -1,4 +1,4 @@
-"""How far a command has come, on standard error where that is a terminal."""
+"""Progress bars on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 
 
 def progress(files: Sequence[str]) -> AbstractContextManager[Callable[[int], None]]:
-    """Show how much of the files was read, see `read`."""
+    """Show how much of the files has been read during the block; see `read`."""
     return read("append", _size(files) if sys.stderr.isatty() else None)
 
 
 @contextlib.contextmanager
 def read(verb: str, size: int | None) -> Iterator[Callable[[int], None]]:
-    """Show how much was read, for the length of the block.
+    """Show how much has been read, during the block.
 
     Args:
-        size: bytes that there are to read; None where nobody knows.
+        size: bytes to read in all; None if unknown.
 
     Yields:
-        To be called with the number of bytes of each read.
+        A function to call with the number of bytes of each read.
     """
     if not sys.stderr.isatty():
         yield lambda count: None
@@ -32,7 +32,7 @@ def read(verb: str, size: int | None) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    # Standard output stays as it is: results go there, and it may be a file.
+    # rich must not redirect standard output: results go there, and it may be a file.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as shown:
         task = shown.add_task(verb, total=size)
         yield lambda count: shown.advance(task, count)
@@ -40,10 +40,10 @@ def read(verb: str, size: int | None) -> Iterator[Callable[[int], None]]:
 
 @contextlib.contextmanager
 def segments(verb: str) -> Iterator[Callable[[str], None]]:
-    """Show which segment is worked on, and how many were before it, for the length of the block.
+    """Show the current segment, and how many have been started, during the block.
 
     Yields:
-        To be called with the name of each.
+        A function to call with the name of each segment.
     """
     if not sys.stderr.isatty():
         yield lambda name: None
@@ -59,7 +59,7 @@ def segments(verb: str) -> Iterator[Callable[[str], None]]:
 
 
 def _size(files: Sequence[str]) -> int | None:
-    """Add up the sizes of files; None where one has no size beforehand, as a pipe, or does not exist."""
+    """Return the total size of files, or None if one is not a regular file or does not exist."""
     total = 0
     for name in files:
         try:

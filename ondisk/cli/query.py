@@ -22,19 +22,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     add_match(parser)
     parser.add_argument(
-        "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; --sort=-x descending"
+        "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; write --sort=-field for descending"
     )
-    parser.add_argument("--limit", metavar="N", type=count, help="at most so many")
-    parser.add_argument("--fields", metavar="A,B", type=names, help="print only these metadata")
+    parser.add_argument("--limit", metavar="N", type=count, help="print at most N data")
+    parser.add_argument("--fields", metavar="A,B", type=names, help="print only these metadata fields")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object a line")
-    form.add_argument("--table", action="store_true", help="print tables, as wide as the terminal or wider")
-    form.add_argument("--data", action="store_true", help="print the data's bytes, which can be appended again")
+    form.add_argument("--table", action="store_true", help="print tables as wide as the terminal, or wider if needed")
+    form.add_argument("--data", action="store_true", help="print the stored bytes, which can be appended again")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.data and arguments.fields is not None:
-        raise InvalidInput("--fields has no meaning with --data, which prints bytes as they are stored")
+        raise InvalidInput("--fields cannot be combined with --data, which prints the stored bytes")
     with open_dataset(arguments.dataset, read_only=True) as dataset:
         choice = {"sort": arguments.sort, "limit": arguments.limit}
         fields = _known(arguments.fields, dataset)
@@ -49,5 +49,5 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _known(fields: list[str] | None, dataset: ondisk.Dataset) -> list[str] | None:
-    """Give the fields back, or refuse one that the dataset does not have."""
+    """Return the fields, or raise if the dataset does not have one of them."""
     return None if fields is None else [dataset.fields[name].name for name in fields]

@@ -1,4 +1,4 @@
-"""Give space back: rewrite segments without holes, remove deleted and too old ones. Without --yes nothing is changed.
+"""Free space: rewrite segments without holes, remove deleted and expired ones. Without --yes nothing is changed.
 
 ondisk repack weather
 ondisk repack weather --yes
@@ -18,7 +18,7 @@ from ondisk.cli.spark import add_spark, executors
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
-    parser.add_argument("--yes", action="store_true", help="repack; without it, only say what would be done")
+    parser.add_argument("--yes", action="store_true", help="repack; without it, only print what would be done")
     add_spark(parser, "write the segments")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 

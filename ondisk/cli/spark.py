@@ -1,4 +1,4 @@
-"""The Spark that a command shares its work out to, where it is asked for."""
+"""The option `--spark`, and the Spark session that it starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
     """Add the option `--spark`.
 
     Args:
-        what: executors do.
+        what: the work of the executors, for the help.
     """
     parser.add_argument(
         "--spark",
@@ -34,7 +34,7 @@ def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def _master(text: str) -> str:
-    """Refuse what is not a Spark master: `check --spark DATASET` would take the dataset for one."""
+    """Return a Spark master, or raise: `check --spark DATASET` must not use the dataset as the master."""
     if not _MASTER.fullmatch(text):
         problem = f"{text!r} is not a Spark master such as spark://host:7077 or local[4]"
         raise argparse.ArgumentTypeError(f"{problem}; write --spark without MASTER after all other arguments")
@@ -43,10 +43,10 @@ def _master(text: str) -> str:
 
 @contextlib.contextmanager
 def executors(master: str | None) -> Iterator[SparkSession | None]:
-    """Start Spark for the length of the block; None where nobody asked for it.
+    """Start Spark for the block and yield its session, or None if `master` is None.
 
     Raises:
-        StateError: it is not installed, or does not start.
+        StateError: Spark is not installed, or does not start.
     """
     if master is None:
         yield None
@@ -57,9 +57,9 @@ def executors(master: str | None) -> Iterator[SparkSession | None]:
         started = session(master or None, spark__ui__enabled="false", spark__log__level="ERROR")
     except ModuleNotFoundError as error:
         raise StateError(f"Spark is not installed: {error}", hint="pip install 'ondisk[spark]'") from None
-    except Exception as error:  # of Spark, of Py4J, or of Java; of this, the words stand before its stack
+    except Exception as error:  # of Spark, Py4J or Java; in Java's text the message is the line before its stack
         reason = next((line[2:] for line in str(error).splitlines() if line.startswith(": ")), error)
-        hint = "It needs Java 17 or newer, and a MASTER that it knows."
+        hint = "Spark needs Java 17 or newer, and a MASTER that it knows."
         raise StateError(f"Spark did not start: {reason}", hint=hint) from None
     try:
         yield started

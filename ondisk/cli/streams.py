@@ -22,15 +22,15 @@ _ROUND = 1.0  # seconds
 _WRITE = 1024 * 1024  # bytes
 _NOWHERE = Path(os.devnull)
 _REMEDIES = {
-    errno.EISDIR: "Name files; those of a folder are FOLDER/*.",
-    errno.EACCES: "Ask its owner for the right to read it.",
+    errno.EISDIR: "Name files; the files of a folder are FOLDER/*.",
+    errno.EACCES: "Ask the owner for permission to read it.",
 }
 
 
 def fill_closed_streams() -> None:
-    """Put /dev/null in the place of standard streams that were closed before we began.
+    """Open /dev/null for each standard stream that was closed before the program started.
 
-    Without it a file of the dataset could get their descriptor.
+    Otherwise a file of the dataset could get the descriptor of the stream.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -38,17 +38,17 @@ def fill_closed_streams() -> None:
 
 
 def discard_stdout() -> None:
-    """Send to nowhere what is yet to be written: nobody reads it, and Python's exit would stumble over it."""
+    """Redirect standard output to /dev/null: nobody reads it, and flushing it at exit would fail."""
     with _NOWHERE.open("wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def write_stdout(pieces: Iterable[bytes]) -> None:
-    """Write to standard output, much at a time; stops taking pieces when the reader has gone, which is no error.
+    """Write to standard output in large writes. If the reader has closed the pipe, stop without an error.
 
     Raises:
-        StorageError: it cannot be written, for example since the disk is full.
-        OndiskError: that of `pieces`; those before it were written.
+        StorageError: writing failed, for example because the disk is full.
+        OndiskError: raised by `pieces`; the pieces before it are written.
     """
     held: list[bytes] = []
     size = 0
@@ -68,38 +68,38 @@ def write_stdout(pieces: Iterable[bytes]) -> None:
 
 def complain(kind: Literal["error", "warning", "refused", "damaged", "note"], message: str) -> None:
     """Print a message on standard error."""
-    with contextlib.suppress(OSError):  # nobody listens there
-        # A message may quote what others wrote, as into `.lock`: nothing of that is for the terminal to carry out.
+    with contextlib.suppress(OSError):  # standard error is closed
+        # A message may quote what others wrote, for example into `.lock`: the terminal must not execute it.
         shown = "\n".join(map(printable, message.split("\n")))
         print(f"ondisk: {kind}: {shown}", file=sys.stderr)
 
 
 def printable(text: str) -> str:
-    """Write as escapes what could move the cursor, or is no text at all."""
+    """Return a text with escapes for characters that are not printable, such as those that move the cursor."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 class Input(io.RawIOBase):
-    """An input file, or standard input for `-`; its errors are ondisk's.
+    """An input file, or standard input for `-`, that raises ondisk's errors.
 
     Args:
         name: the file's path.
-        advance: told of each read how many bytes it gave.
+        advance: called with the number of bytes of each read.
 
     Attributes:
-        name: the file's path, from which `append_file` takes the extension.
+        name: the file's path; `append_file` reads the extension from it.
 
     Raises:
-        NotFound: there is no such file.
-        StorageError: it cannot be opened, or read.
+        NotFound: the file does not exist.
+        StorageError: the file cannot be opened or read.
     """
 
     def __init__(self, name: str, advance: Callable[[int], None] = lambda count: None) -> None:
         self.name = name
         self._advance = advance
-        self._stream: io.FileIO | None = None  # `close` comes also where opening fails
+        self._stream: io.FileIO | None = None  # `close` is also called if opening fails
         self._stream = io.FileIO(sys.stdin.fileno(), closefd=False) if name == STDIN else _open(name)
 
     def readable(self) -> bool:
@@ -107,7 +107,7 @@ class Input(io.RawIOBase):
 
     def readinto(self, buffer: Buffer) -> int:
         assert self._stream is not None
-        # A signal that comes just before a read is noticed behind it, which may be never: so we wait in rounds.
+        # Python handles a signal that arrives just before a read only after the read, which may be never: so poll.
         while not select.select([self._stream], [], [], _ROUND)[0]:
             pass
         try:
@@ -124,10 +124,10 @@ class Input(io.RawIOBase):
 
 
 def _write(content: bytes) -> bool:
-    """Write to standard output; tell whether somebody still reads there."""
+    """Write to standard output; return False if the reader has closed it."""
     try:
         rest = memoryview(content)
-        while rest:  # unbuffered (python -u), a write may take only a part
+        while rest:  # unbuffered (python -u), a write may be partial
             rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.flush()
     except BrokenPipeError:
@@ -142,9 +142,9 @@ def _write(content: bytes) -> bool:
 
 def _open(name: str) -> io.FileIO:
     try:
-        return Path(name).open("rb", buffering=0)  # it is read in large pieces
+        return Path(name).open("rb", buffering=0)  # callers read large blocks
     except FileNotFoundError:
-        raise NotFound(f"{name}: no such file", hint="Look at the path.") from None
+        raise NotFound(f"{name}: no such file", hint="Check the path.") from None
     except OSError as error:
         raise _unreadable(name, error) from error
 

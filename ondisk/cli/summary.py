@@ -1,4 +1,4 @@
-"""Count the data that match: how many, their bytes, first and last reftime, the values of the declared fields.
+"""Count the data that match: their number, bytes, first and last reftime, and the values of the declared fields.
 
 ondisk summary weather
 ondisk summary weather 'reftime: =2026-11' --json

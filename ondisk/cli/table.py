@@ -1,4 +1,4 @@
-"""Tables for people: cells are wrapped, and never cut; where the terminal is too narrow, the table is wider."""
+"""Text tables. Cells are wrapped, never cut; a table can be wider than the terminal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 _GAP = "   "
-_NARROWEST = 8  # cells of a column that is wrapped, unless it has a longer name
+_NARROWEST = 8  # width of a wrapped column, unless its name is longer
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay out a table. Its first column is not wrapped; what is printed of the others joins to what was given."""
+    """Return a table as text. Its first column is not wrapped; wrapped lines joined are the cell's text."""
     widths = _widths(header, rows, Console().width)
     rule = "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
     lines = [_line(header, widths), rule]
@@ -24,7 +24,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _widths(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Find the width of each column, in cells of the terminal: the widest give way first."""
+    """Return the width of each column, in terminal cells; the widest columns shrink first."""
     wanted = [max(map(cell_len, column)) for column in zip(header, *rows, strict=True)]
     least = [wanted[0], *(max(cell_len(name), _NARROWEST) for name in header[1:])]
     room = width - len(_GAP) * (len(header) - 1)
@@ -37,7 +37,7 @@ def _widths(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
-    """Cut a text into lines of at most `width` cells, wherever that is; blanks stay, too."""
+    """Yield lines of at most `width` cells, cut at any character; blanks are kept."""
     begin = used = 0
     for at, character in enumerate(text):
         size = cell_len(character)

@@ -78,7 +78,7 @@ def test_an_error_in_the_middle_reports_what_was_stored_before(run, vm2):
     done = run("append", vm2, "a.vm2", "nowhere.vm2", "a.vm2", "--json")
     assert (done.code, done.json) == (10, totals(3, 0, 0, 1, 2, 99))
     assert "refused: a.vm2: line 4" in done.err
-    assert "error: nowhere.vm2: no such file\nLook at the path.\n" in done.err
+    assert "error: nowhere.vm2: no such file\nCheck the path.\n" in done.err
 
 
 def test_an_error_inside_a_file_reports_the_batches_before(run, folder):
@@ -110,7 +110,7 @@ def test_the_hundred_hold_for_files_of_which_nothing_can_be_stored_too(run, vm2)
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "remedy"), [("nowhere", 10, "Look at the path."), (".", 50, "Name files; those of a folder are")]
+    ("name", "code", "remedy"), [("nowhere", 10, "Check the path."), (".", 50, "Name files; the files of a folder are")]
 )
 def test_a_file_that_cannot_be_opened_is_an_error_with_a_remedy(run, vm2, name, code, remedy):
     done = run("append", vm2, name)
@@ -136,7 +136,7 @@ def test_appending_where_the_index_was_lost_warns(run, weather):
     assert done.code == 0
     warning, remedy = done.err.splitlines()
     assert warning.startswith("ondisk: warning: weather: ")
-    assert remedy == "Run `ondisk fix weather --yes`: it builds the index anew from the segments."
+    assert remedy == "Run `ondisk fix weather --yes`: it rebuilds the index from the segments."
 
 
 @pytest.mark.parametrize("source", ["obs.vm2", "-"])
@@ -200,7 +200,7 @@ def test_damage_of_a_file_is_told_with_place_and_bytes_and_the_rest_is_stored(ru
     assert (damage["file"], damage["offset"], damage["size"]) == ("cut.seg", 2640, 231)
     assert damage["reason"] in done.err
     assert "ondisk: damaged: cut.seg: at byte 2640: " in done.err
-    assert "; 231 bytes left out" in done.err
+    assert "; 231 bytes skipped" in done.err
 
 
 def test_a_frame_count_that_is_too_high_is_a_note_and_no_fault(run, vm2):

@@ -87,7 +87,7 @@ def test_a_lost_index_is_a_finding_and_nothing_is_made(run, weather):
     done = run("check", weather)
     assert done.code == 9
     assert "UNALIGNED" in done.text
-    last = f"nothing is repacked before `ondisk fix {weather.absolute()} --yes` went through"
+    last = f"run `ondisk fix {weather.absolute()} --yes`, else nothing is repacked"
     assert done.text.endswith(f"the index was lost and may not know all data: {last}\n")
     assert run("check", weather, "--json").lines[-1]["needs_check"] is True
     assert sorted(weather.rglob("*")) == before
@@ -192,9 +192,9 @@ def test_of_very_many_segments_the_first_are_told_and_json_has_all(run, weather)
     for command in ("check", "repack"):
         lines = run(command, weather).text.splitlines()
         assert len(lines) < 110
-        assert "and 236 more; --json has all" in lines
-        assert lines[-1].endswith("and 326 more; --json names all")
+        assert "and 236 more; --json lists all" in lines
+        assert lines[-1].endswith("and 326 more; --json lists all")
         assert max(map(len, lines)) < 400
         assert len(run(command, weather, "--json").lines) == 337
     assert len(run("check", weather, "--all").text.splitlines()) == 340
-    assert "and 236 more; --json has all" in run("repack", weather, "--yes").text.splitlines()
+    assert "and 236 more; --json lists all" in run("repack", weather, "--yes").text.splitlines()

@@ -48,11 +48,11 @@ def test_a_configuration_can_come_from_a_file_or_standard_input(run, name):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        ("--format vm2", 2, "init takes --step"),
-        ("--config weather.toml --step daily", 2, "--config says everything"),
+        ("--format vm2", 2, "init needs --step"),
+        ("--config weather.toml --step daily", 2, "--config cannot be combined with other options"),
         ("--config nowhere.toml", 10, "nowhere.toml: no such file"),
         ("--config weather.toml", 3, "weather.toml, line 2: stepp"),
-        ("--config latin.toml", 3, "latin.toml is no UTF-8"),
+        ("--config latin.toml", 3, "latin.toml is not UTF-8"),
         ("--format vm2 --step hourly", 3, "'hourly' is no step"),
         ("--format grib3 --step daily", 3, "there is no format 'grib3'"),
         ("--format vm2 --step daily --field area", 2, "'area' is not NAME=TYPE"),

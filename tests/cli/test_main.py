@@ -100,7 +100,7 @@ def test_usage_errors_end_with_2_and_name_the_help(run, argv):
     done = run(*argv)
     assert (done.code, done.out) == (2, b"")
     assert done.err.startswith("ondisk: error: ")
-    assert "--help` shows how it is used." in done.err
+    assert "--help` for its arguments." in done.err
 
 
 @pytest.mark.parametrize(
@@ -279,8 +279,8 @@ def test_an_interrupt_tells_what_was_stored_and_that_the_file_can_be_appended_ag
             os.dup2(nowhere.fileno(), process.stdin.fileno())
     assert error == "ondisk: error: interrupted"
     assert this.startswith("before this, 0 data were stored")
-    assert others == "of the files before -: 3 data were stored, 0 replaced; they are durable"
-    assert again == "append the file again: what is there is left out"
+    assert others == "of the files before -, 3 data were stored, 0 replaced; they are durable"
+    assert again == "append the file again: a datum that is already stored is skipped"
 
 
 def test_an_interrupt_is_not_kept_waiting_by_a_reader_that_does_not_read(environment, large):

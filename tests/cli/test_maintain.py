@@ -67,7 +67,7 @@ def test_data_left_out_and_an_index_made_anew_are_told(run, weather):
     (weather / FIRST).write_bytes(b"no datum\n" + (weather / FIRST).read_bytes())
     done = run("maintain", weather)
     assert done.code == 8
-    assert f"ondisk: note: {weather.absolute()}: the index was lost and made anew" in done.err
+    assert f"ondisk: note: {weather.absolute()}: the index was lost and was rebuilt" in done.err
     assert f"ondisk: damaged: {weather.absolute()}: {FIRST}: UNALIGNED: " in done.err
 
 

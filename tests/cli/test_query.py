@@ -94,9 +94,7 @@ def test_what_cannot_be_asked_is_an_error_with_nothing_on_standard_output(run, w
 
 
 def test_a_limit_below_nothing_is_refused_with_a_remedy(run, weather):
-    assert (
-        "'-1' is no whole number of 0 or more; without it, all data come\n" in run("query", weather, "--limit", -1).err
-    )
+    assert "'-1' is not a whole number of 0 or more\n" in run("query", weather, "--limit", -1).err
     assert run("query", weather, "--limit", "0").out == b""
 
 
@@ -271,7 +269,7 @@ def test_a_dataset_whose_index_was_lost_is_answered_with_a_warning_and_left_alon
         warning, remedy = done.err.splitlines()
         assert warning.startswith("ondisk: warning: weather: ")
         assert "incomplete" in warning
-        assert remedy == "Run `ondisk fix weather --yes`: it builds the index anew from the segments."
+        assert remedy == "Run `ondisk fix weather --yes`: it rebuilds the index from the segments."
     assert not (weather / "index.sqlite").exists()
     assert not (weather / "needs-check-do-not-pack").exists()
 
