@@ -1,8 +1,11 @@
-"""Every code block of README.md, docs/dataset.md and docs/maintenance.md is run, and prints what the page says.
+"""Every code block of README.md and of the guides in docs/ is run, twice in one folder, and prints what the page says.
 
 `python` blocks are doctests, `console` blocks are commands with their output. `sh` blocks are for a checkout: their
 commands must be targets of the Makefile, or activate the environment that it makes. Commands in `crontab` blocks are
 run as cron runs them; `ini` blocks are units, which systemd verifies; `yaml` blocks are rules for metrics that exist.
+`toml` blocks are configurations; blocks without a language are pictures.
+
+Each guide begins with a command that makes an empty folder below demo/: nothing that another page left is there.
 """
 
 from __future__ import annotations
@@ -24,17 +27,18 @@ from ondisk.maintenance.metrics import HELP as METRICS
 from ondisk.maintenance.states import Report, State
 
 ROOT = Path(__file__).parents[1]
+GUIDES = ["docs/dataset.md", "docs/choosing.md", "docs/maintenance.md"]
 
 
 def blocks(page: str) -> Iterator[tuple[str, str]]:
-    """Give language and text of each code block."""
+    """Yield language and text of each code block."""
     text = (ROOT / page).read_text(encoding="utf-8")
     yield from re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a folder with the sample datasets, where `ondisk` is the code under test."""
+    """Return a folder with the sample datasets, where `ondisk` is the code under test."""
     (tmp_path / "sample_datasets").symlink_to(ROOT / "sample_datasets")
     command = tmp_path / "bin" / "ondisk"
     command.parent.mkdir()
@@ -46,8 +50,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def begin(page: str) -> None:
+    """Run the command that a guide begins with, in the folder of the project, and go where it leads."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    folder = f"demo/{Path(page).stem}"
+    command = f"rm -rf {folder} && mkdir -p {folder} && cd {folder} && ln -s ../../sample_datasets ."
+    assert f"\n    {command}\n" in text, f"{page} begins with another command than: {command}"
+    subprocess.run(command, shell=True, check=True)
+    os.chdir(folder)
+
+
 def check_console(text: str) -> None:
-    """Run commands and compare what they print; pages call the folder they run in /data."""
+    """Run commands and compare what they print; pages call the folder that they run in /data."""
     for step in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, expected = step.partition("\n")
         done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -73,10 +87,11 @@ def check_make(text: str) -> None:
 
 
 def localized(text: str) -> str:
-    """Put the places of this test where a page names those of a machine."""
-    here = str(Path.cwd())
-    for place, ours in {"/opt/ondisk/bin": "/bin", "/data": "", "/var/lib/node_exporter": ""}.items():
-        text = text.replace(f"{place}/", f"{here}{ours}/")
+    """Put the folders of this test where a page names those of a machine."""
+    here, command = Path.cwd(), shutil.which("ondisk")
+    assert command
+    for place, ours in {"/opt/ondisk/bin": Path(command).parent, "/data": here, "/var/lib/node_exporter": here}.items():
+        text = text.replace(f"{place}/", f"{ours}/")
     return text
 
 
@@ -103,9 +118,8 @@ def check_unit(text: str) -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize("page", ["README.md", "docs/dataset.md", "docs/maintenance.md"])
-def test_the_examples_print_what_the_page_says(page):
+def follow(page: str) -> None:
+    """Do what a page says, from the first block to the last."""
     names: dict[str, object] = {}
     for language, text in blocks(page):
         match language:
@@ -119,10 +133,54 @@ def test_the_examples_print_what_the_page_says(page):
                 check_crontab(text)
             case "ini":
                 check_unit(text)
+            case "toml":
+                DatasetConfig.from_toml(text)
             case "yaml":
                 assert set(re.findall(r"ondisk_\w+", text)) <= set(METRICS)
             case _:
                 assert text.startswith("weather/"), "only the picture of a dataset is no code"
+
+
+def test_the_readme_can_be_followed_twice_and_leaves_nothing_outside_of_demo(place: Path) -> None:
+    before = {path.name for path in place.iterdir()}
+    for _ in range(2):
+        follow("README.md")
+    assert {path.name for path in place.iterdir()} - before == {"demo"}
+    assert "demo/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_a_guide_can_be_followed_twice_and_needs_no_other_page(page: str, place: Path) -> None:
+    for _ in range(2):
+        os.chdir(place)
+        begin(page)
+        follow(page)
+    assert {path.name for path in (place / "demo").iterdir()} == {Path(page).stem}
+
+
+PAGES = [*sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), "README.md", "CONTRIBUTING.md"]
+PAGES += ["CHANGELOG.md", "SECURITY.md", "sample_datasets/README.md"]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what links can name in a page: its headings, as GitHub spells them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_a_page_leads_somewhere(page: str) -> None:
+    here = ROOT / page
+    for target, _, anchor in re.findall(r"\]\(([^)#:]*)(#([^)]*))?\)", here.read_text(encoding="utf-8")):
+        there = here.parent / target if target else here
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
+
+
+def test_the_list_of_pages_has_every_page() -> None:
+    text = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| \[([\w-]+\.md)\]\(\1\) \|", text, re.MULTILINE)
+    assert sorted([*listed, "README.md"]) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
 
 
 def test_the_page_on_maintenance_has_every_metric_and_every_state():
