@@ -184,15 +184,13 @@ class World:
         assert self.opened(lambda dataset: dataset.delete(f"area: {match}")) == len(numbers)
 
     def check(self, *, accurate: bool = False) -> Report:
-        return self.opened(
-            lambda dataset: check(dataset._access, dataset._archives, accurate=accurate, now=self.now), read_only=True
-        )
+        return self.opened(lambda dataset: check(dataset._access, accurate=accurate, now=self.now), read_only=True)
 
     def fix(self) -> Report:
-        return self.opened(lambda dataset: fix(dataset._access, dataset._archives, self.now))
+        return self.opened(lambda dataset: fix(dataset._access, self.now))
 
     def repack(self) -> Report:
-        return self.opened(lambda dataset: repack(dataset._access, dataset._archives, self.now))
+        return self.opened(lambda dataset: repack(dataset._access, self.now))
 
     def states(self, report: Report) -> dict[str, str]:
         """Give the states of the segments that are not OK, extensions left out."""

@@ -38,8 +38,6 @@ class Access:
         read_only: nothing is ever written.
         prefix: what the names of its segments begin with in answers and reports: `.archive/last/` for the archive.
         inode: of the directory.
-        seq_elsewhere: tells up to which number others have given out the order of changes that this one shares. Who
-            takes numbers asks: who was killed behind a commit of the archive did not tell the dataset's index.
         connect: what connects readers to the index.
     """
 
@@ -55,7 +53,6 @@ class Access:
         self.path = directory.path
         self.prefix = prefix
         self.inode = directory.identity()
-        self.seq_elsewhere: Callable[[], int] = lambda: 0
         self.directory = directory
         self.config = config
         self.read_only = read_only
@@ -81,12 +78,13 @@ class Access:
         """Hold the writers' lock and a transaction of the current index, for the length of the block.
 
         Args:
-            verb: what the lock is held for, which others are told.
-            lazy: as `Transaction` has it.
+            verb: what the lock is held for; reported to those who wait for it.
+            lazy: as in `Transaction`.
 
         Raises:
-            ReadOnly, LockError: it cannot be held.
-            DurabilityLost: a sync failed, now or before: nothing more is written.
+            ReadOnly, LockError: the lock cannot be held.
+            DurabilityLost: a sync failed, now or before: nothing more is written. Raised at the end of the block, too:
+                what the block committed is durable, so a block records its result before it ends.
 
         Locks: the writers' lock of this dataset or archive. Who takes both takes that of the dataset first.
         """
@@ -99,7 +97,7 @@ class Access:
             try:
                 with self._lock.hold(verb):
                     index = self._current_to_write()
-                    with Transaction(index, lazy=lazy) as transaction:
+                    with Transaction(index, lazy=lazy, seq_elsewhere=self.seq_elsewhere) as transaction:
                         yield transaction
                     if transaction.checkpoint_error is not None:
                         self._failed = transaction.checkpoint_error
@@ -108,6 +106,11 @@ class Access:
             except DurabilityLost as error:
                 self._failed = error
                 raise
+            self.check_not_failed()
+
+    def seq_elsewhere(self) -> int:
+        """Return the highest number that others have given out in the order of changes that this one shares."""
+        return 0
 
     @contextlib.contextmanager
     def locked(self, verb: str, timeout: float | None = None) -> Iterator[None]:

@@ -196,6 +196,7 @@ def store(
     if not batch.payloads:
         return Stored()
     writer = DirWriter(directory) if format.is_dir else ConcatWriter(directory)
+    transaction.on_rollback(writer.undo)
     try:
         targets = _Targets(batch.reftimes, format, config.step, transaction, writer, trusted=trusted)
         seqs: Sequence[int] = transaction.take_seqs(len(batch.payloads))
@@ -227,14 +228,8 @@ def store(
         if archived is not None:
             stored.imported -= len(replacing - stored.replaced)
             stored.replaced |= replacing
-            archived.note(transaction)
+            archived.replace_with(transaction)
         transaction.commit()
-        if archived is not None and transaction.checkpoint_error is None:  # else nothing more is written
-            archived.delete()
-    except BaseException:
-        if not transaction.sealed:
-            writer.undo()
-        raise
     finally:
         writer.close()
     return stored

@@ -17,7 +17,7 @@ import contextlib
 import json
 import stat
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from ondisk.datum import FieldType, canonical, from_microseconds
 from ondisk.errors import ArchiveOffline, DatasetNotFound, InvalidInput, StateError
 from ondisk.filesystem import Directory
 from ondisk.index import Index, Row, Segment, Snapshot, Transaction, segment_rows
+from ondisk.index.connection import Connection, connect_to_read
 from ondisk.json_shapes import from_json, parse_time
 from ondisk.matcher import Expression
 from ondisk.segments.generations import parents
@@ -44,13 +45,51 @@ _SUMMARY = ".summary"
 _LONGEST = 16 * 1024 * 1024  # bytes of a summary; read, it takes some 25 times as much
 
 
+class DatasetAccess(Access):
+    """Access to a dataset, and to its archives.
+
+    Attributes:
+        archives: they share the dataset's order of changes.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        config: DatasetConfig,
+        *,
+        read_only: bool,
+        connect: Callable[[Directory], Connection] = connect_to_read,
+    ) -> None:
+        super().__init__(directory, config, read_only=read_only, connect=connect)
+        self.archives = Archives(self)
+
+    def seq_elsewhere(self) -> int:
+        # The archives are queried each time: a process killed after the archive's commit may not have updated the
+        # dataset's counter.
+        return self.archives.seq()
+
+    def close(self) -> None:
+        self.archives.close()
+        super().close()
+
+
+class _Archive(Access):
+    """Access to an archive of a dataset."""
+
+    def __init__(self, main: Access, directory: Directory, config: DatasetConfig, prefix: str) -> None:
+        super().__init__(directory, config, read_only=main.read_only, prefix=prefix, connect=main.connect)
+        self._main = main
+
+    def seq_elsewhere(self) -> int:
+        return _seq(self._main)
+
+
 class Archives:
     """The archives of one dataset, opened when they are first needed."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._opened: dict[str, Access] = {}
-        access.seq_elsewhere = self.seq
 
     def online(self) -> Iterator[Access]:
         """Give the archives that can be read, in the order in which they are asked: by name, `last` at the end."""
@@ -118,7 +157,7 @@ class Archives:
         seq = self.seq()
         if seq > _seq(self._access):
             with self._access.transaction("open") as transaction:
-                transaction.go_on_from(seq)
+                transaction.advance_seq(seq)
                 transaction.commit()
 
     @contextlib.contextmanager
@@ -183,7 +222,6 @@ class Archives:
             with last.transaction("append") as archived:
                 archived.delete_as(changes)
                 archived.commit()
-            last.check_not_failed()
 
     def last(self) -> Access | None:
         """Open the archive that repack fills; None where nothing was archived yet."""
@@ -245,9 +283,7 @@ class Archives:
             raise
         access = self._access
         config = replace(config, **{name: getattr(access.config, name) for name in _OF_DATASET})
-        archive = Access(directory, config, read_only=access.read_only, prefix=prefix, connect=access.connect)
-        archive.seq_elsewhere = lambda: _seq(access)
-        return archive
+        return _Archive(access, directory, config, prefix)
 
     def _drop(self, name: str) -> None:
         found = self._opened.pop(name, None)
@@ -299,14 +335,11 @@ class Archived:
                     kept_out.add(place)
         return kept_out, replacing
 
-    def note(self, transaction: Transaction) -> None:
-        """Note in the dataset's index what is replaced: from its commit on nobody is given it any more."""
-        transaction.note_deleted(sorted(self._doomed))
-
-    def delete(self) -> None:
-        """Delete from the archive what was replaced, now that what replaces it is committed."""
+    def replace_with(self, transaction: Transaction) -> None:
+        """Note in the dataset's index what is replaced: its commit hides it, then it is deleted from the archive."""
         if self._doomed:
-            self._archives.delete_replaced()
+            transaction.note_deleted(sorted(self._doomed))
+            transaction.after_commit(self._archives.delete_replaced)
 
     def _replaces(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
         name = self._config.version_field

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
 from dataclasses import replace
 from itertools import count
-from threading import Lock, Thread
-from typing import Literal, Self, TypeAlias
+from typing import Literal, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, Target, find_target
-from ondisk.dataset.archives import LAST, Archived, Archives
+from ondisk.dataset.archives import LAST, Archived, DatasetAccess
 from ondisk.dataset.query import Match, Question
 from ondisk.datum import FieldType, restored
-from ondisk.errors import DuplicateDatum, DurabilityLost, IndexCorrupt, InvalidInput, StateError, StorageError
+from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Block, Format, Laid, Patch
 from ondisk.index import Transaction, import_log
@@ -37,8 +35,7 @@ _AGAIN = "Stage the data again."
 
 
 def commit(
-    access: Access,
-    archives: Archives,
+    access: DatasetAccess,
     job: str,
     staged: Sequence[Staged],
     *,
@@ -64,17 +61,16 @@ def commit(
         InvalidInput: an archive that people filled has data that match; or stages that are to overwrite have marks.
         LockError, StorageError: as `Dataset.append`; nothing is stored, but for DurabilityLost, which cannot tell.
 
-    Durability: rows inserted, and what is overwritten deleted (uncommitted) → bytes at the ends of segments, then a
-        header's count → each segment synced, directories of new ones too → commit; where all goes in, segments are
-        written by another thread while indices are made. Killed before the commit: tails
-        that nobody reads, cut off by the next append, and the job's staged files. Killed behind it: only these, and
-        what is overwritten in the archive, which nobody is given any more, and the next change deletes.
-    Locks: the writers' lock, until the other thread writes no more; not while rows of many stages are brought together.
+    Durability: rows inserted, and overwritten data deleted (uncommitted) → bytes at the ends of segments, then a
+        header's count → each segment synced, and the directories of new ones → commit. Killed before the commit: the
+        staged files of the job are left, and tails that nobody reads and the next append cuts off. Killed after it:
+        the staged files are left, and overwritten data in the archive, which no query returns and the next change
+        deletes.
+    Locks: the writers' lock; not while the rows of many stages are merged.
     Cost: rows go into the index inside SQLite, bytes are copied inside the kernel. Of pieces (what one stage holds of
         one segment) with duplicates the others are laid anew, and so are those of a segment that is stored in another
         way, compressed or not.
     """
-    access.check_not_failed()
     try:
         marked = dict.fromkeys(each.mark for each in staged if each.mark is not None)
         if marked and overwrite is not None:
@@ -87,10 +83,9 @@ def commit(
                 staged = [each for each in staged if each.mark not in before]
                 paths = _brought_together(access, job, staged, numbers)
             new = marked.keys() - before
-            work = _Commit(access, archives, transaction, job, duplicates)
+            work = _Commit(access, transaction, job, duplicates)
             result = work.run(staged, paths, new, on_duplicate, overwrite)
             result.left_out = [mark for mark in marked if mark in before]
-        access.check_not_failed()
     except (IndexCorrupt, StorageError) as error:
         # SQLite does not say in which file, and what is to be done about a damaged index would be wrong.
         if type(error) in (IndexCorrupt, StorageError) and (path := damaged(access.directory, _rows(job, staged))):
@@ -126,94 +121,23 @@ def _rows(job: str, staged: Sequence[Staged]) -> list[str]:
     return [f"{STAGED}/{job}/{each.name}{ROWS}" for each in staged if each.count]
 
 
-class _Beside:
-    """Another thread that works in turns. A context manager: behind its block none is under way, nor comes one.
-
-    Nothing that interrupts its end changes that: the lock under which the thread writes is given back behind it. A sync
-    that failed there is told, whatever else goes wrong.
-    """
-
-    def __init__(self) -> None:
-        self._thread: Thread | None = None
-        self._lock = Lock()
-        self._is_over = False
-        self._error: BaseException | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._is_over = True
-        interrupt: BaseException | None = None
-        while True:
-            try:
-                with self._lock:
-                    break
-            except BaseException as raised:  # a signal's handler may raise anything; it is raised behind the wait
-                interrupt = raised
-        if isinstance(self._error, DurabilityLost) and self._error is not error:
-            raise self._error from interrupt or error
-        if interrupt is not None:
-            raise interrupt
-
-    def begin(self, work: Callable[[Incoming], None], incoming: Incoming) -> None:
-        """Let the other thread begin; where the system gives none, nothing is begun."""
-        thread = Thread(target=self._do, args=(work, incoming))
-        with contextlib.suppress(RuntimeError):
-            thread.start()
-            self._thread = thread
-
-    def wait(self) -> bool:
-        """Wait for the end of what was begun, and raise what it raised; tell whether anything was begun."""
-        if self._thread is None:
-            return False
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return True
-
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Take a turn.
-
-        Raises:
-            CancelledError: none is given any more.
-        """
-        with self._lock:
-            if self._is_over:
-                raise CancelledError
-            try:
-                yield
-            except BaseException as error:
-                self._error = error  # before anybody sees that the turn is over
-                raise
-
-    def _do(self, work: Callable[[Incoming], None], incoming: Incoming) -> None:
-        try:
-            work(incoming)
-        except BaseException as error:
-            self._error = error
-
-
 class _Commit:
     """One commit, under the writers' lock."""
 
     def __init__(
         self,
-        access: Access,
-        archives: Archives,
+        access: DatasetAccess,
         transaction: Transaction,
         job: str,
         duplicates: Duplicates | None,
     ) -> None:
         self._duplicates = duplicates
         self._access = access
-        self._archives = archives
+        self._archives = access.archives
         self._transaction = transaction
         self._folder = f"{STAGED}/{job}"
         self._config = access.config
         self._segments: dict[str, _Segment] = {}
-        self._beside = _Beside()
         self._files = ConcatWriter(access.directory)
         self._dirs = DirWriter(access.directory)
 
@@ -228,25 +152,19 @@ class _Commit:
         access, transaction = self._access, self._transaction
         if any(each.built_for != dump(access.config) for each in staged):
             raise StateError(f"{access.path} was configured anew since the data were staged", hint=_AGAIN)
-        transaction.go_on_from(access.seq_elsewhere())
+        transaction.on_rollback(self._files.undo)
+        transaction.on_rollback(self._dirs.undo)
         archived, removed = self._archives.of_append(self._config), 0
         try:
             if overwrite is not None:
                 archived, removed = self._overwrite(overwrite, archived)
-            with contextlib.closing(Incoming(transaction, paths)) as incoming, self._beside:
+            with contextlib.closing(Incoming(transaction, paths)) as incoming:
                 result = self._store(incoming, archived, on_duplicate)
             if result.imported or result.replaced or removed or new:
                 import_log.save(transaction, new)
                 if archived is not None:
-                    archived.note(transaction)
+                    archived.replace_with(transaction)
                 transaction.commit()
-                if archived is not None and transaction.checkpoint_error is None:  # else nothing more is written
-                    archived.delete()
-        except BaseException:
-            if not transaction.sealed:
-                self._files.undo()
-                self._dirs.undo()
-            raise
         finally:
             self._files.close()
             self._dirs.close()
@@ -274,8 +192,7 @@ class _Commit:
         incoming.take_numbers()
         kept_out, replacing = _in_archive(incoming, archived, self._config)
         incoming.place(self._placed())
-        is_final = not kept_out and not replacing
-        imported = incoming.insert(lambda: self._begin_to_write(incoming) if is_final else None)
+        imported = incoming.insert()
         if kept_out:
             imported -= self._transaction.take_back(kept_out)
         left_out, replaced = incoming.count - imported, 0
@@ -353,8 +270,7 @@ class _Commit:
         incoming.keep(piece.id for segment in segments for piece in segment.pieces if not segment.is_copied(piece))
         # Files first: as long as they may move, all places are told anew, which go by where segments end before.
         self._write_files([segment for segment in segments if segment.format.is_dir], incoming)
-        if not self._beside.wait():
-            self._append(incoming)
+        self._append(incoming)
         self._dirs.sync()
         for segment in segments:
             name = segment.target.segment.name
@@ -364,26 +280,15 @@ class _Commit:
             self._transaction.save_segment(known, segment.target.interval, writer.mtime(name))
             self._transaction.save_blocks(known, segment.target.blocks)
 
-    def _begin_to_write(self, incoming: Incoming) -> None:
-        """Begin to write to concat segments, beside the work on the index, where all that was staged goes in.
-
-        Only where bytes are copied as they stand, without blocks: else the index is asked, whose connection is at work.
-        """
-        pieces = ((segment, piece) for segment in self._segments.values() for piece in segment.pieces)
-        if all(segment.is_copied(piece) and not piece.compressed for segment, piece in pieces):
-            self._beside.begin(self._append, incoming)
-
     def _append(self, incoming: Incoming) -> None:
         """Write to concat segments, and make them durable."""
         for segment in self._segments.values():
             if segment.pieces and not segment.format.is_dir:
-                with self._beside.turn():
-                    contents = segment.contents(incoming, self._open)
-                    before, target = segment.target.laid, segment.target
-                    position = before.end.size - len(before.content)
-                    self._files.append(target.segment.name, position, contents, segment.patch(), known=target.known)
-        with self._beside.turn():
-            self._files.sync()
+                contents = segment.contents(incoming, self._open)
+                before, target = segment.target.laid, segment.target
+                position = before.end.size - len(before.content)
+                self._files.append(target.segment.name, position, contents, segment.patch(), known=target.known)
+        self._files.sync()
 
     def _write_files(self, segments: Sequence[_Segment], incoming: Incoming) -> None:
         """Write the data of dir segments, each to a file."""

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.access import Access, Opened
+from ondisk.dataset.access import Opened
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, iterated, refuse_old, store
-from ondisk.dataset.archives import Archives, merged
+from ondisk.dataset.archives import Archives, DatasetAccess, merged
 from ondisk.dataset.delete import delete
 from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import CONFIG, check_free, filter_of, open_directory, read_config
@@ -70,12 +70,12 @@ class Dataset:
         read_only: whether it was opened for reading.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: DatasetAccess) -> None:
         self.path = access.path
         self.config = access.config
         self.read_only = access.read_only
         self._access = access
-        self._archives = Archives(access)
+        self._archives = access.archives
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], config: DatasetConfig | Mapping[str, Any]) -> Dataset:
@@ -110,7 +110,7 @@ class Dataset:
                 with contextlib.closing(Index.open(directory, config)) as index, Transaction(index) as transaction:
                     transaction.commit()  # makes -wal and -shm, which readers without the right to write need
                 directory.write_new(CONFIG, config.to_toml().encode())
-            return cls(Access(directory, config, read_only=False))
+            return cls(DatasetAccess(directory, config, read_only=False))
         except BaseException:
             directory.close()
             raise
@@ -136,7 +136,7 @@ class Dataset:
             undo.callback(directory.close)
             config = read_config(directory)
             find(config.format)(config)
-            access = Access(directory, config, read_only=read_only)
+            access = DatasetAccess(directory, config, read_only=read_only)
             dataset = cls(access)
             undo.callback(dataset.close)
             if read_only:
@@ -156,11 +156,10 @@ class Dataset:
             with contextlib.suppress(LockError, ReadOnly):  # another writer will, or nobody can
                 last.open_to_write()
                 self._archives.catch_up()
-                settle(self._access, self._archives)
+                settle(self._access)
 
     def close(self) -> None:
         """Close files and connections; a query that runs ends with an error."""
-        self._archives.close()
         self._access.close()
 
     def __enter__(self) -> Self:
@@ -275,7 +274,6 @@ class Dataset:
 
         return commit(
             self._access,
-            self._archives,
             job,
             staged,
             on_duplicate=on_duplicate,
@@ -398,7 +396,7 @@ class Dataset:
         """
         from ondisk.spark.frame import index_frame
 
-        return index_frame(self._access, self._archives, spark, match, columns, data=data)
+        return index_frame(self._access, spark, match, columns, data=data)
 
     def delete(self, what: str | Expression | Iterable[Location]) -> int:
         """Delete data: what matches, or what stands at locations; `""` matches all.
@@ -410,7 +408,7 @@ class Dataset:
             repack.
         Locks: the writers' lock.
         """
-        return delete(self._access, self._archives, what)
+        return delete(self._access, what)
 
     def check(
         self,
@@ -437,7 +435,6 @@ class Dataset:
             read_all = reads(spark)
         return check(
             self._access,
-            self._archives,
             accurate=accurate,
             max_duration=max_duration,
             progress=progress,
@@ -457,7 +454,7 @@ class Dataset:
             from ondisk.spark.maintenance import scans
 
             scan_all = scans(spark)
-        return fix(self._access, self._archives, progress=progress, scan_all=scan_all)
+        return fix(self._access, progress=progress, scan_all=scan_all)
 
     def repack(self, *, progress: Progress = _unseen, spark: SparkSession | None = None) -> Report:
         """Rewrite segments without holes, remove what is deleted or too old; see `ondisk.maintenance.repack`.
@@ -472,19 +469,19 @@ class Dataset:
             from ondisk.spark.maintenance import writes
 
             write_all = writes(spark)
-        return repack(self._access, self._archives, progress=progress, write_all=write_all)
+        return repack(self._access, progress=progress, write_all=write_all)
 
     def archive(self, *segments: str) -> list[Done]:
         """Move segments to the archive, however old they are; see `ondisk.maintenance.archive`."""
         from ondisk.maintenance.archive import archive
 
-        return archive(self._access, self._archives, segments)
+        return archive(self._access, segments)
 
     def unarchive(self, *segments: str) -> list[Done]:
         """Move segments back from the archive; see `ondisk.maintenance.archive`."""
         from ondisk.maintenance.archive import unarchive
 
-        return unarchive(self._access, self._archives, segments)
+        return unarchive(self._access, segments)
 
     def info(self) -> dict[str, Any]:
         """Tell what the dataset is: path, uuid, format, step, unique, index, fields, segments, count, size …"""
@@ -528,14 +525,12 @@ class Dataset:
                 lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
                 with access.transaction("append", lazy=lazy) as transaction:
-                    transaction.go_on_from(access.seq_elsewhere())
                     trusted = not access.sentinel_stands()
                     archived = self._archives.of_append(self.config)
                     stored = store(
                         batch, format, self.config, access.directory, transaction, trusted=trusted, archived=archived
                     )
-                result.add(batch, stored)
-                access.check_not_failed()  # this batch is durable, and counted; the disk is not to be trusted further
+                    result.add(batch, stored)
             if waiting:
                 access.checkpoint()
         except OndiskError as error:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import iterated
-from ondisk.dataset.archives import Archives
+from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.layout import ARCHIVE
 from ondisk.dataset.query import Question
 from ondisk.datum import INTEGER_MAX, Location
@@ -20,29 +20,23 @@ _Places: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
 """Segment → offset and size of data."""
 
 
-def delete(access: Access, archives: Archives, what: str | Expression | Iterable[Location]) -> int:
-    """Delete data, and tell how many; see `Dataset.delete`, which also tells durability and locks."""
+def delete(access: DatasetAccess, what: str | Expression | Iterable[Location]) -> int:
+    """Delete data, and return how many; see `Dataset.delete` for durability and locks."""
+    archives = access.archives
     chosen = _Matching(access, what) if isinstance(what, str | Expression) else _Located(what)
     with access.transaction("delete") as transaction, contextlib.ExitStack() as stack:
-        transaction.go_on_from(access.seq_elsewhere())
         deleted = chosen.delete(access, transaction)
         archives.delete_replaced()
-        changed = []
         for archive in filter(chosen.concerns, archives.online()):
             archived = stack.enter_context(archive.transaction("delete"))
-            archived.go_on_from(transaction.seq)
+            archived.advance_seq(transaction.seq)
             if count := chosen.delete(archive, archived):
-                changed.append(archived)
+                # The dataset is committed first: the archives share its counter, which must be ahead of them.
+                transaction.after_commit(archived.commit)
                 deleted += count
-            transaction.go_on_from(archived.seq)
+            transaction.advance_seq(archived.seq)
         if deleted:
-            # The dataset's first: the archives share its counter, which must be ahead of them.
             transaction.commit()
-        if transaction.checkpoint_error is None:  # else nothing more is written
-            for archived in changed:
-                archived.commit()
-    for part in (access, *archives.online()):
-        part.check_not_failed()
     return deleted
 
 

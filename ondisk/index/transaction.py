@@ -27,30 +27,35 @@ _CACHED_IDS = 200_000
 
 
 class Transaction:
-    """A change of the index: BEGIN IMMEDIATE … COMMIT; rolled back unless `commit` went through.
+    """A change of the index: BEGIN IMMEDIATE … COMMIT; rolled back unless `commit` succeeds.
 
     Args:
-        lazy: leave what is committed in the write-ahead log, until the caller checkpoints or a later commit does.
+        lazy: leave the commit in the write-ahead log, until the caller or a later commit runs a checkpoint.
+        seq_elsewhere: returns the highest number that other indices have given out in the order of changes, which the
+            dataset shares with its archives. Called before the first number is taken.
 
     Attributes:
-        checkpoint_error: what kept the commit from being moved into the main file; the commit itself is durable.
-        unread: it was committed, and nobody reads an older snapshot any more.
-        sealed: COMMIT was tried, so it may have reached the disk even if it failed: bytes it points to must stay.
+        checkpoint_error: the error that kept the commit out of the main file; the commit itself is durable.
+        unread: the transaction is committed, and nobody reads an older snapshot any more.
 
-    Durability: a commit is synced (`synchronous=FULL`); the checkpoint behind it only moves it into the main file.
+    Durability: a commit is synced (`synchronous=FULL`); the checkpoint after it only moves it into the main file.
     """
 
-    def __init__(self, index: Index, *, lazy: bool = False) -> None:
+    def __init__(self, index: Index, *, lazy: bool = False, seq_elsewhere: Callable[[], int] = lambda: 0) -> None:
         self._index = index
         self._lazy = lazy
+        self._seq_elsewhere: Callable[[], int] | None = seq_elsewhere
         self._seq = self._generation = 0
         self._connection = index.writer()
         self._interned = False
         self._committed = False
-        self.sealed = False
+        # COMMIT was tried. It may have reached the disk even if it failed, so the bytes that it points to must stay.
+        self._sealed = False
         self.unread = False
         self.checkpoint_error: OndiskError | None = None
         self._attached: list[str] = []
+        self._undo = contextlib.ExitStack()
+        self._after: list[Callable[[], object]] = []
 
     @property
     def directory(self) -> Directory:
@@ -80,6 +85,9 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._sealed:
+            self._undo.pop_all()
+        self._undo.close()
         self._roll_back()
         self._detach()
         # SQLite may have rolled back by itself, after a failed write: the new ids are gone then, too.
@@ -93,6 +101,21 @@ class Transaction:
         if self._connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
+
+    def on_rollback(self, undo: Callable[[], object]) -> None:
+        """Call `undo` when the transaction ends without a commit, for whatever reason; the last one is called first.
+
+        After a commit that may have reached the disk nothing is undone, even if the commit raised.
+        """
+        self._undo.callback(undo)
+
+    def after_commit(self, do: Callable[[], object]) -> None:
+        """Call `do` after the commit, in the order of these calls.
+
+        Skipped when the checkpoint after the commit failed: then the disk is not to be trusted, and nothing more is
+        written. The next opening for writing does what was skipped. An error of `do` undoes nothing.
+        """
+        self._after.append(do)
 
     def attach(self, path: str) -> str:
         """Attach a SQLite file that nobody writes to any more, until the transaction ends; give its name here."""
@@ -122,18 +145,21 @@ class Transaction:
         return IndexCorrupt(f"{self._index.directory.path / INDEX} is damaged: {problem}", hint=RESTORE)
 
     def take_seqs(self, count: int) -> range:
-        """Take the next numbers in the order of changes."""
-        first = self._seq + 1
+        """Take the next numbers in the order of changes, above all that other indices have given out."""
+        first = self.seq + 1
         self._seq += count
         return range(first, first + count)
 
     @property
     def seq(self) -> int:
-        """The last number that was taken in the order of changes."""
+        """The last number that was given out in the order of changes, here or elsewhere."""
+        if self._seq_elsewhere is not None:
+            self._seq = max(self._seq, self._seq_elsewhere())
+            self._seq_elsewhere = None
         return self._seq
 
-    def go_on_from(self, seq: int) -> None:
-        """Take no number up to `seq`: another index has given them out. The archives of a dataset share its order."""
+    def advance_seq(self, seq: int) -> None:
+        """Take no number up to `seq`: a transaction that is not committed yet has given them out."""
         self._seq = max(self._seq, seq)
 
     def take_generation(self) -> int:
@@ -194,7 +220,7 @@ class Transaction:
         with sqlite_errors(self._index.directory):
             self._connection.executemany("INSERT INTO deletion VALUES (?, ?)", changes)
             self._connection.executemany("DELETE FROM datum WHERE seq = ?", ((datum,) for _, datum in changes))
-        self.go_on_from(max(number for number, _ in changes))
+        self.advance_seq(max(number for number, _ in changes))
 
     def seqs_from(self, first: int) -> set[int]:
         """Give the numbers, from `first` on, of the data that are in the index."""
@@ -434,14 +460,14 @@ class Transaction:
         return deleted
 
     def commit(self) -> bool:
-        """Make the change durable, and move it into the main file as far as readers let us.
+        """Make the change durable, move it into the main file as far as readers allow, and call `after_commit`'s.
 
         Returns:
             Whether nobody reads an older snapshot any more.
 
         Raises:
-            DiskFull, LockError: it was not made.
-            DurabilityLost: it may or may not be durable; `sealed` is set.
+            DiskFull, LockError: nothing was committed.
+            DurabilityLost: the commit may or may not be durable.
         """
         directory = self._index.directory
         try:
@@ -449,31 +475,33 @@ class Transaction:
                 sql = "UPDATE dataset SET seq = ?, generation = ?, committed_at = ?"
                 now = time.time_ns() // 1000
                 self._connection.execute(sql, (self._seq, self._generation, now))
-                self.sealed = True
+                self._sealed = True
                 self._connection.execute("COMMIT")
             self._committed = True
-            self._detach()  # else the checkpoint would take them for files to be checkpointed, too
+            self._detach()  # else the checkpoint would include the attached files
         except (DiskFull, LockError):
-            # The last write of a commit is what makes it one: without space, or a lock, for it there is none.
-            self.sealed = False
+            # The last write of a commit makes it one. Without space or a lock for that write there is no commit.
+            self._sealed = False
             raise
         except OndiskError as error:
-            if isinstance(error, StorageError) and self.sealed and not isinstance(error, DurabilityLost):
+            if isinstance(error, StorageError) and self._sealed and not isinstance(error, DurabilityLost):
                 raise DurabilityLost(error.message, hint=error.hint, **error.context) from error
             raise
-        if self._lazy:
-            return False
-        try:
-            self.unread = self._index.checkpoint()
-        except OndiskError as error:
-            # What was committed is durable in the WAL, and so acknowledged; but nothing more may be written.
-            self.checkpoint_error = error
+        if not self._lazy:
+            try:
+                self.unread = self._index.checkpoint()
+            except OndiskError as error:
+                # The commit is durable in the WAL, and so acknowledged; but nothing more may be written.
+                self.checkpoint_error = error
+        if self.checkpoint_error is None:
+            for do in self._after:
+                do()
         return self.unread
 
     def _delete(self, select: str, values: Sequence[Any]) -> int:
         connection = self._connection
         with sqlite_errors(self._index.directory):
-            first = self._seq
+            first = self.seq
             sql = f"INSERT INTO deletion SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
             deleted = connection.execute(sql, values).rowcount
             connection.execute("DELETE FROM datum WHERE seq IN (SELECT datum FROM deletion WHERE seq > ?)", (first,))

@@ -10,24 +10,25 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives, common, held, replaced
+from ondisk.dataset.archives import DatasetAccess, common, held, replaced
 from ondisk.errors import (
     AlreadyExists,
-    DurabilityLost,
     IndexCorrupt,
     LockError,
     OndiskError,
     SegmentMissing,
     StateError,
 )
+from ondisk.filesystem import Directory
 from ondisk.formats import End
 from ondisk.index import INDEX, Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.index.connection import RESTORE
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
-from ondisk.maintenance.inspect import all_known, check_trusted, examine
+from ondisk.maintenance.inspect import Inspection, all_known, check_trusted
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import DirWriter, generations
 from ondisk.segments.dir import open_directory
@@ -41,7 +42,7 @@ UNMOVABLE = State.CORRUPTED | State.MISSING | State.UNALIGNED | State.DELETED
 """States of segments that stay where they are."""
 
 
-def archive(access: Access, archives: Archives, names: Iterable[str]) -> list[Done]:
+def archive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
     """Move segments to `.archive/last`, however old they are.
 
     Raises:
@@ -57,8 +58,7 @@ def archive(access: Access, archives: Archives, names: Iterable[str]) -> list[Do
     with _reporting(access) as done:
         before = _known_before(access)
         for name in names:
-            done.append(archived(access, archives, name, before.get(name)))
-            access.check_not_failed()
+            done.append(archived(access, name, before.get(name)))
     return done
 
 
@@ -73,12 +73,13 @@ def _reporting(access: Access) -> Iterator[list[Done]]:
         raise
 
 
-def archived(access: Access, archives: Archives, name: str, before: Known | None = None) -> Done:
+def archived(access: DatasetAccess, name: str, before: Known | None = None) -> Done:
     """Move one segment to `.archive/last`; where that has data of the same name, they are merged.
 
     Args:
         before: as `examine` has it; None where all segments were diagnosed just before.
     """
+    archives = access.archives
     there = archives.last()
     if there is not None and _end(access, there, name):
         return Done(name, State.OK, (), "archive")
@@ -92,13 +93,13 @@ def archived(access: Access, archives: Archives, name: str, before: Known | None
         move = _Move(access, last, segment)
         with last.transaction("archive") as incoming:
             move.copy(incoming)
-        last.check_not_failed()
-        transaction.go_on_from(incoming.seq)
+            incoming.commit()
+        transaction.advance_seq(incoming.seq)
         size = _drop(access, transaction, segment)
     return Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_whole else size)
 
 
-def unarchive(access: Access, archives: Archives, names: Iterable[str]) -> list[Done]:
+def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
     """Move segments of `.archive/last` back to the dataset.
 
     Raises:
@@ -111,41 +112,37 @@ def unarchive(access: Access, archives: Archives, names: Iterable[str]) -> list[
     Locks: the writers' lock, for each segment anew.
     """
     with _reporting(access) as done:
-        last = archives.last()
+        last = access.archives.last()
         before = {} if last is None else _known_before(last)
         for name in names:
             if last is None:
                 raise SegmentMissing(f"{access.path} has no archive", hint="Nothing was archived yet.", segment=name)
             inner = name.removeprefix(last.prefix)
-            with access.transaction("unarchive") as transaction:
-                with last.transaction("unarchive") as outgoing:
-                    check_trusted(access)
-                    check_trusted(last)
-                    _, segment = _movable(last, inner, before.get(inner))
-                    _check_whole(access, inner)
-                    _Move(last, access, segment).copy(transaction)
-                    if transaction.checkpoint_error is None:  # else nothing more is written
-                        _wait_for_readers(access)
-                        _drop(last, outgoing, segment)
-                last.check_not_failed()
-            access.check_not_failed()
-            done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
+            with access.transaction("unarchive") as transaction, last.transaction("unarchive") as outgoing:
+                check_trusted(access)
+                check_trusted(last)
+                _, segment = _movable(last, inner, before.get(inner))
+                _check_whole(access, inner)
+                _Move(last, access, segment).copy(transaction)
+                transaction.after_commit(partial(_drop_unread, access, last, outgoing, segment))
+                transaction.commit()
+                done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
     return done
 
 
-def settle(access: Access, archives: Archives) -> None:
+def settle(access: DatasetAccess) -> None:
     """End what a crash interrupted: drop from the dataset what its archive holds too, and from that what was replaced.
 
     Locks: taken only where there is something to do.
     """
-    last = archives.last()
+    last = access.archives.last()
     if last is None:
         return
     with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
         both, old = _moved(main, there), replaced(main, there)
     if old:
         with access.locked("archive"):
-            archives.delete_replaced()
+            access.archives.delete_replaced()
     for name in both:
         _end(access, last, name)
 
@@ -187,7 +184,7 @@ def _known_before(access: Access) -> dict[str, Known]:
 def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis, Segment]:
     """Diagnose a segment, and refuse one that stays where it is."""
     with access.current().index.snapshot() as snapshot:
-        diagnosis, known = examine(access, snapshot, name, before)
+        diagnosis, known = Inspection(access).examine(snapshot, name, before)
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _unmovable(access, name, diagnosis)
     return diagnosis, known.segment
@@ -196,7 +193,7 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
 def _check_whole(access: Access, name: str) -> None:
     """Refuse a damaged segment as the place of others' data: merged, it would lose what cannot be read now."""
     with access.current().index.snapshot() as snapshot:
-        diagnosis, known = examine(access, snapshot, name, None)
+        diagnosis, known = Inspection(access).examine(snapshot, name)
     if diagnosis is not None and known is not None and State.CORRUPTED in diagnosis.state:
         raise _unmovable(access, name, diagnosis)
 
@@ -220,27 +217,29 @@ def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:
     generations.complete(directory, name, segment.id, segment.end.size)
     found = directory.stat(name)
     access.leave(name)
-    try:
-        if found is not None:
-            generations.hide(directory, name, segment.id)
-        transaction.remove(segment, moved=True)
-        transaction.commit()
-    except BaseException as error:
-        if not transaction.sealed and not isinstance(error, DurabilityLost):  # then the next opening puts it back
-            with contextlib.suppress(OndiskError):
-                generations.complete(directory, name, segment.id, segment.end.size)
-        raise
+    if found is not None:
+        generations.hide(directory, name, segment.id)
+        transaction.on_rollback(lambda: _put_back(directory, segment))
+    transaction.remove(segment, moved=True)
+    transaction.commit()
     return 0 if found is None else found.st_size
 
 
-def _wait_for_readers(access: Access) -> None:
-    """Wait until nobody reads a state of the dataset that lacks the data which were moved to it."""
+def _put_back(directory: Directory, segment: Segment) -> None:
+    """Undo the hiding of a segment's file; what fails here is done by the next opening for writing."""
+    with contextlib.suppress(OndiskError):
+        generations.complete(directory, segment.name, segment.id, segment.end.size)
+
+
+def _drop_unread(access: Access, last: Access, outgoing: Transaction, segment: Segment) -> None:
+    """Drop a segment from the archive when nobody reads a state of the dataset from before the segment's return."""
     deadline = time.monotonic() + access.config.lock_timeout
     while not access.current().index.checkpoint():
         if time.monotonic() >= deadline:
             hint = "Try again when they have ended."
             raise LockError(f"{access.path}: queries of an older state take too long to end", hint=hint)
         time.sleep(_POLL)
+    _drop(last, outgoing, segment)
 
 
 class _Move:
@@ -258,7 +257,7 @@ class _Move:
         self.is_whole = False
 
     def copy(self, transaction: Transaction) -> None:
-        """Let the target have the segment, too: its bytes, and one commit of its index."""
+        """Let the target have the segment, too: its bytes, and its rows in the index; the caller commits."""
         name = self._segment.name
         source = self._source.current()
         there = transaction.segments([name]).get(name)
@@ -266,60 +265,49 @@ class _Move:
             self._copy_files(transaction, there)
             return
         generations.complete(self._source.directory, name, self._segment.id, self._segment.end.size)
-        staged: list[str] = []
-        try:
-            with contextlib.ExitStack() as stack:
-                snapshot = stack.enter_context(source.index.snapshot())
-                interval = segment_rows.interval_of(snapshot, self._segment)
-                transaction.go_on_from(snapshot.dataset()["seq"])
-                new = Segment(transaction.take_generation(), name, self._segment.format, self._segment.end)
-                staged.append(generations.hidden(name, new.id))
-                self._insert(snapshot, transaction, new)
-                if there is None:
-                    self._link(new)
-                    end, mtime = new.end, self._stat_mtime(name)
-                    transaction.save_blocks(new, segment_rows.blocks_of(snapshot, self._segment))
-                else:
-                    behind = stack.enter_context(self._target.current().index.snapshot())
-                    staged.append(generations.hidden(name, there.id))
-                    end, mtime = self._merge(snapshot, behind, transaction, there, new, interval)
-                    transaction.supersede(there)
-                transaction.save_segment(replace(new, end=end), interval, mtime)
-            transaction.commit()
-        except BaseException:
-            if not transaction.sealed:
-                generations.discard(self._target.directory, staged)
-            raise
+        target = self._target.directory
+        with contextlib.ExitStack() as stack:
+            snapshot = stack.enter_context(source.index.snapshot())
+            interval = segment_rows.interval_of(snapshot, self._segment)
+            transaction.advance_seq(snapshot.dataset()["seq"])
+            new = Segment(transaction.take_generation(), name, self._segment.format, self._segment.end)
+            staged = [generations.hidden(name, new.id)]
+            transaction.on_rollback(lambda: generations.discard(target, staged))
+            self._insert(snapshot, transaction, new)
+            if there is None:
+                self._link(new)
+                end, mtime = new.end, self._stat_mtime(name)
+                transaction.save_blocks(new, segment_rows.blocks_of(snapshot, self._segment))
+            else:
+                behind = stack.enter_context(self._target.current().index.snapshot())
+                staged.append(generations.hidden(name, there.id))
+                end, mtime = self._merge(snapshot, behind, transaction, there, new, interval)
+                transaction.supersede(there)
+            transaction.save_segment(replace(new, end=end), interval, mtime)
+        transaction.after_commit(lambda: generations.complete(target, name, new.id, end.size))
         self._target.leave(name)
-        if transaction.checkpoint_error is None:  # else nothing more is written
-            generations.complete(self._target.directory, name, new.id, end.size)
 
     def _copy_files(self, transaction: Transaction, there: Segment | None) -> None:
         """Let the target have a dir segment, too: its files under numbers above those that it has."""
         name = self._segment.name
         writer = DirWriter(self._target.directory)
-        try:
-            if there is None:
-                self._check_free(name)
-            with self._source.current().index.snapshot() as snapshot:
-                interval = segment_rows.interval_of(snapshot, self._segment)
-                transaction.go_on_from(snapshot.dataset()["seq"])
-                new = there or Segment(transaction.take_generation(), name, self._segment.format, End())
-                shift = writer.next_number(name, new.end, trusted=False)
-                self._insert(snapshot, transaction, new, shift)
-                placed = [
-                    offset for piece in transaction.pieces_of([new], interval, _PIECE) for _, _, _, offset, _ in piece
-                ]
-                numbers = sorted(offset - shift for offset in placed if offset >= shift)
-                with open_directory(self._source.directory, name) as folder:
-                    self.is_whole = writer.adopt(name, new.end, folder, numbers, shift, known=there is not None)
-            writer.sync()
-            transaction.save_segment(replace(new, end=writer.end(name)), interval, writer.mtime(name))
-            transaction.commit()
-        except BaseException:
-            if not transaction.sealed:
-                writer.undo()
-            raise
+        transaction.on_rollback(writer.undo)
+        if there is None:
+            self._check_free(name)
+        with self._source.current().index.snapshot() as snapshot:
+            interval = segment_rows.interval_of(snapshot, self._segment)
+            transaction.advance_seq(snapshot.dataset()["seq"])
+            new = there or Segment(transaction.take_generation(), name, self._segment.format, End())
+            shift = writer.next_number(name, new.end, trusted=False)
+            self._insert(snapshot, transaction, new, shift)
+            placed = [
+                offset for piece in transaction.pieces_of([new], interval, _PIECE) for _, _, _, offset, _ in piece
+            ]
+            numbers = sorted(offset - shift for offset in placed if offset >= shift)
+            with open_directory(self._source.directory, name) as folder:
+                self.is_whole = writer.adopt(name, new.end, folder, numbers, shift, known=there is not None)
+        writer.sync()
+        transaction.save_segment(replace(new, end=writer.end(name)), interval, writer.mtime(name))
 
     def _insert(self, snapshot: Snapshot, transaction: Transaction, new: Segment, shift: int = 0) -> None:
         """Insert the rows, which keep their numbers; of data with equal unique fields the later one stays."""

@@ -10,12 +10,12 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives
+from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.formats import ScanResult
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned
-from ondisk.maintenance.inspect import diagnoses, examine
+from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.states import Diagnosis, Report, State
 from ondisk.segments.dir import scan
 
@@ -37,8 +37,7 @@ def read_here(access: Access, names: list[str], progress: Callable[[str], None])
 
 
 def check(
-    access: Access,
-    archives: Archives,
+    access: DatasetAccess,
     *,
     accurate: bool = False,
     max_duration: float | None = None,
@@ -60,11 +59,12 @@ def check(
     """
     report = Report(str(access.path))
     deadline = None if max_duration is None else time.monotonic() + max_duration
-    for part in archives.maintained():
+    for part in access.archives.maintained():
         report.needs_check |= part.needs_check()
-        found = [*diagnoses(part, now)]
+        inspection = Inspection(part, now)
+        found = [*inspection.diagnoses()]
         if deadline is not None:
-            found = _read_in_slices(part, found, deadline, now, progress)
+            found = _read_in_slices(inspection, found, deadline, progress)
         elif accurate:
             readable = [each.segment for each in found if not each.state & _UNREADABLE]
             damage = dict(read_all(part, readable, progress))
@@ -75,12 +75,13 @@ def check(
 
 
 def _read_in_slices(
-    access: Access, found: list[Diagnosis], deadline: float, now: float | None, progress: Callable[[str], None]
+    inspection: Inspection, found: list[Diagnosis], deadline: float, progress: Callable[[str], None]
 ) -> list[Diagnosis]:
     """Read the data of as many segments as there is time for; at least of one.
 
     What was noted of a segment is taken back where its file, put back from a backup, is whole again.
     """
+    access = inspection.access
     by_name = {each.segment: each for each in found}
     with access.current().index.snapshot() as snapshot:
         names = [*segment_rows.longest_unchecked(snapshot)]
@@ -100,7 +101,7 @@ def _read_in_slices(
             by_name[name] = _with_damage(before, damage)
         elif damage is None:
             with access.current().index.snapshot() as snapshot:
-                by_name[name] = examine(access, snapshot, name, None, now)[0] or before
+                by_name[name] = inspection.examine(snapshot, name)[0] or before
         if time.monotonic() >= deadline:
             break
     return [*by_name.values()]

@@ -11,13 +11,13 @@ from stat import S_ISDIR
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives
+from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError
 from ondisk.index import Transaction
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import diagnoses, examine, why_kept
+from ondisk.maintenance.inspect import Inspection, why_kept
 from ondisk.maintenance.rescan import REMEDY, Elsewhere, Foreign, Rescan, Unsafe, commit
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State
@@ -37,8 +37,7 @@ def scan_later(access: Access, waiting: list[Diagnosis]) -> AbstractContextManag
 
 
 def fix(
-    access: Access,
-    archives: Archives,
+    access: DatasetAccess,
     now: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
     scan_all: ScanAll = scan_later,
@@ -62,8 +61,8 @@ def fix(
     report = Report(str(access.path))
     errors: list[OndiskError] = []
     with report.told(errors):
-        for part in archives.maintained():
-            report.add(part.prefix, _fix(part, archives, now, progress, scan_all, errors))
+        for part in access.archives.maintained():
+            report.add(part.prefix, _fix(part, access.archives, now, progress, scan_all, errors))
             report.needs_check |= part.needs_check()
     return report
 
@@ -82,12 +81,12 @@ def _fix(
     is_whole, needs_check = True, access.sentinel_stands()
     with access.current().index.snapshot() as snapshot:
         begun = snapshot.dataset()
-    committed_at = begun["committed_at"]  # a file that is newer stays so, whatever a fix commits
+    inspection = Inspection(access, now, begun["committed_at"])  # a newer file stays newer, whatever a fix commits
     elsewhere = Elsewhere(archives.other(access))
     # What is missing goes first: a file that was renamed holds the very data that stand in its way.
     waiting = []
     is_wanted = partial(_is_wanted, needs_check=needs_check)
-    for before in sorted(diagnoses(access, now, is_wanted), key=lambda each: State.MISSING not in each.state):
+    for before in sorted(inspection.diagnoses(is_wanted), key=lambda each: State.MISSING not in each.state):
         if is_wanted(before):
             waiting.append(before)
         else:
@@ -96,12 +95,12 @@ def _fix(
         for group in _groups(access, scanning):
             for before, _ in group:
                 progress(before.segment)
-            together = _fixed_together(access, archives, group, now, committed_at, elsewhere)
+            together = _fixed_together(inspection, archives, group, elsewhere)
             yield from together
             for before, scanned in group[len(together) :]:
                 try:
                     with archives.counting(access, "fix"):
-                        done = _fixed(access, before, now, committed_at, elsewhere, scanned)
+                        done = _fixed(inspection, before, elsewhere, scanned)
                 except FATAL:
                     raise
                 except (OndiskError, OSError) as error:
@@ -167,24 +166,22 @@ def _weight(access: Access, before: Diagnosis) -> int:
 
 
 def _fixed_together(
-    access: Access,
+    inspection: Inspection,
     archives: Archives,
     group: list[_Waiting],
-    now: float | None,
-    committed_at: int,
     elsewhere: Elsewhere,
 ) -> list[Done]:
-    """Read segments into the index in one commit; none of them where one has to be fixed by itself."""
+    """Read segments into the index in one commit; read none if one of them must be fixed alone."""
     if len(group) == 1:
         return []
+    access = inspection.access
     done = []
     try:
         with archives.counting(access, "fix"), access.transaction("fix") as transaction:
-            transaction.go_on_from(access.seq_elsewhere())
             rescans = []
             for before, scanned in group:
                 with access.current().index.snapshot() as snapshot:
-                    diagnosis, known = examine(access, snapshot, before.segment, None, now, committed_at)
+                    diagnosis, known = inspection.examine(snapshot, before.segment)
                 if diagnosis is None or diagnosis.error is not None or diagnosis.state & _ALONE:
                     return []
                 if not diagnosis.state & FIXED:
@@ -202,44 +199,33 @@ def _fixed_together(
     return done
 
 
-def _fixed(
-    access: Access,
-    before: Diagnosis,
-    now: float | None,
-    committed_at: int,
-    elsewhere: Elsewhere,
-    scanned: Scanned | None,
-) -> Done:
+def _fixed(inspection: Inspection, before: Diagnosis, elsewhere: Elsewhere, scanned: Scanned | None) -> Done:
     try:
         if scanned is not None:
             with contextlib.suppress(Changed):
-                return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=False, scanned=scanned)
-        return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=False)
+                return _fixed_once(inspection, before, elsewhere, rewriting=False, scanned=scanned)
+        return _fixed_once(inspection, before, elsewhere, rewriting=False)
     except Foreign:
-        return _fixed_once(access, before, now, committed_at, elsewhere, rewriting=True)
+        return _fixed_once(inspection, before, elsewhere, rewriting=True)
     except Unsafe as error:
-        with access.transaction("fix") as transaction:
+        with inspection.access.transaction("fix") as transaction:
             transaction.note_check(error.segment, str(error))
             transaction.commit()
         return Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, str(error)))
 
 
 def _fixed_once(
-    access: Access,
+    inspection: Inspection,
     before: Diagnosis,
-    now: float | None,
-    committed_at: int,
     elsewhere: Elsewhere,
     *,
     rewriting: bool,
     scanned: Scanned | None = None,
 ) -> Done:
-    name = before.segment
+    access, name = inspection.access, before.segment
     with access.transaction("fix") as transaction:
-        # Dataset and archive share one order of changes: where both lost their index, both would begin it anew.
-        transaction.go_on_from(access.seq_elsewhere())
         with access.current().index.snapshot() as snapshot:
-            diagnosis, known = examine(access, snapshot, name, None, now, committed_at)
+            diagnosis, known = inspection.examine(snapshot, name)
         if diagnosis is None:
             return Done(name, State.OK, ("it has gone meanwhile",))
         if diagnosis.error is not None:  # it may hold data that the index has lost

@@ -25,26 +25,91 @@ from ondisk.step import Interval, days_ago
 _DEEPEST = 16  # folders in folders
 
 
-def circumstances(
-    access: Access, snapshot: Snapshot, now: float | None = None, committed_at: int | None = None
-) -> Circumstances:
-    """Find what the diagnoses of a dataset depend on.
+class Inspection:
+    """Compares what the index of a dataset or an archive says of its segments with the disk. Reads only.
 
     Args:
-        now: seconds since 1970; None for the present.
-        committed_at: when the index was last changed, microseconds; None to ask it.
+        access: the dataset or the archive.
+        now: seconds since 1970; None for the present. Ages count from it.
+        committed_at: when the index was last changed, microseconds; None to read it from the index.
     """
-    config = access.config
-    committed = snapshot.dataset()["committed_at"] if committed_at is None else committed_at
-    is_archive = access.prefix != ""
-    return Circumstances(
-        config.step,
-        committed,
-        access.sentinel_stands() or access.current().index.missing,
-        None if is_archive or config.archive_age is None else days_ago(config.archive_age, now),
-        None if config.delete_age is None else days_ago(config.delete_age, now),
-        is_archive,
-    )
+
+    def __init__(self, access: Access, now: float | None = None, committed_at: int | None = None) -> None:
+        self.access = access
+        self.now = now
+        self._committed_at = committed_at
+
+    def circumstances(self, snapshot: Snapshot) -> Circumstances:
+        """Return what the diagnoses depend on besides the segment."""
+        config, committed_at = self.access.config, self._committed_at
+        is_archive = self.access.prefix != ""
+        return Circumstances(
+            config.step,
+            snapshot.dataset()["committed_at"] if committed_at is None else committed_at,
+            self.access.needs_check(),
+            None if is_archive or config.archive_age is None else days_ago(config.archive_age, self.now),
+            None if config.delete_age is None else days_ago(config.delete_age, self.now),
+            is_archive,
+        )
+
+    def diagnoses(self, is_examined_later: Callable[[Diagnosis], bool] = lambda _: False) -> Iterator[Diagnosis]:
+        """Yield the diagnosis of every segment, in the order of their names.
+
+        A concurrent writer may make a segment look damaged for a moment, so a segment that looks damaged is examined
+        again.
+
+        Args:
+            is_examined_later: whether the caller examines a segment again, under the lock; then only one that looks
+                damaged is examined again here.
+
+        Memory: some numbers a segment.
+        """
+        access = self.access
+        with access.current().index.snapshot() as snapshot:
+            at = self.circumstances(snapshot)
+            known = {each.segment.name: each for each in all_known(access, snapshot)}
+            on_disk = dict(found_segments(access.directory, access.config))
+            for name in sorted(known.keys() | on_disk.keys()):
+                try:
+                    found = _diagnosed(access, snapshot, name, known.get(name), on_disk.get(name), at)
+                except StorageError as error:
+                    found = _unreadable(name, error)
+                if State.CORRUPTED in found.state or (found.state and not is_examined_later(found)):
+                    again = self._again(name, known.get(name))
+                    if again is None:
+                        continue
+                    found = again
+                yield found
+
+    def examine(
+        self, snapshot: Snapshot, name: str, before: Known | None = None
+    ) -> tuple[Diagnosis | None, Known | None]:
+        """Return the diagnosis of one segment, and what the index says of it; None, None if neither has the segment.
+
+        Args:
+            before: what the index said of it when all segments were examined.
+        """
+        known = known_of(self.access, snapshot, name, before)
+        at = self.circumstances(snapshot)
+        try:
+            entry = entry_of(self.access.directory, name)
+            if known is None and entry is None:
+                return None, None
+            return _diagnosed(self.access, snapshot, name, known, entry, at), known
+        except StorageError as error:
+            return _unreadable(name, error), known
+
+    def _again(self, name: str, before: Known | None) -> Diagnosis | None:
+        """Diagnose a segment again, from a new snapshot, until nobody changed it meanwhile; None if it has gone."""
+        diagnosis = None
+        for _ in range(3):
+            with self.access.current().index.snapshot() as snapshot:
+                diagnosis, _ = self.examine(snapshot, name, before)
+                segment = snapshot.segment_named(name)
+            with self.access.current().index.snapshot() as snapshot:
+                if segment == snapshot.segment_named(name):
+                    break
+        return diagnosis
 
 
 def check_trusted(access: Access) -> None:
@@ -70,77 +135,9 @@ def interval_of(access: Access, name: str) -> Interval | None:
     return step.interval_of(name.rpartition(".")[0], access.config.step, is_archived=access.prefix != "")
 
 
-def diagnoses(
-    access: Access, now: float | None = None, is_looked_at_later: Callable[[Diagnosis], bool] = lambda _: False
-) -> Iterator[Diagnosis]:
-    """Diagnose every segment of a dataset, in the order of their names.
-
-    Reads only. Who writes beside it may make a segment look damaged for a moment, so one that does is looked at again.
-
-    Args:
-        now: seconds since 1970; None for the present.
-        is_looked_at_later: which the caller will diagnose again, under the lock; a damaged one is looked at here, too.
-
-    Memory: some numbers a segment.
-    """
-    with access.current().index.snapshot() as snapshot:
-        at = circumstances(access, snapshot, now)
-        known = {each.segment.name: each for each in all_known(access, snapshot)}
-        on_disk = dict(found_segments(access.directory, access.config))
-        for name in sorted(known.keys() | on_disk.keys()):
-            try:
-                found = _diagnosed(access, snapshot, name, known.get(name), on_disk.get(name), at)
-            except StorageError as error:
-                found = _unreadable(name, error)
-            if State.CORRUPTED in found.state or (found.state and not is_looked_at_later(found)):
-                again = _again(access, name, known.get(name), now)
-                if again is None:
-                    continue
-                found = again
-            yield found
-
-
-def examine(
-    access: Access,
-    snapshot: Snapshot,
-    name: str,
-    before: Known | None,
-    now: float | None = None,
-    committed_at: int | None = None,
-) -> tuple[Diagnosis | None, Known | None]:
-    """Diagnose one segment; None where neither index nor disk has it. Gives what the index says of it, too.
-
-    Args:
-        before: what the index said of it when all segments were looked at.
-        now, committed_at: as `circumstances` has them.
-    """
-    known = known_of(access, snapshot, name, before)
-    at = circumstances(access, snapshot, now, committed_at)
-    try:
-        entry = entry_of(access.directory, name)
-        if known is None and entry is None:
-            return None, None
-        return _diagnosed(access, snapshot, name, known, entry, at), known
-    except StorageError as error:
-        return _unreadable(name, error), known
-
-
 def _unreadable(name: str, error: StorageError) -> Diagnosis:
-    """Say that a segment cannot be looked at: somebody put a link in its place, or takes away the right to read it."""
-    return Diagnosis(name, State.CORRUPTED, (f"it cannot be looked at: {error.message}",), error=error)
-
-
-def _again(access: Access, name: str, before: Known | None, now: float | None) -> Diagnosis | None:
-    """Diagnose a segment once more, from a new snapshot, until nobody changed it meanwhile; None where it has gone."""
-    diagnosis = None
-    for _ in range(3):
-        with access.current().index.snapshot() as snapshot:
-            diagnosis, _ = examine(access, snapshot, name, before, now)
-            segment = snapshot.segment_named(name)
-        with access.current().index.snapshot() as snapshot:
-            if segment == snapshot.segment_named(name):
-                break
-    return diagnosis
+    """Diagnose a segment that cannot be read: its path contains a symbolic link, or this user may not read it."""
+    return Diagnosis(name, State.CORRUPTED, (f"it cannot be read: {error.message}",), error=error)
 
 
 def _diagnosed(

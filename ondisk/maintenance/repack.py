@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives
+from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.read import Reader
 from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
@@ -18,7 +18,7 @@ from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance import abandoned, dir_segments
 from ondisk.maintenance.archive import UNMOVABLE, archived
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import check_trusted, diagnoses, examine, why_kept
+from ondisk.maintenance.inspect import Inspection, check_trusted, why_kept
 from ondisk.maintenance.rewrite import InIndex, Written, lay
 from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State
 from ondisk.segments import generations
@@ -40,8 +40,7 @@ def write_later(access: Access, waiting: list[Diagnosis]) -> Generator[tuple[Dia
 
 
 def repack(
-    access: Access,
-    archives: Archives,
+    access: DatasetAccess,
     now: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
     write_all: WriteAll = write_later,
@@ -64,7 +63,7 @@ def repack(
     Locks: the writers' lock, for each segment anew; for one of the archive that of the archive, too. Readers are not
         disturbed.
     """
-    parts = archives.maintained()
+    parts = access.archives.maintained()
     for part in parts:
         check_trusted(part)
     report = Report(str(access.path))
@@ -73,23 +72,23 @@ def repack(
         for part in parts:
             report.segments += abandoned.removed(part, now)
             try:
-                report.add(part.prefix, _repack(part, archives, now, progress, errors, write_all))
+                report.add(part.prefix, _repack(access, Inspection(part, now), progress, errors, write_all))
             except DiskFull as error:
                 errors.append(error)
     return report
 
 
 def _repack(
-    access: Access,
-    archives: Archives,
-    now: float | None,
+    dataset: DatasetAccess,
+    inspection: Inspection,
     progress: Callable[[str], None],
     errors: list[OndiskError],
     write_all: WriteAll,
 ) -> Iterator[Done]:
     """Repack one dataset, or one archive; what goes wrong at one segment is added to `errors`."""
+    access = inspection.access
     waiting = []
-    for before in [*diagnoses(access, now, _is_wanted)]:
+    for before in [*inspection.diagnoses(_is_wanted)]:
         if _is_wanted(before):
             waiting.append(before)
         else:
@@ -108,10 +107,10 @@ def _repack(
                 progress(before.segment)
                 held: list[ReadableFile] = []
                 try:
-                    with archives.counting(access, "repack"):
-                        done = repacked(access, before.segment, now, written, held)
+                    with dataset.archives.counting(access, "repack"):
+                        done = repacked(inspection, before.segment, written, held)
                     if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
-                        moved = archived(access, archives, before.segment)
+                        moved = archived(dataset, before.segment)
                         actions = " and ".join(filter(None, (done.action, moved.action)))
                         done = replace(done, action=actions, freed=done.freed + moved.freed)
                 except DiskFull as error:  # others may need less, or give space back
@@ -128,7 +127,6 @@ def _repack(
                     done = before.failed("repacked", error, errors)
                 # Of a file that is removed, the system gives the memory back when it is closed: a third of the time.
                 beside.submit(held.clear)
-                access.check_not_failed()
                 freed += done.freed
                 yield done
         if full is not None and freed <= 0 and not changed:
@@ -145,7 +143,7 @@ def is_rewritten(state: State, format: Format) -> bool:
     return State.DIRTY in state and not state & _DROPPED and not format.is_dir
 
 
-def repacked(access: Access, name: str, now: float | None, written: Written | None, held: list[ReadableFile]) -> Done:
+def repacked(inspection: Inspection, name: str, written: Written | None, held: list[ReadableFile]) -> Done:
     """Repack one segment, or remove it; what turns out to be damaged is left, and remembered.
 
     Args:
@@ -156,17 +154,17 @@ def repacked(access: Access, name: str, now: float | None, written: Written | No
         Changed: that is of another state of the segment.
     """
     try:
-        return _repacked(access, name, now, written, held)
+        return _repacked(inspection, name, written, held)
     except DiskFull:
-        diagnosis, lost = _thinned_out(access, name, now)
+        diagnosis, lost = _thinned_out(inspection, name)
         if diagnosis is None:
             raise
-        done = _repacked(access, name, now, None, held)
+        done = _repacked(inspection, name, None, held)
         lost = lost if State.MISSING in diagnosis.state else 0
         # It is the same segment still, though now it was found to have no data.
         return replace(done, state=diagnosis.state, reasons=(*diagnosis.reasons, *done.reasons[1:]), lost=lost)
     except _Damaged as error:
-        with access.transaction("repack") as transaction:
+        with inspection.access.transaction("repack") as transaction:
             transaction.note_check(error.segment, error.reason)
             transaction.commit()
         state = error.diagnosis.state | State.CORRUPTED
@@ -183,16 +181,16 @@ class _Damaged(Exception):
         self.reason = reason
 
 
-def _repacked(access: Access, name: str, now: float | None, written: Written | None, held: list[ReadableFile]) -> Done:
+def _repacked(inspection: Inspection, name: str, written: Written | None, held: list[ReadableFile]) -> Done:
+    access = inspection.access
     with access.transaction("repack") as transaction:
         check_trusted(access)
-        transaction.go_on_from(access.seq_elsewhere())
         reader = access.current().reader
         with access.current().index.snapshot() as snapshot:
             segment = snapshot.segment_named(name)
             if segment is not None and not is_dir(segment.format):
                 generations.complete(access.directory, name, segment.id, segment.end.size)
-            diagnosis, known = examine(access, snapshot, name, None, now)
+            diagnosis, known = inspection.examine(snapshot, name)
             if diagnosis is None:
                 return Done(name, State.OK, ("it has gone meanwhile",))
             state, reasons = diagnosis.state, diagnosis.reasons
@@ -209,11 +207,7 @@ def _repacked(access: Access, name: str, now: float | None, written: Written | N
                     rewrite.write(snapshot, reader, written)
                     held.append(reader.file_of(known.segment))
                 except (IntegrityError, SegmentMissing) as error:
-                    rewrite.take_back()
                     raise _Damaged(diagnosis, known.segment, error.message) from error
-                except BaseException:
-                    rewrite.take_back()
-                    raise
         if format.is_dir:
             return dir_segments.repacked(access, transaction, diagnosis, known)
         if rewrite is not None:
@@ -223,7 +217,7 @@ def _repacked(access: Access, name: str, now: float | None, written: Written | N
     return Done(name, state, reasons)
 
 
-def _thinned_out(access: Access, name: str, now: float | None) -> tuple[Diagnosis | None, int]:
+def _thinned_out(inspection: Inspection, name: str) -> tuple[Diagnosis | None, int]:
     """Let the index forget the data of a segment that is dropped, some in each commit: it takes less space than all.
 
     Returns:
@@ -232,11 +226,11 @@ def _thinned_out(access: Access, name: str, now: float | None) -> tuple[Diagnosi
     Raises:
         DiskFull: there is no space for even a few.
     """
-    removed, some = 0, _SOME
+    access, removed, some = inspection.access, 0, _SOME
     with access.locked("repack"):
         check_trusted(access)
         with access.current().index.snapshot() as snapshot:
-            diagnosis, known = examine(access, snapshot, name, None, now)
+            diagnosis, known = inspection.examine(snapshot, name)
         if diagnosis is None or known is None or not diagnosis.state & _DROPPED or State.CORRUPTED in diagnosis.state:
             return None, 0
         if State.MISSING in diagnosis.state and why_kept(access, name) is not None:
@@ -244,7 +238,6 @@ def _thinned_out(access: Access, name: str, now: float | None) -> tuple[Diagnosi
         while True:
             try:
                 with access.transaction("repack") as transaction:
-                    transaction.go_on_from(access.seq_elsewhere())
                     if not (count := transaction.thin_out(known.segment, some)):
                         return diagnosis, removed
                     transaction.commit()
@@ -299,6 +292,9 @@ class _Rewrite:
         """
         directory, transaction = self._access.directory, self._transaction
         self._access.leave(self._old.name)
+        # The segment's other name, which `retire` makes, is removed by a later writer.
+        staged_name = generations.hidden(self._old.name, self._new.id)
+        transaction.on_rollback(lambda: generations.discard(directory, [staged_name]))
         interval = segment_rows.interval_of(snapshot, self._old)
         in_index = InIndex(transaction, self._old, self._new)
         if written is None:
@@ -323,16 +319,6 @@ class _Rewrite:
         """
         directory, name = self._access.directory, self._old.name
         before = directory.stat(name)
-        try:
-            self._transaction.commit()
-        except BaseException:
-            if not self._transaction.sealed:
-                self.take_back()
-            raise
-        if self._transaction.checkpoint_error is None:  # else nothing more is written
-            generations.take_over(directory, name, self._new.id)
+        self._transaction.after_commit(lambda: generations.take_over(directory, name, self._new.id))
+        self._transaction.commit()
         return 0 if before is None else before.st_size - self._size
-
-    def take_back(self) -> None:
-        """Remove what was written, since nothing was committed. The other name of the segment is settled later."""
-        generations.discard(self._access.directory, [generations.hidden(self._old.name, self._new.id)])

@@ -226,44 +226,38 @@ class Rescan:
             transaction.remove(known.segment)
         source = self._directory.open_to_read(self._name)
         first = transaction.take_seqs(0).start
-        staged = generations.stage(self._directory, self._name, segment.id)
-        try:
-            with staged:
-                laid = self._format.begin()
-                staged.write(0, laid.content)
-                patch: Patch | None = None
-                for batch in self._format.parse(_Stream(source), 100_000):
-                    begin = laid.end
-                    sizes = list(map(len, batch.payloads))
-                    offsets, at = [], begin.length
-                    for size in sizes:
-                        offsets.append(at)
-                        at += size + len(self._format.padding)
-                    laid = self._format.lay(batch.payloads, begin)
-                    staged.write(begin.size, laid.content)
-                    patch = laid.patch or patch
-                    found = ScanResult(offsets, sizes, batch.reftimes, batch.metadata, [*laid.blocks], batch.damage)
-                    self._add(found, segment, first, lambda _begin, _end: set())
-                    transaction.save_blocks(segment, found.blocks)
-                    self._note(found)
-                    for _, reason in batch.refused:
-                        self._damage.add(reason)
-                if patch is not None:
-                    staged.write(patch.position, patch.content)
-                staged.sync()
-            if self._damage.count:
-                self._keep_original()
-            generations.retire(self._directory, self._name, old)
-            self._save(replace(segment, end=laid.end), None)
-            transaction.commit()
-        except BaseException:
-            if not transaction.sealed:
-                places = [generations.hidden(self._name, each) for each in (segment.id, old)]
-                generations.discard(self._directory, places)
-            raise
-        if transaction.checkpoint_error is None:  # else nothing more is written
-            generations.take_over(self._directory, self._name, segment.id)
+        places = [generations.hidden(self._name, each) for each in (segment.id, old)]
+        transaction.on_rollback(lambda: generations.discard(self._directory, places))
+        with generations.stage(self._directory, self._name, segment.id) as staged:
+            laid = self._format.begin()
+            staged.write(0, laid.content)
+            patch: Patch | None = None
+            for batch in self._format.parse(_Stream(source), 100_000):
+                begin = laid.end
+                sizes = list(map(len, batch.payloads))
+                offsets, at = [], begin.length
+                for size in sizes:
+                    offsets.append(at)
+                    at += size + len(self._format.padding)
+                laid = self._format.lay(batch.payloads, begin)
+                staged.write(begin.size, laid.content)
+                patch = laid.patch or patch
+                found = ScanResult(offsets, sizes, batch.reftimes, batch.metadata, [*laid.blocks], batch.damage)
+                self._add(found, segment, first, lambda _begin, _end: set())
+                transaction.save_blocks(segment, found.blocks)
+                self._note(found)
+                for _, reason in batch.refused:
+                    self._damage.add(reason)
+            if patch is not None:
+                staged.write(patch.position, patch.content)
+            staged.sync()
+        if self._damage.count:
+            self._keep_original()
+        generations.retire(self._directory, self._name, old)
+        self._save(replace(segment, end=laid.end), None)
         self._access.leave(self._name)
+        transaction.after_commit(lambda: generations.take_over(self._directory, self._name, segment.id))
+        transaction.commit()
 
     def _add(
         self, found: ScanResult, segment: Segment, first: int, known_offsets: Callable[[int, int], set[int]]

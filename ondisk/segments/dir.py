@@ -385,7 +385,7 @@ class DirWriter:
         self._written.clear()
 
     def close(self) -> None:
-        self._written.clear()
+        """Do nothing: no file is open between two calls."""
 
     def _begin(self, name: str, end: End, first: int, *, known: bool) -> _Written:
         """Make the directory of a segment, if it is not there."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives
+from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.query import Match, Parts, Question
 from ondisk.errors import InvalidInput
 from ondisk.matcher import Everything
@@ -23,8 +23,7 @@ _BYTES = 32 * 1024 * 1024  # of data; Spark sends up to 48 MiB with the plan of 
 
 
 def index_frame(
-    access: Access,
-    archives: Archives,
+    access: DatasetAccess,
     spark: SparkSession,
     match: Match,
     columns: Sequence[str] | None,
@@ -44,6 +43,7 @@ def index_frame(
     """
     if isinstance(columns, str):
         raise InvalidInput(f"columns is a list of names, not {columns!r}", hint=f"Write {re.split(', *', columns)}.")
+    archives = access.archives
     archives.check_trusted()
     current = access.current()
     schema = chosen(current.index.config, columns, data=data)

@@ -15,7 +15,7 @@ Rows are never handled one by one here, whatever their number, but for what `kep
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -157,11 +157,8 @@ class Incoming:
         with self._errors():
             self._connection.executemany("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
 
-    def insert(self, when_all_go_in: Callable[[], object]) -> int:
-        """Insert all rows; those whose unique fields another has stay out. Gives how many went in.
-
-        Args:
-            when_all_go_in: is called as soon as that is known, where the rest of the work takes a while.
+    def insert(self) -> int:
+        """Insert all rows but duplicates, and return how many were inserted.
 
         Raises:
             StateError: a file is damaged.
@@ -169,7 +166,7 @@ class Incoming:
         with self._errors():
             for file in self._files:
                 self._take_values(file)
-            if self._outnumber() and self._insert_at_once(when_all_go_in):
+            if self._outnumber() and self._insert_at_once():
                 return self.count
             return self._insert(self._columns.on_conflict)
 
@@ -301,7 +298,7 @@ class Incoming:
         (before,) = self._connection.execute(span).fetchone()
         return before is None or self.count > _MANY * before
 
-    def _insert_at_once(self, when_all_go_in: Callable[[], object]) -> bool:
+    def _insert_at_once(self) -> bool:
         """Insert all rows without indices, which are made behind; where there are duplicates, nothing is done.
 
         Cost: half the time of keeping the indices up to date, less where rows come in no order of theirs. Sorting takes
@@ -318,7 +315,6 @@ class Incoming:
             self._insert("")
             if unique:
                 execute(unique)
-            when_all_go_in()
             for statement in indices.values():
                 execute(statement)
             is_done = True

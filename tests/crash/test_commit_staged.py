@@ -62,9 +62,9 @@ def check_litter(run: Run) -> None:
         left = sorted(str(each.relative_to(run.path)) for each in run.path.glob(".staged/*"))
         assert [each.segment for each in dataset.check() if each.segment.startswith(".staged")] == left
         later = max((each.stat().st_ctime for each in run.path.glob(".staged/*")), default=0) + ABANDONED + 60
-        found = check_now(dataset._access, dataset._archives, now=later)
+        found = check_now(dataset._access, now=later)
         assert [each.segment for each in found.findings if each.segment.startswith(".staged")] == left
-        repack(dataset._access, dataset._archives, now=later)
+        repack(dataset._access, now=later)
         assert [*run.path.glob(".staged/*")] == []
 
 

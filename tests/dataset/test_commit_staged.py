@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sqlite3
 import tempfile
-import threading
 import time
 import tracemalloc
 from contextlib import closing
@@ -23,15 +21,14 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.commit_staged import _Commit
 from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, InvalidInput, NeedsCheck, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats import find
+from ondisk.index import Transaction
 from ondisk.index.import_log import Mark
 from ondisk.maintenance.check import check
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
-from ondisk.segments import ConcatWriter
 from ondisk.staging import jobs
 from ondisk.staging import rows as rows_of
 from ondisk.staging.jobs import STAGED
@@ -142,25 +139,10 @@ def many(dataset):
     return [stage(dataset, [datum(24 * day + hour) for day in range(5) for hour in range(3)], size=100)]
 
 
-def test_segments_are_written_beside_the_last_indices_where_many_rows_come(create, monkeypatch):
-    dataset = create(**CONFIG, index=["version"], format="jsonl")
-    synced, sync = [], ConcatWriter.sync
-
-    def noted(writer):
-        synced.append(threading.current_thread() is threading.main_thread())
-        sync(writer)
-
-    monkeypatch.setattr(ConcatWriter, "sync", noted)
-    assert dataset.append_staged("job", many(dataset)).imported == 15
-    assert dataset.append_staged("job", [stage(dataset, [datum(200)])]).imported == 1
-    assert synced == [False, True]
-    check_sound(dataset)
-
-
 @pytest.mark.parametrize(
     ("call", "code", "error"), [("copy_file_range", errno.ENOSPC, DiskFull), ("fsync", errno.EIO, DurabilityLost)]
 )
-def test_what_fails_beside_the_indices_keeps_all_from_being_stored(create, monkeypatch, call, code, error):
+def test_what_fails_in_a_segment_keeps_all_from_being_stored(create, monkeypatch, call, code, error):
     dataset = create(**CONFIG, index=["version"], format="jsonl")
     staged = many(dataset)
     with monkeypatch.context() as patch:
@@ -174,82 +156,11 @@ def test_what_fails_beside_the_indices_keeps_all_from_being_stored(create, monke
         check_sound(again)
 
 
-def test_a_sync_that_fails_beside_an_index_that_fails_is_told_and_ends_all_writing(create, monkeypatch):
+def test_what_fails_in_the_index_takes_back_what_was_written(create, monkeypatch):
     dataset = create(**CONFIG, index=["version"], format="jsonl")
-    begin = _Commit._begin_to_write
-
-    def failing(self, *arguments):
-        begin(self, *arguments)
-        self._beside._thread.join()
-        raise DiskFull("the index is full")
-
     staged = many(dataset)
     with monkeypatch.context() as patch:
-        patch.setattr(_Commit, "_begin_to_write", failing)
-        patch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO))))
-        with pytest.raises(DurabilityLost) as caught:
-            dataset.append_staged("job", staged)
-    assert isinstance(caught.value.__cause__, DiskFull)
-    with pytest.raises(DurabilityLost, match="nothing more is written"):
-        dataset.append([datum(0)])
-
-
-def test_where_the_system_gives_no_thread_segments_are_written_in_turn(create, monkeypatch):
-    dataset = create(**CONFIG, index=["version"], format="jsonl")
-    staged = many(dataset)
-    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
-    assert dataset.append_staged("job", staged).imported == 15
-    check_sound(dataset)
-
-
-def test_an_interrupted_commit_writes_nothing_behind_the_lock(create, monkeypatch):
-    """The thread beside is slow: the interrupt comes while all else waits for it."""
-    dataset = create(**CONFIG, index=["version"], format="jsonl")
-    append, begun, go_on, turns = ConcatWriter.append, threading.Event(), threading.Event(), []
-
-    def slow(writer, name, *arguments, **options):
-        if threading.current_thread() is not threading.main_thread():
-            turns.append(name)
-            begun.set()
-            go_on.wait(10)
-        append(writer, name, *arguments, **options)
-
-    def interrupt():
-        begun.wait(10)
-        for number in (signal.SIGINT, signal.SIGUSR1):  # the second while the end of the first turn is waited for
-            time.sleep(0.1)
-            os.kill(os.getpid(), number)
-        time.sleep(0.1)
-        go_on.set()
-
-    monkeypatch.setattr(ConcatWriter, "append", slow)
-    staged = many(dataset)
-    other = threading.Thread(target=interrupt)
-    before = signal.signal(signal.SIGUSR1, Mock(side_effect=SystemExit))
-    other.start()
-    with pytest.raises(SystemExit):
-        dataset.append_staged("job", staged)
-    signal.signal(signal.SIGUSR1, before)
-    assert go_on.is_set()
-    assert [*dataset.path.glob("2026/*.jsonl")] == []
-    other.join()
-    assert dataset.append([datum(24 * day) for day in range(5)]).imported == 5
-    assert len(turns) == 1
-    check_sound(dataset)
-
-
-def test_what_fails_in_the_index_takes_back_what_was_written_beside(create, monkeypatch):
-    dataset = create(**CONFIG, index=["version"], format="jsonl")
-    begin = _Commit._begin_to_write
-
-    def failing(self, *arguments):
-        begin(self, *arguments)
-        assert self._beside._thread is not None
-        raise ZeroDivisionError
-
-    staged = many(dataset)
-    with monkeypatch.context() as patch:
-        patch.setattr(_Commit, "_begin_to_write", failing)
+        patch.setattr(Transaction, "save_segment", Mock(side_effect=ZeroDivisionError))
         with pytest.raises(ZeroDivisionError):
             dataset.append_staged("job", staged)
     assert [*dataset.path.glob("2026/*.jsonl")] == []
@@ -759,11 +670,11 @@ def test_check_names_what_is_staged_and_repack_removes_it_when_it_is_old(create)
     dataset.repack()
     assert (dataset.path / ".staged/job").exists()
     later = time.time() + jobs.ABANDONED + 60
-    report = check(dataset._access, dataset._archives, now=later)
+    report = check(dataset._access, now=later)
     [found] = report.findings
     assert (found.segment, found.state, found.action) == (".staged/job", State.DELETED, "delete")
     assert found.freed == sum(each.stat().st_size for each in dataset.path.glob(".staged/job/*"))
-    [done] = repack(dataset._access, dataset._archives, now=later).findings
+    [done] = repack(dataset._access, now=later).findings
     assert (done.segment, done.action) == (".staged/job", "delete")
     assert [*dataset.check()] == []
     assert not (dataset.path / ".staged/job").exists()

@@ -353,14 +353,38 @@ class Failing:
     ],
 )
 def test_a_commit_that_fails_tells_whether_it_may_have_reached_the_disk(index, code, kind, sealed):
+    undone, done = [], []
     with Transaction(index) as transaction:
+        transaction.on_rollback(lambda: undone.append(1))
+        transaction.on_rollback(lambda: undone.append(2))
+        transaction.after_commit(lambda: done.append(1))
         transaction.insert([row(1)])
         transaction._connection = Failing(index.writer(), code)
         with pytest.raises(kind) as caught:
             transaction.commit()
     assert type(caught.value) is kind
-    assert transaction.sealed is sealed
+    assert undone == ([] if sealed else [2, 1])
+    assert done == []
     assert stored(index) == []
+
+
+def test_after_a_commit_what_waits_for_it_is_done_in_order_and_nothing_is_undone(index):
+    calls = []
+    with Transaction(index) as transaction:
+        transaction.on_rollback(lambda: calls.append("undone"))
+        transaction.after_commit(lambda: calls.append("first"))
+        transaction.after_commit(lambda: calls.append("second"))
+        transaction.insert([row(1)])
+        transaction.commit()
+    assert calls == ["first", "second"]
+    assert len(stored(index)) == 1
+
+
+def test_numbers_begin_above_those_given_out_elsewhere(index):
+    with Transaction(index, seq_elsewhere=lambda: 41) as transaction:
+        assert transaction.take_seqs(2) == range(42, 44)
+    with Transaction(index, seq_elsewhere=lambda: pytest.fail("no number is taken")):
+        pass
 
 
 def test_an_index_without_its_row_is_damaged(index):

@@ -281,28 +281,19 @@ def test_repack_archives_by_age(make):
     before = content(dataset)
     dataset.delete("station: 0; reftime: =2026-11-20")
     now = (T + 12 * DAY).timestamp()
-    access, archives = dataset._access, Archives(dataset._access)
-    try:
-        report = repack(access, archives, now=now)
-        done = {each.segment: each.action for each in report.segments}
-        assert done == {segment(dataset): "repack and archive", segment(dataset, 1): "archive"}
-        left = content(dataset)
-        assert len(left) == len(before) - 24
-        again = repack(access, archives, now=now)
-        assert not again.segments
-        assert again.ok == 3
-    finally:
-        archives.close()
+    report = repack(dataset._access, now=now)
+    done = {each.segment: each.action for each in report.segments}
+    assert done == {segment(dataset): "repack and archive", segment(dataset, 1): "archive"}
+    assert len(content(dataset)) == len(before) - 24
+    again = repack(dataset._access, now=now)
+    assert not again.segments
+    assert again.ok == 3
 
 
 def test_what_is_too_old_is_deleted_from_the_archive(make):
     dataset = make(archive_age=10, delete_age=20)
     dataset.archive(segment(dataset))
-    archives = Archives(dataset._access)
-    try:
-        report = repack(dataset._access, archives, now=(T + 22 * DAY).timestamp())
-    finally:
-        archives.close()
+    report = repack(dataset._access, now=(T + 22 * DAY).timestamp())
     done = {each.segment: each.action for each in report.segments}
     assert done[f".archive/last/{segment(dataset)}"] == "delete"
     assert done[segment(dataset, 1)] == "delete"
@@ -504,7 +495,7 @@ def test_what_was_replaced_in_an_archive_stays_hidden_until_it_can_be_deleted_th
 def test_what_repack_deletes_from_the_archive_takes_no_numbers_of_the_dataset(make):
     dataset = make(replace="yes", delete_age=1000)
     dataset.archive(segment(dataset), segment(dataset, 1))
-    report = repack(dataset._access, dataset._archives, (T + 1001 * DAY + timedelta(hours=1)).timestamp())
+    report = repack(dataset._access, (T + 1001 * DAY + timedelta(hours=1)).timestamp())
     assert [(each.segment, each.action) for each in report.findings] == [
         (f".archive/last/{segment(dataset)}", "delete")
     ]
@@ -530,7 +521,7 @@ def test_a_segment_that_cannot_be_archived_does_not_keep_others_from_it(make):
     in_its_place = dataset.path / ".archive/last" / segment(dataset)
     in_its_place.write_bytes(b"somebody's")
     with pytest.raises(AlreadyExists) as caught:
-        repack(dataset._access, dataset._archives, (T + 100 * DAY).timestamp())
+        repack(dataset._access, (T + 100 * DAY).timestamp())
     done = {each.segment: each for each in caught.value.context["report"]}
     assert done[segment(dataset)].action is None
     assert "could not be repacked" in done[segment(dataset)].reasons[-1]
@@ -685,7 +676,7 @@ def test_a_delete_age_that_is_set_later_is_that_of_the_archive_too(make):
     toml = dataset.path / "dataset.toml"
     toml.write_text("delete_age = 1000\n" + toml.read_text())
     with ondisk.open(dataset.path) as again:
-        report = repack(again._access, again._archives, (T + 1001 * DAY + timedelta(hours=1)).timestamp())
+        report = repack(again._access, (T + 1001 * DAY + timedelta(hours=1)).timestamp())
         assert [each.action for each in report if each.action] == ["delete"]
         assert len(content(again)) == len(some(range(24, 72)))
 

@@ -87,7 +87,7 @@ def test_a_flip_of_any_byte_is_found_or_changes_nothing_that_comes_back(tmp_path
     with ondisk.open(world.path, read_only=True) as dataset:
         for at in range(0, len(content), 3):
             world.file(A).write_bytes(content[:at] + bytes([content[at] ^ 0x20]) + content[at + 1 :])
-            if check(dataset._access, dataset._archives, accurate=True, now=world.now).ok == 2:
+            if check(dataset._access, accurate=True, now=world.now).ok == 2:
                 assert at in range(4, 8)  # the count in the header, a hint
                 assert world.content() == asked
 
@@ -185,7 +185,7 @@ class Slices:
         """Run one slice; gives the segments whose data it read, and what it reports."""
         read: list[str] = []
         with ondisk.open(self.path) as dataset:
-            return read, check(dataset._access, dataset._archives, max_duration=seconds, progress=read.append)
+            return read, check(dataset._access, max_duration=seconds, progress=read.append)
 
 
 def test_each_slice_reads_at_least_one_segment_that_was_not_read_for_the_longest_time(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_slice_notes_nothing_of_a_generation_that_is_not_there_any_more(tmp_pa
             other.repack()
             other.append([ondisk.Datum(KINDS[2].datum(0).reftime.replace(day=1), data=b"202611010000,1,2,3,,,")])
 
-        check(dataset._access, dataset._archives, max_duration=0, progress=replace_segment)
+        check(dataset._access, max_duration=0, progress=replace_segment)
         assert dataset.check().ok == 1
 
 
@@ -238,7 +238,7 @@ def test_a_check_in_slices_of_a_lost_index_reads_nothing_and_changes_nothing(tmp
     world.lose_index()
     before = everything(world.path)
     with ondisk.open(world.path, read_only=True) as dataset:
-        report = check(dataset._access, dataset._archives, max_duration=0, now=world.now)
+        report = check(dataset._access, max_duration=0, now=world.now)
     assert {each.state for each in report} == {State.UNALIGNED}
     assert everything(world.path) == before
 
@@ -255,7 +255,7 @@ def test_data_may_be_appended_and_deleted_while_a_check_reads(tmp_path: Path) ->
         def meanwhile(_: str) -> None:
             verbs.pop(0)()
 
-        report = check(dataset._access, dataset._archives, accurate=True, now=world.now, progress=meanwhile)
+        report = check(dataset._access, accurate=True, now=world.now, progress=meanwhile)
     assert not verbs
     assert not [each for each in report if State.CORRUPTED in each.state]
 

@@ -547,7 +547,7 @@ def test_a_low_last_number_keeps_only_its_own_segment_from_the_archive(create):
     dataset = create(**CONFIG, archive_age=10)
     dataset.append([*some(), *some(day=1)])
     (dataset.path / NAME / ".sequence").write_bytes(b"")
-    done = repack(dataset._access, dataset._archives, (T + timedelta(days=100)).timestamp())
+    done = repack(dataset._access, (T + timedelta(days=100)).timestamp())
     assert [each.action for each in done] == [None, "archive"]
     assert len(content(dataset)) == 8
 

@@ -61,7 +61,7 @@ def test_a_damaged_segment_is_noted_and_whole_again_once_it_is_put_back(world: W
 def test_damage_that_an_accurate_check_noted_goes_when_the_file_is_put_back(world: World) -> None:
     backup = world.file(A).read_bytes()
     flip(world)
-    world.opened(lambda dataset: check(dataset._access, dataset._archives, max_duration=60, now=world.now))
+    world.opened(lambda dataset: check(dataset._access, max_duration=60, now=world.now))
     assert world.states(world.check()) == {A: "CORRUPTED"}
     for _ in range(2):
         assert done(world.fix()).action is None
@@ -80,7 +80,7 @@ def test_damage_that_a_check_noted_goes_with_its_data_when_these_are_deleted(
     deleted: tuple[int, ...], state: str, left: str, world: World
 ) -> None:
     flip(world)
-    world.opened(lambda dataset: check(dataset._access, dataset._archives, max_duration=60, now=world.now))
+    world.opened(lambda dataset: check(dataset._access, max_duration=60, now=world.now))
     for verb in (world.fix, world.repack):
         assert world.states(verb()) == {A: "CORRUPTED"}
     world.delete(*deleted)
@@ -105,7 +105,7 @@ def test_an_index_that_says_otherwise_than_a_whole_file_is_made_to_agree_once_a_
     world.sql("INSERT INTO value VALUES (999, 'another')")
     world.sql("UPDATE datum SET f_area = 999 WHERE seq = (SELECT max(seq) FROM datum)")
     assert world.opened(lambda dataset: dataset.summary('area: "VM2,3"').count) == 0
-    world.opened(lambda dataset: check(dataset._access, dataset._archives, max_duration=60, now=world.now))
+    world.opened(lambda dataset: check(dataset._access, max_duration=60, now=world.now))
     assert world.states(world.check()) == {A: "CORRUPTED"}
     world.fix()
     assert world.states(world.check(accurate=True)) == {}
@@ -117,7 +117,7 @@ def test_a_file_put_back_too_short_is_not_believed(damage: Any, world: World) ->
     """A backup that is older than the last data must not make the index forget them."""
     backup = world.file(A).read_bytes()
     damage(world)
-    world.opened(lambda dataset: check(dataset._access, dataset._archives, max_duration=60, now=world.now))
+    world.opened(lambda dataset: check(dataset._access, max_duration=60, now=world.now))
     put_back(world, backup[: world.ends[3]])
     for _ in range(2):
         world.fix()
@@ -315,7 +315,7 @@ def test_a_fix_that_does_not_get_the_lock_says_so_and_leaves_the_sentinel(tmp_pa
         other._access.locked("test"),
         pytest.raises(LockError),
     ):
-        fix(dataset._access, dataset._archives)
+        fix(dataset._access)
     assert (world.path / SENTINEL).exists()
 
 
@@ -336,7 +336,7 @@ def test_what_cannot_be_read_is_reported_the_rest_is_fixed_and_the_sentinel_stay
 
     with ondisk.open(world.path) as dataset:
         with pytest.raises(StorageError, match="Input/output error") as caught:
-            fix(dataset._access, dataset._archives, progress=from_now_on)
+            fix(dataset._access, progress=from_now_on)
         monkeypatch.undo()
         report = caught.value.context["report"]
         assert "it could not be fixed" in done(report).reasons[-1]
@@ -358,7 +358,7 @@ def test_an_index_that_is_lost_while_a_fix_runs_keeps_its_sentinel(tmp_path: Pat
         world.opened(lambda dataset: None)
 
     with ondisk.open(world.path) as dataset:
-        assert fix(dataset._access, dataset._archives, progress=lose).needs_check
+        assert fix(dataset._access, progress=lose).needs_check
     assert world.states(world.check()) == {B: "UNALIGNED"}
     world.fix()
     world.repack()
@@ -370,7 +370,7 @@ def test_a_sentinel_that_appears_while_a_fix_runs_stays(tmp_path: Path) -> None:
     world = World.make(tmp_path / "dataset", VM2)
     world.put(C, world.foreign(), newer=True)
     with ondisk.open(world.path) as dataset:
-        assert fix(dataset._access, dataset._archives, progress=lambda _: world.sentinel()).needs_check
+        assert fix(dataset._access, progress=lambda _: world.sentinel()).needs_check
         assert not dataset.fix().needs_check
     assert world.content() == "0123ab"
 
@@ -387,7 +387,7 @@ def test_a_fix_that_ends_in_the_middle_tells_what_it_did(tmp_path: Path) -> None
                 stack.enter_context(other._access.locked("test"))
 
         with pytest.raises(LockError) as caught:
-            fix(dataset._access, dataset._archives, progress=lock)
+            fix(dataset._access, progress=lock)
     report = caught.value.context["report"]
     assert {each.segment: each.action for each in report} == {world.name(A): "remove from the index"}
 

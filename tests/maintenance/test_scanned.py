@@ -12,10 +12,10 @@ from worlds import START
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives
+from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import StateError
 from ondisk.maintenance.check import check
+from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.repack import repacked
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
@@ -32,7 +32,7 @@ NAME = "2026/11-20.seg"
 
 
 @pytest.fixture
-def access(tmp_path: Path) -> Iterator[Access]:
+def access(tmp_path: Path) -> Iterator[DatasetAccess]:
     with ondisk.create(tmp_path / "dataset", {"format": "seg", "step": "daily", "fields": FIELDS}) as dataset:
         for each in (0, 500):
             dataset.append(
@@ -41,7 +41,7 @@ def access(tmp_path: Path) -> Iterator[Access]:
         yield dataset._access
 
 
-def test_a_scan_comes_back_as_it_was(access: Access) -> None:
+def test_a_scan_comes_back_as_it_was(access: DatasetAccess) -> None:
     path = access.path / NAME
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
@@ -58,7 +58,7 @@ def test_a_scan_comes_back_as_it_was(access: Access) -> None:
         assert len({id(one) for one in found.metadata}) == len({id(one) for one in each.metadata})
 
 
-def test_a_scan_of_another_file_is_refused(access: Access) -> None:
+def test_a_scan_of_another_file_is_refused(access: DatasetAccess) -> None:
     scanned = Scanned.write(access, NAME, "scanned")
     path = access.path / NAME
     path.write_bytes(path.read_bytes() + b"x")
@@ -69,7 +69,7 @@ def test_a_scan_of_another_file_is_refused(access: Access) -> None:
     assert not (access.path / "scanned").exists()
 
 
-def test_a_scan_of_a_file_that_was_put_back_with_its_times_is_refused(access: Access) -> None:
+def test_a_scan_of_a_file_that_was_put_back_with_its_times_is_refused(access: DatasetAccess) -> None:
     """As by `cp -p`: same inode, same size, same time of writing."""
     scanned = Scanned.write(access, NAME, "scanned")
     path = access.path / NAME
@@ -81,7 +81,7 @@ def test_a_scan_of_a_file_that_was_put_back_with_its_times_is_refused(access: Ac
         next(scanned.found(access.directory, access.directory.open_to_read(NAME)))
 
 
-def test_a_scan_that_came_through_garbled_or_in_part_is_refused(access: Access) -> None:
+def test_a_scan_that_came_through_garbled_or_in_part_is_refused(access: DatasetAccess) -> None:
     scanned = Scanned.write(access, NAME, "scanned")
     source, path = access.directory.open_to_read(NAME), access.path / "scanned"
     whole = path.read_bytes()
@@ -100,11 +100,10 @@ def test_a_scan_that_came_through_garbled_or_in_part_is_refused(access: Access) 
         [*scanned.found(access.directory, source)]
 
 
-def test_a_rewriting_that_came_through_garbled_or_in_part_is_not_taken(access: Access) -> None:
+def test_a_rewriting_that_came_through_garbled_or_in_part_is_not_taken(access: DatasetAccess) -> None:
     with access.transaction("test") as transaction:
         transaction.delete_as([(transaction.seq + 1, 1)])
         transaction.commit()
-    archives = Archives(access)
     path = access.path / NAME
     before = path.read_bytes()
     for suffix in ("", ".places", ".blocks"):
@@ -119,22 +118,24 @@ def test_a_rewriting_that_came_through_garbled_or_in_part_is_not_taken(access: A
             else:
                 staged.unlink()
             with pytest.raises(Changed):
-                repacked(access, NAME, None, written, [])
+                repacked(Inspection(access), NAME, written, [])
             written.discard(access.directory)
             assert path.read_bytes() == before
     written = Written.write(access, NAME, "written")
-    assert repacked(access, NAME, None, written, []).action == "repack"
-    assert not check(access, archives, accurate=True).findings
+    assert repacked(Inspection(access), NAME, written, []).action == "repack"
+    assert not check(access, accurate=True).findings
 
 
 @pytest.mark.parametrize("kind", [Scanned, Written])
-def test_a_task_makes_no_directory_for_a_job_that_was_removed(access: Access, kind: type[Scanned | Written]) -> None:
+def test_a_task_makes_no_directory_for_a_job_that_was_removed(
+    access: DatasetAccess, kind: type[Scanned | Written]
+) -> None:
     with pytest.raises(StateError, match="the job that this was for has ended"):
         kind.write(access, NAME, f"{STAGED}/job/0-0")
     assert not (access.path / STAGED).exists()
 
 
-def test_what_is_no_file_is_neither_scanned_nor_rewritten(access: Access, tmp_path: Path) -> None:
+def test_what_is_no_file_is_neither_scanned_nor_rewritten(access: DatasetAccess, tmp_path: Path) -> None:
     with pytest.raises(StateError):
         Scanned.write(access, "2026/11-25.seg", "staged")
     with pytest.raises(StateError):

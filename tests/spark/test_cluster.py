@@ -240,8 +240,8 @@ def test_a_driver_killed_in_the_middle_of_a_write_leaves_only_what_check_names(c
     assert staged(written) == left
     assert written.check().is_clean
     later = time.time() + ABANDONED + 3600
-    assert [each.segment for each in check(written._access, written._archives, now=later).findings] == left
-    repack(written._access, written._archives, now=later)
+    assert [each.segment for each in check(written._access, now=later).findings] == left
+    repack(written._access, now=later)
     assert staged(written) == []
 
 

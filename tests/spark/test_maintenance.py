@@ -145,7 +145,7 @@ def repacked(world: World, spark: Any, meanwhile: Callable[[int], None]) -> Repo
             times += 1
             yield before, written
 
-    return world.opened(lambda dataset: repack(dataset._access, dataset._archives, world.now, write_all=write_all))
+    return world.opened(lambda dataset: repack(dataset._access, world.now, write_all=write_all))
 
 
 def appended(world: World) -> None:
@@ -223,7 +223,7 @@ def test_a_file_that_others_change_while_it_is_scanned_is_scanned_again(
             dirty.append(3)
         return found
 
-    dirty.opened(lambda dataset: fix(dataset._access, dataset._archives, dirty.now, scan_all=scan_all))
+    dirty.opened(lambda dataset: fix(dataset._access, dirty.now, scan_all=scan_all))
     assert seen == [dirty.name(A), dirty.name(B)]
     assert dirty.states(dirty.check(accurate=True)) == ({} if is_deleted else {A: "DIRTY"})
     with ondisk.open(dirty.path, read_only=True) as dataset:
@@ -335,7 +335,7 @@ def write_all(access, waiting):
         yield each
 
 with ondisk.open({str(dirty.path)!r}) as dataset:
-    repack(dataset._access, dataset._archives, write_all=write_all)
+    repack(dataset._access, write_all=write_all)
 """
     with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1) as driver:
         assert driver.stdout.readline() == b"written\n"
