@@ -53,6 +53,13 @@ MAX_DEPTH = 500
 
 _MAX_DOTS = 100  # in a line; tomllib takes memory with the square of a key's parts
 _MAX_AGE = 4_000_000  # days; more than the years that a time can have
+_RANGES = {
+    "max_datum_size": (1, 2**63 - 1),
+    "max_depth": (1, MAX_DEPTH),
+    "lock_timeout": (0, 2**31 - 1),
+    "archive_age": (0, _MAX_AGE),
+    "delete_age": (0, _MAX_AGE),
+}
 # The one value of these keys that is built, which is also their default.
 _ONLY = {"durability": "full"}
 
@@ -112,12 +119,12 @@ class DatasetConfig:
     def to_toml(self) -> str:
         """Write the text of a `dataset.toml` that reads back equal, without keys that have their default."""
         default = DatasetConfig(self.format, self.step)
-        lines = [f"format = {json.dumps(self.format)}", f"step = {json.dumps(self.step.value)}"]
-        for key in ("unique", "index", "replace", "version_field", "max_datum_size", "max_depth", "lock_timeout",
-                    "compression", "segments", "extension", "archive_age", "delete_age", "filter"):  # fmt: skip
-            value = getattr(self, key)
-            if value != getattr(default, key):
-                lines.append(f"{key} = {_toml(value)}")
+        values = {key: getattr(self, key) for key in _READERS}
+        lines = [
+            f"{key} = {_toml(value)}"
+            for key, value in values.items()
+            if key in ("format", "step") or (key != "fields" and value != getattr(default, key))
+        ]
         if self.fields:
             lines += ["", "[fields]", *(f"{name} = {json.dumps(kind.value)}" for name, kind in self.fields.items())]
         return "\n".join(lines) + "\n"
@@ -199,51 +206,32 @@ def _parse(values: Mapping[str, Any], source: Source) -> DatasetConfig:
     return DatasetConfig(**arguments)
 
 
-def _text(key: str, value: Any, source: Source) -> str:
-    if not isinstance(value, str) or not value:
-        raise source.error(key, f"must be a text, not {value!r}", "Put it in quotes.")
-    return value
+def _reader(
+    is_valid: Callable[[Any], bool], what: str, hint: str, convert: Callable[[Any], Any] = lambda value: value
+) -> Callable[[str, Any, Source], Any]:
+    """Return a function that checks and converts the value of a key; `hint` may contain `{key}`."""
+
+    def read(key: str, value: Any, source: Source) -> Any:
+        if not is_valid(value):
+            raise source.error(key, f"must be {what}, not {value!r}", hint.format(key=key))
+        return convert(value)
+
+    return read
 
 
-def _match(key: str, value: Any, source: Source) -> str:
-    if not isinstance(value, str):
-        raise source.error(key, f"must be a match expression, not {value!r}", "Put it in quotes.")
-    return value
+def _choice(kind: Callable[[Any], Any], *choices: str) -> Callable[[str, Any, Source], Any]:
+    hint = f'Write one of them in quotes: {{key}} = "{choices[0]}".'
+    return _reader(lambda value: value in choices, f"one of {', '.join(choices)}", hint, kind)
 
 
-def _names(key: str, value: Any, source: Source) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        raise source.error(key, f"must be a list of field names, not {value!r}", f'Write {key} = ["reftime", "…"].')
-    return tuple(value)
-
-
-def _step(key: str, value: Any, source: Source) -> Step:
-    if value == "sequence":
-        raise source.error(key, 'this version of ondisk has no step "sequence" yet', "Use a step of time.")
-    try:
-        return Step(value)
-    except ValueError:
-        steps = ", ".join(step.value for step in Step)
-        raise source.error(key, f"{value!r} is no step", f"The steps are {steps}.") from None
-
-
-def _whole(key: str, value: Any, source: Source) -> int:
-    if type(value) is not int:
-        raise source.error(key, f"must be a whole number, not {value!r}", f"Write {key} = 64, without quotes.")
-    return value
-
-
-def _seconds(key: str, value: Any, source: Source) -> float:
-    if type(value) not in (int, float):
-        raise source.error(key, f"must be a number of seconds, not {value!r}", f"Write {key} = 60, without quotes.")
-    return float(value)
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
 
 
 def _fields(key: str, value: Any, source: Source) -> dict[str, FieldType]:
     if not isinstance(value, Mapping):
-        raise source.error(
-            key, f"must be a table, not {value!r}", 'Write a line [fields], below it station = "integer".'
-        )
+        hint = 'Write a line [fields], below it station = "integer".'
+        raise source.error(key, f"must be a table, not {value!r}", hint)
     fields = {}
     for name, kind in value.items():
         try:
@@ -254,22 +242,28 @@ def _fields(key: str, value: Any, source: Source) -> dict[str, FieldType]:
     return fields
 
 
+_text = _reader(lambda value: isinstance(value, str) and value != "", "a text", "Put it in quotes.")
+_names = _reader(_is_names, "a list of field names", 'Write {key} = ["reftime", "…"].', tuple)
+_whole = _reader(lambda value: type(value) is int, "a whole number", "Write {key} = 64, without quotes.")
+
 _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "format": _text,
-    "step": _step,
+    "step": _choice(Step, *Step),
     "unique": _names,
     "index": _names,
-    "replace": _text,
+    "replace": _choice(str, *get_args(Replace)),
     "version_field": _text,
     "max_datum_size": _whole,
     "max_depth": _whole,
-    "lock_timeout": _seconds,
-    "compression": _text,
-    "segments": _text,
+    "lock_timeout": _reader(
+        lambda value: type(value) in (int, float), "a number of seconds", "Write {key} = 60, without quotes.", float
+    ),
+    "compression": _choice(str, *get_args(Compression)),
+    "segments": _choice(str, *get_args(Segments)),
     "extension": _text,
     "archive_age": _whole,
     "delete_age": _whole,
-    "filter": _match,
+    "filter": _reader(lambda value: isinstance(value, str), "a match expression", "Put it in quotes."),
     "fields": _fields,
 }
 
@@ -291,29 +285,15 @@ def _check(config: DatasetConfig, source: Source) -> None:
                 )
             if names.count(name) > 1:
                 raise source.error(key, f"{name!r} stands twice", "Name each field once.")
-    if config.replace not in get_args(Replace):
-        raise source.error("replace", f"{config.replace!r} is no way to replace", "Write no, yes or newer, in quotes.")
     _check_version_field(config, source)
-    if config.compression not in get_args(Compression):
-        problem = f"{config.compression!r} is no way to compress"
-        raise source.error("compression", problem, 'Write "lz4" or "none", in quotes.')
-    if config.segments not in get_args(Segments):
-        problem = f"{config.segments!r} is no kind of segments"
-        raise source.error("segments", problem, 'Write "concat" or "dir", in quotes.')
     if not EXTENSION.fullmatch(config.extension):
         problem = f"{config.extension!r} is no extension for files"
         raise source.error("extension", problem, 'Write up to 16 of a-z and 0-9, a letter first: extension = "h5".')
-    for key in ("max_datum_size", "max_depth"):
-        if getattr(config, key) < 1:
-            raise source.error(key, "must be 1 or more", "Remove the line to have the default.")
-    for key in ("archive_age", "delete_age"):
-        age = getattr(config, key)
-        if age is not None and not 0 <= age <= _MAX_AGE:
-            raise source.error(key, "must be a number of days", "Remove the line to keep data for ever.")
-    if config.max_depth > MAX_DEPTH:
-        raise source.error("max_depth", f"must be {MAX_DEPTH} or less", "Remove the line to have the default, 64.")
-    if not 0 <= config.lock_timeout < 2**31:  # also refuses NaN
-        raise source.error("lock_timeout", "must be 0 seconds or more", "Remove the line to have the default.")
+    for key, (least, most) in _RANGES.items():
+        value = getattr(config, key)
+        if value is not None and not least <= value <= most:  # also refuses NaN
+            problem = f"{value} is not between {least} and {most}"
+            raise source.error(key, problem, "Remove the line to use the default.")
 
 
 def _check_version_field(config: DatasetConfig, source: Source) -> None:

@@ -52,7 +52,7 @@ class Access:
     ) -> None:
         self.path = directory.path
         self.prefix = prefix
-        self.inode = directory.identity()
+        self.inode = directory.inode(".")
         self.directory = directory
         self.config = config
         self.read_only = read_only

@@ -17,7 +17,7 @@ from ondisk.errors import InvalidInput
 from ondisk.filesystem import files
 from ondisk.filesystem.files import ReadableFile, WritableFile
 from ondisk.filesystem.lock import SharedLock
-from ondisk.filesystem.translate import errors_of, not_regular, raise_as_ours
+from ondisk.filesystem.os_errors import errors_of, not_regular, raise_as_ours
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "9p", "lustre", "glusterfs",
                       "beegfs", "gpfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs"})  # fmt: skip
@@ -133,17 +133,9 @@ class Directory:
                 raise_as_ours(error, str(self.path / name), writing=False)
 
     def inode(self, name: str) -> int | None:
-        """Give the inode number of a file at the top of the directory; None where there is none."""
-        try:
-            return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False).st_ino
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise_as_ours(error, str(self.path / name), writing=False)
-
-    def identity(self) -> int:
-        """Give the inode number of this directory."""
-        return os.fstat(self._descriptor).st_ino
+        """Return the inode number of a file, or None if it does not exist; `.` is this directory."""
+        found = self.stat(name)
+        return None if found is None else found.st_ino
 
     def regular_file(self, name: str) -> os.stat_result | None:
         """Look at a file that must be a plain one; None where there is none.

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ondisk.errors import DurabilityLost
-from ondisk.filesystem.translate import errors_of, raise_as_ours
+from ondisk.filesystem.os_errors import errors_of, raise_as_ours
 
 if TYPE_CHECKING:
     from ctypes import CDLL

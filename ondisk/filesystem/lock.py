@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ondisk.errors import InvalidInput, LockError, UnsupportedFilesystem
-from ondisk.filesystem.translate import raise_as_ours
+from ondisk.filesystem.os_errors import raise_as_ours
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
