@@ -21,10 +21,7 @@ from .conftest import ROOT
 
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 SHAPES = (ROOT / "docs/cli-json.md").read_text(encoding="utf-8")
-FILES = {
-    "monday.vm2": "202611160600,5,227,1.2\n202611160600,7,227,1.4\n202611160700,5,227,1.3\n",
-    "tuesday.vm2": "202611160700,5,227,1.3\n202611170600,5,227,2.1\n202611170600,7,227,low\n",
-}
+BEGIN = "rm -rf demo/cli && mkdir -p demo/cli && cd demo/cli && ln -s ../../sample_datasets ."
 CUT = (ROOT / "sample_datasets/beats-queue/2.seg").read_bytes()[:1500]
 COMMAND_LINES = {
     "query": "query weather",
@@ -55,7 +52,7 @@ TYPES = {
 
 
 def section(text: str, title: str) -> str:
-    """Give what stands below a heading, which may be that of several commands."""
+    """Return the text below a heading, which may name several commands."""
     sections = re.findall(r"^## (.*)\n((?:(?!## ).*\n?)*)", text, re.MULTILINE)
     (found,) = [below for heading, below in sections if title in heading.split(", ")]
     return found
@@ -75,7 +72,7 @@ def test_the_page_has_every_option_of_a_command_and_no_other(command):
 
 
 def steps() -> Iterator[tuple[str, str]]:
-    """Give the commands of the page, and what they print."""
+    """Yield the commands of the page, and what they print."""
     for block in re.findall(r"^```console\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
         for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             lines = step.splitlines(keepends=True)
@@ -84,11 +81,10 @@ def steps() -> Iterator[tuple[str, str]]:
 
 
 def test_the_examples_print_what_the_page_says(folder, environment):
-    for name, lines in FILES.items():
-        (folder / name).write_text(lines.replace("\n", ",,,000000000\n"), encoding="utf-8")
-    (folder / "cut.seg").write_bytes(CUT)
-    # One shell for the whole page, so that `echo $?` tells the code of the command before.
-    script = [f'ondisk() {{ {sys.executable} -m ondisk "$@"; }}']
+    assert f"\n    {BEGIN}\n" in PAGE
+    (folder / "sample_datasets").symlink_to(ROOT / "sample_datasets")
+    # One shell for the whole page, so that `echo $?` prints the code of the command before.
+    script = [f'ondisk() {{ {sys.executable} -m ondisk "$@"; }}', BEGIN]
     for command, _ in steps():
         script.append(f"{command.rstrip()}\ncode=$?; printf '\\0'; (exit $code)")
     done = subprocess.run(
@@ -99,7 +95,7 @@ def test_the_examples_print_what_the_page_says(folder, environment):
         text=True,
         timeout=120,
     )
-    printed = done.stdout.replace(str(folder), "/data").split("\0")[:-1]
+    printed = done.stdout.replace(str(folder / "demo/cli"), "/data").split("\0")[:-1]
     assert len(printed) == len(list(steps())) > 20
     checker = doctest.OutputChecker()
     for (command, expected), got in zip(steps(), printed, strict=True):
@@ -108,7 +104,7 @@ def test_the_examples_print_what_the_page_says(folder, environment):
 
 
 def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Give the keys of a printed object as the page names them, with their values."""
+    """Yield the keys of a printed object as the page names them, with their values."""
     for key, each in value.items():
         yield prefix + key, each
         if key == "location":
@@ -130,7 +126,7 @@ def is_of_type(value: Any, kind: str) -> bool:
 
 @pytest.fixture
 def changed(weather):
-    """Give a dataset whose configuration was changed, so that data violate it."""
+    """Create a dataset whose configuration was changed, so that data violate it."""
     shutil.copytree(weather, "changed")
     text = 'format = "vm2"\nstep = "daily"\nunique = ["product"]\n[fields]\nproduct = "text"'
     Path("changed/dataset.toml").write_text(text, encoding="utf-8")
@@ -138,7 +134,7 @@ def changed(weather):
 
 @pytest.fixture
 def archived(weather):
-    """Give a dataset with a segment in its archive."""
+    """Create a dataset with a segment in its archive."""
     shutil.copytree(weather, "archived")
     with ondisk.open("archived") as dataset:
         dataset.archive("2026/11-20.vm2")
@@ -146,7 +142,7 @@ def archived(weather):
 
 @pytest.fixture
 def damaged(weather):
-    """Give a second dataset, with a segment that fix and repack mend, and another that they don't."""
+    """Create a second dataset, with a segment that fix and repack mend, and another that they don't."""
     shutil.copytree(weather, "damaged")
     Path("damaged/2026/11-20.vm2").write_bytes(b"")
     Path("damaged/2026/11-21.vm2").unlink()
