@@ -1,7 +1,7 @@
 """Data formats, found by name, by a file's extension or by its first bytes.
 
-The built-in ones are known here; others are found through the entry points of the group `ondisk.formats`
-(name → a subclass of `ondisk.formats.base.Format`), which are looked up only when a name is not built in.
+This module lists the built-in formats. Other packages add formats through entry points of the group `ondisk.formats`
+(name → a subclass of `ondisk.formats.base.Format`); they are read only if a name is not built in.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _GROUP = "ondisk.formats"
 
 
 def find(name: str) -> type[Format]:
-    """Find a format by its name.
+    """Return the format of this name.
 
     Raises:
-        ConfigError: there is none, or the package that brings it cannot be imported.
+        ConfigError: there is no such format, or its package cannot be imported.
     """
     if name in _BUILT_IN:
         module, attribute = _BUILT_IN[name]
@@ -44,27 +44,27 @@ def find(name: str) -> type[Format]:
     others = _others(tuple(sys.path))
     if name not in others.names:
         known = ", ".join(sorted({*_BUILT_IN, *others.names}))
-        raise ConfigError(f"there is no format {name!r}", hint=f"The formats are {known}.", format=name)
+        raise ConfigError(f"unknown format {name!r}", hint=f"The formats are {known}.", format=name)
     try:
         loaded = others[name].load()
     except Exception as error:
         hint = "Install the package again, or remove it."
-        raise ConfigError(f"the package that brings format {name!r} fails: {error!r}", hint=hint) from error
+        raise ConfigError(f"the package of format {name!r} cannot be loaded: {error!r}", hint=hint) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Format)):
-        raise ConfigError(f"the entry point {name!r} of {_GROUP} is no subclass of ondisk.formats.base.Format")
+        raise ConfigError(f"the entry point {name!r} of {_GROUP} is not a subclass of ondisk.formats.base.Format")
     return loaded
 
 
 def recognise(file_name: str | None, head: bytes, default: str) -> str:
-    """Name the format of a file from outside: by its extension, else by its first bytes, else the default."""
+    """Return the format of a file from outside: by its extension, else by its first bytes, else the default."""
     return recognised(file_name, head, default) or default
 
 
 def recognised(file_name: str | None, head: bytes, likely: str) -> str | None:
-    """Name the format of a file from outside: by its extension, else by its first bytes; None where neither tells.
+    """Return the format of a file from outside: by its extension, else by its first bytes; None if both are unknown.
 
     Args:
-        likely: the format that is looked for first.
+        likely: the format to try first.
     """
     extension = PurePath(file_name or "").suffix.removeprefix(".").lower()
     if extension == likely or (extension and is_known(extension)):
@@ -74,24 +74,24 @@ def recognised(file_name: str | None, head: bytes, likely: str) -> str | None:
 
 
 def is_known(name: str) -> bool:
-    """Tell whether there is a format of this name."""
+    """Return whether there is a format of this name."""
     return name in _BUILT_IN or name in _others(tuple(sys.path)).names
 
 
 def is_dir(name: str) -> bool:
-    """Tell whether there is a format of this name, and its segments are directories."""
+    """Return whether there is a format of this name, and its segments are directories."""
     return is_known(name) and find(name).is_dir
 
 
 def has_extension(name: str, extension: str) -> bool:
-    """Tell whether segments of a format can have this extension, whatever the configuration says now."""
+    """Return whether segments of a format can have this extension, with any configuration."""
     return extension == name or (
         is_dir(name) and EXTENSION.fullmatch(extension) is not None and not is_known(extension)
     )
 
 
 def of_extension(extension: str, config: DatasetConfig) -> str | None:
-    """Name the format of segments with an extension; None where it is that of no format."""
+    """Return the format of segments with this extension; None if no format has it."""
     if extension == config.extension:
         return "blob"
     return extension if is_known(extension) else None
@@ -99,7 +99,7 @@ def of_extension(extension: str, config: DatasetConfig) -> str | None:
 
 @lru_cache(maxsize=1)
 def _others(path: tuple[str, ...]) -> EntryPoints:
-    """Give the formats that other packages bring; to find them takes milliseconds, and a check asks for every file."""
+    """Return the formats of other packages; finding them takes milliseconds, and a check needs them for every file."""
     from importlib.metadata import entry_points
 
     return entry_points(group=_GROUP)

@@ -1,11 +1,11 @@
-"""Blobs: any bytes, a file each.
+"""Blobs: any bytes, one file for each datum.
 
-Reftime and metadata are given at append and stand beside the file, in CBOR:
+The caller of append passes reftime and metadata. They are stored next to the file, as CBOR of at most 1 MiB:
 
     {"reftime": microseconds since 1970, "metadata": {…}}
 
-Metadata can hold what `diskqueue.cbor` writes; timestamps in them are RFC 3339 text, of at most 1 MiB together. The
-extension of the files is `extension` in `dataset.toml`.
+Metadata can contain the values that `diskqueue.cbor` writes; timestamps are RFC 3339 text. The extension of the files
+is `extension` in `dataset.toml`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ondisk.formats.diskqueue import cbor
 from ondisk.formats.metadata import canonical_metadata, times_to_text, without
 
 MAX_METADATA = 1024 * 1024
-"""Bytes of what stands beside one file."""
+"""Limit, in bytes, for reftime and metadata of one file."""
 
-_MAX_ITEMS = 64 * 1024  # values and keys in it
+_MAX_ITEMS = 64 * 1024  # limit for values and keys in these
 
 
 class Blob(Format):
@@ -39,7 +39,7 @@ class Blob(Format):
         super().__init__(config)
         if config.extension != self.name and is_known(config.extension):
             hint = "Choose another extension."
-            raise ConfigError(f"extension: {config.extension!r} is that of another format", hint=hint, key="extension")
+            raise ConfigError(f"extension: {config.extension!r} belongs to another format", hint=hint, key="extension")
 
     @property
     def extension(self) -> str:
@@ -54,14 +54,13 @@ class Blob(Format):
         return False
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        """Refuse: a file of any bytes says nothing of its reftime.
-
+        """Refuse the file: it does not contain its reftime.
         Raises:
             InvalidInput: always.
         """
         raise InvalidInput(
-            "a file of the format blob does not say its reftime and metadata",
-            hint="Give them in Python: dataset.append([Datum(reftime, metadata, Path(file).read_bytes())]).",
+            "a file of the format blob does not contain its reftime and metadata",
+            hint="Append it in Python: dataset.append([Datum(reftime, metadata, Path(file).read_bytes())]).",
         )
 
     def encode(self, data: Sequence[Datum]) -> Batch:
@@ -89,7 +88,7 @@ class Blob(Format):
             raise FrameCorrupt(f"its metadata are damaged: {error.message}") from None
 
     def load(self, payloads: Sequence[bytes]) -> Loaded:
-        """Read reftimes and undeclared metadata; the data are what the files hold."""
+        """Return reftimes and undeclared metadata; the data are the content of the files."""
         declared = self.config.fields.keys()
         reftimes, undeclared = [], []
         for position, payload in enumerate(payloads):
@@ -106,9 +105,9 @@ class Blob(Format):
         raise NotImplementedError("ondisk.segments.dir finds the data of a directory")
 
     def _encoded(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
-        """Give canonical metadata of a datum, and what is to stand beside it."""
+        """Return the canonical metadata of a datum, and the bytes to store next to its file."""
         if type(datum.data) is not bytes:
-            raise InvalidInput(f"the data of blob are bytes, not {type(datum.data).__name__}")
+            raise InvalidInput(f"the data of blob must be bytes, not {type(datum.data).__name__}")
         if len(datum.data) > self.config.max_datum_size:
             raise InvalidInput(f"{len(datum.data)} bytes are more than max_datum_size, {self.config.max_datum_size}")
         metadata = canonical_metadata(datum.metadata, self.config.fields, times_as_text=False)
@@ -129,4 +128,4 @@ class Blob(Format):
         match content:
             case {"reftime": int(reftime), "metadata": dict(metadata)} if INTEGER_MIN <= reftime <= INTEGER_MAX:
                 return reftime, metadata
-        raise FrameCorrupt("its metadata are damaged: no reftime and metadata stand there")
+        raise FrameCorrupt("its metadata are damaged: reftime or metadata are missing")

@@ -1,9 +1,9 @@
-"""JSON lines: one JSON object a line, as any program reads and writes them.
+"""JSON lines: one JSON object on each line, which any program can read and write.
 
     {"reftime": "2026-11-20T06:00:00Z", "station": 5, "wind": 3.4, "note": "gusty"}
 
 `reftime` and the declared fields are metadata (null is the same as missing), the other keys are the data, a mapping.
-Values that JSON lacks have the shapes of `ondisk.json_shapes`. Lines from outside are stored as they came.
+`ondisk.json_shapes` describes values that JSON lacks. Lines from outside are stored unchanged.
 Source: RFC 8259 and jsonlines.org; NaN and Infinity as bare words are refused.
 """
 
@@ -19,9 +19,9 @@ from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import Datum, FieldType, canonical, microseconds, restored
 from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats.base import Batch
-from ondisk.formats.lines import LineFormat, no_text
+from ondisk.formats.lines import LineFormat, why_not_text
 
-# The quote that ends a string may be missing: else every quote in such a string would be tried as a beginning.
+# The closing quote is optional: else every quote in an unclosed string would be tried as the beginning of a string.
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]')
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _CACHED = 100_000
@@ -43,14 +43,14 @@ class JsonLines(LineFormat):
 
     @property
     def undeclared(self) -> bool:
-        return False  # a key that is not declared is data
+        return False  # keys that are not declared are data
 
     def decode(self, payload: bytes) -> dict[str, Any]:
         fields = self.config.fields
         try:
             content = self._loads(payload, MAX_DEPTH)
         except InvalidInput as error:
-            raise FrameCorrupt(f"no line of JSON: {error.message}") from None
+            raise FrameCorrupt(f"not a line of JSON: {error.message}") from None
         shaped = b'"$' in payload or b"\\u0024" in payload
         return {
             key: json_shapes.from_json(value) if shaped else value
@@ -62,7 +62,7 @@ class JsonLines(LineFormat):
         try:
             return self._read(payload, MAX_DEPTH)
         except InvalidInput as error:
-            raise FrameCorrupt(f"no line of JSON: {error.message}") from None
+            raise FrameCorrupt(f"not a line of JSON: {error.message}") from None
 
     def parse_lines(self, lines: list[bytes], number: int) -> Batch:
         batch = Batch()
@@ -99,7 +99,7 @@ class JsonLines(LineFormat):
         result = {}
         for name, value in metadata.items():
             if name not in fields:
-                raise InvalidInput(f"jsonl cannot carry the metadata {name!r}: it is no declared field")
+                raise InvalidInput(f"jsonl cannot store the metadata {name!r}: it is not a declared field")
             if value is not None:
                 try:
                     result[name] = canonical(value, fields[name])
@@ -110,7 +110,7 @@ class JsonLines(LineFormat):
     def _write(self, datum: Datum, metadata: Mapping[str, Any]) -> bytes:
         data = {} if datum.data is None else datum.data
         if not isinstance(data, Mapping):
-            raise InvalidInput(f"the data of jsonl are a mapping, not {type(data).__name__}")
+            raise InvalidInput(f"the data of jsonl must be a mapping, not {type(data).__name__}")
         fields, depth = self.config.fields, self.config.max_depth  # the line itself is the first level
         line: dict[str, Any] = {"reftime": datum.reftime.isoformat().replace("+00:00", "Z")}
         for name in fields:
@@ -118,8 +118,8 @@ class JsonLines(LineFormat):
                 line[name] = _to_json(metadata[name], fields[name], depth - 1)
         for key in data:
             if key == "reftime" or key in fields:
-                raise InvalidInput(f"the data hold the key {key!r}, which is metadata")
-        # The reftime keeps data with the only key "$bytes" from being taken for a shape: a line always has one.
+                raise InvalidInput(f"the data contain the key {key!r}, which is metadata")
+        # The reftime prevents that data with the only key "$bytes" are treated as a shape: a line always has a reftime.
         shaped = json_shapes.to_json({"reftime": None, **data}, depth)
         del shaped["reftime"]
         payload = json_shapes.dump(line | shaped)
@@ -131,20 +131,20 @@ class JsonLines(LineFormat):
         return self._reftime(content), self._metadata(content)
 
     def _loads(self, line: bytes, max_depth: int) -> dict[str, Any]:
-        # The limits of the configuration are for what comes in; what was stored under larger ones is still read.
-        # Brackets are counted before parsing: the parser recurses as deep as the text does.
+        # The configured limits apply to input; lines stored under larger limits are still read. Brackets are counted
+        # before parsing, because the parser recurses as deep as they nest.
         if line.count(b"[") + line.count(b"{") > max_depth and _depth(line) > max_depth:
             raise InvalidInput(f"nested deeper than max_depth, {max_depth}")
         try:
             content = self._decoder.decode(line.decode())
         except UnicodeDecodeError as error:
-            raise InvalidInput(no_text(line) or f"byte {error.start + 1} is no UTF-8") from None
+            raise InvalidInput(why_not_text(line) or f"byte {error.start + 1} is not valid UTF-8") from None
         except InvalidInput:
             raise
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(no_text(line) or f"no JSON: {error}") from None
+            raise InvalidInput(why_not_text(line) or f"not valid JSON: {error}") from None
         if not isinstance(content, dict):
-            raise InvalidInput("no JSON object")
+            raise InvalidInput("not a JSON object")
         if _SURROGATE.search(line):
             _check_unicode(content)
         return content
@@ -200,11 +200,11 @@ def _parse_time(text: str) -> int:
         json_shapes.parse_time(text + "Z")
     except InvalidInput:
         raise InvalidInput(problem) from None
-    raise InvalidInput(f"{text!r}: Z or an offset is missing, as in {text}Z")
+    raise InvalidInput(f"{text!r} has no time zone; append Z, as in {text}Z, or an offset")
 
 
 def _depth(line: bytes) -> int:
-    """Find how deep brackets nest, outside of strings."""
+    """Return how deep brackets nest, outside of strings."""
     depth = deepest = 0
     for token in _BRACKETS.finditer(line):
         kind = line[token.start()]
@@ -217,12 +217,12 @@ def _depth(line: bytes) -> int:
 
 
 def _check_unicode(content: dict[str, Any]) -> None:
-    """Refuse escapes of half a character, which could not be written as UTF-8 again."""
+    """Refuse escapes of half a character, which cannot be written as UTF-8."""
     try:
         json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise InvalidInput("it holds a lone surrogate, which is no Unicode text") from None
+        raise InvalidInput("it contains a lone surrogate, which is not valid Unicode") from None
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise InvalidInput(f'{word} is no JSON; write {{"$float": …}}')
+    raise InvalidInput(f'{word} is not valid JSON; write {{"$float": …}}')

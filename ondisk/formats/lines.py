@@ -1,4 +1,4 @@
-"""Formats of one datum a line; the newline is padding, not part of the datum."""
+"""Formats with one datum on each line; the newline is padding, not part of the datum."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import ClassVar
 from ondisk.errors import LimitExceeded
 from ondisk.formats.base import BATCH_BYTES, Batch, Damage, End, Format, Readable, ScanResult, SegmentFile
 
-_SCANNED = 512 * 1024  # bytes of a segment that are looked at together
+_SCANNED = 512 * 1024  # bytes of a segment that are read together
 _CHUNK = 2 * 1024 * 1024
 
 
 class LineFormat(Format):
-    """A format of lines: a subclass says what one line means."""
+    """A format of lines; a subclass reads and writes one line."""
 
     padding: ClassVar[bytes] = b"\n"
 
     def ends(self, tail: bytes, size: int) -> bool:
-        return tail.endswith((b"\n", b"\r"))  # of a line that ends with CR LF, only the second is not its own
+        return tail.endswith((b"\n", b"\r"))  # a line of a CR LF file is stored with its CR
 
     @abstractmethod
     def parse_lines(self, lines: list[bytes], number: int) -> Batch:
-        """Read lines, the first of which is line `number` of its file; blank lines are no data."""
+        """Return the data in lines, and skip blank lines. The first line is line `number` of its file."""
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
         number = 1
@@ -46,7 +46,7 @@ class LineFormat(Format):
             if not behind and len(content) <= limit:
                 held = content
                 continue
-            if not behind:  # too long for a line, so it is none: its bytes are passed over as they come
+            if not behind:  # too long for a line: skip its bytes
                 skipping += len(content)
                 position, held = position + len(content), b""
                 continue
@@ -61,20 +61,20 @@ class LineFormat(Format):
             found.end = End(position, position)
             yield found
         damage = [Damage(position - skipping, skipping, f"a line longer than {limit} bytes")] if skipping else []
-        yield ScanResult(damage=damage, end=End(position, position))  # a line without an end is one of a crashed append
+        yield ScanResult(damage=damage, end=End(position, position))  # an interrupted append left a line without end
 
     def _find(self, content: bytes, position: int, found: ScanResult) -> None:
-        """Add the data among whole lines, which begin at a position; a CR at an end is none of a datum's bytes."""
+        """Add the data of whole lines, which begin at a position; a CR at the end of a line is not part of a datum."""
         lines = content.split(b"\n")
         offsets = list(accumulate(map((1).__add__, map(len, lines)), initial=position))[:-1]
         if b"\r" in content:
             lines = _without_cr(lines)
-        if not all(map(bytes.strip, lines)):  # blank lines are no data
+        if not all(map(bytes.strip, lines)):  # skip blank lines
             kept = [place for place, line in enumerate(lines) if line.strip()]
             offsets, lines = [offsets[place] for place in kept], [lines[place] for place in kept]
         batch = self.parse_lines(lines, 1)
         for place, reason in batch.refused:
-            found.damage.append(Damage(offsets[place], len(lines[place]), f"no datum: {reason.partition(': ')[2]}"))
+            found.damage.append(Damage(offsets[place], len(lines[place]), f"not a datum: {reason.partition(': ')[2]}"))
         if batch.refused:
             kept = [*batch.positions()]
             offsets, lines = [offsets[place] for place in kept], [lines[place] for place in kept]
@@ -85,9 +85,9 @@ class LineFormat(Format):
 
 
 def read_lines(stream: Readable, batch_size: int, max_line: int) -> Iterator[list[bytes]]:
-    """Cut a stream into lists of lines without their newlines (LF or CR LF).
+    """Yield lists of lines from a stream, without their newlines (LF or CR LF).
 
-    Memory: one batch, and one line; a line is never held beyond `max_line` bytes.
+    Memory: one batch, and at most `max_line` bytes of one line.
 
     Raises:
         LimitExceeded: a line is longer than `max_line` bytes.
@@ -113,20 +113,20 @@ def read_lines(stream: Readable, batch_size: int, max_line: int) -> Iterator[lis
         yield batch
 
 
-def no_text(line: bytes) -> str:
-    """Say of a line that could not be read why it is no plain text; empty where it may be some."""
+def why_not_text(line: bytes) -> str:
+    """Return why a line that could not be read is not plain text; empty if it may be plain text."""
     if line.startswith(b"\xef\xbb\xbf"):
         return "it begins with a byte order mark (BOM); save the file as UTF-8 without one"
     if line.startswith(b"\x1f\x8b"):
-        return "it is no text but gzip; decompress it first"
+        return "it is gzip, not text; decompress it first"
     if b"\0" in line:
-        return "it holds NUL bytes and is no text; decompress it first, or save it as UTF-8"
+        return "it contains NUL bytes, so it is not text; decompress it first, or save it as UTF-8"
     return ""
 
 
 def _chunks_of_lines(stream: Readable, max_line: int) -> Iterator[list[bytes]]:
-    """Cut a stream into lists of whole lines, none empty, a chunk of the stream at a time."""
-    begun: list[bytes] = []  # pieces of a line whose end has not come yet
+    """Yield non-empty lists of whole lines, one for each chunk of the stream."""
+    begun: list[bytes] = []  # the beginning of a line that continues in the next chunk
     length, number = 0, 1
     while chunk := stream.read(_CHUNK):
         first, newline, rest = chunk.partition(b"\n")
@@ -141,7 +141,7 @@ def _chunks_of_lines(stream: Readable, max_line: int) -> Iterator[list[bytes]]:
         last = lines.pop()
         begun, length = [last], len(last)
         number += len(lines)
-        # The CR of the first line's end may have been the last byte of the chunk before.
+        # The CR of the first line may have been the last byte of the chunk before.
         yield _without_cr(lines) if b"\r" in chunk or lines[0].endswith(b"\r") else lines
     if length:
         yield _without_cr([b"".join(begun)])

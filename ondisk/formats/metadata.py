@@ -1,4 +1,4 @@
-"""Metadata as they stand in CBOR: values as they were given, but for times, which are text."""
+"""Metadata in CBOR: the original values, except for times, which are text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ondisk.json_shapes import format_time, parse_time
 
 
 def times_to_text(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn the timestamps in metadata into text.
+    """Return metadata with the timestamps as text.
 
     Raises:
         InvalidInput: one has no time zone.
@@ -26,10 +26,10 @@ def times_to_text(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def canonical_metadata(
     metadata: Mapping[str, Any], fields: Mapping[str, FieldType], *, times_as_text: bool
 ) -> dict[str, Any]:
-    """Give canonical values of the declared fields; None is the same as missing.
+    """Return canonical values of the declared fields; None is the same as missing.
 
     Raises:
-        InvalidInput: a value is not of its field's type; names the field.
+        InvalidInput: a value is not of its field's type; the message names the field.
     """
     found: dict[str, Any] = {}
     for name, kind in fields.items():
@@ -47,5 +47,5 @@ def canonical_metadata(
 
 
 def without(metadata: Mapping[str, Any], declared: Set[str]) -> dict[str, Any]:
-    """Give the metadata that are not declared."""
+    """Return the metadata that are not declared."""
     return {key: value for key, value in metadata.items() if key not in declared}

@@ -1,11 +1,11 @@
-"""VM2: observations of weather stations, one a line.
+"""VM2: observations of weather stations, one on each line.
 
     YYYYmmddHHMM[SS],station,variable,value1,value2,value3,flags
     200707081300,1,227,1.2,,,000000000
 
-Station and variable are whole numbers, value1 and value2 numbers or empty, value3 and flags any text. Metadata are in
-arkimet's notation: `area = "VM2,<station>"`, `product = "VM2,<variable>"`. The data are the line's bytes without the
-newline. Source: ARPAE-SIMC's meteo-vm2, as arkimet 1.66 reads it.
+Station and variable are whole numbers. value1 and value2 are numbers or empty. value3 and flags are any text. Metadata
+use arkimet's notation: `area = "VM2,<station>"`, `product = "VM2,<variable>"`. The data are the line's bytes without
+the newline. Source: ARPAE-SIMC's meteo-vm2, as arkimet 1.66 reads it.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, FieldType, from_microseconds, microseconds
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
 from ondisk.formats.base import Batch
-from ondisk.formats.lines import LineFormat, no_text
+from ondisk.formats.lines import LineFormat, why_not_text
 
-# Without groups where that can be, which takes two thirds of the time: no digit may be missing behind a sign or dot, or
-# before an exponent; then come the parts. Python before 3.11.5 takes too much for possessive groups.
+# Where possible without groups, which saves a third of the time: first a lookahead that refuses a sign or dot without
+# digits, and an exponent without digits before it; then the parts. Possessive groups are broken before Python 3.11.5.
 _NUMBER = rb"(?![-+.]++(?![0-9])|[eE])[-+]?+[0-9]*+\.?+[0-9]*+(?:(?=,|$)|[eE][-+]?+[0-9]++)"
 _TIME, _WHOLE, _TEXT = rb"[0-9]{12}(?:[0-9]{2})?", rb"[0-9]{1,18}+", rb"[^,\r\n]*+"
 _IS_NUMBER, _IS_TIME, _IS_WHOLE = (re.compile(each).fullmatch for each in (_NUMBER, _TIME, _WHOLE))
 _ONE_LINE = re.compile(b"(%b),(%b),(%b),%b,%b,%b,%b" % (_TIME, _WHOLE, _WHOLE, _NUMBER, _NUMBER, _TEXT, _TEXT))
 _COUNT = 7  # parts of a line
-_TOGETHER = 10_000  # lines; all of their parts are in memory at once
+_TOGETHER = 10_000  # lines; the parts of so many lines are in memory at once
 _PARTS = (
     ("time", _IS_TIME, "is not written YYYYmmddHHMM[SS]"),
-    ("station", _IS_WHOLE, "is no whole number of up to 18 digits"),
-    ("variable", _IS_WHOLE, "is no whole number of up to 18 digits"),
-    ("value1", _IS_NUMBER, "is no number"),
-    ("value2", _IS_NUMBER, "is no number"),
+    ("station", _IS_WHOLE, "is not a whole number of up to 18 digits"),
+    ("variable", _IS_WHOLE, "is not a whole number of up to 18 digits"),
+    ("value1", _IS_NUMBER, "is not a number"),
+    ("value2", _IS_NUMBER, "is not a number"),
 )
 _SHAPE = "YYYYmmddHHMM[SS],station,variable,value1,value2,value3,flags"
 _CACHED = 100_000
@@ -56,8 +56,8 @@ class Vm2(LineFormat):
         others = set(config.unique) - {"reftime"}
         if config.format == self.name and others and not others & self.carried:
             # All lines of one time would be duplicates of the first.
-            hint = 'Name area and product in unique: unique = ["reftime", "area", "product"].'
-            raise ConfigError(f"unique: lines of vm2 have none of {', '.join(sorted(others))}", hint=hint, key="unique")
+            hint = 'Use area and product: unique = ["reftime", "area", "product"].'
+            raise ConfigError(f"unique: lines of vm2 do not have {', '.join(sorted(others))}", hint=hint, key="unique")
         self._times = _Times()
         self._moments = _Moments()
         self._metadata = _Metadata()
@@ -77,7 +77,7 @@ class Vm2(LineFormat):
         try:
             return self._read(payload)
         except InvalidInput as error:
-            raise FrameCorrupt(f"no line of VM2: {error.message}") from None
+            raise FrameCorrupt(f"not a line of VM2: {error.message}") from None
 
     def parse_lines(self, lines: list[bytes], number: int) -> Batch:
         batch = Batch()
@@ -104,7 +104,7 @@ class Vm2(LineFormat):
         return super().encode_columns(reftimes, metadata, data)
 
     def _parse_whole(self, payloads: list[bytes]) -> Batch | None:
-        """Parse data that were given as bytes; None where one of them is not exactly one line of VM2."""
+        """Parse data that are bytes; None if one of them is not exactly one line of VM2."""
         whole = Batch()
         most = self.config.max_datum_size
         for at in range(0, len(payloads), _TOGETHER):
@@ -119,11 +119,11 @@ class Vm2(LineFormat):
         return whole
 
     def _parse_all(self, lines: list[bytes], text: bytes) -> Batch | None:
-        """Parse lines that together are a text; None where one of them has not the form."""
-        # First, since it bounds the parts that a hostile line is cut into.
+        """Parse lines, which joined by newlines are the text; None if one of them is not a line of VM2."""
+        # This comes first, because it limits the parts that a hostile line is cut into.
         if text.count(b",") != (_COUNT - 1) * len(lines) or b"\r" in text:
             return None
-        # A newline becomes a part of its own. Half the time of a pattern for lines.
+        # Each newline becomes a part. This takes half the time of a regular expression for lines.
         parts = text.replace(b"\n", b",\n,").split(b",")
         each = _COUNT + 1
         if parts[_COUNT::each].count(b"\n") != len(lines) - 1:
@@ -136,7 +136,7 @@ class Vm2(LineFormat):
         return None if None in reftimes or None in series else Batch(reftimes, series, lines)
 
     def _agree(self, data: Sequence[Datum], batch: Batch) -> bool:
-        """Tell whether what data were given beside their lines says the same as the lines."""
+        """Return whether reftime and metadata of data are the same as in their lines."""
         moments = self._moments
         if len(moments) > _CACHED:
             moments.clear()
@@ -159,11 +159,11 @@ class Vm2(LineFormat):
     def _check_agrees(self, datum: Datum, reftime: int, metadata: Mapping[str, Any]) -> None:
         for name, value in datum.metadata.items():
             if name not in metadata:
-                raise InvalidInput(f"vm2 cannot carry the metadata {name!r}, only area and product")
+                raise InvalidInput(f"vm2 cannot store the metadata {name!r}, only area and product")
             if value != metadata[name]:
-                raise InvalidInput(f"{name} is given as {value!r}, the line says {metadata[name]!r}")
+                raise InvalidInput(f"{name} is {value!r}, but {metadata[name]!r} in the line")
         if microseconds(datum.reftime) != reftime:
-            raise InvalidInput(f"reftime is given as {datum.reftime.isoformat()}, the line says otherwise")
+            raise InvalidInput(f"reftime is {datum.reftime.isoformat()}, but another time in the line")
 
     def _parse_one_by_one(self, lines: list[bytes], number: int) -> Batch:
         batch = Batch()
@@ -180,7 +180,7 @@ class Vm2(LineFormat):
 
     def _read(self, line: Any) -> tuple[int, Mapping[str, Any]]:
         if not isinstance(line, bytes):
-            raise InvalidInput(f"the data of vm2 are a line as bytes, not {type(line).__name__}")
+            raise InvalidInput(f"the data of vm2 must be a line as bytes, not {type(line).__name__}")
         matched = _ONE_LINE.fullmatch(line)
         if matched is None:
             raise InvalidInput(f"{_excerpt(line)}: {_fault(line)}")
@@ -201,7 +201,7 @@ class Vm2(LineFormat):
 
 
 class _Times(dict[bytes, Any]):
-    """YYYYmmddHHMM[SS] → microseconds; None for what is no time, which is not kept."""
+    """YYYYmmddHHMM[SS] → microseconds; None for text that is not a time, which is not cached."""
 
     def __missing__(self, text: bytes) -> int | None:
         if not _IS_TIME(text):
@@ -223,7 +223,7 @@ class _Moments(dict[int, datetime]):
 
 
 class _Metadata(dict[tuple[bytes, bytes], Any]):
-    """Station and variable → metadata, one mapping for all data of that series; None for what is none, not kept."""
+    """Station and variable → metadata, one mapping for all data of a series; None, not cached, if they are invalid."""
 
     def __missing__(self, key: tuple[bytes, bytes]) -> Mapping[str, Any] | None:
         if not all(map(_IS_WHOLE, key)):
@@ -248,8 +248,8 @@ def _add(batch: Batch, reftime: int, metadata: Mapping[str, Any], line: bytes) -
 
 
 def _fault(line: bytes) -> str:
-    """Say what is wrong with a line that does not have the form."""
-    if problem := no_text(line):
+    """Return what is wrong with a line that is not VM2."""
+    if problem := why_not_text(line):
         return problem
     if b"\n" in line or b"\r" in line:
         return "a datum is one line, without the newline"
@@ -259,7 +259,7 @@ def _fault(line: bytes) -> str:
     for (name, fits, problem), part in zip(_PARTS, line.split(b","), strict=False):
         if not fits(part):
             return f"{name} {_excerpt(part)} {problem}"
-    raise AssertionError(f"{line!r} has the form")
+    raise AssertionError(f"{line!r} is a line of VM2")
 
 
 def _excerpt(line: bytes) -> str:

@@ -164,7 +164,7 @@ def test_a_missing_directory_is_an_error_for_appends_while_the_index_has_data_of
 
 def test_a_file_of_any_bytes_needs_a_reftime(dataset, tmp_path):
     (tmp_path / "x.h5").write_bytes(b"\x89HDF")
-    with pytest.raises(InvalidInput, match="does not say its reftime"):
+    with pytest.raises(InvalidInput, match="does not contain its reftime"):
         dataset.append_file(tmp_path / "x.h5")
 
 

@@ -52,13 +52,13 @@ def test_declared_metadata_of_every_type_come_back_from_what_stands_beside(data)
 @pytest.mark.parametrize(
     ("metadata", "data", "reason"),
     [
-        ({}, "text", "the data of blob are bytes, not str"),
-        ({}, None, "the data of blob are bytes, not NoneType"),
+        ({}, "text", "the data of blob must be bytes, not str"),
+        ({}, None, "the data of blob must be bytes, not NoneType"),
         ({}, bytearray(b"x"), "bytes, not bytearray"),
         ({}, b"x" * 101, "101 bytes are more than max_datum_size, 100"),
         ({"station": "five"}, b"", "station: 'five' is a text, the field is declared integer"),
-        ({"x": object()}, b"", "of type object has no form"),
-        ({1: 2}, b"", "a key of type int"),
+        ({"x": object()}, b"", "cannot store a value of type object"),
+        ({1: 2}, b"", "a key must be text, not int"),
         ({"x": datetime(2026, 1, 1)}, b"", "has no time zone"),
         ({"x": "x" * MAX_METADATA}, b"", "bytes of metadata are more than"),
         ({"x": [[[[]]]]}, b"", "nested deeper"),
@@ -90,7 +90,7 @@ def test_damaged_metadata_are_said_to_be_so(beside):
 
 
 def test_a_file_says_nothing_of_its_reftime_so_it_is_given_in_python():
-    with pytest.raises(InvalidInput, match="does not say its reftime") as caught:
+    with pytest.raises(InvalidInput, match="does not contain its reftime") as caught:
         blob().parse(io.BytesIO(b"x"), 1)
     assert "Datum(reftime, metadata" in caught.value.hint
 
@@ -98,7 +98,7 @@ def test_a_file_says_nothing_of_its_reftime_so_it_is_given_in_python():
 def test_the_extension_is_configured_and_none_of_another_format():
     assert blob().extension == "blob"
     assert blob(extension="h5").extension == "h5"
-    with pytest.raises(ConfigError, match="extension: 'vm2' is that of another format"):
+    with pytest.raises(ConfigError, match="extension: 'vm2' belongs to another format"):
         blob(extension="vm2")
     config = blob(extension="h5").config
     assert [of_extension(each, config) for each in ("h5", "blob", "vm2", "nc")] == ["blob", "blob", "vm2", None]

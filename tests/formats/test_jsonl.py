@@ -72,7 +72,7 @@ def test_null_and_none_are_the_same_as_missing():
 @pytest.mark.parametrize(
     ("datum", "reason"),
     [
-        (Datum(T, {"colour": "red"}), "cannot carry the metadata 'colour'"),
+        (Datum(T, {"colour": "red"}), "cannot store the metadata 'colour'"),
         (Datum(T, {"station": "5"}), "station: '5' is a text, the field is declared integer"),
         (Datum(T, {"station": True}), "station: True is a boolean"),
         (Datum(T, {"station": 2**63}), "does not fit into 64 bits"),
@@ -81,8 +81,8 @@ def test_null_and_none_are_the_same_as_missing():
         (Datum(T, {"made": datetime(2026, 11, 20)}), "made: timestamp"),
         (Datum(T, {}, b"line"), "a mapping, not bytes"),
         (Datum(T, {}, [1]), "a mapping, not list"),
-        (Datum(T, {}, {"reftime": 1}), "hold the key 'reftime'"),
-        (Datum(T, {}, {"station": 1}), "hold the key 'station'"),
+        (Datum(T, {}, {"reftime": 1}), "contain the key 'reftime'"),
+        (Datum(T, {}, {"station": 1}), "contain the key 'station'"),
         (Datum(T, {}, {1: 1}), "the key 1 is no text"),
         (Datum(T, {}, {"x": {1, 2}}), "type set has no form in JSON"),
         (Datum(T, {}, {"x": {"$bytes": "YQ=="}}), "could not be told from a shape"),
@@ -113,24 +113,24 @@ def test_data_come_back_as_they_were_also_where_they_look_like_shapes(data):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"", "no JSON"),
-        (b"no json", "no JSON"),
-        (b"[]", "no JSON object"),
-        (b'"text"', "no JSON object"),
+        (b"", "not valid JSON"),
+        (b"no json", "not valid JSON"),
+        (b"[]", "not a JSON object"),
+        (b'"text"', "not a JSON object"),
         (b"{}", 'no "reftime"'),
         (b'{"reftime":5}', "reftime must be text"),
         (b'{"reftime":null}', 'no "reftime"'),
         (b'{"reftime":"2026-11-20"}', "reftime: '2026-11-20' is no time such as"),
-        (b'{"reftime":"2026-11-20T06:00:00"}', "reftime: '2026-11-20T06:00:00': Z or an offset is missing"),
-        (REFTIME + b',"made":"2026-11-20T06:00:00"}', "made: '2026-11-20T06:00:00': Z or an offset is missing"),
+        (b'{"reftime":"2026-11-20T06:00:00"}', "reftime: '2026-11-20T06:00:00' has no time zone; append Z"),
+        (REFTIME + b',"made":"2026-11-20T06:00:00"}', "made: '2026-11-20T06:00:00' has no time zone; append Z"),
         (b"\xef\xbb\xbf" + REFTIME + b"}", "byte order mark"),
-        (b"\x1f\x8b\x08\x00{", "no text but gzip; decompress it first"),
-        ((REFTIME + b"}").decode().encode("utf-16-be"), "no text; decompress it first, or save it as UTF-8"),
+        (b"\x1f\x8b\x08\x00{", "gzip, not text; decompress it first"),
+        ((REFTIME + b"}").decode().encode("utf-16-be"), "not text; decompress it first, or save it as UTF-8"),
         (b'{"reftime":"2026-02-30T00:00:00Z"}', "impossible time"),
-        (REFTIME + b"} x", "no JSON"),
-        (REFTIME + b',"x":NaN}', "NaN is no JSON"),
-        (REFTIME + b',"x":-Infinity}', "-Infinity is no JSON"),
-        (REFTIME + b',"x":"\xff"}', "byte 40 is no UTF-8"),
+        (REFTIME + b"} x", "not valid JSON"),
+        (REFTIME + b',"x":NaN}', "NaN is not valid JSON"),
+        (REFTIME + b',"x":-Infinity}', "-Infinity is not valid JSON"),
+        (REFTIME + b',"x":"\xff"}', "byte 40 is not valid UTF-8"),
         (REFTIME + b',"x":"\\ud800"}', "surrogate"),
         (REFTIME + b',"station":"5"}', "station: '5' is a text"),
         (REFTIME + b',"station":5.0}', "station: 5.0 is a real"),
@@ -148,7 +148,7 @@ def test_a_bad_line_is_refused_with_its_number_and_the_reason(line, reason):
     assert position == 1
     assert told.startswith("line 8: ")
     assert reason in told
-    with pytest.raises(FrameCorrupt, match="no line of JSON"):
+    with pytest.raises(FrameCorrupt, match="not a line of JSON"):
         format_of().describe(line)
 
 

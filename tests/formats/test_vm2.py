@@ -91,35 +91,35 @@ def test_a_line_says_its_reftime_and_metadata_in_arkimets_notation(line, time, a
         (b"20070708130060,1,227,1.2,,,", "an impossible time"),
         (b"000001010000,1,227,1.2,,,", "an impossible time"),
         (b" 200707081300,1,227,1.2,,,", "time ' 200707081300' is not written"),
-        (b"200707081300,a,227,1.2,,,", "station 'a' is no whole number"),
-        (b"200707081300,-1,227,1.2,,,", "station '-1' is no whole number"),
-        (b"200707081300,,227,1.2,,,", "station '' is no whole number"),
-        (b"200707081300,1,1234567890123456789,1.2,,,", "variable '1234567890123456789' is no whole number of up to 18"),
-        (b"200707081300,1,227,abc,,,", "value1 'abc' is no number"),
-        (b"200707081300,1,227,nan,,,", "value1 'nan' is no number"),
-        (b"200707081300,1,227,1.2.3,,,", "value1 '1.2.3' is no number"),
-        (b"200707081300,1,227,.,,,", "value1 '.' is no number"),
-        (b"200707081300,1,227,e5,,,", "value1 'e5' is no number"),
+        (b"200707081300,a,227,1.2,,,", "station 'a' is not a whole number"),
+        (b"200707081300,-1,227,1.2,,,", "station '-1' is not a whole number"),
+        (b"200707081300,,227,1.2,,,", "station '' is not a whole number"),
+        (b"200707081300,1,1234567890123456789,1.2,,,", "variable '1234567890123456789' is not a whole number of up to"),
+        (b"200707081300,1,227,abc,,,", "value1 'abc' is not a number"),
+        (b"200707081300,1,227,nan,,,", "value1 'nan' is not a number"),
+        (b"200707081300,1,227,1.2.3,,,", "value1 '1.2.3' is not a number"),
+        (b"200707081300,1,227,.,,,", "value1 '.' is not a number"),
+        (b"200707081300,1,227,e5,,,", "value1 'e5' is not a number"),
         ("\u0662007070813,1,227,1.2,,,".encode(), "is not written"),
         (LINE + b"\n", "one line"),
         (LINE + b"\r", "one line"),
         (b"200707081300,1,227,1.2,,a\rb,", "one line"),
         (LINE + b"\n" + LINE, "one line"),
-        (b"200707081300,1,227,,low,,", "value2 'low' is no number"),
+        (b"200707081300,1,227,,low,,", "value2 'low' is not a number"),
         (b"\xef\xbb\xbf" + LINE, "byte order mark"),
-        (b"\x1f\x8b\x08,,,,,,", "no text but gzip; decompress it first"),
-        (LINE.decode().encode("utf-16-le"), "no text; decompress it first, or save it as UTF-8"),
+        (b"\x1f\x8b\x08,,,,,,", "gzip, not text; decompress it first"),
+        (LINE.decode().encode("utf-16-le"), "not text; decompress it first, or save it as UTF-8"),
     ],
 )
 def test_what_is_no_line_is_refused_with_what_is_wrong_in_it(line, fault):
     assert fault in refusal(Datum(T, {}, line))
-    with pytest.raises(FrameCorrupt, match="no line of VM2"):
+    with pytest.raises(FrameCorrupt, match="not a line of VM2"):
         format_of().describe(line)
 
 
 @pytest.mark.parametrize("data", [None, LINE.decode(), {"line": LINE}, bytearray(LINE), 5])
 def test_data_that_are_not_bytes_are_refused(data):
-    assert "the data of vm2 are a line as bytes" in refusal(Datum(T, {}, data))
+    assert "the data of vm2 must be a line as bytes" in refusal(Datum(T, {}, data))
 
 
 def test_metadata_that_agree_with_the_line_are_taken():
@@ -131,10 +131,10 @@ def test_metadata_that_agree_with_the_line_are_taken():
 @pytest.mark.parametrize(
     ("datum", "reason"),
     [
-        (Datum(T, {"area": "VM2,2"}, LINE), "area is given as 'VM2,2', the line says 'VM2,1'"),
-        (Datum(T, {"station": 1}, LINE), "cannot carry the metadata 'station'"),
-        (Datum(T.replace(microsecond=1), {}, LINE), "reftime is given as 2007-07-08T13:00:00.000001+00:00"),
-        (Datum(T.replace(hour=14), {}, LINE), "reftime is given as"),
+        (Datum(T, {"area": "VM2,2"}, LINE), "area is 'VM2,2', but 'VM2,1' in the line"),
+        (Datum(T, {"station": 1}, LINE), "cannot store the metadata 'station'"),
+        (Datum(T.replace(microsecond=1), {}, LINE), "reftime is 2007-07-08T13:00:00.000001+00:00"),
+        (Datum(T.replace(hour=14), {}, LINE), "reftime is"),
     ],
 )
 def test_what_the_line_does_not_say_is_refused(datum, reason):

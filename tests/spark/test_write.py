@@ -215,7 +215,7 @@ def test_duplicates_can_fail_the_write(spark, create):
         (
             f"{ROWS}, '[1]' AS data FROM range(3)",
             {},
-            "rows cannot be stored, the first: the data of seg are a mapping",
+            "rows cannot be stored, the first: the data of seg must be a mapping",
             "",
         ),
         (f"{ROWS} FROM range(1)", {"on_duplicates": "fail"}, "there is no option 'on_duplicates' for writing", "match"),

@@ -2,14 +2,14 @@
 
     04 22 4D 18 | 60 40 82 | block … | (00 00 00 00 when sealed)          a block: u32 size | bytes
 
-`size` is of the bytes; bit 31 tells that they stand as they are because they would not compress. This is one LZ4 frame
-of independent blocks of at most 64 KiB, without checksums: the frames of the disk queue inside have theirs. So any
-block can be decoded alone, and more can be appended after a reopen. A frame of the disk queue never crosses into the
-next block, unless it is larger than a block: then it fills consecutive blocks of its own.
+`size` is the number of stored bytes; bit 31 is set if they are not compressed, because compression would not make them
+smaller. This is one LZ4 frame of independent blocks of at most 64 KiB, without checksums: the disk queue's frames in
+the blocks have their own. So any block can be decoded alone, and blocks can be appended after a reopen. A frame of the
+disk queue never crosses into the next block, unless it is larger than a block: then it fills consecutive blocks alone.
 
-Read as well: blocks of up to 4 MiB, blocks linked to those before, content and block checksums (skipped), content size
-(not believed), a missing end mark, skippable frames, several frames in a row, and the eight bytes that the LZ4 library
-of Beats in 2022 writes for an empty segment.
+Readers also accept: blocks of up to 4 MiB, linked blocks, content and block checksums (skipped), a content size
+(ignored), a missing end mark, skippable frames, several frames in a row, and the eight bytes that the LZ4 library of
+Beats in 2022 writes for an empty segment.
 
 Source: LZ4 frame format 1.6.4 and block format; github.com/pierrec/lz4 4.1.15 and 4.1.21, which Beats writes with.
 """
@@ -31,34 +31,35 @@ from ondisk.errors import SegmentCorrupt
 from ondisk.formats.base import Readable
 
 BLOCK_SIZE = 32 * 1024
-"""Decompressed bytes that ondisk puts into a block at most: beside 64 KiB 1 % more space, half the time for a datum."""
+"""Maximum of decompressed bytes that ondisk writes to a block: 1 % more space than with 64 KiB, but reading one datum
+takes half the time."""
 
 MAX_BLOCK_SIZE = 64 * 1024
-"""Decompressed bytes that a block can have in the LZ4 frame that ondisk writes."""
+"""Maximum of decompressed bytes that the header of ondisk's LZ4 frame allows in a block."""
 
 FRAME_HEADER = bytes.fromhex("04224d18 60 40 82")
-"""Begins the LZ4 frame that ondisk writes, right behind the segment's header."""
+"""The beginning of the LZ4 frame that ondisk writes, directly after the segment's header."""
 
 END_MARK = bytes(4)
 
 _U32 = struct.Struct("<I")
 _STORED = 1 << 31
-_SIZE = re.compile(rb"(?=..[\x00\x01][\x00\x80])", re.DOTALL)  # of a block of up to 64 KiB
+_SIZE = re.compile(rb"(?=..[\x00\x01][\x00\x80])", re.DOTALL)  # the size of a block of up to 64 KiB
 _MAGIC = 0x184D2204
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
-_EMPTY = bytes.fromhex("00000000 055dcc02")  # an end mark and the checksum of nothing, without any header
+_EMPTY = bytes.fromhex("00000000 055dcc02")  # an end mark and the checksum of no content, without a header
 _DICTIONARY, _CONTENT_SIZE = 0x01, 0x08  # bits of the frame's flags
 _WINDOW = 64 * 1024  # how far back a linked block refers
 _SKIP = 1024 * 1024
 
 
 class Packed(NamedTuple):
-    """A block to be written.
+    """A block to write.
 
     Attributes:
         offset: logical offset of its first byte.
-        size: bytes in it, decompressed.
-        stored: what goes into the file, the block's size included.
+        size: decompressed bytes in it.
+        stored: the bytes for the file, including the block's size.
     """
 
     offset: int
@@ -67,14 +68,14 @@ class Packed(NamedTuple):
 
 
 class ReadBlock(NamedTuple):
-    """A block as it was read.
+    """A block that was read.
 
     Attributes:
-        position: where its size stands in the file.
-        stored_size: bytes that it takes in the file, its size (and checksum) included.
+        position: of its size in the file.
+        stored_size: bytes that it occupies in the file, including its size (and checksum).
         offset: logical offset of its first byte.
-        data: its bytes, decompressed.
-        problem: why it could not be decompressed; None where it could.
+        data: its decompressed bytes.
+        problem: why it could not be decompressed; None if it could.
     """
 
     position: int
@@ -85,7 +86,7 @@ class ReadBlock(NamedTuple):
 
 
 def pack(frames: Sequence[bytes], offset: int) -> list[Packed]:
-    """Lay frames of the disk queue into new blocks; the next flush begins a block of its own.
+    """Return new blocks that contain frames of the disk queue; the next call begins another block.
 
     Args:
         frames: whole frames.
@@ -110,31 +111,31 @@ def pack(frames: Sequence[bytes], offset: int) -> list[Packed]:
 
 
 def unpack(stored: bytes | memoryview, *, max_size: int = MAX_BLOCK_SIZE) -> bytes:
-    """Decompress one independent block, as it was read at its place in the file.
+    """Return the decompressed bytes of one independent block.
 
     Args:
-        stored: its size and its bytes, without a checksum.
-        max_size: the largest that a block of its LZ4 frame can be.
+        stored: the block as in the file: its size and its bytes, without a checksum.
+        max_size: maximum of decompressed bytes.
 
     Raises:
-        SegmentCorrupt: its size or its bytes are no block.
+        SegmentCorrupt: its size or its bytes are wrong.
     """
     word = _U32.unpack_from(stored)[0] if len(stored) > _U32.size else 0
     if word & ~_STORED != len(stored) - _U32.size:
-        reason = f"its size says {word & ~_STORED} bytes, {len(stored)} are there with it"
-        raise SegmentCorrupt(f"no block: {reason}", reason=reason)
+        reason = f"its size says {word & ~_STORED} bytes, but there are {len(stored)} including the size"
+        raise SegmentCorrupt(f"not a block: {reason}", reason=reason)
     try:
         return _decompress(stored[_U32.size :], word, max_size)
     except lz4.block.LZ4BlockError as error:
-        raise SegmentCorrupt(f"no block: {error}", reason=str(error)) from None
+        raise SegmentCorrupt(f"not a block: {error}", reason=str(error)) from None
 
 
 def find_whole(tail: bytes) -> Iterator[bytes]:
-    """Find what may be whole blocks in a run of bytes that begins with none; gives their data, decompressed.
+    """Yield the decompressed data of possible whole blocks in bytes that do not begin with a whole block.
 
-    The first may be whole, too, but for its size.
+    The first block may be whole except for its size.
 
-    Cost: linear; hardly any place but the begin of a block looks like one.
+    Cost: linear; few places look like the beginning of a block without being one.
     """
     with contextlib.suppress(lz4.block.LZ4BlockError):
         yield _decompress(tail[_U32.size :], 0, MAX_BLOCK_SIZE)
@@ -161,26 +162,26 @@ def _decompress(content: bytes | memoryview, word: int, limit: int, window: byte
 
 
 class BlockReader:
-    """Reads the blocks of a segment from a stream that stands behind the segment's header.
+    """Reads the blocks of a segment from a stream, which begins after the segment's header.
 
-    Iterate over it once. Every whole block before damage is given, then SegmentCorrupt is raised, whose context has the
-    `offset` in the file, the `reason`, and `torn`: the file just ends too early, as after a crash.
+    Iterate over it once. It yields every whole block before damage, then raises SegmentCorrupt. The error's context has
+    the `offset` in the file, the `reason`, and `torn`: the file ends too early, as after a crash.
 
     Args:
-        stream: where to read on; only ever read forwards.
-        position: where the stream stands in the file.
+        stream: the bytes; only read forwards.
+        position: of the stream's first byte in the file.
         offset: logical offset of the first block.
-        passing: give a block that cannot be decompressed, with its `problem`, and go on, where those behind do not
-            depend on it; what it held does not count in the offsets behind it.
+        passing: yield a block that cannot be decompressed, with its `problem`, and continue, if later blocks do not
+            depend on it. Its content does not count in later offsets.
 
     Attributes:
-        position: file offset behind what was read whole.
-        offset: logical offset behind it.
-        behind: bytes that were read behind `position`, of a block or header that is not whole.
-        own: the LZ4 frame is of the kind that ondisk writes.
-        sealed_at: where the first end mark stands, in the file; None before it was met.
+        position: end, in the file, of the blocks that were read whole.
+        offset: logical offset of that end.
+        behind: bytes that were read after `position`, of an incomplete block or header.
+        own: the LZ4 frame has the header that ondisk writes.
+        sealed_at: position of the first end mark in the file; None if it was not reached.
 
-    Memory: one block, compressed and not, and 64 KiB where blocks are linked. Sizes are checked before they are used.
+    Memory: one block, compressed and decompressed, and 64 KiB if blocks are linked. Sizes are checked before use.
     """
 
     def __init__(self, stream: Readable, position: int, offset: int, *, passing: bool = False) -> None:
@@ -204,7 +205,7 @@ class BlockReader:
 
     def __iter__(self) -> Iterator[ReadBlock]:
         while begin := self._read(_U32.size):
-            magic = self._number(begin, "the begin of an LZ4 frame")
+            magic = self._number(begin, "the beginning of an LZ4 frame")
             if magic == _MAGIC:
                 yield from self._frame(begin)
             elif magic in _SKIPPABLE:
@@ -232,7 +233,7 @@ class BlockReader:
                 window = (window + block.data)[-_WINDOW:]
 
     def _descriptor(self, magic: bytes) -> bytes:
-        """Read what stands between the magic number and the first block."""
+        """Return the bytes between the magic number and the first block."""
         flags = self._read_all(2, len(magic), "the header of an LZ4 frame")
         size = 1 + 8 * bool(flags[0] & _CONTENT_SIZE) + 4 * bool(flags[0] & _DICTIONARY)
         return flags + self._read_all(size, len(magic) + len(flags), "the header of an LZ4 frame")
@@ -243,7 +244,7 @@ class BlockReader:
         try:
             info: dict[str, Any] = lz4.frame.get_frame_info(header)
         except RuntimeError as error:
-            raise self._damaged(f"no header of an LZ4 frame: {error}") from None
+            raise self._damaged(f"not a header of an LZ4 frame: {error}") from None
         return info
 
     def _block(self, word: int, info: dict[str, Any], window: bytes) -> ReadBlock:
@@ -288,14 +289,14 @@ class BlockReader:
         return int.from_bytes(raw, "little")
 
     def _read_all(self, size: int, before: int, what: str) -> bytes:
-        """Read exactly `size` bytes; `before` of the same thing have been read already."""
+        """Return exactly `size` bytes; `before` bytes of the same item have been read already."""
         raw = self._read(size)
         if len(raw) < size:
             raise self._damaged(f"the file ends inside {what}, after {before + len(raw)} bytes", torn=True)
         return raw
 
     def _read(self, size: int) -> bytes:
-        """Read `size` bytes, fewer only at the end of the file."""
+        """Return `size` bytes, or fewer at the end of the file."""
         pieces, left = [], size
         while left and (piece := self._stream.read(left)):
             pieces.append(piece)
@@ -306,7 +307,7 @@ class BlockReader:
     def _damaged(self, reason: str, *, torn: bool = False) -> SegmentCorrupt:
         return SegmentCorrupt(
             f"damage at byte {self.position} of the file: {reason}",
-            hint="What stands before it was read. Restore the segment from a copy, if there is one.",
+            hint="The data before it were read. Restore the segment from a copy, if there is one.",
             offset=self.position,
             reason=reason,
             torn=torn,

@@ -1,10 +1,10 @@
-"""The part of CBOR that Beats writes and reads right, without haste: `payload` uses it where cbor2 would not do.
+"""The part of CBOR that Beats writes and reads correctly. It is slow: `payload` uses it where cbor2 does not fit.
 
 Written: text, bytes, integers of 64 bits, floats of 64 bits, booleans, null, arrays, and maps with text as keys, all of
-definite length. A negative integer whose shortest form Beats misreads (its decoder casts the argument to a signed
-type of the same width: -129 comes back as 127) is written in the next wider one.
-Read: that, and floats of 16 and 32 bits, `undefined` as null, empty keys, and maps and arrays of indefinite length.
-Text that is no UTF-8 is kept by `surrogateescape`.
+definite length. Beats misreads some negative integers in their shortest form: it casts the argument to a signed type of
+the same width, so -129 becomes 127. These are written in the next wider form.
+Read: the same, and floats of 16 and 32 bits, `undefined` as null, empty keys, and maps and arrays of indefinite length.
+Text that is not valid UTF-8 is kept by `surrogateescape`.
 
 Source: RFC 8949; elastic/go-structform, cborl (0.0.7 to 0.0.12).
 """
@@ -32,10 +32,10 @@ _WIDTHS = [
 
 
 def encode(value: Any, *, max_depth: int, max_items: int) -> bytes:
-    """Write a value so that Beats reads the same one.
+    """Return the CBOR of a value; Beats reads the same value from it.
 
     Raises:
-        InvalidInput: it holds a type, a key, an integer or a text that Beats could not read.
+        InvalidInput: it contains a type, a key, an integer or a text that Beats cannot read.
         LimitExceeded: it is nested deeper than `max_depth`, or has more than `max_items` values and keys.
     """
     parts: list[bytes] = []
@@ -50,10 +50,10 @@ def encode(value: Any, *, max_depth: int, max_items: int) -> bytes:
 
 
 def decode(data: bytes, *, max_depth: int, max_items: int) -> Any:
-    """Read the one value that `data` holds.
+    """Return the one value in `data`.
 
     Raises:
-        FrameCorrupt: it is no such value, ends early, or goes on behind it.
+        FrameCorrupt: the bytes are not such a value, end early, or continue after it.
         LimitExceeded: it is nested deeper than `max_depth`, or has more than `max_items` values and keys.
     """
     reader = _Reader(data, max_items)
@@ -67,7 +67,7 @@ def decode(data: bytes, *, max_depth: int, max_items: int) -> Any:
 
 
 def _write(value: Any, depth: int) -> Iterator[bytes]:
-    """Give a value's bytes, one piece for each value and key in it."""
+    """Yield the bytes of a value, one item for each value and key in it."""
     kind = type(value)
     if kind is str:
         yield _text(value)
@@ -93,7 +93,7 @@ def _write(value: Any, depth: int) -> Iterator[bytes]:
             yield _key(key)
             yield from _write(value[key], depth - 1)
     else:
-        raise InvalidInput(f"a value of type {kind.__name__} has no form in a segment")
+        raise InvalidInput(f"a segment cannot store a value of type {kind.__name__}")
 
 
 def _head(major: int, argument: int) -> bytes:
@@ -111,7 +111,7 @@ def integer(value: int) -> bytes:
     argument = -1 - value
     if argument < 24:
         return _head(_NEGATIVE, argument)
-    # Half of each width's range, so that its top bit is never set: see the module's docstring.
+    # Half of each width's range, so that its top bit is never set; see the module's docstring.
     info, layout = next((info, layout) for limit, info, layout in _WIDTHS if argument < limit // 2)
     return layout.pack(_NEGATIVE << 5 | info, argument)
 
@@ -121,15 +121,15 @@ def _text(value: str) -> bytes:
         raw = value.encode(errors="surrogateescape")
     except UnicodeEncodeError:
         raw = b""
-    # Escaped bytes that are UTF-8 together would come back as the character that they are.
+    # Escaped bytes that form valid UTF-8 together would be read back as a character.
     if raw.decode(errors="surrogateescape") != value:
-        raise InvalidInput(f"text {value[:60]!r} holds a lone surrogate, which is no Unicode text")
+        raise InvalidInput(f"text {value[:60]!r} contains a lone surrogate, which is not valid Unicode")
     return _head(_TEXT, len(raw)) + raw
 
 
 def _key(key: Any) -> bytes:
     if type(key) is not str:
-        raise InvalidInput(f"a key of type {type(key).__name__} is no text")
+        raise InvalidInput(f"a key must be text, not {type(key).__name__}")
     if not key:
         raise InvalidInput("a key is empty, which Beats cannot read")
     return _text(key)
@@ -140,7 +140,7 @@ def _excerpt(value: int) -> str:
 
 
 class _Reader:
-    """Reads one value; `at` is the index of the byte to be read next."""
+    """Reads one value; `at` is the index of the next byte."""
 
     __slots__ = ("_data", "_left", "_limit", "at")
 
@@ -150,7 +150,7 @@ class _Reader:
         self.at = 0
 
     def value(self, depth: int) -> Any:
-        """Read a value; one frame of Python's stack for each level of nesting, so no comprehension below."""
+        """Return the next value. Each level of nesting takes one frame of Python's stack, so no comprehension here."""
         self._left -= 1
         if self._left < 0:
             raise LimitExceeded(f"more than {self._limit} values and keys", limit=self._limit)
@@ -171,15 +171,15 @@ class _Reader:
 
     def fail(self, reason: str, at: int | None = None) -> NoReturn:
         at = self.at if at is None else at
-        raise FrameCorrupt(f"a payload is no event: {reason}, at byte {at}", reason=reason, byte=at)
+        raise FrameCorrupt(f"a payload is not an event: {reason}, at byte {at}", reason=reason, byte=at)
 
     def _fail_before(self, what: str) -> NoReturn:
-        self.fail(f"it holds {what}", self.at - 1)
+        self.fail(f"it contains {what}", self.at - 1)
 
     def _take(self, size: int) -> bytes:
         end = self.at + size
         if end > len(self._data):
-            self.fail(f"{size} bytes should follow, {len(self._data) - self.at} do")
+            self.fail(f"{size} bytes should follow, but only {len(self._data) - self.at} do")
         taken = self._data[self.at : end]
         self.at = end
         return taken
@@ -216,20 +216,20 @@ class _Reader:
         begin = self.at
         key = self.value(0)
         if type(key) is not str:
-            self.fail("a key is no text", begin)
+            self.fail("a key is not text", begin)
         if key in content:
-            self.fail(f"the key {key[:60]!r} stands twice", begin)
+            self.fail(f"the key {key[:60]!r} occurs twice", begin)
         return key
 
     def _turns(self, info: int, size: int, depth: int) -> Iterable[object]:
-        """Count the entries of an array or map, each of at least `size` bytes."""
+        """Iterate once for each entry of an array or map; an entry has at least `size` bytes."""
         if depth <= 0:
             raise _too_deep()
         if info == _INDEFINITE:
             return iter(self._at_break, True)
         count, left = self._argument(info), len(self._data) - self.at
         if count * size > left:
-            self.fail(f"{count} entries should follow, {left} bytes do")
+            self.fail(f"{count} entries should follow, but only {left} bytes do")
         return range(count)
 
     def _at_break(self) -> bool:

@@ -1,8 +1,8 @@
-"""Frames: how the events of a segment stand one behind the other.
+"""Frames: how a segment stores events, one after the other.
 
     u32 length | payload | u32 crc | u32 length
 
-Little-endian. `length` counts the whole frame, so it is the payload's size and 12; `crc` is CRC-32 (IEEE, as zlib's)
+Little-endian. `length` is the size of the whole frame: the payload's size + 12. `crc` is the CRC-32 (IEEE, as in zlib)
 of the first length and the payload. The second length makes it possible to walk backwards.
 
 Source: elastic/beats, libbeat/publisher/queue/diskqueue: segments.go, checksum.go (all versions).
@@ -22,24 +22,24 @@ OVERHEAD = 12
 """Bytes of a frame that are not its payload."""
 
 MAX_SIZE = 2**32 - 1
-"""The largest frame that its length can tell."""
+"""The largest frame that a length of 32 bits can describe."""
 
 _LENGTH = struct.Struct("<I")
 _FOOTER = struct.Struct("<II")
 _FOOTER_SIZE = 8
 _FOOTER_AND_LENGTH = struct.Struct("<III")
-_LARGE = 8 * 1024  # bytes of a frame that is not copied for its checksum
-_FIRST_KEY = b"\x69timestamp"  # CBOR; Beats and ondisk write this key first, behind one byte for the map
+_LARGE = 8 * 1024  # from this many bytes on, a frame is not copied to compute its checksum
+_FIRST_KEY = b"\x69timestamp"  # CBOR; Beats and ondisk write this key first, after one byte for the map
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Where and why frames could not be read on.
+    """Where and why the reading of frames stopped.
 
     Attributes:
-        offset: logical offset of the first byte that is in no whole frame.
+        offset: logical offset of the first byte after the last whole frame.
         reason: what is wrong there, one line.
-        torn: the bytes just end inside a frame, as a crash or a read in pieces leaves them.
+        torn: the bytes end inside a frame, as after a crash or when only part of them was read yet.
     """
 
     offset: int
@@ -52,10 +52,10 @@ class Scan:
     """The frames found in a run of bytes.
 
     Attributes:
-        payloads: what stands in each frame; of large ones a view, which is no copy.
+        payloads: the content of each frame; for large frames a view, not a copy.
         offsets: logical offset of each frame.
-        end: logical offset behind the last frame.
-        damage: what is wrong behind it; None when the bytes end there.
+        end: logical offset of the end of the last frame.
+        damage: what is wrong after it; None if the bytes end there.
     """
 
     end: int
@@ -66,16 +66,15 @@ class Scan:
     _base: int = 0
 
     def frames(self, begin: int, end: int) -> list[bytes]:
-        """Give whole frames, as they stand in the bytes."""
+        """Return the bytes of frames `begin` to `end` - 1."""
         bounds = [offset - self._base for offset in (*self.offsets, self.end)[begin : end + 1]]
         return [bytes(self._data[start:stop]) for start, stop in pairwise(bounds)]
 
 
 def encode(payloads: Sequence[bytes]) -> list[bytes]:
-    """Put each payload into a frame.
-
+    """Return a frame for each payload.
     Raises:
-        InvalidInput: a payload is empty, which Beats takes for damage, or larger than a frame can be.
+        InvalidInput: a payload is empty, which Beats treats as damage, or too large for a frame.
     """
     if payloads:
         _check_size(len(min(payloads, key=len)))
@@ -87,8 +86,7 @@ def encode(payloads: Sequence[bytes]) -> list[bytes]:
 
 
 def decode(frame: bytes) -> bytes:
-    """Take the payload out of one whole frame, as it was read at its location.
-
+    """Return the payload of one whole frame.
     Raises:
         FrameCorrupt: a length or the checksum is wrong.
     """
@@ -96,22 +94,22 @@ def decode(frame: bytes) -> bytes:
     if size > OVERHEAD and frame[:4] == _LENGTH.pack(size) and frame[size - 8 :] == _FOOTER.pack(crc32(checked), size):
         return checked[4:]
     scanned = scan(frame, max_size=size)
-    reason = scanned.damage.reason if scanned.damage else "there is not one frame but several, or none"
+    reason = scanned.damage.reason if scanned.damage else "the bytes are not exactly one frame"
     hint = "Restore the segment from a copy, if there is one; the other data can be read."
     raise FrameCorrupt(f"a frame of {len(frame)} bytes fails its checks: {reason}", hint=hint, reason=reason)
 
 
 def decode_many(frames: Sequence[bytes]) -> list[bytes]:
-    """Take the payloads out of whole frames, as `decode` does.
+    """Return the payloads of whole frames, as `decode` does.
 
     Raises:
-        FrameCorrupt: one of them fails its checks; its context names the `position`.
+        FrameCorrupt: one of them fails its checks; the error's context has its `position`.
 
-    Cost: half of what `scan` takes, which has to find where they begin.
+    Cost: half that of `scan`, which has to find where frames begin.
     """
     checked = [each[:-_FOOTER_SIZE] for each in frames]
     sizes = list(map(len, frames))
-    footers = map(_FOOTER.pack, map(crc32, checked), sizes)  # the checksum is of the first length, too
+    footers = map(_FOOTER.pack, map(crc32, checked), sizes)  # the checksum includes the first length
     if min(sizes, default=0) > OVERHEAD and [each[-_FOOTER_SIZE:] for each in frames] == list(footers):
         return [each[4:] for each in checked]
     payloads = []
@@ -125,18 +123,18 @@ def decode_many(frames: Sequence[bytes]) -> list[bytes]:
 
 
 def scan(data: bytes | memoryview, *, max_size: int, base: int = 0) -> Scan:
-    """Read frames from `data` until its end, or damage.
+    """Return the frames in `data`, up to its end or to damage.
 
     Args:
-        data: frames, decompressed; the last one may be cut off.
-        max_size: frames longer than this are damage; checked before the frame is touched.
+        data: frames, decompressed; the last one may be incomplete.
+        max_size: longer frames are damage; checked before the frame is read.
         base: logical offset of `data[0]`, for the offsets in the result.
 
     Cost: one pass; memory for small payloads only.
     """
     payloads: list[bytes | memoryview] = []
     offsets: list[int] = []
-    # A footer and the length behind it are unpacked in one go; only behind the last footer there may be none.
+    # A footer and the length after it are unpacked together; only after the last footer there may be no length.
     unpack, unpack_footer = _FOOTER_AND_LENGTH.unpack_from, _FOOTER.unpack_from
     at, limit, size = 0, len(data), length(data)
     last, whole = limit - _LENGTH.size, memoryview(data)
@@ -155,12 +153,12 @@ def scan(data: bytes | memoryview, *, max_size: int, base: int = 0) -> Scan:
 
 
 def length(data: bytes | memoryview) -> int:
-    """Give the length that the frame at the begin of `data` says it has; 0 where too little is there."""
+    """Return the first length of the frame at the beginning of `data`; 0 if `data` is too short for it."""
     return int(_LENGTH.unpack_from(data)[0]) if len(data) >= _LENGTH.size else 0
 
 
 def has_two_lengths(data: bytes | memoryview, max_size: int) -> bool:
-    """Tell whether the frame at the begin of `data` has the same length at both ends, so that it can be passed over."""
+    """Return whether the frame at the beginning of `data` has the same length at both ends and can be skipped."""
     size = length(data)
     if not OVERHEAD < size <= min(len(data), max_size):
         return False
@@ -168,16 +166,16 @@ def has_two_lengths(data: bytes | memoryview, max_size: int) -> bool:
 
 
 def find_whole(data: bytes, *, max_size: int) -> int | None:
-    """Find a whole frame behind damage: None tells that `data` is only a torn tail, which may be cut off.
+    """Find a whole frame after damage; if there is none, `data` is only a torn tail and may be cut off.
 
-    The way back from the end, by the trailing lengths, finds the frames behind damage; where the end is torn as well,
-    the key that begins every event is searched for. A frame that merely stands in the data of a torn one is found too:
-    then nothing is cut that could have been.
+    Walks back from the end by the trailing lengths. If the end is torn as well, searches for the key that begins every
+    event. A frame that is part of the data of a torn frame is found, too: then the tail is kept, although it could be
+    cut off.
 
     Returns:
-        The index of a whole frame in `data`, the first that was found.
+        The index of the first whole frame that was found in `data`; None if there is none.
 
-    Cost: linear, but for a tail that was crafted to hold the beginnings of many frames.
+    Cost: linear, except for a tail crafted to contain the beginnings of many frames.
     """
     begin = walk_back(data, max_size=max_size)
     if begin < len(data):
@@ -195,7 +193,7 @@ def walk_back(data: bytes, *, max_size: int) -> int:
     """Walk back from the end of `data` by the trailing lengths.
 
     Returns:
-        The index of the first of the whole frames that `data` ends with; `len(data)` where it ends with none.
+        The index of the first of the whole frames at the end of `data`; `len(data)` if there are none.
     """
     begin = len(data)
     while begin > OVERHEAD:
@@ -211,7 +209,7 @@ def _is_whole(data: bytes, at: int, max_size: int) -> bool:
 
 
 def _fault(data: bytes | memoryview, at: int, max_size: int) -> tuple[str, bool] | None:
-    """Say what is wrong with the frame at an index, and whether only its end is missing; None for a whole frame."""
+    """Return what is wrong with the frame at an index, and whether only its end is missing; None for a whole frame."""
     left = len(data) - at
     if left < _LENGTH.size:
         return f"it ends after {left} bytes of a frame's length", True
@@ -224,10 +222,10 @@ def _fault(data: bytes | memoryview, at: int, max_size: int) -> tuple[str, bool]
         return f"it ends after {left} of a frame's {length} bytes", True
     checksum, again = _FOOTER.unpack_from(data, at + length - _FOOTER_SIZE)
     if again != length:
-        return f"a frame has the length {length} at its begin and {again} at its end", False
+        return f"a frame has the length {length} at its beginning and {again} at its end", False
     computed = crc32(memoryview(data)[at : at + length - _FOOTER_SIZE])
     if computed != checksum:
-        return f"a frame's checksum is {computed:#010x}, it says {checksum:#010x}", False
+        return f"a frame's checksum is {computed:#010x}, but {checksum:#010x} is stored", False
     return None
 
 

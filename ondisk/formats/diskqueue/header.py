@@ -1,11 +1,12 @@
-"""The first bytes of a segment: which version it is, how many frames it says it holds, and how they are stored.
+"""The first bytes of a segment: its version, its count of frames, and how they are stored.
 
     version 1 (8 bytes)     u32 version = 1 | u32 frame count
     version 2 (12 bytes)    u32 version = 2 | u32 frame count | u32 options
 
-All integers are little-endian. Options: 0x1 encryption, 0x2 LZ4, 0x4 protobuf; Beats ignores any other bit, ondisk does
-not. The frame count is a hint, zero after a crash and too low after some shutdowns; it is never a reason to read less.
-But Beats drops a compressed segment whose count is zero when it restarts, so what ondisk writes keeps it up.
+All integers are little-endian. Options: 0x1 encryption, 0x2 LZ4, 0x4 protobuf. Beats ignores any other bit; ondisk
+refuses it. The frame count is a hint: it is zero after a crash and too low after some shutdowns, so readers do not stop
+at it. But when Beats restarts, it drops compressed segments with a count of zero. So ondisk updates the count with
+every append.
 
 Source: elastic/beats, libbeat/publisher/queue/diskqueue: segments.go of 7.14 (version 1) and of pull requests 31961,
 32024 and 32258 (version 2).
@@ -23,10 +24,10 @@ VERSION = 2
 
 LZ4 = 0x2
 SIZE = 12
-"""Bytes of the header that ondisk writes, and the first frame's logical offset behind it."""
+"""Bytes of the header that ondisk writes; also the logical offset of the first frame after it."""
 
 COUNT_OFFSET = 4
-"""Where the frame count stands, in either version, as `COUNT` packs it."""
+"""Position of the frame count in both versions; `COUNT` packs it."""
 
 COUNT = struct.Struct("<I")
 
@@ -41,7 +42,7 @@ class Header:
 
     Attributes:
         version: 1 or 2.
-        frame_count: frames that the writer says it wrote; a hint.
+        frame_count: number of frames written, a hint.
         options: bits; 0, or `LZ4`.
     """
 
@@ -51,7 +52,7 @@ class Header:
 
     @property
     def size(self) -> int:
-        """Bytes of the header in the file, and the logical offset of the first frame."""
+        """Bytes of the header in the file; also the logical offset of the first frame."""
         return _SIZES[self.version]
 
     @property
@@ -60,10 +61,10 @@ class Header:
 
     @classmethod
     def parse(cls, head: bytes) -> Header:
-        """Read the header from a segment's first bytes; 12 are always enough.
+        """Return the header in a segment's first bytes; 12 bytes are always enough.
 
         Raises:
-            InvalidInput: it is a version or has an option that ondisk does not read.
+            InvalidInput: ondisk does not support its version or one of its options.
             SegmentCorrupt: the bytes end inside the header.
         """
         if len(head) < 4:
@@ -82,13 +83,13 @@ class Header:
         return cls(2, frame_count, options)
 
     def pack(self) -> bytes:
-        """Write a header of version 2.
+        """Return the bytes of a header of version 2.
 
         Raises:
-            InvalidInput: it is a header of version 1, which is only read.
+            InvalidInput: the header is of version 1.
         """
         if self.version != VERSION:
-            raise InvalidInput(f"a segment of version {self.version} is only read, never written", version=self.version)
+            raise InvalidInput(f"ondisk cannot write a segment of version {self.version}", version=self.version)
         return _V2.pack(self.version, self.frame_count, self.options)
 
 
@@ -115,4 +116,4 @@ def _unsupported(what: str, **context: int) -> InvalidInput:
 
 def _cut(head: bytes, size: int) -> SegmentCorrupt:
     reason = f"the file ends after {len(head)} of the {size} bytes of its header"
-    return SegmentCorrupt(f"no disk queue segment: {reason}", offset=len(head), reason=reason)
+    return SegmentCorrupt(f"not a disk queue segment: {reason}", offset=len(head), reason=reason)

@@ -1,16 +1,16 @@
-"""Payloads: an event as the CBOR map that stands in a frame.
+"""Payloads: the content of a frame, an event as a CBOR map.
 
     {"timestamp": nanoseconds since 1970, "flags": bits, "meta": {…}, "fields": {…}}
 
-The keys stand in this order. Flags: 0x01 is Beats' GuaranteedSend; 0x80 is ondisk's own: the data are bytes, and stand
-as `{"data": <byte string>}` in `fields`. Beats keeps both and looks at neither. Metadata is `meta`, data is `fields`.
-What `cbor` says of values holds; a timestamp in the metadata is written as RFC 3339 text.
+The keys are written in this order. `meta` is the metadata, `fields` is the data. Flag 0x01 is Beats' GuaranteedSend.
+Flag 0x80 is ondisk's own: the data are bytes, stored in `fields` as `{"data": <byte string>}`. Beats keeps both flags
+and does not interpret them. For values, see `cbor`. A timestamp in the metadata is written as RFC 3339 text.
 
 When reading, a missing key counts as zero or empty, as in Beats; so does `meta` or `fields` that is null. Other keys
-than the four are left out; one that stands twice is damage, whatever Beats makes of it.
+than these four are ignored. A duplicate key is damage, even if Beats accepts it.
 
-Plain values, nearly all there are, take the way through cbor2, many payloads at a time; where the keys stand in another
-order it is one at a time. `cbor` does the others.
+Plain values, nearly all in practice, go through cbor2: many payloads at a time if their keys are in the usual order,
+else one at a time. `cbor` handles the rest.
 
 Source: elastic/beats, libbeat/publisher/queue/diskqueue/serialize.go (7.14 and later).
 """
@@ -35,15 +35,16 @@ from ondisk.formats.diskqueue import cbor
 from ondisk.formats.metadata import times_to_text
 
 BYTES_FLAG = 0x80
-"""The flag that tells that `fields` stands for bytes."""
+"""This flag marks data that are bytes, not a mapping."""
 
 MAX_DEPTH = 64
-"""How deep `meta` and `fields` may nest unless told otherwise; each of them is the first level."""
+"""Default limit for nesting in `meta` and `fields`; each of them is the first level."""
 
 MAX_ITEMS = 4 * 1024 * 1024
-"""Values and keys in a payload. An empty map takes one byte there and 70 in memory, so the size alone is no limit."""
+"""Limit for values and keys in a payload. An empty map takes one byte there and 70 in memory: a size limit is not
+enough."""
 
-_CHUNK = 512  # payloads that go through cbor2 together, and one by one where one of them is not plain
+_CHUNK = 512  # payloads that go through cbor2 together, or one by one if one of them is not plain
 _LARGE = 8 * 1024  # bytes of a payload
 _CHECKED_SIZE = MAX_ITEMS // 4  # cbor2 counts nothing, so larger payloads go through `cbor`
 _TIMESTAMP_MIN, _TIMESTAMP_MAX = -(2**63), 2**63 - 1
@@ -55,9 +56,10 @@ _DICTS = frozenset({dict}).issuperset
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)}).issuperset
 _VALUES = frozenset({str, int, float, bool, bytes, type(None), dict, list}).issuperset
 
-# What cbor2 writes and Beats misreads; bytes are sorted into kinds, since a search that begins with one byte is fast.
-# A negative integer (N) with the top bit of its argument set (T or L); an integer beyond 64 bits, as tag (L) and byte
-# string (B). NaN and the infinities in 16 bits are rare enough to be searched for as they are.
+# What cbor2 writes and Beats misreads: a negative integer (N) whose argument has its top bit set (T or L); an integer
+# of more than 64 bits, written as tag (L) and byte string (B). Bytes are mapped to these kinds first, because a search
+# for a pattern that begins with one fixed byte is fast. NaN and the infinities in 16 bits are rare, so they are
+# searched for directly.
 _KINDS = bytes(
     ord("N" if byte in range(0x38, 0x3C)
         else "B" if byte in range(0x49, 0x5C)
@@ -72,12 +74,13 @@ _FLOAT_TRAP = re.compile(rb"\xf9[\x7c\x7e\xfc]\x00")
 
 _FIRST_KEY, _BEFORE_FIELDS = b"\xa4\x69timestamp", b"\x66fields"
 _BYTES, _NO_BYTES = re.compile(_BEFORE_FIELDS + rb"\xa1\x64data(?:\x59(..)|\x5a(....))", re.DOTALL), b"\x40"
-_BEFORE_BYTES = 4096  # bytes of a payload in which the data are looked for that it ends with
+_BEFORE_BYTES = 4096  # the first bytes of a payload, in which `_load_without_bytes` searches for the head of the data
 _BEGIN = struct.Struct(">11sBQ")
 _BEFORE_META = [b"\x65flags" + cbor.integer(flag_bits) + b"\x64meta" for flag_bits in range(0x100)]
 
-# Many payloads are one array to cbor2, with this number, which no file can foresee, between them. Its last byte is the
-# one that an event begins with; where that byte ends the mark, the event's keys and values are the array's own.
+# cbor2 decodes many payloads as one array, with this random number between them, so that no file can contain it. Its
+# last byte equals the first byte of an event: that byte then completes the mark, and the keys and values of the event
+# become items of the array.
 _ARRAY = struct.Struct(">BI")
 _PAIR = b"\x82"
 _MARK_VALUE = 1 << 63 | int.from_bytes(os.urandom(7)) << 8 | _FIRST_KEY[0]
@@ -88,7 +91,7 @@ def _refuse_tag(*_: object) -> NoReturn:
     raise ValueError("a tag")
 
 
-# cbor2 decodes the tags it knows without asking `tag_hook`; these are all it has ever known.
+# cbor2 decodes known tags without calling `tag_hook`; these are all tags of its versions so far.
 _KNOWN_TAGS = dict.fromkeys((*range(300), 1004, 43000, 55799), _refuse_tag)
 _loads = partial(
     cbor2.loads,
@@ -103,13 +106,12 @@ Buffer: TypeAlias = bytes | memoryview
 
 
 class Event(NamedTuple):
-    """What a frame holds.
-
+    """The content of a frame.
     Attributes:
         timestamp: nanoseconds since 1970, 64 bits.
         flags: 8 bits.
         meta: the metadata.
-        fields: the data, as they stand in the payload; see `data`.
+        fields: the data as in the payload; see `data`.
     """
 
     timestamp: int
@@ -119,7 +121,7 @@ class Event(NamedTuple):
 
     @property
     def data(self) -> Any:
-        """The data: `fields`, or the bytes that it stands for."""
+        """The data: `fields`, or the bytes in it."""
         if self.flags & BYTES_FLAG and len(self.fields) == 1 and type(self.fields.get("data")) is bytes:
             return self.fields["data"]
         return self.fields
@@ -134,7 +136,7 @@ class Columns(NamedTuple):
     fields: Sequence[Mapping[str, Any]]
 
     def data(self) -> Sequence[Any]:
-        """Give what `Event.data` is of each."""
+        """Return the `data` of each event."""
         return [event.data for event in self.events()] if any(self.flags) else self.fields
 
     def events(self) -> list[Event]:
@@ -143,14 +145,14 @@ class Columns(NamedTuple):
 
 _event: Callable[[tuple[Any, ...]], Event] = partial(tuple.__new__, Event)
 _row = itemgetter(*Event._fields)
-_STRIDE = 1 + 2 * len(Event._fields)  # a mark, then keys and values in turns; see `_load`
+_STRIDE = 1 + 2 * len(Event._fields)  # a mark, then keys and values in turn; see `_load`
 _PLACES = dict(zip(Event._fields, range(1, _STRIDE, 2), strict=True))
 
 
 def encode(
     timestamps: Sequence[int], metas: Sequence[Mapping[str, Any]], data: Sequence[Any], *, max_depth: int = MAX_DEPTH
 ) -> list[bytes]:
-    """Write data as payloads that Beats reads to equal values.
+    """Return data as payloads; Beats reads equal values from them.
 
     Args:
         timestamps: nanoseconds since 1970, 64 bits.
@@ -159,10 +161,10 @@ def encode(
         max_depth: how deep a metadata or data mapping may nest.
 
     Raises:
-        InvalidInput: something has no form that Beats can read; the context names its `position`.
-        LimitExceeded: something nests too deep, or has more than `MAX_ITEMS` values and keys.
+        InvalidInput: a value cannot be written so that Beats can read it; the context has the event's `position`.
+        LimitExceeded: an event nests too deep, or has more than `MAX_ITEMS` values and keys.
 
-    Cost: 3 µs for a small event, 20 µs for one that cbor2 would write as something else.
+    Cost: 3 µs for a small event, 20 µs for one that cbor2 would write with another meaning.
     """
     payloads: list[bytes] = []
     for begin in range(0, len(data), _CHUNK):
@@ -174,23 +176,23 @@ def encode(
 
 
 def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH) -> list[Event]:
-    """Read payloads.
+    """Return the events in payloads.
 
     Raises:
-        FrameCorrupt: one is no event; its context names the `position`, with the `reason` and `byte` where known.
+        FrameCorrupt: one is not an event; the context has its `position`, and `reason` and `byte` if known.
         LimitExceeded: one is nested deeper than `max_depth`, or has more than `MAX_ITEMS` values and keys.
 
-    Cost: 2 µs for a small event, 20 µs for one that needs care. Memory: the events; up to 70 bytes for each byte of a
-        hostile payload, so give it about a megabyte at a time.
+    Cost: 2 µs for a small event, 20 µs for one that is not plain. Memory: the events; up to 70 bytes for each byte of a
+        hostile payload, so pass about a megabyte at a time.
     """
     return decode_columns(payloads, max_depth=max_depth).events()
 
 
 def decode_columns(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, data: bool = True) -> Columns:
-    """Read payloads as `decode` does, without an object for each.
+    """Return the events in payloads, as `decode` does, without an object for each.
 
     Args:
-        data: False: bytes that a payload ends with need not come out; they may be none.
+        data: if False, data that are bytes may come back empty.
     """
     whole = Columns([], [], [], [])
     for begin in range(0, len(payloads), _CHUNK):
@@ -203,7 +205,7 @@ def decode_columns(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, da
 
 
 def _to_fields(data: Sequence[Any], begin: int) -> tuple[Sequence[int], Sequence[Any]]:
-    """Give flags and fields for data."""
+    """Return flags and fields for data."""
     if _DICTS(map(type, data)):
         return [0] * len(data), data
     flags = [BYTES_FLAG if type(item) is bytes else 0 for item in data]
@@ -211,22 +213,22 @@ def _to_fields(data: Sequence[Any], begin: int) -> tuple[Sequence[int], Sequence
     for position, item in enumerate(fields, begin):
         if not isinstance(item, Mapping):
             what = type(item).__name__
-            raise InvalidInput(f"the data of seg are a mapping, bytes or None, not {what}", position=position)
+            raise InvalidInput(f"the data of seg must be a mapping, bytes or None, not {what}", position=position)
     return flags, fields
 
 
 def _dump(columns: Columns, begin: int, max_depth: int) -> list[bytes] | None:
-    """Write events with cbor2, and again with `cbor` where that is not what Beats would read; None: not plain."""
+    """Write events with cbor2, and with `cbor` if Beats would misread the result; None if they are not plain."""
     timestamps, flags, metas, fields = columns
     if not _are_plain(timestamps, metas, fields, max_depth):
         return None
-    # The maps alone go through cbor2: what stands around them is the same in every event, but for two numbers.
+    # Only the maps go through cbor2: the rest is the same in every event, except for two numbers.
     values: list[Any] = [_MARK_VALUE] * (4 * len(fields))
     values[1::4] = metas
     values[3::4] = fields
     try:
         written = cbor2.dumps(values).split(_MARK)
-    except Exception:  # text that is no Unicode, most likely; `cbor` decides, and says what is wrong
+    except Exception:  # probably text that is not Unicode; `cbor` decides and reports what is wrong
         return None
     payloads = [
         b"".join((_timestamp(timestamp), _BEFORE_META[flag_bits], meta, _BEFORE_FIELDS, content))
@@ -242,10 +244,10 @@ def _dump(columns: Columns, begin: int, max_depth: int) -> list[bytes] | None:
 
 
 def _dump_with_care(columns: Columns, begin: int, max_depth: int) -> list[bytes]:
-    """Write events whose metadata may hold timestamps, and events that are not plain at all."""
+    """Write events whose metadata may contain timestamps, and events that are not plain."""
     for position, timestamp in enumerate(columns.timestamps, begin):
         if not (type(timestamp) is int and _TIMESTAMP_MIN <= timestamp <= _TIMESTAMP_MAX):
-            reason = "the timestamp is no number of nanoseconds in 64 bits (1677-09-21 to 2262-04-11)"
+            reason = "the timestamp is not a number of nanoseconds in 64 bits (1677-09-21 to 2262-04-11)"
             raise InvalidInput(reason, position=position)
     metas = [_with_texts(meta, position) for position, meta in enumerate(columns.metas, begin)]
     columns = columns._replace(metas=metas)
@@ -273,14 +275,14 @@ def _dump_one(event: dict[str, Any], position: int, max_depth: int) -> bytes:
 
 
 def _timestamp(timestamp: int) -> bytes:
-    """Write the begin of a payload, up to the timestamp."""
+    """Return the beginning of a payload, including the timestamp."""
     return _BEGIN.pack(_FIRST_KEY, 0x1B, timestamp) if timestamp >> 32 > 0 else _FIRST_KEY + cbor.integer(timestamp)
 
 
 def _suspects(maps: list[bytes]) -> set[int]:
-    """Find the maps that may hold a number which cbor2 does not write as Beats reads it.
+    """Return the indexes of maps that may contain a number which Beats misreads as cbor2 writes it.
 
-    Such a number is some bytes in a row, which may as well be part of another value: `_holds_trap` tells.
+    The search is for bytes, which may also be part of another value: `_holds_trap` looks at the values.
     """
     joined = b"".join(maps)
     kinds = joined.translate(_KINDS)
@@ -291,7 +293,7 @@ def _suspects(maps: list[bytes]) -> set[int]:
 
 
 def _holds_trap(values: list[Any]) -> bool:
-    """Tell whether plain values hold a number which cbor2 does not write as Beats reads it."""
+    """Return whether plain values contain a number which Beats misreads as cbor2 writes it."""
     waiting = values
     while waiting:
         value = waiting.pop()
@@ -301,7 +303,7 @@ def _holds_trap(values: list[Any]) -> bool:
         elif kind is list:
             waiting.extend(value)
         elif kind is int:
-            # Of a negative integer, the argument -1 - value has the top bit of its 8, 16, 32 or 64 set.
+            # A negative integer is misread if its argument, -1 - value, has the top bit of 8, 16, 32 or 64 bits set.
             if (value < 0 and (~value).bit_length() in _WIDTHS) or value.bit_length() > 64:
                 return True
         elif kind is float and not isfinite(value):
@@ -310,13 +312,13 @@ def _holds_trap(values: list[Any]) -> bool:
 
 
 def _load(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
-    """Read payloads with cbor2; None where one of them is not plain, or worse."""
+    """Return the events in payloads, read with cbor2; None if one of them is not plain or is damaged."""
     if max(map(len, payloads)) > _CHECKED_SIZE:
         return None
     load = _load_together if len(payloads[0]) < _LARGE else _load_each
     try:
         columns = load(payloads, max_depth)
-    except Exception:  # whatever it is, `cbor` decides, and says what is wrong and where
+    except Exception:  # of any kind: `cbor` decides, and reports what is wrong and where
         return None
     if columns is None:
         return None
@@ -326,10 +328,10 @@ def _load(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
 
 
 def _load_without_bytes(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
-    """Read large payloads but for the bytes that they end with; None where one of them is small, or another kind.
+    """Return the events in large payloads, with empty data; None if one is small, or its data are not bytes.
 
-    In place of the bytes stand none, as one byte of CBOR. Where that byte comes out as the last value, the payload's
-    own head of the bytes is a value, too, and its bytes go up to the end: all else would be decoded as it was here.
+    The bytes at the end of each payload are replaced by an empty byte string, one byte of CBOR. If that byte is decoded
+    as the last value, then the original bytes are the last value of the payload, and the rest decodes in the same way.
     """
     if min(map(len, payloads)) < _LARGE:
         return None
@@ -347,9 +349,9 @@ def _load_without_bytes(payloads: Sequence[Buffer], max_depth: int) -> Columns |
 
 
 def _load_together(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
-    # A mark lacks its last byte, which the next payload begins with: what would be a map of four for each is keys and
-    # values in one array, which takes less time than to make the maps and to look into them. Only if each payload is
-    # exactly one such map is there a whole mark at each place; cbor2 takes no notice of trailing bytes.
+    # Each mark lacks its last byte, because the next payload begins with it. So the keys and values of all events are
+    # items of one array, which is faster than a map for each. There is a whole mark at each place only if each payload
+    # is exactly one map of four entries; cbor2 ignores trailing bytes.
     count = len(payloads)
     array = _ARRAY.pack(0x9A, _STRIDE * count + 1) + _MARK[:-1].join((b"", *payloads, _MARK[-1:]))
     values = _loads(array, max_depth=max_depth + 1)
@@ -361,7 +363,7 @@ def _load_together(payloads: Sequence[Buffer], max_depth: int) -> Columns | None
 
 
 def _load_each(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
-    """Read large payloads, which would be copied once more to be read together."""
+    """Return the events in large payloads, one by one: reading them together would copy them once more."""
     pairs = [_loads(b"".join((_PAIR, payload, _MARK)), max_depth=max_depth + 2) for payload in payloads]
     if any(mark != _MARK_VALUE for _, mark in pairs):
         return None
@@ -377,7 +379,7 @@ def _columns(events: list[Event]) -> Columns:
 
 
 def decode_one(payload: Buffer, *, max_depth: int = MAX_DEPTH) -> Event:
-    """Read one payload as `decode` does; its errors name the position 0."""
+    """Return the event in one payload, as `decode` does; errors have the position 0."""
     return _load_one(payload, max_depth, 0)
 
 
@@ -390,7 +392,7 @@ def _load_one(payload: Buffer, max_depth: int, position: int) -> Event:
 
 
 def _load_plain(payload: Buffer, max_depth: int) -> Event | None:
-    """Read one payload as `_load` reads many: what is done for all at once there would cost more than the reading."""
+    """Return the event in one payload, as `_load` does for many: for one, its checks in bulk would cost too much."""
     if len(payload) > _CHECKED_SIZE:
         return None
     try:
@@ -413,7 +415,7 @@ def _load_plain(payload: Buffer, max_depth: int) -> Event | None:
 def _load_with_care(payload: Buffer, max_depth: int) -> Event:
     content = cbor.decode(bytes(payload), max_depth=max_depth + 1, max_items=MAX_ITEMS)
     if type(content) is not dict:
-        raise _no_event("it is no map")
+        raise _no_event("it is not a map")
     timestamp = _integer(content, "timestamp")
     if not _TIMESTAMP_MIN <= timestamp <= _TIMESTAMP_MAX:
         raise _no_event(f"the timestamp {timestamp} does not fit into 64 bits")
@@ -425,7 +427,7 @@ def _integer(content: dict[str, Any], key: str) -> int:
     value = content.get(key, 0)
     if type(value) is int or (type(value) is float and isfinite(value)):
         return int(value)
-    raise _no_event(f"{key} is no number")
+    raise _no_event(f"{key} is not a number")
 
 
 def _map(content: dict[str, Any], key: str) -> dict[str, Any]:
@@ -434,15 +436,15 @@ def _map(content: dict[str, Any], key: str) -> dict[str, Any]:
         return {}
     if type(value) is dict:
         return value
-    raise _no_event(f"{key} is no map")
+    raise _no_event(f"{key} is not a map")
 
 
 def _no_event(reason: str) -> FrameCorrupt:
-    return FrameCorrupt(f"a payload is no event: {reason}", reason=reason)
+    return FrameCorrupt(f"a payload is not an event: {reason}", reason=reason)
 
 
 def _are_plain(timestamps: Sequence[Any], metas: Sequence[Any], fields: Sequence[Any], max_depth: int) -> bool:
-    """Tell whether events are such that cbor2 and Beats agree on them, but for numbers (see `_suspects`)."""
+    """Return whether cbor2 and Beats agree on events, except for some numbers (see `_suspects`)."""
     return (
         _INTEGERS(map(type, timestamps))
         and min(timestamps) >= _TIMESTAMP_MIN
@@ -454,7 +456,7 @@ def _are_plain(timestamps: Sequence[Any], metas: Sequence[Any], fields: Sequence
 
 
 def _hold_plain_values(maps: list[dict[Any, Any]], max_depth: int) -> bool:
-    """Look through the maps of many events at once, one level of nesting after the other."""
+    """Return whether maps contain only plain values; looks at all maps together, one level of nesting after another."""
     lists: list[list[Any]] = []
     for _ in range(max_depth):
         keys: set[Any] = set().union(*maps)
@@ -468,7 +470,7 @@ def _hold_plain_values(maps: list[dict[Any, Any]], max_depth: int) -> bool:
         nested = [value for value in _values(maps, lists) if type(value) is dict or type(value) is list]
         maps = [value for value in nested if type(value) is dict]
         lists = [value for value in nested if type(value) is list]
-        if len(nested) > MAX_ITEMS:  # what is the same list many times over grows with every level
+        if len(nested) > MAX_ITEMS:  # references to one and the same list multiply with every level
             return False
     return False
 

@@ -1,13 +1,13 @@
-"""The native format: segments of the Beats disk queue, version 2, one event a datum.
+"""The native format: segments of the Beats disk queue, version 2, one datum for each event.
 
     header | frame | frame | …                                  plain
-    header | begin of the LZ4 frame | block | block | …         compressed; in the blocks: frame | frame | …
+    header | LZ4 frame header | block | block | …               compressed; in the blocks: frame | frame | …
 
-A datum is one frame, whole; its offset counts decompressed bytes, the header's 12 included. Reftime is the event's
-timestamp, metadata its `meta`, data its `fields`; see `payload` for what they can hold. The header's frame count is
-kept up with every append. `docs/format.md` draws it byte by byte.
+A datum is one whole frame; its offset counts decompressed bytes, including the 12 bytes of the header. Reftime is the
+event's timestamp, metadata is its `meta`, data is its `fields`; `payload` describes their values. Every append updates
+the frame count in the header. `docs/format.md` describes each byte.
 
-Files from outside may be of version 1, or have other kinds of LZ4; their frames are stored as they came.
+Files from outside may be of version 1, or have other kinds of LZ4; their frames are stored unchanged.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from ondisk.formats.base import (
 )
 from ondisk.formats.diskqueue import blocks, frame, header, payload
 from ondisk.formats.diskqueue.frame import Scan
+from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.payload import Event
-from ondisk.formats.diskqueue.reader import FrameReader
 from ondisk.formats.metadata import canonical_metadata, without
 
-_ENCODED = 128  # data that are encoded at a time where one of more is refused
+_ENCODED = 128  # data encoded together after one of a larger number was refused
 _NANOSECONDS = 1000  # in a microsecond
-_CACHED, _LONG = 50_000, 256  # combinations of metadata; bytes of a text that is not worth to be kept
+_CACHED, _LONG = 50_000, 256  # limits of the cache: combinations of metadata; bytes of a text
 _NOTHING = None, None
-_PASSED = 1000  # damaged places that are passed over in one file
+_PASSED = 1000  # limit for damaged places to skip in one file
 _MAX_COUNT = 2**32 - 1
 _BEGINNINGS = (header.Header(options=header.LZ4).pack() + blocks.FRAME_HEADER, header.Header().pack())
 _MOVE = "Restore the file from a backup, or move it out of the dataset."
@@ -87,7 +87,7 @@ class Seg(Format):
         return True
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        """Read a segment, its frames as they came; of a damaged one at least what stands before the damage."""
+        """Yield the frames of a segment unchanged; of a damaged segment, at least those before the damage."""
         head = _read(stream, header.SIZE)
         if not head:
             return
@@ -123,7 +123,7 @@ class Seg(Format):
             yield batch
 
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
-        """Find the frames of a segment; what is damaged is passed over where the way on can be told."""
+        """Yield the frames of a segment; damage is skipped if the beginning of the next frame is known."""
         try:
             head = header.Header.parse(file.read(0, header.SIZE))
         except (InvalidInput, SegmentCorrupt) as error:
@@ -155,7 +155,7 @@ class Seg(Format):
             passed += 1
             damage.append(Damage(offset, skipped or frames.left(), reason))
             if not skipped:
-                is_whole = False  # nothing of the rest is to be cut off
+                is_whole = False  # so that nothing of the rest is cut off
                 break
         size = frames.sealed_at or frames.position() or end.size
         end = replace(end, size=size if is_whole else file.size(), length=frames.offset, count=frames.count)
@@ -168,7 +168,7 @@ class Seg(Format):
         return _is_begun(file.read(0, _BEGINNING), file.size()) or is_zeros(file, 0)
 
     def ends(self, tail: bytes, size: int) -> bool:
-        return frame.length(tail) == size  # a frame says it at both its ends
+        return frame.length(tail) == size  # a frame has its length at both ends
 
     def seal(self, end: End) -> bytes:
         return blocks.END_MARK if end.compressed else b""
@@ -200,13 +200,13 @@ class Seg(Format):
         try:
             return event.timestamp // _NANOSECONDS, self._canonical_one(event.meta, from_frame=True)
         except InvalidInput as error:
-            raise FrameCorrupt(f"no event: {error.message}") from None
+            raise FrameCorrupt(f"not an event: {error.message}") from None
 
     def load(self, payloads: Sequence[bytes]) -> Loaded:
         declared = self.config.fields.keys()
         if len(payloads) == 1:
-            # Who reads one datum describes it first. One tuple, set whole, so threads may share it; taken, so that
-            # nobody else gets the same mapping.
+            # A caller that reads one datum calls `describe` first. The pair is set at once, so threads may share it. It
+            # is removed here, so that no other caller gets the same mapping.
             (described, event), self._described = self._described, _NOTHING
             if described is not payloads[0] or event is None:
                 event = self._event(payloads[0])
@@ -228,7 +228,7 @@ class Seg(Format):
         return Laid(content, End(len(content), header.SIZE, 0, compressed))
 
     def resume(self, file: SegmentFile, end: End) -> Laid:
-        """Find the last whole frame: behind `end`, or in a file that the index does not know from its begin on.
+        """Find the last whole frame after `end`, or in the whole file if the index does not know the segment.
 
         Cost: reads and decompresses all of that; keeps a few numbers for each block.
         """
@@ -241,7 +241,7 @@ class Seg(Format):
             found = _header_of(file)
             before, position, offset = b"", found.size, found.size
         kept: list[Block] = []
-        limit = BATCH_BYTES + self.config.max_datum_size  # no crash leaves more behind the last whole frame
+        limit = BATCH_BYTES + self.config.max_datum_size  # no crash leaves more after the last whole frame
         frames = FrameReader(
             Chained(before, _FileStream(file, position)),
             found,
@@ -254,7 +254,7 @@ class Seg(Format):
             pass
         sealed = frames.sealed_at
         if sealed is not None and file.size() != sealed + len(blocks.END_MARK) and is_zeros(file, sealed):
-            # No seal, but what a power cut can leave of blocks that were not yet written.
+            # Not an end mark, but zeros that a power cut left in place of blocks not yet written.
             behind: int | None = sealed if frames.rest(limit) == b"" else None
         elif frames.damage is not None and not _is_torn(frames, file, limit):
             reason = f"damage at byte {frames.damage.offset}: {frames.damage.reason}; it is more than a torn end"
@@ -263,8 +263,8 @@ class Seg(Format):
         else:
             behind = frames.position() if frames.continuable else None
         if behind is None:
-            reason = "its LZ4 frame cannot be continued, as it is sealed or not ondisk's own, until a repack"
-            raise StateError(reason, hint="`ondisk check` tells whether fix or repack rewrites it.")
+            reason = "its LZ4 frame cannot be continued before a repack: it is sealed, or not written by ondisk"
+            raise StateError(reason, hint="`ondisk check` reports whether fix or repack rewrites it.")
         kept = [block for block in kept if block.offset < frames.offset]
         return Laid(b"", End(behind, frames.offset, end.count + frames.count, found.compressed), kept)
 
@@ -286,7 +286,7 @@ class Seg(Format):
         return blocks.unpack(stored)
 
     def _add(self, batch: Batch, scanned: Scan, begin: int, end: int) -> int:
-        """Add frames to a batch; gives how many bytes they have. An event that is none is refused by itself."""
+        """Add frames to a batch and return their size in bytes. Only frames without a valid event are refused."""
         frames, payloads = scanned.frames(begin, end), scanned.payloads[begin:end]
         try:
             batch.extend(self._batch(frames, payloads))
@@ -299,7 +299,7 @@ class Seg(Format):
         return sum(map(len, frames))
 
     def _found(self, scanned: Scan, read: list[Block], damage: list[Damage], end: End) -> ScanResult:
-        """Describe frames as they stand in a segment. An event that is none is damage."""
+        """Describe frames of a segment. A frame without a valid event is damage."""
         sizes = [behind - begin for begin, behind in pairwise((*scanned.offsets, scanned.end))]
         try:
             columns = payload.decode_columns(scanned.payloads, max_depth=MAX_DEPTH, data=False)
@@ -348,7 +348,7 @@ class Seg(Format):
         return Batch(reftimes, metadata, frames)
 
     def _encode_with_care(self, data: Sequence[Datum]) -> Batch:
-        """Encode data together, or where one of them is refused, one by one."""
+        """Encode data together, or one by one if one of them is refused."""
         try:
             return self._encode(data)
         except InvalidInput as error:
@@ -360,7 +360,7 @@ class Seg(Format):
         return batch
 
     def _canonical(self, metas: Sequence[Mapping[str, Any]], *, from_frame: bool) -> list[Mapping[str, Any]]:
-        """Give canonical values of the declared fields.
+        """Return canonical values of the declared fields.
 
         Args:
             from_frame: timestamps are text.
@@ -378,7 +378,7 @@ class Seg(Format):
         return canonical_metadata(meta, self.config.fields, times_as_text=from_frame)
 
     def _event(self, stored: bytes) -> Event:
-        """Check and decode one frame of a segment."""
+        """Return the event in one frame of a segment."""
         try:
             return payload.decode_one(frame.decode(stored), max_depth=MAX_DEPTH)
         except (FrameCorrupt, InvalidInput) as error:
@@ -386,7 +386,7 @@ class Seg(Format):
 
 
 class _Metadata(dict[tuple[Any, ...], Mapping[str, Any]]):
-    """Canonical values of the declared fields, in order → metadata: one mapping for all data of a series."""
+    """Canonical values of the declared fields, in order → metadata; equal values share one mapping."""
 
     def __init__(self, kinds: Mapping[str, FieldType]) -> None:
         super().__init__()
@@ -402,11 +402,11 @@ class _Metadata(dict[tuple[Any, ...], Mapping[str, Any]]):
 def _is_worth_keeping(value: Any) -> bool:
     if isinstance(value, str | bytes):
         return len(value) < _LONG
-    return type(value) is not float or value != 0  # 0.0 and -0.0 are equal, and not the same
+    return type(value) is not float or value != 0  # 0.0 and -0.0 are equal, but not the same value
 
 
 def _corrupt(error: FrameCorrupt | InvalidInput) -> FrameCorrupt:
-    """Turn whatever is wrong with what is stored into FrameCorrupt."""
+    """Return any error about stored bytes as FrameCorrupt."""
     return FrameCorrupt(error.message, hint=error.hint, position=error.context.get("position", 0))
 
 
@@ -429,7 +429,7 @@ class _FileStream:
 
 
 def _read(stream: Readable, size: int) -> bytes:
-    """Read `size` bytes, fewer only at the end of the stream."""
+    """Return `size` bytes, or fewer at the end of the stream."""
     content = b""
     while len(content) < size and (more := stream.read(size - len(content))):
         content += more
@@ -437,20 +437,20 @@ def _read(stream: Readable, size: int) -> bytes:
 
 
 def _header_of(file: SegmentFile) -> header.Header:
-    """Read the header of a segment that is to be gone on with."""
+    """Return the header of a segment in order to append to it."""
     head = file.read(0, header.SIZE + _MAGIC)
     try:
         found = header.Header.parse(head)
     except InvalidInput as error:
         raise StateError(error.message, hint=error.hint) from None
     if not found.compressed and head[found.size :] == blocks.FRAME_HEADER[:_MAGIC]:
-        reason = "its header says that it is plain, and LZ4 follows"
+        reason = "its header says that it is plain, but LZ4 follows"
         raise SegmentCorrupt(reason, hint=_MOVE)
     return found
 
 
 def _is_torn(frames: FrameReader, file: SegmentFile, limit: int) -> bool:
-    """Tell whether damage is merely the end of an append that a crash interrupted, so that no data stand behind it."""
+    """Return whether damage is only the end of an interrupted append, with no data after it."""
     assert frames.damage is not None
     rest = frames.rest(limit)
     if rest is None or frame.find_whole(rest, max_size=limit) is not None:
@@ -467,8 +467,8 @@ def _is_torn(frames: FrameReader, file: SegmentFile, limit: int) -> bool:
 
 
 def _is_begun(head: bytes, size: int) -> bool:
-    """Tell whether a file holds no more than a beginning, so that a segment can begin anew in its place."""
-    head = head[: header.COUNT_OFFSET] + bytes(len(head[header.COUNT_OFFSET : 8])) + head[8:]  # whatever it counts
+    """Return whether a file has no more than (part of) the first bytes of a segment, so that it can be overwritten."""
+    head = head[: header.COUNT_OFFSET] + bytes(len(head[header.COUNT_OFFSET : 8])) + head[8:]  # with any frame count
     return any(len(head) == size and beginning.startswith(head) for beginning in _BEGINNINGS)
 
 
@@ -477,7 +477,7 @@ def _packed_count(count: int) -> bytes:
 
 
 def _are_canonical(values: list[Any], kind: FieldType) -> bool:
-    """Tell whether values of one field, or None, are as the index stores them."""
+    """Return whether the values of one field, which may be None, are already canonical."""
     kinds = set(map(type, values))
     if type(None) in kinds:
         values = [value for value in values if value is not None]

@@ -76,7 +76,7 @@ def test_a_flip_of_any_bit_is_found_and_nothing_wrong_is_read():
         (struct.pack("<I", 0) + bytes(20), "cannot be 0", False),
         (struct.pack("<I", MAX + 1) + bytes(20), "more than the 10000 allowed", False),
         (struct.pack("<I", 100) + bytes(20), "after 24 of a frame's 100 bytes", True),
-        (joined(b"abc")[:-1] + b"\x01", "15 at its begin and", False),
+        (joined(b"abc")[:-1] + b"\x01", "15 at its beginning and", False),
         (joined(b"abc").replace(b"b", b"B"), "checksum is 0x", False),
     ],
 )

@@ -1,6 +1,6 @@
-"""Reading a segment from its begin to its end, or to damage: its frames, some at a time.
+"""Reading the frames of a segment from its beginning to its end or to damage, some at a time.
 
-Memory: some tens of kilobytes; a megabyte where frames are large; one frame, where that is larger.
+Memory: some tens of kilobytes; a megabyte if frames are large; the size of one frame if that is more.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from ondisk.formats.base import Block, Readable
 from ondisk.formats.diskqueue import blocks, frame
 from ondisk.formats.diskqueue.header import Header
 
-_TOGETHER, _LARGE_CHUNK = 16, 1024 * 1024  # frames that are larger are read so many together, up to so many bytes
-_CHUNK = 32 * 1024  # bytes; with more, the garbage collector walks all that are alive again and again
+_TOGETHER, _LARGE_CHUNK = 16, 1024 * 1024  # maximum of large frames, and of their bytes, read at once
+_CHUNK = 32 * 1024  # bytes; with larger chunks the garbage collector visits many living objects again and again
 
 
 class FrameReader:
-    """Reads the frames that a stream holds behind the header of its segment.
+    """Reads frames from a stream, which begins after the header of a segment.
 
-    The payloads of large ones are views, good until reading goes on: their bytes come into one buffer, again and again.
+    Payloads of large frames are views, valid until the next frames are read: they share one buffer.
 
     Args:
-        stream: where to read on; large frames are read faster where it has `readinto`, as a `BufferedReader` has.
-        header: the segment's.
-        max_size: frames longer than this are damage.
-        position: where the stream stands in the file; where it is compressed, an LZ4 frame begins there.
+        stream: the bytes; large frames are read faster if it has `readinto`, as a `BufferedReader` has.
+        header: of the segment.
+        max_size: longer frames are damage.
+        position: of the stream's first byte in the file; in a compressed segment, an LZ4 frame begins there.
         offset: logical offset of the first frame.
-        found: gets the blocks that were read; None where nobody wants them.
+        found: a list that collects the blocks that were read; None if they are not needed.
 
     Attributes:
-        offset: logical offset behind the last whole frame that was read.
-        count: whole frames that were read.
-        damage: what ended an iteration; None at the end of the stream.
-        continuable: what is written at `position` goes on with the segment.
+        offset: logical offset of the end of the last whole frame that was read.
+        count: number of whole frames that were read.
+        damage: what ended the iteration; None at the end of the stream.
+        continuable: an append at `position` continues the segment.
     """
 
     def __init__(
@@ -53,21 +53,21 @@ class FrameReader:
         self._pieces = self._of_stream() if self._blocks is None else self._of_blocks()
         self._found = found
         self._shift = position - offset
-        self._starts: dict[int, int] = {}  # offset → position of the blocks that hold what is not yet read
+        self._starts: dict[int, int] = {}  # offset → position of the blocks whose frames were not returned yet
         self._read_into: Callable[[memoryview], int] | None = getattr(stream, "readinto", None)
         self._buffer = memoryview(b"")
         self._held: bytes | memoryview = b""
-        self._missing = 0  # bytes that are to be read, at least
-        self._corrupt: tuple[int, str, bool] | None = None  # position, reason, torn: of what is no whole block
-        self._passed = 0  # bytes of a block that was no whole one, and behind which reading can go on
+        self._missing = 0  # minimum of bytes to read next
+        self._corrupt: tuple[int, str, bool] | None = None  # position, reason, torn: of a damaged block
+        self._passed = 0  # bytes of a damaged block, if reading can continue after it
         self.offset = offset
         self.count = 0
         self.damage: frame.Fault | None = None
 
     def __iter__(self) -> Iterator[frame.Scan]:
-        """Read frames until the end, or damage; after `skip`, iterate again."""
+        """Yield frames until the end or damage; after `skip`, iterate again."""
         self.damage = None
-        wanted = 0  # what was held when a frame was skipped may be whole frames
+        wanted = 0  # bytes that were read before a skip may contain whole frames
         while True:
             ended = not self._fill(wanted)
             scanned = frame.scan(self._held, max_size=self._max_size, base=self.offset)
@@ -86,10 +86,10 @@ class FrameReader:
             wanted = max(_CHUNK, length, min(_TOGETHER * length, _LARGE_CHUNK))
 
     def skip(self) -> int:
-        """Go on behind a frame whose lengths are right and whose content is damaged, or behind a damaged block.
+        """Skip a frame that has damaged content and two equal lengths, or a damaged block.
 
         Returns:
-            How many bytes were skipped; 0 where it cannot be told where the next frame begins.
+            The number of bytes skipped; 0 if the beginning of the next frame is unknown.
         """
         if self._passed:
             passed, self._passed, self._corrupt = self._passed + len(self._held), 0, None
@@ -105,7 +105,7 @@ class FrameReader:
         return size
 
     def position(self) -> int | None:
-        """Give the position in the file of what follows the last whole frame; None where it is inside of a block."""
+        """Return the position in the file of the end of the last whole frame; None if it is inside a block."""
         if self._blocks is None:
             return self.offset + self._shift
         return self._blocks.position if self._blocks.offset == self.offset else self._starts.get(self.offset)
@@ -116,7 +116,7 @@ class FrameReader:
 
     @property
     def sealed_at(self) -> int | None:
-        """Where the end mark of a segment stands that ondisk may go on with; None without one."""
+        """Position of the end mark, if ondisk can append to this segment; None without an end mark."""
         return self._blocks.sealed_at if self._blocks is not None and self._blocks.own else None
 
     @property
@@ -124,23 +124,23 @@ class FrameReader:
         return self._blocks is None
 
     def left(self) -> int:
-        """Read on to the end of the file, and count the bytes behind the last whole frame."""
+        """Read to the end of the file and return the number of bytes after the last whole frame."""
         size = len(self._held) + sum(map(len, self._pieces)) + self._passed
         if self._blocks is not None:
             size += self._blocks.behind
-        while piece := self._stream.read(_CHUNK):  # behind a block that is damaged
+        while piece := self._stream.read(_CHUNK):  # after a damaged block
             size += len(piece)
         return size
 
     def rest(self, limit: int) -> bytes | None:
-        """Read what there is behind the last whole frame; None where it is more than `limit` bytes."""
+        """Return the bytes after the last whole frame; None if there are more than `limit`."""
         while len(self._held) <= limit:
             if not self._fill(2 * len(self._held) + _CHUNK):
                 return bytes(self._held)
         return None
 
     def _fill(self, wanted: int) -> bool:
-        """Hold at least `wanted` bytes; tell whether there may be more."""
+        """Read until `wanted` bytes are held; return whether there may be more."""
         if self.is_plain and self._read_into is not None and _CHUNK < wanted <= _LARGE_CHUNK:
             return self._fill_buffer(wanted, self._read_into)
         pieces, size = [self._held], len(self._held)
@@ -156,7 +156,7 @@ class FrameReader:
         return more
 
     def _fill_buffer(self, wanted: int, read_into: Callable[[memoryview], int]) -> bool:
-        """Do as `_fill`, without new memory and copies, which take longer than reading does."""
+        """Do the same as `_fill` without new memory and copies, which would take longer than reading."""
         if not self._buffer:
             self._buffer = memoryview(bytearray(_LARGE_CHUNK))
         size = len(self._held)
@@ -188,7 +188,7 @@ class FrameReader:
             self._corrupt = error.context["offset"], error.context["reason"], error.context["torn"]
 
     def _of_block(self) -> frame.Fault | None:
-        """Tell of damage that is not in a frame but in a block."""
+        """Return the damage of a block as that of a frame; None if no block is damaged."""
         if self._corrupt is None:
             return None
         position, reason, torn = self._corrupt
