@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeAlias
@@ -46,7 +46,7 @@ _SECOND = 1_000_000
 _FIRST_BLOB = "x''"
 COMPONENTS = "ondisk_components"
 
-_Interned: TypeAlias = StartsWith | EndsWith | Contains | Components | OneOf
+_OnValue: TypeAlias = StartsWith | EndsWith | Contains | Components | OneOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ids(Expression):
+class _IdIn(Expression):
     """The field's value has one of these ids in the table of values."""
 
     field: str
@@ -72,16 +72,10 @@ def check_size(tree: Expression) -> None:
         MatchError: it has too many parts or values, or is nested too deep; says what to do instead.
     """
     nodes = values = deepest = 0
-    waiting = [(tree, 1)]
-    while waiting:
-        node, depth = waiting.pop()
+    for node, depth in _nodes(tree):
         nodes += 1
         deepest = max(deepest, depth)
-        if isinstance(node, And | Or):
-            waiting += [(child, depth + 1) for child in node.children]
-        elif isinstance(node, Not):
-            waiting.append((node.child, depth + 1))
-        elif isinstance(node, OneOf):
+        if isinstance(node, OneOf):
             values += len(node.values)
     if nodes > _MAX_NODES:
         hint = "Ask for many values of one field with .isin(…), or in several queries."
@@ -101,17 +95,34 @@ def check_fields(tree: Expression, columns: Columns) -> None:
     Raises:
         MatchError: names the field.
     """
+    for node, _ in _nodes(tree):
+        field = getattr(node, "field", "reftime")
+        if field != "reftime" and field not in columns.kinds:
+            known = ", ".join(sorted({"reftime", *columns.kinds}))
+            raise MatchError(f"the index has no field {field!r}", hint=f"The fields are {known}.")
+
+
+def _nodes(tree: Expression) -> Iterator[tuple[Expression, int]]:
+    """Yield every node of a tree with its depth, without recursion: the tree may be too deep for it."""
+    waiting = [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        yield node, depth
+        if isinstance(node, And | Or):
+            waiting += [(child, depth + 1) for child in node.children]
+        elif isinstance(node, Not):
+            waiting.append((node.child, depth + 1))
+
+
+def _with_leaves(tree: Expression, change: Callable[[Expression], Expression]) -> Expression:
     match tree:
-        case And(children) | Or(children):
-            for child in children:
-                check_fields(child, columns)
+        case And(children):
+            return And(tuple(_with_leaves(child, change) for child in children))
+        case Or(children):
+            return Or(tuple(_with_leaves(child, change) for child in children))
         case Not(child):
-            check_fields(child, columns)
-        case _:
-            field = getattr(tree, "field", "reftime")
-            if field != "reftime" and field not in columns.kinds:
-                known = ", ".join(sorted({"reftime", *columns.kinds}))
-                raise MatchError(f"the index has no field {field!r}", hint=f"The fields are {known}.")
+            return Not(_with_leaves(child, change))
+    return change(tree)
 
 
 def condition(tree: Expression, columns: Columns) -> Condition:
@@ -138,21 +149,16 @@ def resolve(tree: Expression, columns: Columns, connection: sqlite3.Connection) 
 
     With it SQLite takes the index on (field, reftime) and need not sort. Right only within one snapshot.
     """
-    match tree:
-        case And(children):
-            return And(tuple(resolve(child, columns, connection) for child in children))
-        case Or(children):
-            return Or(tuple(resolve(child, columns, connection) for child in children))
-        case Not(child):
-            return Not(resolve(child, columns, connection))
-        case (
-            Compare(field) | StartsWith(field) | EndsWith(field) | Contains(field) | Components(field) | OneOf(field)
-        ) if field in columns.kinds and columns.kinds[field].interned:
-            writer = _Writer(columns)
-            sql = f"SELECT id FROM value WHERE {writer.interned(tree)} LIMIT {_RESOLVED + 1}"
-            ids = tuple(row[0] for row in connection.execute(sql, writer.values))
-            return tree if len(ids) > _RESOLVED else _Ids(field, ids)
-    return tree
+
+    def resolved(leaf: Expression) -> Expression:
+        writer = _Writer(columns)
+        if not isinstance(leaf, Compare | _OnValue) or not writer.is_interned(leaf.field):
+            return leaf
+        sql = f"SELECT id FROM value WHERE {writer.on_value(leaf)} LIMIT {_RESOLVED + 1}"
+        ids = tuple(row[0] for row in connection.execute(sql, writer.values))
+        return leaf if len(ids) > _RESOLVED else _IdIn(leaf.field, ids)
+
+    return _with_leaves(tree, resolved)
 
 
 def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Connection) -> Expression:
@@ -160,30 +166,31 @@ def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Co
 
     Right for the data of this snapshot, also in a later one: an id never stands for another value.
     """
-    match tree:
-        case And(children):
-            return And(tuple(without_functions(child, columns, connection) for child in children))
-        case Or(children):
-            return Or(tuple(without_functions(child, columns, connection) for child in children))
-        case Not(child):
-            return Not(without_functions(child, columns, connection))
-        case Components(field, parts) if None in parts:
-            writer = _Writer(columns)
-            sql = f"SELECT id, CAST(value AS BLOB) FROM value WHERE {writer.led_by(parts)}"
-            rows = connection.execute(sql, writer.values)
-            return _Ids(field, tuple(id for id, text in rows if matches(tree, lambda _, text=text: text.decode())))  # type: ignore[misc]
-    return tree
+
+    def looked_up(leaf: Expression) -> Expression:
+        if not isinstance(leaf, Components) or None not in leaf.parts:
+            return leaf
+        writer = _Writer(columns)
+        sql = f"SELECT id, CAST(value AS BLOB) FROM value WHERE {writer.led_by(leaf.parts)}"
+        rows = connection.execute(sql, writer.values)
+        return _IdIn(leaf.field, tuple(id for id, text in rows if _has_components(text.decode(), leaf.parts)))
+
+    return _with_leaves(tree, looked_up)
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
     """Give a connection the function that conditions on components use; asked once a distinct text, not a datum."""
-    connection.create_function(COMPONENTS, 2, _has_components, deterministic=True)
+    connection.create_function(COMPONENTS, 2, _has_components_like, deterministic=True)
 
 
-def _has_components(text: str | bytes, pattern: str) -> bool:
+def _has_components_like(text: str | bytes, pattern: str) -> bool:
     """Match components against a pattern: each part after a letter, `=` for a part that is given, `*` for any."""
     parts = tuple(part[1:] if part.startswith("=") else None for part in pattern.split(","))
-    return isinstance(text, str) and matches(Components("", parts), lambda _: text)
+    return isinstance(text, str) and _has_components(text, parts)
+
+
+def _has_components(text: str, parts: tuple[str | None, ...]) -> bool:
+    return matches(Components("", parts), lambda _: text)
 
 
 class _Writer:
@@ -213,9 +220,9 @@ class _Writer:
                 return "0"
             case IsMissing(field):
                 return f"{self.column(field)} = 0" if self.is_interned(field) else f"{self.column(field)} IS NULL"
-            case _Ids(field, ids) if len(ids) > _RESOLVED:
+            case _IdIn(field, ids) if len(ids) > _RESOLVED:
                 return f"{self.column(field)} IN (SELECT value FROM json_each({self.bind(json.dumps(ids))}))"
-            case _Ids(field, ids):
+            case _IdIn(field, ids):
                 return f"{self.column(field)} {self.one_of(ids)}"
             case TimeOfDay(field, begin, end):
                 second = self.second_of_day(field)
@@ -224,15 +231,8 @@ class _Writer:
                 return f"({self.second_of_day(field)} - {self.bind(base)}) % {self.bind(period)} = 0"
             case Compare(field, "=", value) if self.is_interned(field):
                 return f"{self.column(field)} = (SELECT id FROM value WHERE value = {self.bind(value)})"
-            case (
-                Compare(field)
-                | OneOf(field)
-                | StartsWith(field)
-                | EndsWith(field)
-                | Contains(field)
-                | Components(field)
-            ) if self.is_interned(field):
-                return f"{self.column(field)} IN (SELECT id FROM value WHERE {self.interned(tree)})"
+            case _ if isinstance(tree, Compare | _OnValue) and self.is_interned(tree.field):
+                return f"{self.column(tree.field)} IN (SELECT id FROM value WHERE {self.on_value(tree)})"
             case Compare():
                 return self.compared(tree)
             case OneOf(field, values):
@@ -258,7 +258,7 @@ class _Writer:
             return f"= {self.bind(values[0])}"
         return f"IN ({', '.join(map(self.bind, values))})"
 
-    def interned(self, tree: Compare | _Interned) -> str:
+    def on_value(self, tree: Compare | _OnValue) -> str:
         """Write a condition on the table of values."""
         match tree:
             case Compare(_, "=", value):
