@@ -7,6 +7,7 @@ outside of the interval in the segment's row, by a look at all rows.
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -14,8 +15,6 @@ from ondisk.formats import Block
 from ondisk.index.snapshot import Row, Segment, Snapshot
 from ondisk.matcher import Expression
 from ondisk.step import Interval
-
-_ROWS = 4096
 
 Column: TypeAlias = tuple[int, ...]
 Places: TypeAlias = tuple[Column, Column, Column]
@@ -93,9 +92,7 @@ def places_of(snapshot: Snapshot, segment: Segment, begin: int | None, end: int 
     interval = interval_of(snapshot, segment)
     first = interval.begin if begin is None else min(begin, interval.begin)
     last = interval.end if end is None else max(end, interval.end)
-    sql = "SELECT offset, size, reftime FROM datum WHERE reftime >= ? AND reftime <= ? AND segment = ?"
-    cursor = snapshot.connection.execute(sql, (first, last, segment.id))
-    while rows := cursor.fetchmany(_ROWS):
+    for rows in _some(_data(snapshot, segment, "offset, size, reftime", span=(first, last))):
         offsets, sizes, reftimes = zip(*rows, strict=True)
         yield offsets, sizes, reftimes
 
@@ -104,22 +101,14 @@ def in_order_of_offset(
     snapshot: Snapshot, segment: Segment, begin: int, end: int
 ) -> Iterator[tuple[int, int, int, int]]:
     """Give offset, size, reftime and seq of one segment's data, whose reftimes lie from `begin` to `end`."""
-    sql = (
-        "SELECT offset, size, reftime, seq FROM datum WHERE reftime >= ? AND reftime <= ? AND segment = ?"
-        " ORDER BY offset, seq"
-    )
-    return snapshot.connection.execute(sql, (begin, end, segment.id))
+    return _data(snapshot, segment, "offset, size, reftime, seq", "ORDER BY offset, seq", (begin, end))
 
 
 def in_order_of_query(snapshot: Snapshot, segment: Segment, begin: int, end: int) -> Iterator[list[tuple[int, Row]]]:
     """Give seq and row of one segment's data, whose reftimes lie from `begin` to `end`, some hundreds at a time."""
-    sql = (
-        f"SELECT seq, {snapshot.columns.row} FROM datum WHERE reftime >= ? AND reftime <= ? AND segment = ?"
-        " ORDER BY reftime, seq"
-    )
-    cursor = snapshot.connection.execute(sql, (begin, end, segment.id))
-    while rows := cursor.fetchmany(512):
-        yield [(seq, tuple(row)) for seq, *row in rows]
+    data = _data(snapshot, segment, f"seq, {snapshot.columns.row}", "ORDER BY reftime, seq", (begin, end))
+    for rows in _some(data, 512):
+        yield [(row[0], row[1:]) for row in rows]
 
 
 def interval_of(snapshot: Snapshot, segment: Segment) -> Interval:
@@ -130,13 +119,8 @@ def interval_of(snapshot: Snapshot, segment: Segment) -> Interval:
 
 def in_order_of_seq(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, Row]]]:
     """Give seq and row of one segment's data, in the order of appending, some thousands at a time."""
-    interval = interval_of(snapshot, segment)
-    sql = (
-        f"SELECT seq, {snapshot.columns.row} FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? ORDER BY seq"
-    )
-    cursor = snapshot.connection.execute(sql, (interval.begin, interval.end, segment.id))
-    while rows := cursor.fetchmany(_ROWS):
-        yield [(seq, tuple(row)) for seq, *row in rows]
+    for rows in _some(_data(snapshot, segment, f"seq, {snapshot.columns.row}", "ORDER BY seq")):
+        yield [(row[0], row[1:]) for row in rows]
 
 
 def blocks_of(snapshot: Snapshot, segment: Segment) -> Iterator[Block]:
@@ -160,11 +144,8 @@ def span(snapshot: Snapshot) -> Interval | None:
 
 def numbers_of(snapshot: Snapshot, segment: Segment, last: int) -> Iterator[tuple[int, int]]:
     """Give seq and reftime of one segment's data, in the order of their numbers, up to one of these."""
-    interval = interval_of(snapshot, segment)
-    sql = (
-        "SELECT seq, reftime FROM datum WHERE reftime >= ? AND reftime < ? AND +seq <= ? AND segment = ? ORDER BY +seq"
-    )
-    return snapshot.connection.execute(sql, (interval.begin, interval.end, last, segment.id))
+    # Without the +, SQLite may go through all data by their numbers.
+    return _data(snapshot, segment, "seq, reftime", f"AND +seq <= {last} ORDER BY +seq")
 
 
 def last_seq(snapshot: Snapshot) -> int:
@@ -174,17 +155,13 @@ def last_seq(snapshot: Snapshot) -> int:
 
 def count_of(snapshot: Snapshot, segment: Segment) -> int:
     """Count one segment's data."""
-    interval = interval_of(snapshot, segment)
-    sql = "SELECT count(*) FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ?"
-    return int(snapshot.connection.execute(sql, (interval.begin, interval.end, segment.id)).fetchone()[0])
+    return int(_data(snapshot, segment, "count(*)").fetchone()[0])
 
 
 def deletions(snapshot: Snapshot, after: int, last: int) -> Iterator[list[tuple[int, int]]]:
     """Give the deletions behind a number, of data up to another: the numbers of the deletions, and of the data."""
     sql = "SELECT seq, datum FROM deletion WHERE seq > ? AND datum <= ? ORDER BY seq"
-    cursor = snapshot.connection.execute(sql, (after, last))
-    while found := cursor.fetchmany(_ROWS):
-        yield found
+    return _some(snapshot.connection.execute(sql, (after, last)))
 
 
 def among(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -199,24 +176,37 @@ def among(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tuple[int,
 def seqs_of(snapshot: Snapshot, tree: Expression) -> Iterator[int]:
     """Give the numbers of the data that match."""
     where = snapshot.where(tree)
-    for (seq,) in snapshot.connection.execute(f"SELECT seq FROM datum WHERE {where.sql}", where.values):
-        yield seq
+    return (seq for (seq,) in snapshot.connection.execute(f"SELECT seq FROM datum WHERE {where.sql}", where.values))
 
 
 def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:
     """Give offset, size, reftime and stored fields of one segment's data, in the order of their offsets."""
-    interval = interval_of(snapshot, segment)
     fields = "".join(f", f_{name}" for name in snapshot.columns.kinds)
-    sql = (
-        f"SELECT offset, size, reftime{fields} FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ?"
-        " ORDER BY offset"
-    )
-    cursor = snapshot.connection.execute(sql, (interval.begin, interval.end, segment.id))
-    while rows := cursor.fetchmany(1024):
-        yield rows
+    yield from _some(_data(snapshot, segment, f"offset, size, reftime{fields}", "ORDER BY offset"), 1024)
 
 
-def longest_unchecked(snapshot: Snapshot) -> Iterator[str]:
+def longest_unchecked(snapshot: Snapshot) -> list[str]:
     """Name the segments, those first whose data were never read by a check, or not for the longest time."""
-    for (name,) in snapshot.connection.execute("SELECT name FROM segment ORDER BY checked_at NULLS FIRST, name"):
-        yield name
+    names = snapshot.connection.execute("SELECT name FROM segment ORDER BY checked_at NULLS FIRST, name")
+    return [name for (name,) in names]
+
+
+def _data(
+    snapshot: Snapshot, segment: Segment, columns: str, rest: str = "", span: tuple[int, int] | None = None
+) -> sqlite3.Cursor:
+    """Select columns of one segment's data.
+
+    Args:
+        span: the first and the last reftime; by default those of the segment's interval.
+    """
+    until = "<="
+    if span is None:
+        interval = interval_of(snapshot, segment)
+        until, span = "<", (interval.begin, interval.end)
+    sql = f"SELECT {columns} FROM datum WHERE reftime >= ? AND reftime {until} ? AND segment = ? {rest}"
+    return snapshot.connection.execute(sql, (*span, segment.id))
+
+
+def _some(cursor: sqlite3.Cursor, count: int = 4096) -> Iterator[list[Any]]:
+    while rows := cursor.fetchmany(count):
+        yield rows
