@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -48,6 +49,22 @@ def renew_index(dataset: ondisk.Dataset | Path) -> None:
         return
     with dataset._access.transaction("test") as transaction:
         transaction.commit()
+
+
+def datum(hour: float, station: Any = "a", value: int = 0, *, format: str = "jsonl", **metadata: Any) -> Datum:
+    """Make a datum of an hour after START: a value from a station, as the format stores it."""
+    data = f"{hour} {station} {value}".encode() if format == "blob" else {"value": value}
+    return Datum(START + timedelta(hours=hour), {"station": station, **metadata}, data)
+
+
+def content(dataset: ondisk.Dataset, match: str | None = None, **options: Any) -> list[tuple[datetime, Any, Any]]:
+    """Return the reftime, metadata and data of what a query finds, in its order."""
+    return [(each.reftime, dict(each.metadata), each.data) for each in dataset.query(match, **options)]
+
+
+def same(one: Iterable[Any], other: Iterable[Any]) -> bool:
+    """Compare contents in any order."""
+    return Counter(map(repr, one)) == Counter(map(repr, other))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from crash.workload import datum, left_behind, line
+from crash.workload import datum_of, left_behind, line
 
 import ondisk
 
@@ -40,7 +40,7 @@ def beside(
 def check_tidy(path: Path) -> None:
     """The next commit tidies up, and behind a repack nothing is wrong."""
     with ondisk.open(path) as dataset:
-        dataset.append([datum(line(100, 0, 1, 1), dataset.config.format)])
+        dataset.append([datum_of(line(100, 0, 1, 1), dataset.config.format)])
         assert left_behind(path) == []
         dataset.repack()
         assert not any(each.state for each in dataset.check(accurate=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash.workload import CONFIGS, content, datum, left_behind, line, segment_of
+from crash.workload import CONFIGS, datum_of, left_behind, line, lines_of, segment_of
 
 import ondisk
 from ondisk.dataset import archives
@@ -36,7 +36,7 @@ def test_a_query_that_meets_an_archive_while_it_is_made_gives_every_datum_once(
 ) -> None:
     path, lines = tmp_path / "dataset", [line(day, 0, 1, day) for day in range(2)]
     with ondisk.create(path, CONFIGS["vm2"]) as dataset, ondisk.open(path, read_only=True) as reader:
-        dataset.append(map(datum, lines))
+        dataset.append(map(datum_of, lines))
         (path / ".archive" / "last").mkdir(parents=True)  # as far as a first archiving has come
         has_segments = archives._has_segments
 
@@ -46,15 +46,15 @@ def test_a_query_that_meets_an_archive_while_it_is_made_gives_every_datum_once(
             return has_segments(*place)
 
         monkeypatch.setattr(archives, "_has_segments", archiving_meanwhile)
-        assert content(reader) == lines
+        assert lines_of(reader) == lines
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_two_processes_that_archive_at_once_move_everything_once(name: str, tmp_path: Path, start: Start) -> None:
     path = tmp_path / "dataset"
     with ondisk.create(path, {**CONFIGS[name], "lock_timeout": 30}) as dataset:
-        dataset.append(datum(line(day, 0, 1, day), dataset.config.format) for day in range(DAYS))
-        before = content(dataset)
+        dataset.append(datum_of(line(day, 0, 1, day), dataset.config.format) for day in range(DAYS))
+        before = lines_of(dataset)
     both = [start(workers.archive_all, path, DAYS) for _ in range(2)]
     for each in both:
         assert each.hear() == "ready"
@@ -62,7 +62,7 @@ def test_two_processes_that_archive_at_once_move_everything_once(name: str, tmp_
         each.go()
     assert [each.hear() for each in both] == ["done", "done"]
     with ondisk.open(path) as dataset:
-        assert content(dataset) == before
+        assert lines_of(dataset) == before
         assert [*path.glob("2*/*")] == []
         assert not any(each.state for each in dataset.check(accurate=True))
 
@@ -74,41 +74,41 @@ def test_a_query_that_began_before_an_archive_ends_with_what_was_there(name: str
     with ondisk.create(path, CONFIGS[name]) as dataset, ondisk.open(path, read_only=True) as reader:
         for number in range(10):
             dataset.append(workers.batch(number, format))
-        before = content(dataset)
+        before = lines_of(dataset)
         with closing(reader.query()) as query, closing(reader.payloads()) as payloads:
             first, head = next(query), next(payloads)
             dataset.archive(*(str(segment_of(dataset, day).relative_to(path)) for day in (0, 1)))
             if verb != "archive":
                 dataset.delete('area:"VM2,1"')
                 dataset.repack()
-            dataset.append([datum(line(0, 0, 7777, 7777), format)])
+            dataset.append([datum_of(line(0, 0, 7777, 7777), format)])
             assert sorted(workers.line_of(each, format) for each in (first, *query)) == before
-            assert sorted(workers.lines_of(reader, b"".join((head, *payloads)))) == before
-        dataset.append([datum(line(0, 0, 7778, 7777), format)])
+            assert sorted(workers.lines_in(reader, b"".join((head, *payloads)))) == before
+        dataset.append([datum_of(line(0, 0, 7778, 7777), format)])
         assert left_behind(path) == []
-        assert content(reader) == content(dataset)
+        assert lines_of(reader) == lines_of(dataset)
 
 
 def test_an_archive_that_a_person_renames_is_asked_by_its_new_name_and_another_is_begun(tmp_path: Path) -> None:
     path = tmp_path / "dataset"
     lines = [line(day, 0, 1, day) for day in range(4)]
     with ondisk.create(path, CONFIGS["vm2"]) as dataset, ondisk.open(path, read_only=True) as reader:
-        dataset.append(map(datum, lines))
+        dataset.append(map(datum_of, lines))
         names = [str(segment_of(dataset, day).relative_to(path)) for day in range(4)]
         dataset.archive(names[0])
-        assert content(reader) == lines
+        assert lines_of(reader) == lines
         with closing(reader.query()) as query:
             first = next(query)
             (path / ".archive/last").rename(path / ".archive/old")
             assert [first.data, *(each.data for each in query)] == lines
-        assert content(reader) == content(dataset) == lines
+        assert lines_of(reader) == lines_of(dataset) == lines
         assert reader.info()["archives"] == dataset.info()["archives"] == ["old"]
         dataset.archive(names[1])
-        assert content(reader) == content(dataset) == lines
+        assert lines_of(reader) == lines_of(dataset) == lines
         (path / ".archive/old").rename(path / ".archive/older")
         (path / ".archive/last").rename(path / ".archive/old")  # another one by a name that was in use
         dataset.archive(names[2])
-        assert content(reader) == content(dataset) == lines
+        assert lines_of(reader) == lines_of(dataset) == lines
         assert reader.info()["archives"] == ["old", "older", "last"]
         assert dataset.delete("") == 4
-        assert content(reader) == []
+        assert lines_of(reader) == []

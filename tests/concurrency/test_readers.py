@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from crash.recovery import check_whole
-from crash.workload import CONFIG, CONFIGS, content, datum, line, line_of
+from crash.workload import CONFIG, CONFIGS, datum_of, line, line_of, lines_of
 
 import ondisk
 
@@ -63,8 +63,8 @@ def test_a_query_sees_what_was_there_when_it_began(name: str, tmp_path: Path) ->
         query = dataset.query()
         first = next(query)
         assert other.delete("") == 60 * workers.BATCH
-        other.append([datum(line(0, 0, 7777, 7777), format)])
-        dataset.append([datum(line(1, 0, 7778, 7777), format)])
+        other.append([datum_of(line(0, 0, 7777, 7777), format)])
+        dataset.append([datum_of(line(1, 0, 7778, 7777), format)])
         rest = Counter(workers.value(each, format) for each in (first, *query))
         assert rest == dict.fromkeys(range(60), workers.BATCH)
         assert [workers.value(each, format) for each in dataset.query()] == [7777, 7777]
@@ -125,7 +125,7 @@ def test_a_read_only_mount_can_be_queried(situation: str, public_path: Path, sta
         for user in (workers.NOBODY, 0):
             assert start(workers.read_as, place, user).hear() == LINES
         with ondisk.open(place, read_only=True) as dataset:
-            assert content(dataset) == LINES
+            assert lines_of(dataset) == LINES
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -133,7 +133,7 @@ def test_a_writer_goes_on_after_readers_in_any_situation(situation: str, tmp_pat
     path = tmp_path / "dataset"
     bring_about(situation, path, start)
     with ondisk.open(path, read_only=True) as reader:
-        assert content(reader) == LINES
+        assert lines_of(reader) == LINES
         with ondisk.open(path) as dataset:
-            dataset.append([datum(line(9, 0, 1, 1))])
-        assert len(content(reader)) == len(LINES) + 1
+            dataset.append([datum_of(line(9, 0, 1, 1))])
+        assert len(lines_of(reader)) == len(LINES) + 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from crash.recovery import check_whole
-from crash.workload import CONFIGS, REPLACING, content, datum, left_behind, line, segment_of
+from crash.workload import CONFIGS, REPLACING, datum_of, left_behind, line, lines_of, segment_of
 
 import ondisk
 from ondisk.errors import StorageError
@@ -45,23 +45,23 @@ def test_a_query_that_began_before_a_repack_answers_from_what_was_there_and_its_
     with ondisk.create(path, config) as dataset, ondisk.open(path, read_only=True) as reader:
         for number in range(20):
             dataset.append(workers.batch(number, format))
-        before = content(dataset)
+        before = lines_of(dataset)
         with closing(reader.query()) as query, closing(reader.payloads()) as payloads:
             first, head = next(query), next(payloads)
             for area in range(3):
                 dataset.delete(f'area:"VM2,{area}"')
                 assert {each.action for each in dataset.repack()} == {"repack"}
-            dataset.append([datum(line(0, 0, 7777, 7777), format)])
+            dataset.append([datum_of(line(0, 0, 7777, 7777), format)])
             # What was linked or staged for a generation that nobody began to read goes, too, but later.
             assert len(left_behind(path)) >= 2
             assert sorted(workers.line_of(each, format) for each in (first, *query)) == before
             rest = b"".join((head, *payloads))
-            assert sorted(workers.lines_of(reader, rest)) == before
-        after = content(dataset)
-        dataset.append([datum(line(0, 0, 7778, 7777), format)])
+            assert sorted(workers.lines_in(reader, rest)) == before
+        after = lines_of(dataset)
+        dataset.append([datum_of(line(0, 0, 7778, 7777), format)])
         assert left_behind(path) == []
-        assert len(content(dataset)) == len(after) + 1
-        assert content(reader) == content(dataset)
+        assert len(lines_of(dataset)) == len(after) + 1
+        assert lines_of(reader) == lines_of(dataset)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -73,15 +73,15 @@ def test_dropped_segments_stay_for_a_query_that_began_before_and_go_with_the_nex
     with ondisk.create(path, config) as dataset:
         for number in range(10):
             dataset.append(workers.batch(number, format))
-        before = content(dataset)
+        before = lines_of(dataset)
         query = dataset.query()
         first = next(query)
         assert dataset.delete("") == len(before)
         assert {each.action for each in dataset.repack()} == {"delete"}
         assert [each.name for each in path.glob("2026/1*")] == []
-        dataset.append([datum(line(0, 0, 7777, 7777), format)])  # in the place of one of them
+        dataset.append([datum_of(line(0, 0, 7777, 7777), format)])  # in the place of one of them
         assert sorted(workers.line_of(each, format) for each in (first, *query)) == before
-        dataset.append([datum(line(0, 0, 7778, 7777), format)])
+        dataset.append([datum_of(line(0, 0, 7778, 7777), format)])
         assert left_behind(path) == []
 
 
@@ -91,7 +91,7 @@ def test_a_look_up_that_meets_a_repack_between_index_and_file_answers_all_the_sa
     format = config["format"]
     lines = [line(0, 0, station, station, "x" * station) for station in range(8)]
     with ondisk.create(path, config) as dataset, ondisk.open(path, read_only=True) as reader:
-        dataset.append(datum(each, format) for each in lines)
+        dataset.append(datum_of(each, format) for each in lines)
         known = list(reader.query(with_data=False))  # segment and metadata are known, its file is not open
         index = reader._access.current().index
         look_up, met = index.look_up, []
@@ -123,18 +123,18 @@ def test_a_writer_goes_on_with_the_right_file_after_another_one_was_killed_in_th
     format = config["format"]
     lines = {station: line(0, 0, station, station, "x" * station) for station in range(8)}
     with ondisk.create(path, config) as dataset, ondisk.open(path, read_only=True) as reader:
-        dataset.append(datum(each, format) for each in lines.values())
+        dataset.append(datum_of(each, format) for each in lines.values())
         dataset.delete('area:"VM2,0"')
         lines.pop(0)
         start(workers.die_before_the_rename, path).process.join(60)
         assert len(left_behind(path)) == 2  # both generations, the new one committed
-        assert content(reader) == sorted(lines.values())
+        assert lines_of(reader) == sorted(lines.values())
         match then:
             case "append":
-                dataset.append([datum(line(0, 0, 9, 9), format)])
+                dataset.append([datum_of(line(0, 0, 9, 9), format)])
                 lines[9] = line(0, 0, 9, 9)
             case "replace":
-                dataset.append([datum(line(0, 0, 3, 4), format)])
+                dataset.append([datum_of(line(0, 0, 3, 4), format)])
                 lines[3] = line(0, 0, 3, 4)
             case "delete":
                 dataset.delete('area:"VM2,5"')
@@ -144,12 +144,12 @@ def test_a_writer_goes_on_with_the_right_file_after_another_one_was_killed_in_th
             case _:
                 assert not any(each.state for each in dataset.check(accurate=True))
                 dataset.fix()
-        assert content(dataset) == content(reader) == sorted(lines.values())
+        assert lines_of(dataset) == lines_of(reader) == sorted(lines.values())
         assert dataset.repack().counts["corrupted"] == 0
-        assert content(dataset) == content(reader) == sorted(lines.values())
+        assert lines_of(dataset) == lines_of(reader) == sorted(lines.values())
         assert not any(each.state for each in dataset.check(accurate=True))
     with ondisk.open(path) as dataset:
-        assert content(dataset) == sorted(lines.values())
+        assert lines_of(dataset) == sorted(lines.values())
         assert left_behind(path) == []
 
 
@@ -168,7 +168,7 @@ def test_a_repack_that_cannot_end_what_a_killed_one_began_keeps_its_bytes(
     path = tmp_path / "dataset"
     lines = [line(0, 0, station, 1) for station in range(4)]
     with ondisk.create(path, CONFIGS["vm2"]) as dataset:
-        dataset.append(map(datum, lines))
+        dataset.append(map(datum_of, lines))
         dataset.delete('area:"VM2,0"')
         start(workers.die_before_the_rename, path).process.join(60)
         dataset.delete('area:"VM2,1"')
@@ -176,9 +176,9 @@ def test_a_repack_that_cannot_end_what_a_killed_one_began_keeps_its_bytes(
             failing(patch, "rename")
             with pytest.raises(StorageError):
                 dataset.repack()
-        assert content(dataset) == lines[2:]
+        assert lines_of(dataset) == lines[2:]
         dataset.repack()
-        assert content(dataset) == lines[2:]
+        assert lines_of(dataset) == lines[2:]
         assert left_behind(path) == []
 
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_tidied_up_behind_a_commit_is_no_error_of_it_and_goes_lat
 ) -> None:
     path = tmp_path / "dataset"
     with ondisk.create(path, CONFIGS["vm2"]) as dataset:
-        dataset.append(datum(line(0, 0, station, 1)) for station in range(4))
+        dataset.append(datum_of(line(0, 0, station, 1)) for station in range(4))
         with closing(dataset.query()) as query:
             next(query)
             dataset.delete('area:"VM2,0"')
@@ -196,9 +196,9 @@ def test_what_cannot_be_tidied_up_behind_a_commit_is_no_error_of_it_and_goes_lat
         assert left_behind(path) != []
         with monkeypatch.context() as patch:
             failing(patch, call)
-            assert dataset.append([datum(line(0, 0, 9, 1))]).imported == 1
+            assert dataset.append([datum_of(line(0, 0, 9, 1))]).imported == 1
         assert left_behind(path) != []
-        assert dataset.append([datum(line(0, 0, 9, 2)), datum(line(0, 0, 8, 2))]).imported == 1
+        assert dataset.append([datum_of(line(0, 0, 9, 2)), datum_of(line(0, 0, 8, 2))]).imported == 1
         assert left_behind(path) == []
 
 
@@ -207,7 +207,7 @@ def test_what_another_writer_kept_from_being_tidied_up_when_a_dataset_was_opened
 ) -> None:
     path = tmp_path / "dataset"
     with ondisk.create(path, CONFIGS["vm2"]) as dataset:
-        dataset.append(datum(line(0, 0, station, 1)) for station in range(4))
+        dataset.append(datum_of(line(0, 0, station, 1)) for station in range(4))
         dataset.delete('area:"VM2,0"')
     start(workers.die_before_the_rename, path).process.join(60)
     holder = start(workers.hold_lock, path)
@@ -217,35 +217,35 @@ def test_what_another_writer_kept_from_being_tidied_up_when_a_dataset_was_opened
         assert left_behind(path) != []
         holder.go()
         holder.end()
-        dataset.append([datum(line(7, 0, 9, 1))])
+        dataset.append([datum_of(line(7, 0, 9, 1))])
         assert left_behind(path) == []
-        assert len(content(dataset)) == 4
+        assert len(lines_of(dataset)) == 4
 
 
 def test_an_index_from_a_backup_costs_no_segment_that_it_does_not_know_yet(tmp_path: Path) -> None:
     path, backup = tmp_path / "dataset", tmp_path / "backup.sqlite"
     with ondisk.create(path, CONFIGS["vm2"]) as dataset:
-        dataset.append([datum(line(0, 0, 1, 1))])
+        dataset.append([datum_of(line(0, 0, 1, 1))])
     with closing(sqlite3.connect(path / "index.sqlite")) as index, closing(sqlite3.connect(backup)) as copy:
         index.backup(copy)
     with ondisk.open(path) as dataset:
-        dataset.append([datum(line(1, 0, 1, 1))])
+        dataset.append([datum_of(line(1, 0, 1, 1))])
         unknown = segment_of(dataset, 1)
     os.link(unknown, unknown.with_name(f".{unknown.name}.2"))  # as of a repack that was killed
     for suffix in ("-wal", "-shm"):
         (path / f"index.sqlite{suffix}").unlink()
     backup.replace(path / "index.sqlite")
     with ondisk.open(path) as dataset:
-        dataset.append([datum(line(2, 0, 1, 1))])
+        dataset.append([datum_of(line(2, 0, 1, 1))])
         assert unknown.read_bytes() == line(1, 0, 1, 1) + b"\n"
 
 
 def test_replaced_data_are_gone_behind_a_repack(tmp_path: Path) -> None:
     with ondisk.create(tmp_path / "dataset", REPLACING) as dataset:
-        dataset.append([datum(line(0, 0, 1, 1)), datum(line(0, 0, 2, 1))])
-        dataset.append([datum(line(0, 0, 1, 2))])
+        dataset.append([datum_of(line(0, 0, 1, 1)), datum_of(line(0, 0, 2, 1))])
+        dataset.append([datum_of(line(0, 0, 1, 2))])
         dataset.repack()
-        assert content(dataset) == sorted([line(0, 0, 1, 2), line(0, 0, 2, 1)])
+        assert lines_of(dataset) == sorted([line(0, 0, 1, 2), line(0, 0, 2, 1)])
         assert segment_of(dataset, 0).read_bytes().count(b"\n") == 2
 
 
@@ -254,20 +254,20 @@ def test_what_is_appended_to_a_segment_whose_archiving_was_killed_half_way_stays
     lines = [line(0, hour, 1, 1) for hour in range(4)]
     name = "2026/11-20.vm2"
     with ondisk.create(path, CONFIGS["vm2"]) as dataset:
-        dataset.append(map(datum, lines[:2]))
+        dataset.append(map(datum_of, lines[:2]))
         start(workers.die_before_the_drop, path, name).process.join(60)
-        dataset.append([datum(lines[2])])
-        assert content(dataset) == lines[:3]
+        dataset.append([datum_of(lines[2])])
+        assert lines_of(dataset) == lines[:3]
         dataset.archive(name)
-        assert content(dataset) == lines[:3]
+        assert lines_of(dataset) == lines[:3]
         assert [*path.glob("2026/*")] == []
-        dataset.append([datum(lines[3])])
+        dataset.append([datum_of(lines[3])])
         start(workers.die_before_the_drop, path, name).process.join(60)
-        dataset.append([datum(line(0, 5, 1, 1))])
+        dataset.append([datum_of(line(0, 5, 1, 1))])
     with ondisk.open(path) as dataset:
-        assert content(dataset) == [*lines, line(0, 5, 1, 1)]
+        assert lines_of(dataset) == [*lines, line(0, 5, 1, 1)]
         assert not any(each.state for each in dataset.repack() if not each.action)
-        assert content(dataset) == [*lines, line(0, 5, 1, 1)]
+        assert lines_of(dataset) == [*lines, line(0, 5, 1, 1)]
         assert not any(each.state for each in dataset.check(accurate=True))
 
 
@@ -278,11 +278,11 @@ def test_a_segment_that_was_archived_and_not_yet_renamed_is_not_missing(
     path = tmp_path / "dataset"
     lines = [line(0, hour, 1, 1) for hour in range(4)]
     with ondisk.create(path, CONFIGS["vm2"]) as dataset:
-        dataset.append(map(datum, lines))
+        dataset.append(map(datum_of, lines))
         start(workers.die_before_the_rename, path, "2026/11-20.vm2").process.join(60)
         assert [each.name for each in path.glob(".archive/last/2026/*")] == [".11-20.vm2.1"]
         assert not any(each.state for each in getattr(dataset, verb)())
-        assert content(dataset) == lines
+        assert lines_of(dataset) == lines
     with ondisk.open(path) as dataset:
-        assert content(dataset) == lines
+        assert lines_of(dataset) == lines
         assert [each.name for each in path.glob("**/2026/*")] == ["11-20.vm2"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from crash.recovery import check_whole
-from crash.workload import CONFIG, CONFIGS, REPLACING, SEG, content, datum, line
+from crash.workload import CONFIG, CONFIGS, REPLACING, SEG, datum_of, line, lines_of
 
 import ondisk
 from ondisk.errors import LockError
@@ -43,7 +43,7 @@ def test_eight_processes_that_append_the_same_keys_store_each_exactly_once(
     assert refused == 0
     assert (replaced, duplicates) == ((7 * KEYS, 0) if replace == "yes" else (0, 7 * KEYS))
     with ondisk.open(path) as dataset:
-        lines = content(dataset)
+        lines = lines_of(dataset)
         assert len({each.rsplit(b",", 4)[0] for each in lines}) == len(lines) == KEYS
         assert dataset.summary().count == KEYS
     with sqlite3.connect(path / "index.sqlite") as index:  # what was replaced was told, one change a datum
@@ -73,10 +73,10 @@ def test_a_process_killed_while_it_held_the_lock_blocks_nobody(tmp_path: Path, s
     holder.hear()
     with ondisk.open(path) as dataset:
         with pytest.raises(LockError):
-            dataset.append([datum(line(0, 0, 1, 1))])
+            dataset.append([datum_of(line(0, 0, 1, 1))])
         holder.process.kill()
         holder.process.join()
-        assert dataset.append([datum(line(0, 0, 1, 1))]).imported == 1
+        assert dataset.append([datum_of(line(0, 0, 1, 1))]).imported == 1
 
 
 def test_who_waits_longer_than_lock_timeout_is_told_who_holds_the_lock(tmp_path: Path, start: Start) -> None:
@@ -87,14 +87,14 @@ def test_who_waits_longer_than_lock_timeout_is_told_who_holds_the_lock(tmp_path:
     with ondisk.open(path) as dataset:
         for _ in range(2):  # the first wait did not erase who holds it
             with pytest.raises(LockError) as caught:
-                dataset.append([datum(line(0, 0, 1, 1))])
+                dataset.append([datum_of(line(0, 0, 1, 1))])
             assert caught.value.exit_code == 40
             assert f"process {pid} on {socket.gethostname()} (append, since " in caught.value.message
             assert caught.value.context["holder"]["pid"] == pid
-        assert content(dataset) == []  # reading needs no lock
+        assert lines_of(dataset) == []  # reading needs no lock
         holder.go()
         holder.end()
-        assert dataset.append([datum(line(0, 0, 1, 1))]).imported == 1
+        assert dataset.append([datum_of(line(0, 0, 1, 1))]).imported == 1
 
 
 def test_of_several_processes_that_create_one_path_one_succeeds(tmp_path: Path, start: Start) -> None:
@@ -107,7 +107,7 @@ def test_of_several_processes_that_create_one_path_one_succeeds(tmp_path: Path, 
             each.go()
         assert sorted(each.hear() for each in creators) == ["DatasetExists"] * (count - 1) + ["created"]
         with ondisk.open(path) as dataset:
-            assert dataset.append([datum(line(0, 0, 1, 1))]).imported == 1
+            assert dataset.append([datum_of(line(0, 0, 1, 1))]).imported == 1
 
 
 def test_threads_share_a_dataset(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_threads_share_a_dataset(tmp_path: Path) -> None:
         def work(thread: int) -> None:
             barrier.wait()
             for round in range(rounds):
-                mine = [datum(line(round % 3, round, 10 * thread + at, thread)) for at in range(10)]
+                mine = [datum_of(line(round % 3, round, 10 * thread + at, thread)) for at in range(10)]
                 assert dataset.append(mine).imported == 10
                 seen = [each for each in dataset.query() if workers.value(each) == thread]
                 assert len(seen) == 10 * (round + 1)
@@ -130,7 +130,7 @@ def test_threads_share_a_dataset(tmp_path: Path) -> None:
         with ThreadPoolExecutor(threads) as pool:
             for done in [pool.submit(work, thread) for thread in range(threads)]:
                 done.result()
-        assert len(content(dataset)) == threads * rounds * 10
+        assert len(lines_of(dataset)) == threads * rounds * 10
 
 
 def test_two_datasets_of_one_path_in_one_process_take_turns(tmp_path: Path) -> None:
@@ -140,13 +140,13 @@ def test_two_datasets_of_one_path_in_one_process_take_turns(tmp_path: Path) -> N
         def work(dataset: ondisk.Dataset, station: int) -> None:
             barrier.wait()
             for round in range(20):
-                assert dataset.append([datum(line(0, round, station, 1))]).imported == 1
+                assert dataset.append([datum_of(line(0, round, station, 1))]).imported == 1
 
         with ThreadPoolExecutor(2) as pool:
             for done in [pool.submit(work, one, 1), pool.submit(work, other, 2)]:
                 done.result()
-        assert content(one) == content(other)
-        assert len(content(one)) == 40
+        assert lines_of(one) == lines_of(other)
+        assert len(lines_of(one)) == 40
 
 
 def test_a_forked_child_may_not_use_its_parents_dataset(tmp_path: Path, start: Start) -> None:
@@ -159,13 +159,13 @@ def test_a_forked_child_may_not_use_its_parents_dataset(tmp_path: Path, start: S
 def test_a_writer_goes_on_with_the_index_that_another_one_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "dataset"
     with ondisk.create(path, CONFIG) as dataset:
-        dataset.append([datum(line(0, 0, 1, 1))])
+        dataset.append([datum_of(line(0, 0, 1, 1))])
         (path / "index.sqlite").unlink()
         with ondisk.open(path) as other:
-            other.append([datum(line(0, 0, 2, 1))])
-            dataset.append([datum(line(0, 0, 3, 1))])
-            other.append([datum(line(0, 0, 4, 1))])
-            assert content(dataset) == content(other) == [line(0, 0, station, 1) for station in (2, 3, 4)]
+            other.append([datum_of(line(0, 0, 2, 1))])
+            dataset.append([datum_of(line(0, 0, 3, 1))])
+            other.append([datum_of(line(0, 0, 4, 1))])
+            assert lines_of(dataset) == lines_of(other) == [line(0, 0, station, 1) for station in (2, 3, 4)]
     with ondisk.open(path) as dataset:
         assert dataset.needs_check
-        assert len(content(dataset)) == 3
+        assert len(lines_of(dataset)) == 3

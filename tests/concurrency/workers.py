@@ -14,11 +14,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from crash.workload import CONFIG, content, datum, key, line, line_of, segment_of
+from crash.workload import CONFIG, datum_of, key, line, line_of, lines_of, segment_of
 
 import ondisk
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import DatumNotFound, SegmentMissing
+from ondisk.formats import find
 from ondisk.maintenance import archive
 from ondisk.segments import generations
 
@@ -32,7 +33,9 @@ def batch(number: int, format: str = "vm2", added: int = 0) -> list[Datum]:
     Args:
         added: to the value, for data that replace those of the same number.
     """
-    return [datum(line(at % 2, number % 24, number // 24 * BATCH + at, number + added), format) for at in range(BATCH)]
+    return [
+        datum_of(line(at % 2, number % 24, number // 24 * BATCH + at, number + added), format) for at in range(BATCH)
+    ]
 
 
 def append_overlapping(path: Path, talk: Connection, writer: int, keys: int, batch_size: int) -> None:
@@ -42,7 +45,7 @@ def append_overlapping(path: Path, talk: Connection, writer: int, keys: int, bat
         talk.send("ready")
         talk.recv()
         lines = (line(0, key % 24, key // 24, writer) for key in order)
-        result = dataset.append((datum(each, dataset.config.format) for each in lines), batch_size=batch_size)
+        result = dataset.append((datum_of(each, dataset.config.format) for each in lines), batch_size=batch_size)
         talk.send((result.imported, result.duplicates, result.replaced, result.refused))
 
 
@@ -85,7 +88,7 @@ def value(datum: Datum, format: str = "vm2") -> int:
 def stay_open(path: Path, talk: Connection, lines: list[bytes]) -> None:
     """Append, and keep the dataset open until told to go on."""
     with ondisk.open(path) as dataset:
-        dataset.append(datum(each, dataset.config.format) for each in lines)
+        dataset.append(datum_of(each, dataset.config.format) for each in lines)
         talk.send("appended")
         talk.recv()
 
@@ -98,7 +101,7 @@ def read_as(path: Path, talk: Connection, user: int) -> None:
     answer: Any
     try:
         with ondisk.open(path, read_only=True) as dataset:
-            answer = content(dataset)
+            answer = lines_of(dataset)
     except ondisk.OndiskError as error:
         answer = error
     try:
@@ -113,21 +116,21 @@ def read_as(path: Path, talk: Connection, user: int) -> None:
 def use_in_fork(path: Path, talk: Connection) -> None:
     """Open a dataset, fork, and say what the child met when it used it, call by call."""
     with ondisk.open(path) as dataset:
-        before = content(dataset)
+        before = lines_of(dataset)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             met = [_error(each) for each in (
                 lambda: list(dataset.query()), dataset.summary, lambda: dataset.delete(""),
-                lambda: dataset.append([datum(line(0, 0, 99, 1))]), dataset.info, dataset.close,
+                lambda: dataset.append([datum_of(line(0, 0, 99, 1))]), dataset.info, dataset.close,
             )]  # fmt: skip
             os.write(writing, ",".join(met).encode())
             os._exit(0)
         os.close(writing)
         met_in_child = os.read(reading, 1000).decode().split(",")
         os.waitpid(child, 0)
-        carry_on = dataset.append([datum(line(0, 0, 98, 1))]).imported
-        talk.send((met_in_child, carry_on, len(content(dataset)) - len(before)))
+        carry_on = dataset.append([datum_of(line(0, 0, 98, 1))]).imported
+        talk.send((met_in_child, carry_on, len(lines_of(dataset)) - len(before)))
 
 
 def _error(call: Any) -> str:
@@ -201,7 +204,7 @@ def read_archives_in_all_ways(path: Path, talk: Connection) -> None:
         in_order = list(dataset.query(sort="-reftime"))
         assert [each.reftime for each in in_order] == sorted((each.reftime for each in in_order), reverse=True)
         _check_state([line_of(each, format) for each in in_order], 6)
-        _check_state(lines_of(dataset, b"".join(dataset.payloads())), 6)
+        _check_state(lines_in(dataset, b"".join(dataset.payloads())), 6)
         summary = dataset.summary()
         assert summary.count % BATCH == 0
         assert sum(count for _, count in summary.fields["area"]) == summary.count
@@ -234,7 +237,7 @@ def read_in_all_ways(path: Path, talk: Connection) -> None:
     def read(dataset: ondisk.Dataset, format: str, chance: random.Random, counts: Counter[str]) -> None:
         data = list(dataset.query())
         _check_state([line_of(each, format) for each in data])
-        _check_state(lines_of(dataset, b"".join(dataset.payloads())))
+        _check_state(lines_in(dataset, b"".join(dataset.payloads())))
         for each in chance.sample(data, min(len(data), 40)):
             found = list(dataset.query(reftime=each.reftime, **each.metadata))
             assert len(found) < 2
@@ -270,9 +273,9 @@ def _read_until_told(
             talk.send(counts)
 
 
-def lines_of(dataset: ondisk.Dataset, content: bytes) -> list[bytes]:
-    """Give the lines that the bytes of data, as `payloads` gives them, stand for."""
-    format = dataset._access.format(dataset.config.format)
+def lines_in(dataset: ondisk.Dataset, content: bytes) -> list[bytes]:
+    """Return the lines of the data in bytes that `payloads` returned."""
+    format = find(dataset.config.format)(dataset.config)
     found = []
     for each in format.parse(io.BytesIO(content), 10_000):
         assert not each.refused

@@ -24,13 +24,13 @@ from .workload import (
     Unarchive,
     carry_out,
     check_index,
-    content,
     copied_index,
-    datum,
+    datum_of,
     day_of,
     file_of,
     left_behind,
     line,
+    lines_of,
     segment_of,
 )
 
@@ -54,7 +54,7 @@ def check(path: Path, acked: int, story: Story, *, in_order: bool = True) -> Non
     """
     possible = story.possible(acked)
     with ondisk.open(path, read_only=True) as dataset:
-        found = content(dataset)
+        found = lines_of(dataset)
         format = dataset.config.format
     assert found in possible or (not in_order and _is_whole_by_day(found, story.there(acked))), (
         f"{acked} steps were acknowledged, {len(found)} data are there"
@@ -63,19 +63,19 @@ def check(path: Path, acked: int, story: Story, *, in_order: bool = True) -> Non
         check_index(part)
         check_committed(part)
     with ondisk.open(path) as dataset:
-        assert content(dataset) == found
+        assert lines_of(dataset) == found
         for step in story.steps[acked:]:
             carry_out(dataset, step)
-        assert content(dataset) == story.end
+        assert lines_of(dataset) == story.end
         check_carried_out(dataset, story)
         more = [LATER, *_one_for_each_segment(path)]
-        result = dataset.append([datum(each, format) for each in more])
+        result = dataset.append([datum_of(each, format) for each in more])
         assert result.imported == len(more)
     assert left_behind(path) == []
     check_whole(path)
     with ondisk.open(path) as dataset:
-        assert content(dataset) == sorted([*story.end, *more])
-        assert dataset.append([datum(LATER, format)]).imported == (0 if dataset.config.unique else 1)
+        assert lines_of(dataset) == sorted([*story.end, *more])
+        assert dataset.append([datum_of(LATER, format)]).imported == (0 if dataset.config.unique else 1)
     check_index(path)
 
 
@@ -106,7 +106,7 @@ def check_carried_out(dataset: ondisk.Dataset, story: Story) -> None:
     else:
         again = dataset.repack() if isinstance(verb, Repack) else dataset.fix()
         assert [each for each in again if each.action and each.state & ~left] == []
-    assert content(dataset) == story.end
+    assert lines_of(dataset) == story.end
 
 
 def check_moved(dataset: ondisk.Dataset, verb: Archive | Unarchive) -> None:

@@ -19,7 +19,7 @@ from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
 
 from .recovery import check_whole
-from .workload import CONFIGS, SEG, check_index, content, datum, day_of, left_behind, line
+from .workload import CONFIGS, SEG, check_index, datum_of, day_of, left_behind, line, lines_of
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")]
 
@@ -49,7 +49,7 @@ def batch(number: int) -> list[bytes]:
 
 
 def append(dataset: ondisk.Dataset, lines: list[bytes]) -> int:
-    return dataset.append(datum(each, dataset.config.format) for each in lines).imported
+    return dataset.append(datum_of(each, dataset.config.format) for each in lines).imported
 
 
 def fill(dataset: ondisk.Dataset, first: int) -> list[bytes]:
@@ -87,13 +87,13 @@ def test_on_a_full_disk_nothing_is_lost_deleting_works_and_writing_goes_on(forma
         for number in (9000, 9001):  # it stays full, and says so again
             with pytest.raises(DiskFull):
                 append(dataset, batch(number) * 30)
-        assert content(dataset) == sorted(acked)
+        assert lines_of(dataset) == sorted(acked)
         with ondisk.open(path, read_only=True) as reader:
-            assert content(reader) == sorted(acked)
+            assert lines_of(reader) == sorted(acked)
         filler.unlink()
         more = fill(dataset, 10_000)
         assert len(more) > 200
-        assert content(dataset) == sorted(acked + more)
+        assert lines_of(dataset) == sorted(acked + more)
     check_index(path)
     check_whole(path)  # what did not fit was taken back
 
@@ -114,7 +114,7 @@ def test_deleting_works_on_a_full_disk(format: str, reopened: bool, small_disk: 
             assert dataset.delete('area:"VM2,3"') == 24
             assert dataset.delete('area:"VM2,4"') == 24
         gone = {*batch(3), *batch(4)}
-        assert content(dataset) == sorted(each for each in acked if each not in gone)
+        assert lines_of(dataset) == sorted(each for each in acked if each not in gone)
         filler.unlink()
         assert append(dataset, batch(3)) == 24
     check_index(path)
@@ -130,9 +130,9 @@ def test_a_delete_that_changes_more_than_the_log_keeps_space_for_says_so_and_cha
         with pytest.raises(DiskFull, match="full") as caught:
             dataset.delete("")
         assert "fewer data at once" in caught.value.hint
-        assert content(dataset) == sorted(acked)
+        assert lines_of(dataset) == sorted(acked)
         assert dataset.delete('area:"VM2,3"') == 24
-        assert content(dataset) == sorted({*acked} - {*batch(3)})
+        assert lines_of(dataset) == sorted({*acked} - {*batch(3)})
     check_index(path)
     check_whole(path)
 
@@ -158,7 +158,7 @@ def test_a_repack_on_a_full_disk_removes_first_then_rewrites_while_there_is_spac
             assert [each.action for each in report].count("delete") == 2
             # Each needs the space of one more segment, which is given back when it is done.
             assert [each.action for each in report].count("repack") > 30
-            assert content(reader) == content(dataset) == left
+            assert lines_of(reader) == lines_of(dataset) == left
         assert left_behind(path) == []
         assert not any(each.state for each in dataset.check(accurate=True))
     check_index(path)
@@ -175,7 +175,7 @@ def test_a_repack_without_space_for_any_segment_says_so_and_what_it_removed(form
         unknown = path / "2026" / f"12-24.{CONFIGS[format]['format']}"
         unknown.write_bytes(bytes(100))
         renew_index(dataset)
-        before = content(dataset)
+        before = lines_of(dataset)
         fill_up(filler)
         with ondisk.open(path, read_only=True), pytest.raises(DiskFull) as caught:
             dataset.repack()
@@ -183,10 +183,10 @@ def test_a_repack_without_space_for_any_segment_says_so_and_what_it_removed(form
         done = caught.value.context["report"]
         assert {each.segment.split("/")[1][:5]: each.action for each in done} == {"11-21": "delete", "12-24": "delete"}
         assert not unknown.exists()
-        assert content(dataset) == before
+        assert lines_of(dataset) == before
         filler.unlink()
         assert [each.action for each in dataset.repack()] == ["repack"]
-        assert content(dataset) == before
+        assert lines_of(dataset) == before
     with ondisk.open(path) as dataset:
         append(dataset, batch(39))
         assert left_behind(path) == []

@@ -21,7 +21,7 @@ from . import workload
 from .conftest import POINTS
 from .killpoints import CHANGING, Bench, Run, needs_strace
 from .recovery import LATER, make
-from .workload import CONFIGS, Append, Delete, Story, check_index, content, datum, random_lines
+from .workload import CONFIGS, Append, Delete, Story, check_index, datum_of, lines_of, random_lines
 
 pytestmark = needs_strace
 Record = Callable[[str, object], None]
@@ -70,7 +70,7 @@ def look(path: Path, format: str) -> Migration | None:
     plan = ondisk.migrate(path, dry_run=True)
     try:
         with ondisk.open(path, read_only=True) as dataset:
-            found = content(dataset)
+            found = lines_of(dataset)
     except NeedsMigration:
         assert plan.revision[0] == "0001"
     else:
@@ -105,7 +105,7 @@ def check_migrated(run: Run, format: str) -> None:
         check_index(place)
         with ondisk.open(place) as dataset:
             assert not dataset.needs_check
-            dataset.append([datum(LATER, dataset.config.format)])
+            dataset.append([datum_of(LATER, dataset.config.format)])
             assert (
                 len(list(dataset.query()))
                 == dataset.summary().count

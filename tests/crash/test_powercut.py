@@ -197,7 +197,7 @@ def test_a_dataset_is_there_as_soon_as_create_has_returned(tmp_path: Path) -> No
         disk.cut()
     with disk.mounted() as path, ondisk.open(path / "some" / "where" / "dataset") as dataset:
         assert not dataset.needs_check
-        dataset.append([workload.datum(workload.line(0, 0, 1, 1))])
+        dataset.append([workload.datum_of(workload.line(0, 0, 1, 1))])
 
 
 BLOB = {"format": "blob", "segments": "dir", "step": "daily", "fields": {"n": "integer"}}
@@ -208,7 +208,7 @@ def test_what_was_put_back_from_a_backup_is_durable_when_a_fix_has_read_it(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
     disk, lines = Disk.make(tmp_path / "disk"), random_lines(1, 40)
-    data = [workload.datum(each, "vm2" if config is BLOB else config["format"]) for each in lines]
+    data = [workload.datum_of(each, "vm2" if config is BLOB else config["format"]) for each in lines]
     if config is BLOB:
         data = [ondisk.Datum(each.reftime, {"n": number}, each.data) for number, each in enumerate(data)]
     with ondisk.create(tmp_path / "backup", config) as backup:

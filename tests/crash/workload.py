@@ -4,8 +4,8 @@ A workload is a list of steps. The process that is about to crash carries them o
 its own, after the call returned. `Model` carries them out on a dict; what the dataset holds after the crash must be
 the model after the acknowledged steps, or after one more: a step is whole or absent.
 
-A datum is written down as a line of VM2, in whatever format it is stored: `datum` and `line_of` turn one into the
-other.
+A datum is written down as a line of VM2, in whatever format it is stored: `datum_of` and `line_of` turn one into
+the other.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class Model:
         self.data = {name: each for name, each in self.data.items() if day_of(name) != day}
         self.missing.discard(day)
 
-    def content(self) -> Content:
+    def lines_of(self) -> Content:
         return MISSING if self.missing else self.there()
 
     def there(self) -> Content:
@@ -327,10 +327,10 @@ class Story:
 def carry_out(dataset: Dataset, step: Step) -> None:
     match step:
         case Append(lines, batch_size):
-            dataset.append((datum(each, dataset.config.format) for each in lines), batch_size=batch_size)
+            dataset.append((datum_of(each, dataset.config.format) for each in lines), batch_size=batch_size)
         case Commit(lines, each, source, over):
             job = uuid.uuid4().hex
-            data = [datum(each, dataset.config.format) for each in lines]
+            data = [datum_of(each, dataset.config.format) for each in lines]
             parts = [data[begin : begin + each] for begin in range(0, len(data), each)]
             staged = [stage(dataset, job, str(at), part, source) for at, part in enumerate(parts)]
             dataset.append_staged(job, staged, overwrite=None if over is None else f'area:"VM2,{over}"')
@@ -399,7 +399,7 @@ def foreign(segment: bytes) -> bytes:
     return packed + lz4.frame.compress(frames, block_linked=True)
 
 
-def datum(line: Line, format: str = "vm2") -> Datum:
+def datum_of(line: Line, format: str = "vm2") -> Datum:
     """Make the datum that a line stands for; in seg data are a mapping or bytes, by turns."""
     time = datetime.strptime(line[:12].decode(), "%Y%m%d%H%M").replace(tzinfo=UTC)
     if format == "vm2":
@@ -421,11 +421,11 @@ def line_of(found: Datum, format: str = "vm2") -> Line:
     station, variable = (found.metadata[name].removeprefix("VM2,") for name in ("area", "product"))
     value, note = found.data.decode().split(",") if type(found.data) is bytes else found.data.values()
     written = f"{found.reftime:%Y%m%d%H%M},{station},{variable},{value},,{note},000000000".encode()
-    assert found == datum(written, format)
+    assert found == datum_of(written, format)
     return written
 
 
-def content(dataset: Dataset) -> Content:
+def lines_of(dataset: Dataset) -> Content:
     """Give what a dataset holds, as lines; `MISSING` where a segment is."""
     try:
         lines = [line_of(each, dataset.config.format) for each in dataset.query()]

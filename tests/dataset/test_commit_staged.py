@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import lose_index
+from worlds import content, datum, lose_index
 
 import ondisk
 from ondisk import Datum
@@ -40,11 +40,6 @@ CONFIG = {"step": "daily", "unique": ["reftime", "station"], "fields": {"station
 FORMATS = ["jsonl", "seg", "blob"]
 
 
-def datum(hour, station="a", version=0, data=None, format="jsonl"):
-    content = f"{hour} {station} {version}".encode() if format == "blob" else {"n": version if data is None else data}
-    return Datum(T + timedelta(hours=hour), {"station": station, "version": version}, content)
-
-
 def stage(dataset, data, name="0", job="job", format=None, mark=None, size=3):
     """Stage data as a worker does, in small batches."""
     format = find(format or dataset.config.format)(dataset.config)
@@ -57,11 +52,6 @@ def stage(dataset, data, name="0", job="job", format=None, mark=None, size=3):
 def commit(dataset, *parts, **options):
     """Stage parts, each by itself, and commit them."""
     return dataset.append_staged("job", [stage(dataset, part, str(at)) for at, part in enumerate(parts)], **options)
-
-
-def content(dataset):
-    """Say what a query gives, in its order; places are not what is compared."""
-    return [(each.reftime, dict(each.metadata), each.data) for each in dataset.query()]
 
 
 def counts(result):
@@ -191,7 +181,9 @@ def test_a_commit_does_what_an_append_of_the_same_data_does(drawn):
     match = drawn.draw(st.sampled_from([None, "", "station: a", "version: 1", "reftime: =2026-11-20; station: b"]))
 
     def data(rows):
-        return [datum(*row, data=at, format=format) for at, row in enumerate(rows)]
+        return [
+            datum(hour, station, at, version=version, format=format) for at, (hour, station, version) in enumerate(rows)
+        ]
 
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -272,9 +264,9 @@ def test_of_duplicates_the_first_stays_and_its_bytes_alone_are_written(create):
     dataset = create(**CONFIG, format="jsonl")
     dataset.append([datum(1)])
     size = (dataset.path / "2026/11-20.jsonl").stat().st_size
-    parts = [datum(0, data=1), datum(1, data=2), datum(2, data=3)], [datum(2, data=4), datum(3, data=5)]
+    parts = [datum(0, value=1), datum(1, value=2), datum(2, value=3)], [datum(2, value=4), datum(3, value=5)]
     assert counts(commit(dataset, *parts)) == (3, 2, 0)
-    assert [each.data["n"] for each in dataset.query()] == [1, 0, 3, 5]
+    assert [each.data["value"] for each in dataset.query()] == [1, 0, 3, 5]
     assert (dataset.path / "2026/11-20.jsonl").stat().st_size == 4 * size
     assert counts(commit(dataset, *parts)) == (0, 5, 0)
     assert (dataset.path / "2026/11-20.jsonl").stat().st_size == 4 * size
@@ -311,10 +303,10 @@ def test_duplicates_can_fail_the_commit_which_then_changes_nothing(create):
 def test_what_replaces_others_is_no_duplicate(create):
     dataset = create(**CONFIG, format="jsonl", replace="newer", version_field="version")
     dataset.append([datum(0, version=2)])
-    assert counts(commit(dataset, [datum(0, version=2, data=7)], on_duplicate="fail")) == (0, 0, 1)
+    assert counts(commit(dataset, [datum(0, version=2, value=7)], on_duplicate="fail")) == (0, 0, 1)
     with pytest.raises(DuplicateDatum, match="1 of 1 data are duplicates; nothing was stored"):
         commit(dataset, [datum(0, version=1)], on_duplicate="fail")
-    assert [each.data["n"] for each in dataset.query()] == [7]
+    assert [each.data["value"] for each in dataset.query()] == [7]
 
 
 def test_overwriting_replaces_what_matches_in_one_commit(create):
@@ -322,10 +314,10 @@ def test_overwriting_replaces_what_matches_in_one_commit(create):
     dataset.append([datum(hour, station) for hour in (0, 1, 30) for station in "ab"])
     with closing(dataset.query()) as query:
         first = next(query)
-        result = commit(dataset, [datum(1, "a", data=8), datum(2, "c", data=9)], overwrite="reftime: =2026-11-20")
+        result = commit(dataset, [datum(1, "a", value=8), datum(2, "c", value=9)], overwrite="reftime: =2026-11-20")
         assert counts(result) == (2, 0, 0)
         assert [first, *query][-1].reftime == T + timedelta(hours=30)  # as it was when it began
-    assert [(each.reftime.hour, each.data["n"]) for each in dataset.query()] == [(1, 8), (2, 9), (6, 0), (6, 0)]
+    assert [(each.reftime.hour, each.data["value"]) for each in dataset.query()] == [(1, 8), (2, 9), (6, 0), (6, 0)]
     commit(dataset, overwrite=dataset.fields.station == "c")
     assert dataset.summary().count == 3
     commit(dataset, [datum(5)], overwrite="")
@@ -456,11 +448,11 @@ def test_data_of_the_archive_are_duplicates_and_can_be_replaced_and_overwritten(
         dataset = create(replace, **CONFIG, format="jsonl", replace=replace)
         dataset.append([datum(0), datum(1), datum(30)])
         dataset.archive("2026/11-20.jsonl")
-        assert counts(commit(dataset, [datum(0, data=7), datum(2, data=8)], [datum(30, data=9)])) == wanted
+        assert counts(commit(dataset, [datum(0, value=7), datum(2, value=8)], [datum(30, value=9)])) == wanted
         kept = [0, 0, 8, 0] if replace == "no" else [0, 7, 8, 9]
-        assert sorted(each.data["n"] for each in dataset.query()) == sorted(kept)
-        commit(dataset, [datum(0, data=5)], overwrite="reftime: =2026-11-20")
-        assert [each.data["n"] for each in dataset.query()] == [5, kept[-1]]
+        assert sorted(each.data["value"] for each in dataset.query()) == sorted(kept)
+        commit(dataset, [datum(0, value=5)], overwrite="reftime: =2026-11-20")
+        assert [each.data["value"] for each in dataset.query()] == [5, kept[-1]]
         check_sound(dataset)
 
 
@@ -483,7 +475,7 @@ def test_who_takes_duplicates_is_given_those_of_the_archive_too(create, compress
     dataset.append([datum(0, format="seg"), datum(30, format="seg")])
     dataset.archive("2026/11-20.seg")
     left_out = LeftOut()
-    one, two = [datum(0, data=7), datum(2, data=8)], [datum(30, data=9), datum(2, data=10)]
+    one, two = [datum(0, value=7), datum(2, value=8)], [datum(30, value=9), datum(2, value=10)]
     assert counts(commit(dataset, one, two, duplicates=left_out)) == (1, 3, 0)
     assert left_out.found == encoded([("0", one[0]), ("1", two[0]), ("1", two[1])], dataset)
     assert counts(commit(dataset, [datum(3)], duplicates=pytest.fail)) == (1, 0, 0)  # there is nothing to take
@@ -511,7 +503,7 @@ def test_archives_of_people_are_not_overwritten(create):
     (dataset.path / ".archive/last").rename(dataset.path / ".archive/old")
     with ondisk.open(dataset.path) as dataset:
         with pytest.raises(InvalidInput, match=r"1 data that match are in the archive .*old, and cannot be replaced"):
-            commit(dataset, [datum(0, data=5)], overwrite="")
+            commit(dataset, [datum(0, value=5)], overwrite="")
         assert dataset.summary().count == 2
         assert counts(commit(dataset, [datum(3)], overwrite="reftime: =2026-11-21")) == (1, 0, 0)
         assert dataset.summary().count == 2

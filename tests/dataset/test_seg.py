@@ -54,7 +54,7 @@ def make(create):
     return lambda name="dataset", **values: create(name, **config(**values))
 
 
-def datum(n, size=0, **metadata):
+def numbered(n, size=0, **metadata):
     return Datum(T + timedelta(seconds=n), {"station": n, **metadata}, {"n": n, "x": bytes(range(256))[:size]})
 
 
@@ -170,7 +170,7 @@ def test_variants_that_are_not_read_yet_are_refused_by_name_and_left(make, varia
             dataset.append_file(source, "seg")
     put(dataset, content)
     with pytest.raises(StateError, match="not supported yet"):
-        dataset.append([datum(1)])
+        dataset.append([numbered(1)])
     assert segment(dataset) == content
     assert dataset.summary().count == 0
 
@@ -223,7 +223,7 @@ def test_the_header_counts_the_frames_after_every_append(make, compression):
     dataset = make(compression=compression)
     count = 0
     for more in (1, 3, 0, 200, 1):
-        dataset.append([datum(count + n) for n in range(more)])
+        dataset.append([numbered(count + n) for n in range(more)])
         count += more
         assert struct.unpack_from("<I", segment(dataset), 4) == (count,)
         with pytest.raises(RuntimeError):
@@ -232,18 +232,18 @@ def test_the_header_counts_the_frames_after_every_append(make, compression):
 
 
 def failing():
-    yield datum(1000)
+    yield numbered(1000)
     raise RuntimeError
 
 
 def test_an_append_that_fails_takes_back_the_count(make, monkeypatch):
     for compression in COMPRESSIONS:
         dataset = make(compression, compression=compression)
-        dataset.append([datum(1)])
+        dataset.append([numbered(1)])
         before = segment(dataset)
-        fail_at_commit(monkeypatch, dataset, [datum(2)])
+        fail_at_commit(monkeypatch, dataset, [numbered(2)])
         assert segment(dataset) == before
-        dataset.append([datum(3)])
+        dataset.append([numbered(3)])
         assert len(beats_reader.read(segment(dataset))) == 2
 
 
@@ -262,18 +262,18 @@ def test_an_append_that_fails_in_an_empty_file_leaves_one_that_can_be_appended_t
     """A crash leaves an empty file, then the disk is full: later there is room again."""
     dataset = make(compression=compression)
     put(dataset, b"")
-    fail_at_commit(monkeypatch, dataset, [datum(1)])
-    dataset.append([datum(2)])
+    fail_at_commit(monkeypatch, dataset, [numbered(1)])
+    dataset.append([numbered(2)])
     assert numbers(dataset) == [2]
 
 
 def test_after_reopening_the_same_lz4_frame_goes_on(make):
     dataset = make()
-    dataset.append([datum(1)])
+    dataset.append([numbered(1)])
     first = segment(dataset)
     dataset.close()
     with ondisk.open(dataset.path) as again:
-        again.append([datum(2)])
+        again.append([numbered(2)])
         assert segment(again)[8 : len(first)] == first[8:]
         assert segment(again).count(b"\x04\x22\x4d\x18") == 1
         assert lz4.frame.get_frame_info(segment(again)[12:])["block_size"] == 64 * 1024
@@ -297,10 +297,10 @@ def test_frames_around_and_above_the_size_of_a_block_come_back(make, compression
 def test_reading_one_datum_decodes_its_own_blocks_only(make, monkeypatch):
     dataset = make()
     for n in range(20):
-        dataset.append([datum(n, 100)])
+        dataset.append([numbered(n, 100)])
     large = Datum(T + timedelta(hours=1), {"station": 99}, bytes(range(256)) * 1000)
     dataset.append([large])
-    dataset.append([datum(21, 100)])
+    dataset.append([numbered(21, 100)])
     calls = []
     unpack = blocks.unpack
     monkeypatch.setattr(blocks, "unpack", lambda stored: calls.append(1) or unpack(stored))
@@ -315,9 +315,9 @@ def test_reading_one_datum_decodes_its_own_blocks_only(make, monkeypatch):
 
 def test_damage_in_one_block_leaves_the_data_of_the_others(make):
     dataset = make()
-    dataset.append([datum(1, 100)])
+    dataset.append([numbered(1, 100)])
     size = len(segment(dataset))
-    dataset.append([datum(2, 100)])
+    dataset.append([numbered(2, 100)])
     content = bytearray(segment(dataset))
     content[19:size] = bytes(size - 19)
     (dataset.path / SEGMENT).write_bytes(content)
@@ -330,12 +330,12 @@ def test_damage_in_one_block_leaves_the_data_of_the_others(make):
 def test_a_changed_compression_holds_for_new_segments(make, first):
     second = "none" if first == "lz4" else "lz4"
     dataset = make(compression=first)
-    dataset.append([datum(1)])
+    dataset.append([numbered(1)])
     dataset.close()
     reconfigure(dataset.path, compression=second)
     with ondisk.open(dataset.path) as again:
         tomorrow = Datum(T + timedelta(days=1), {"station": 3}, {"n": 3})
-        again.append([datum(2), tomorrow])
+        again.append([numbered(2), tomorrow])
         options = {name: segment(again, name)[8] for name in (SEGMENT, "2026/11-21.seg")}
         assert options == {SEGMENT: 2 * (first == "lz4"), "2026/11-21.seg": 2 * (second == "lz4")}
         assert numbers(again) == [1, 2, 3]
@@ -350,11 +350,11 @@ def test_a_changed_compression_holds_for_new_segments(make, first):
 @pytest.mark.parametrize("tail", [b"x", bytes(4), bytes(100), b"\xff" * 1000, "whole"])
 def test_behind_the_committed_end_of_a_known_segment_anything_is_cut_off(make, compression, tail):
     dataset = make(compression=compression)
-    dataset.append([datum(1)])
+    dataset.append([numbered(1)])
     before = segment(dataset)
     tail = before[HEADER[compression] :] * 2 if tail == "whole" else tail
     put(dataset, before + tail)
-    dataset.append([datum(2)])
+    dataset.append([numbered(2)])
     assert segment(dataset)[8 : len(before)] == before[8:]
     assert len(beats_reader.read(segment(dataset))) == 2
     assert numbers(dataset) == [1, 2]
@@ -363,15 +363,15 @@ def test_behind_the_committed_end_of_a_known_segment_anything_is_cut_off(make, c
 def test_a_known_segment_that_is_gone_or_too_short_is_told(make):
     for compression in COMPRESSIONS:
         dataset = make(compression, compression=compression)
-        dataset.append([datum(1)])
+        dataset.append([numbered(1)])
         content = segment(dataset)
         put(dataset, content[:-1])
         with pytest.raises(SegmentCorrupt):
-            dataset.append([datum(2)])
+            dataset.append([numbered(2)])
         assert segment(dataset) == content[:-1]
         (dataset.path / SEGMENT).unlink()
         with pytest.raises(SegmentMissing):
-            dataset.append([datum(2)])
+            dataset.append([numbered(2)])
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -379,7 +379,7 @@ def test_where_the_index_is_lost_data_stay_and_a_torn_end_is_cut(make, compressi
     dataset = make(compression=compression)
     ends = []
     for n in range(3):
-        dataset.append([datum(n)])
+        dataset.append([numbered(n)])
         ends.append(len(segment(dataset)))
     whole = segment(dataset)
     dataset.close()
@@ -390,10 +390,10 @@ def test_where_the_index_is_lost_data_stay_and_a_torn_end_is_cut(make, compressi
         assert again.needs_check
         put(again, whole[:size])
         kept = sum(end <= size for end in ends)
-        again.append([datum(7)])
+        again.append([numbered(7)])
         assert len(beats_reader.read(segment(again))) == kept + 1
         assert numbers(again) == [7]
-        again.append([datum(8)])
+        again.append([numbered(8)])
         assert numbers(again) == [7, 8]
         again.close()
         lose_index(path)
@@ -403,16 +403,16 @@ def test_where_the_index_is_lost_data_stay_and_a_torn_end_is_cut(make, compressi
 def test_appends_go_behind_data_that_an_older_index_does_not_know(make, compression):
     """The index was restored from a backup: data behind what it knows stay, and the rest can be read together."""
     dataset = make(compression=compression)
-    dataset.append([datum(1)])
+    dataset.append([numbered(1)])
     dataset.close()
     backup = (dataset.path / INDEX).read_bytes()
     with ondisk.open(dataset.path) as between:
-        between.append([datum(2)])
+        between.append([numbered(2)])
     lose_index(dataset.path)
     (dataset.path / INDEX).write_bytes(backup)
     (dataset.path / SENTINEL).touch()
     with ondisk.open(dataset.path) as again:
-        again.append([datum(3)])
+        again.append([numbered(3)])
         assert len(beats_reader.read(segment(again))) == 3
         assert [each.data["n"] for each in again.query(station=3)] == [3]
         assert [each.data["n"] for each in again.query(station=1)] == [1]
@@ -423,7 +423,7 @@ def test_appends_go_behind_data_that_an_older_index_does_not_know(make, compress
 def test_whole_frames_behind_damage_are_left_alone(make, known):
     dataset = make(compression="none")
     for n in range(3):
-        dataset.append([datum(n)])
+        dataset.append([numbered(n)])
     content = bytearray(segment(dataset))
     content[40] ^= 1
     if known:
@@ -438,7 +438,7 @@ def test_whole_frames_behind_damage_are_left_alone(make, known):
     with ondisk.open(path) as again:
         put(again, bytes(content))
         with pytest.raises(SegmentCorrupt) as caught:
-            again.append([datum(9)])
+            again.append([numbered(9)])
         assert SEGMENT in caught.value.message
         assert caught.value.hint
         assert segment(again) == content
@@ -448,7 +448,7 @@ def test_blocks_behind_a_damaged_block_are_left_alone(make):
     dataset = make()
     ends = []
     for n in range(4):
-        dataset.append([datum(n, 50)])
+        dataset.append([numbered(n, 50)])
         ends.append(len(segment(dataset)))
     whole = segment(dataset)
     dataset.close()
@@ -459,7 +459,7 @@ def test_blocks_behind_a_damaged_block_are_left_alone(make):
         with ondisk.open(path) as again:
             put(again, bytes(content))
             with pytest.raises((SegmentCorrupt, StateError)):
-                again.append([datum(9)])
+                again.append([numbered(9)])
             assert segment(again) == content, bit
 
 
@@ -469,7 +469,7 @@ def test_an_lz4_frame_of_beats_is_not_gone_on_with(make, name):
     dataset = make()
     put(dataset, content)
     with pytest.raises(StateError) as caught:
-        dataset.append([datum(1)])
+        dataset.append([numbered(1)])
     assert "epack" in str(caught.value)
     assert segment(dataset) == content
     assert dataset.summary().count == 0
@@ -481,7 +481,7 @@ def test_a_plain_segment_of_beats_is_gone_on_with(make, variant):
         dataset = make(name)
         content = golden(variant, name)
         put(dataset, content)
-        dataset.append([datum(1)])
+        dataset.append([numbered(1)])
         frames = frames_of(golden(variant, "2.seg"))[: 19 if name == "5.seg" else 20]
         assert segment(dataset)[8:].startswith(content[8 : 12 if variant == "v2-plain" else 8] + b"".join(frames))
         assert numbers(dataset) == [1]
@@ -497,7 +497,7 @@ def test_data_larger_than_the_configuration_allows_now_are_not_cut_off(make):
     reconfigure(path, max_datum_size=1000)
     with ondisk.open(path) as again:
         try:
-            again.append([datum(2)])
+            again.append([numbered(2)])
         except (SegmentCorrupt, StateError):
             assert segment(again) == content
         assert segment(again)[12:].startswith(content[12:])
@@ -510,7 +510,7 @@ def test_data_larger_than_the_configuration_allows_now_are_not_cut_off(make):
 def test_what_query_data_writes_can_be_appended_again(make, compression):
     source = make("source", compression=compression)
     source.append_file(GOLDEN / "v2-lz4" / "15.seg")
-    source.append([datum(n, n) for n in range(50)])
+    source.append([numbered(n, n) for n in range(50)])
     for format in ("seg", "jsonl"):
         copy = make(format, format=format)
         result = copy.append_file(io.BytesIO(b"".join(source.payloads())))
@@ -544,21 +544,21 @@ def test_a_whole_unique_key_finds_the_datum_in_every_block(make):
     for compression in COMPRESSIONS:
         dataset = make(compression, unique=["reftime", "station"], compression=compression)
         for n in range(5):
-            dataset.append([datum(n, note="x")])
+            dataset.append([numbered(n, note="x")])
         for n in range(5):
             (found,) = dataset.query(reftime=T + timedelta(seconds=n), station=n)
-            assert found == datum(n, note="x")
-        assert dataset.append([datum(3)]).duplicates == 1
+            assert found == numbered(n, note="x")
+        assert dataset.append([numbered(3)]).duplicates == 1
         assert not list(dataset.query(reftime=T, station=5))
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_replaced_and_duplicate_data_leave_the_others_readable(make, compression):
     dataset = make(unique=["station"], replace="yes", compression=compression)
-    dataset.append([datum(n) for n in range(5)])
-    result = dataset.append([datum(2, 9), datum(2, 11), datum(7)])
+    dataset.append([numbered(n) for n in range(5)])
+    result = dataset.append([numbered(2, 9), numbered(2, 11), numbered(7)])
     assert (result.imported, result.replaced) == (1, 2)
-    assert list(dataset.query()) == [datum(0), datum(1), datum(2, 11), datum(3), datum(4), datum(7)]
+    assert list(dataset.query()) == [numbered(0), numbered(1), numbered(2, 11), numbered(3), numbered(4), numbered(7)]
     assert len(beats_reader.read(segment(dataset))) == struct.unpack_from("<I", segment(dataset), 4)[0]
 
 
@@ -575,7 +575,7 @@ def test_data_of_one_dataset_can_be_appended_to_another(make):
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_no_datum_is_found_where_none_stands(make, compression):
     dataset = make(compression=compression)
-    dataset.append([datum(1), datum(2)])
+    dataset.append([numbered(1), numbered(2)])
     one, two = (each.location for each in dataset.query())
     places = [(0, 12), (0, one.size), (one.offset, 0), (one.offset, one.size - 1), (one.offset, one.size + two.size),
               (one.offset + 1, one.size), (two.offset + two.size, 0), (5, 2), (12, 10**9), (-1, 5)]  # fmt: skip
@@ -585,7 +585,7 @@ def test_no_datum_is_found_where_none_stands(make, compression):
 
 
 def test_a_datum_that_is_refused_is_told_with_its_reason(make):
-    result = make().append([datum(1), Datum(T, {}, {"": 1}), datum(2)], outcomes=True)
+    result = make().append([numbered(1), Datum(T, {}, {"": 1}), numbered(2)], outcomes=True)
     assert [each.status for each in result.outcomes] == ["imported", "refused", "imported"]
     assert result.refusals == [(1, result.outcomes[1].reason)]
     assert "empty" in result.refusals[0][1]
@@ -604,10 +604,10 @@ def test_nanoseconds_and_flags_stay_in_the_frame(make):
 
 def test_deleting_all_and_the_file_begins_a_segment_anew(make):
     dataset = make()
-    dataset.append([datum(1), datum(2)])
+    dataset.append([numbered(1), numbered(2)])
     dataset.delete("")
     (dataset.path / SEGMENT).unlink()
-    dataset.append([datum(3)])
+    dataset.append([numbered(3)])
     assert numbers(dataset) == [3]
     with closing(sqlite3.connect(dataset.path / INDEX)) as index:
         assert index.execute("SELECT count(*) FROM block").fetchone() == (1,)
@@ -617,19 +617,19 @@ def test_deleting_all_and_the_file_begins_a_segment_anew(make):
 def test_data_that_a_restored_index_does_not_know_stay_and_disturb_nobody(make, tmp_path, compression):
     dataset = make(compression=compression)
     path = dataset.path
-    dataset.append([datum(1)])
+    dataset.append([numbered(1)])
     dataset.close()
     backup = (path / "index.sqlite").read_bytes()
     with ondisk.open(path) as later:
-        later.append([datum(2)])
+        later.append([numbered(2)])
     (path / "needs-check-do-not-pack").touch()
     for suffix in ("-wal", "-shm"):
         (path / f"index.sqlite{suffix}").unlink(missing_ok=True)
     (path / "index.sqlite").write_bytes(backup)
     with ondisk.open(path) as restored:
-        assert restored.append([datum(3)]).imported == 1
-        assert [each.data for each in restored.query()] == [datum(1).data, datum(3).data]
-        assert restored.append([datum(2)]).imported == 1
+        assert restored.append([numbered(3)]).imported == 1
+        assert [each.data for each in restored.query()] == [numbered(1).data, numbered(3).data]
+        assert restored.append([numbered(2)]).imported == 1
         assert len(b"".join(restored.payloads())) == 12 + sum(each.location.size for each in restored.query())
     assert len(beats_reader.read((path / SEGMENT).read_bytes())) == 4
 

@@ -6,12 +6,11 @@ import json
 import os
 import sqlite3
 import warnings
-from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from worlds import lose_index, renew_index
+from worlds import content, datum, lose_index, renew_index, same
 
 import ondisk
 from ondisk import Datum
@@ -45,28 +44,19 @@ KINDS = {
 NAME = "2026/11-20"
 
 
-def datum(hour, station, value=0, **metadata):
-    """A datum; those of even stations lack a name."""
-    name = {"name": f"n{station % 3}"} if station % 2 else {}
-    rest = {"seen": T + timedelta(hours=hour), "good": station > 1, "level": hour / 2, "raw": bytes([station])}
-    if metadata.pop("plain", False):
-        rest = {}
-    return Datum(T + timedelta(hours=hour), {"station": station, **name, **rest, **metadata}, {"value": value})
-
-
 def some(hours=range(72), stations=range(4), value=0):
-    return [datum(hour, station, value) for hour in hours for station in stations]
-
-
-def content(dataset, match=None, **options):
+    """Make data with metadata of every type; those of even stations lack a name."""
     return [
-        (each.reftime, tuple(sorted(each.metadata.items())), each.data["value"])
-        for each in dataset.query(match, **options)
-    ]
+        datum(hour, station, value, seen=T + timedelta(hours=hour), good=station > 1, level=hour / 2,
+              raw=bytes([station]), **({"name": f"n{station % 3}"} if station % 2 else {}))
+        for hour in hours
+        for station in stations
+    ]  # fmt: skip
 
 
-def same(one, other):
-    return Counter(map(repr, one)) == Counter(map(repr, other))
+def values(content):
+    """Return the values in what a query finds, sorted."""
+    return sorted(data["value"] for *_, data in content)
 
 
 @pytest.fixture(params=KINDS)
@@ -113,7 +103,7 @@ def test_what_is_archived_is_asked_counted_and_read_as_before(make):
     assert dataset.read(first.location) == first
     assert content(dataset, reftime=first.reftime, station=0) == before[:1]
     assert content(dataset, "station: 2; reftime: =2026-11-20") == [
-        each for each in before if dict(each[1])["station"] == 2 and each[0] < T + DAY
+        each for each in before if each[1]["station"] == 2 and each[0] < T + DAY
     ]
     with ondisk.open(dataset.path, read_only=True) as reader:
         assert content(reader) == before
@@ -197,7 +187,7 @@ def test_a_duplicate_of_archived_data_stays_out(make):
     result = dataset.append([datum(1, 1, 7), datum(1, 8, 7), datum(30, 1, 7), datum(1, 8, 8)], outcomes=True)
     assert [each.status for each in result.outcomes] == ["duplicate", "imported", "duplicate", "duplicate"]
     assert (result.imported, result.duplicates) == (1, 3)
-    assert sorted(value for *_, value in content(dataset))[-2:] == [0, 7]
+    assert values(content(dataset))[-2:] == [0, 7]
 
 
 def test_a_duplicate_of_archived_data_replaces_them(make):
@@ -208,7 +198,7 @@ def test_a_duplicate_of_archived_data_replaces_them(make):
     assert [each.status for each in result.outcomes] == ["replaced", "imported", "replaced", "replaced"]
     found = content(dataset)
     assert len(found) == before + 1
-    assert sorted(value for *_, value in found)[-3:] == [7, 7, 8]
+    assert values(found)[-3:] == [7, 7, 8]
     dataset.archive(segment(dataset))
     assert same(content(dataset), found)
 
@@ -220,7 +210,7 @@ def test_only_a_newer_version_replaces_archived_data(make):
     new = [datum(1, 1, 4, version=4), datum(2, 1, 1, version=1), datum(1, 1, 0)]
     result = dataset.append(new, outcomes=True)
     assert [each.status for each in result.outcomes] == ["duplicate", "replaced", "duplicate"]
-    assert [value for *_, value in sorted(content(dataset), key=repr)] == [5, 1]
+    assert [data["value"] for *_, data in sorted(content(dataset), key=repr)] == [5, 1]
 
 
 def test_a_key_without_reftime_is_unique_over_dataset_and_archive(make):
@@ -233,7 +223,7 @@ def test_deleting_works_in_archives(make):
     dataset = make()
     dataset.archive(segment(dataset))
     assert dataset.delete("station: 3") == 72
-    assert {dict(each[1])["station"] for each in content(dataset)} == {0, 1, 2}
+    assert {each[1]["station"] for each in content(dataset)} == {0, 1, 2}
     location = next(dataset.query()).location
     other = next(dataset.query("reftime: >=2026-11-22")).location
     assert dataset.delete([location, other, location]) == 2
@@ -477,14 +467,14 @@ def test_what_was_replaced_in_an_archive_stays_hidden_until_it_can_be_deleted_th
     with killed_in(Archives, "delete_replaced"):
         dataset.append([datum(1, 1, 7)])
     expected = [*some(), datum(1, 1, 7)]
-    expected.remove(datum(1, 1))
+    expected.remove(*some([1], [1]))
     with ondisk.open(dataset.path, read_only=True) as reader:
         for found in (content(reader), content(reader, sort="-station"), content(dataset)):
             assert len(found) == len(expected)
-            assert sum(value for *_, value in found) == 7
+            assert sum(values(found)) == 7
         assert reader.summary().count == len(expected)
         assert dataset.append([datum(1, 1, 8)]).replaced == 1
-        assert sum(value for *_, value in content(reader)) == 8
+        assert sum(values(content(reader))) == 8
         assert dataset.delete("station: 1; reftime: =2026-11-20T01") == 1
     dataset.repack()
     assert not [each for each in dataset.check(accurate=True) if each.state]
@@ -500,7 +490,7 @@ def test_what_repack_deletes_from_the_archive_takes_no_numbers_of_the_dataset(ma
         (f".archive/last/{segment(dataset)}", "delete")
     ]
     dataset.append([datum(24, 0, value=99)])
-    assert [each[2] for each in content(dataset, reftime=T + DAY, station=0)] == [99]
+    assert values(content(dataset, reftime=T + DAY, station=0)) == [99]
     assert len(content(dataset)) == len(some(range(24, 72)))
 
 
@@ -710,5 +700,5 @@ def test_a_value_that_the_archive_never_met_is_not_taken_for_a_missing_one(make,
     dataset.archive(segment(dataset))
     result = dataset.append([Datum(T, {field: value}, {"value": 2})])
     assert (result.imported, result.duplicates, result.replaced) == (1, 0, 0)
-    assert sorted(each[2] for each in content(dataset)) == [1, 2]
+    assert values(content(dataset)) == [1, 2]
     assert dataset.append([lacking]).imported == 0

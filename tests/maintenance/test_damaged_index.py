@@ -7,11 +7,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from worlds import lose_index
+from worlds import datum, lose_index
 
 import ondisk
 from ondisk import Datum
@@ -27,10 +27,9 @@ NUMBERS = ["datum.seq", "datum.reftime", "datum.segment", "datum.offset", "datum
 VALUES = ["-1", "7", str(2**40), str(2**63 - 1), str(-(2**63)), "NULL", "'text'"]
 
 
-def datum(day: int, hour: int, format: str) -> Datum:
+def made(day: int, hour: int, format: str) -> Datum:
     number = 24 * day + hour
-    data = b"some bytes %d" % number if format == "blob" else {"number": number}
-    return Datum(T + timedelta(days=day, hours=hour), {"station": hour, "name": f"n{number}"}, data)
+    return datum(number, hour, number, format=format, name=f"n{number}")
 
 
 def numbers(dataset: ondisk.Dataset) -> Counter[str]:
@@ -45,8 +44,8 @@ def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     fields = {"station": "integer", "name": "text"}
     with ondisk.create(path, {"format": format, "step": "daily", "fields": fields, "unique": ["reftime"]}) as dataset:
         for hours in ((0, 6), (12, 18)):
-            dataset.append(datum(day, hour, format) for day in range(2) for hour in hours)
-        dataset.append([datum(5, 0, format)])
+            dataset.append(made(day, hour, format) for day in range(2) for hour in hours)
+        dataset.append([made(5, 0, format)])
         dataset.delete("reftime:=2026-11-20 06:00:00")
     return path
 

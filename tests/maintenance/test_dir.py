@@ -62,7 +62,7 @@ def reasons(dataset, **options):
     return "; ".join(reason for each in dataset.check(**options) for reason in each.reasons)
 
 
-def content(dataset):
+def numbers(dataset):
     return [each.data[-1:] for each in dataset.query()]
 
 
@@ -85,7 +85,7 @@ def older(path, seconds=1000):
 
 def test_what_is_whole_is_ok(dataset, path):
     assert states(dataset.check(accurate=True)) == states(dataset.fix()) == states(dataset.repack()) == {}
-    assert content(dataset) == [b"0", b"1", b"2", b"3"]
+    assert numbers(dataset) == [b"0", b"1", b"2", b"3"]
 
 
 def cut(path):
@@ -165,7 +165,7 @@ def test_a_damaged_file_goes_with_its_datum_when_that_is_deleted(dataset, path):
     dataset.repack()
     assert not (path / "000001.h5").exists()
     assert states(dataset.check(accurate=True)) == {}
-    assert content(dataset) == [b"0", b"2", b"3"]
+    assert numbers(dataset) == [b"0", b"2", b"3"]
 
 
 def test_damaged_metadata_are_seen_by_an_accurate_check(dataset, path):
@@ -189,10 +189,10 @@ def test_files_of_deleted_data_are_removed_by_a_repack_and_no_file_is_renumbered
     assert [dict(each.metadata) for each in dataset.query()] == [{"station": 0, "x": "x0"}, {"station": 3, "x": "x3"}]
     dataset.append(some(5))
     assert (path / "000006.h5").exists()
-    assert content(dataset) == [b"0", b"1", b"2", b"3", b"4"]
+    assert numbers(dataset) == [b"0", b"1", b"2", b"3", b"4"]
     with without_index(dataset) as again:
         again.fix()
-        assert content(again) == [b"0", b"1", b"2", b"3", b"4"]
+        assert numbers(again) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_files_stay_while_a_query_may_still_read_them(dataset, path):
@@ -219,7 +219,7 @@ def test_a_segment_without_data_is_removed_when_nobody_reads_it(dataset, path):
     assert not path.exists()
     assert states(dataset.check()) == {}
     dataset.append(some())
-    assert content(dataset) == [b"0", b"1", b"2", b"3"]
+    assert numbers(dataset) == [b"0", b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize(
@@ -256,11 +256,11 @@ def test_an_index_that_was_lost_and_appended_to_gets_all_data(dataset, path):
         again.append([Datum(T + timedelta(hours=9), {}, b"new 9")])
         assert states(again.check())[NAME] == "UNALIGNED"
         again.fix()
-        assert sorted(content(again)) == [b"0", b"0", b"1", b"2", b"3", b"9"]
+        assert sorted(numbers(again)) == [b"0", b"0", b"1", b"2", b"3", b"9"]
         assert states(again.check()) == {NAME: "DIRTY"}  # the same datum twice: the later file has it
         again.repack()
         assert states(again.check(accurate=True)) == {}
-        assert sorted(content(again)) == [b"0", b"0", b"1", b"2", b"3", b"9"]
+        assert sorted(numbers(again)) == [b"0", b"0", b"1", b"2", b"3", b"9"]
 
 
 @pytest.mark.parametrize("damage", [cut, lambda path: (path / "000001.h5").write_bytes(b"dAta 1")])
@@ -269,7 +269,7 @@ def test_what_cannot_be_read_back_is_named_and_left(dataset, path, damage):
     with without_index(dataset) as again:
         report = again.fix()
         assert "1 files of it are no data, at file 1: it" in report.segments[0].reasons[-1]
-        assert content(again) == [b"0", b"2", b"3"]
+        assert numbers(again) == [b"0", b"2", b"3"]
         again.repack()
         assert states(again.check()) == {NAME: "DIRTY|CORRUPTED"}
         assert (path / "000001.h5").exists()
@@ -277,21 +277,21 @@ def test_what_cannot_be_read_back_is_named_and_left(dataset, path, damage):
 
 @pytest.mark.parametrize("lost", [[1], [0, 3], [0, 1, 2, 3]], ids=str)
 def test_files_that_are_lost_with_the_index_are_told_and_come_back_from_a_backup(dataset, path, lost):
-    expected = content(dataset)
+    expected = numbers(dataset)
     for number in lost:
         (path / f"{number:06}.h5").rename(path.parent / f"{number}")
     with without_index(dataset) as again:
         report = again.fix()
         assert report.lost == len(lost)
         assert f"{len(lost)} files of it are no data, at file {lost[0]}: it has gone" in report.segments[0].reasons[-1]
-        assert content(again) == [each for each in expected if int(each) not in lost]
+        assert numbers(again) == [each for each in expected if int(each) not in lost]
         for _ in range(2):
             again.repack()
             assert states(again.check()) == states(again.fix()) == {NAME: "CORRUPTED"}
         for number in lost:
             (path.parent / f"{number}").rename(path / f"{number:06}.h5")
         again.fix()
-        assert content(again) == expected
+        assert numbers(again) == expected
         assert states(again.check(accurate=True)) == {}
 
 
@@ -321,7 +321,7 @@ def test_files_that_a_killed_repack_has_removed_are_not_missed_when_the_index_is
         assert report.lost == 0
         again.repack()
         assert states(again.check(accurate=True)) == {}
-        assert content(again) == ([] if is_all else [b"0", b"3"])
+        assert numbers(again) == ([] if is_all else [b"0", b"3"])
 
 
 def test_nothing_is_deleted_where_all_metadata_are_lost_with_the_index(dataset, path):
@@ -329,7 +329,7 @@ def test_nothing_is_deleted_where_all_metadata_are_lost_with_the_index(dataset, 
     with without_index(dataset) as again:
         again.fix()
         again.repack()
-        assert content(again) == []
+        assert numbers(again) == []
         assert states(again.check()) == {NAME: "CORRUPTED"}
         assert len([*path.glob("*.h5")]) == 4
 
@@ -363,7 +363,7 @@ def test_the_last_number_is_found_again_where_it_is_lost_or_low(dataset, path, s
     assert sequence(path) == 3
     assert states(dataset.check()) == {}
     dataset.append(some(5))
-    assert content(dataset) == [b"0", b"1", b"2", b"3", b"4"]
+    assert numbers(dataset) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_a_first_append_that_was_killed_is_read_back_as_far_as_it_came(create):
@@ -398,7 +398,7 @@ def test_a_missing_directory_is_removed_from_the_index(dataset, path):
     shutil.rmtree(path)
     assert states(dataset.check()) == {NAME: "MISSING"}
     dataset.fix()
-    assert (content(dataset), states(dataset.check())) == ([], {})
+    assert (numbers(dataset), states(dataset.check())) == ([], {})
 
 
 @pytest.mark.parametrize("stray", [b"stray", None])
@@ -410,7 +410,7 @@ def test_what_is_no_directory_is_left_and_its_data_go_from_the_index(dataset, pa
         path.write_bytes(stray)
     assert states(dataset.check()) == states(dataset.repack()) == {NAME: "UNALIGNED"}
     dataset.fix()
-    assert content(dataset) == []
+    assert numbers(dataset) == []
     assert states(dataset.check()) == states(dataset.fix()) == states(dataset.repack()) == {NAME: "CORRUPTED"}
     assert path.is_symlink() or path.read_bytes() == stray
     assert len([*dataset.path.with_name("away").iterdir()]) == 6
@@ -444,7 +444,7 @@ def test_data_that_another_segment_holds_are_left_out_by_a_rescan(dataset, path)
         "4 data stand in other segments already and were left out: the datum at file 0"
         in report.segments[0].reasons[-1]
     )
-    assert content(dataset) == [b"0", b"1", b"2", b"3"]
+    assert numbers(dataset) == [b"0", b"1", b"2", b"3"]
     dataset.repack()
     assert states(dataset.check()) == {}
 
@@ -502,7 +502,7 @@ def test_deleting_and_repacking_work_on_a_full_disk(dataset, path, monkeypatch):
     assert states(dataset.check(accurate=True)) == {}
     with without_index(dataset) as again:
         again.fix()
-        assert content(again) == [b"0", b"2", b"3"]
+        assert numbers(again) == [b"0", b"2", b"3"]
 
 
 def test_a_read_only_check_writes_nothing(dataset, path):
@@ -549,7 +549,7 @@ def test_a_low_last_number_keeps_only_its_own_segment_from_the_archive(create):
     (dataset.path / NAME / ".sequence").write_bytes(b"")
     done = repack(dataset._access, (T + timedelta(days=100)).timestamp())
     assert [each.action for each in done] == [None, "archive"]
-    assert len(content(dataset)) == 8
+    assert len(numbers(dataset)) == 8
 
 
 def out_of_order(path):

@@ -7,7 +7,7 @@ import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from worlds import lose_index
+from worlds import content, lose_index
 
 import ondisk
 from ondisk import Datum
@@ -23,10 +23,6 @@ CONFIG = {"format": "blob", "step": "daily", "extension": "h5", "unique": ["reft
 
 def some(numbers, value=b"data"):
     return [Datum(T + timedelta(hours=n), {"n": n, "x": f"x{n}"}, b"%s %d" % (value, n)) for n in numbers]
-
-
-def content(dataset):
-    return [(each.reftime, sorted(each.metadata.items()), each.data) for each in dataset.query()]
 
 
 def append(dataset):

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import lose_index
+from worlds import content, lose_index
 
 import ondisk
 from ondisk.config import DatasetConfig
@@ -143,10 +143,6 @@ def made(path: Path, format: str) -> Path:
         assert dataset.append(data[len(data) // 2 :]).refused == 0
         dataset.delete([datum.location for datum in list(dataset.query())[1:9:4] if datum.location])
     return path
-
-
-def content(dataset: ondisk.Dataset) -> list[tuple[Any, ...]]:
-    return [(datum.reftime, dict(datum.metadata), datum.data) for datum in dataset.query()]
 
 
 def created_anew(path: Path, old: Path, config: DatasetConfig) -> tuple[Path, ondisk.AppendResult]:

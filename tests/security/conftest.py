@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from crash.workload import CONFIG, datum, line
+from crash.workload import CONFIG, datum_of, line
 
 import ondisk
 
@@ -25,7 +25,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a closed dataset of two segments."""
     path = tmp_path_factory.mktemp("template") / "dataset"
     with ondisk.create(path, CONFIG) as dataset:
-        dataset.append(map(datum, LINES))
+        dataset.append(map(datum_of, LINES))
     return path
 
 
@@ -72,7 +72,7 @@ def use(path: Path) -> dict[str, object]:
         "query one": lambda dataset: [each.data for each in dataset.query(limit=1, sort="-reftime")],
         "summary": lambda dataset: dataset.summary().count,
         "read": lambda dataset: dataset.read(ondisk.Location(SEGMENT, 0, len(LINES[0]))).data,
-        "append": lambda dataset: dataset.append([datum(line(0, 12, 5, 1)), datum(line(1, 12, 5, 1))]).imported,
+        "append": lambda dataset: dataset.append([datum_of(line(0, 12, 5, 1)), datum_of(line(1, 12, 5, 1))]).imported,
         "info": lambda dataset: dataset.info()["count"],
         "delete": lambda dataset: dataset.delete('area:"VM2,5"'),
         "query after": lambda dataset: [each.data for each in dataset.query()],

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from crash.workload import datum
+from crash.workload import datum_of
 from worlds import lose_index
 
 import ondisk
@@ -229,4 +229,4 @@ def test_an_index_in_utf_16_works(path: Path, tmp_path: Path) -> None:
         new.executescript("\n".join(dump))
     with ondisk.open(path) as dataset:
         assert [each.data for each in dataset.query('area:"VM2,1"')] == LINES[:10]
-        assert dataset.append([datum(LINES[0])]).duplicates == 1
+        assert dataset.append([datum_of(LINES[0])]).duplicates == 1

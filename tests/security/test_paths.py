@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from crash.workload import CONFIG, datum, line
+from crash.workload import CONFIG, datum_of, line
 
 import ondisk
 from ondisk.errors import DatasetNotFound, IndexCorrupt, StorageError
@@ -65,7 +65,7 @@ def test_a_link_in_place_of_an_archive_is_not_followed(place: str, path: Path, t
     (path / place).parent.mkdir(exist_ok=True)
     (path / place).symlink_to(other)
     with ondisk.create(target, CONFIG) as treasure:
-        treasure.append([datum(line(7, 0, 1, 1))])
+        treasure.append([datum_of(line(7, 0, 1, 1))])
     before = {each: each.stat().st_mtime_ns for each in other.rglob("*")}
     gave = [*use(path).values()]
     with contextlib.suppress(ondisk.OndiskError), ondisk.open(path) as dataset:
@@ -86,7 +86,7 @@ def test_a_link_in_place_of_the_sentinel_counts_as_one_and_is_not_written_throug
     (path / "index.sqlite").unlink()
     with ondisk.open(path) as dataset:
         assert dataset.needs_check
-        assert dataset.append([datum(LINES[0])]).imported == 1
+        assert dataset.append([datum_of(LINES[0])]).imported == 1
 
 
 def test_a_link_to_a_dataset_is_a_path_like_any_other(path: Path, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_create_does_not_write_through_links(tmp_path: Path, treasure: Path) -> 
         else:
             assert not (path / name).is_symlink()
             with ondisk.open(path) as dataset:
-                assert dataset.append([datum(LINES[0])]).imported == 1
+                assert dataset.append([datum_of(LINES[0])]).imported == 1
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "directory", "socket", "device"])
