@@ -103,11 +103,11 @@ def test_a_symbolic_link_is_never_followed(directory, tmp_path, target):
 
 
 @pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: os.mkfifo(path)], ids=["directory", "fifo"])
-def test_only_plain_files_are_opened_and_a_fifo_does_not_hang(directory, tmp_path, open_files, make):
+def test_only_regular_files_are_opened_and_a_fifo_does_not_hang(directory, tmp_path, open_files, make):
     make(tmp_path / "odd")
     before = open_files()
     for method in (directory.open_to_read, directory.regular_file):
-        with pytest.raises(StorageError, match="no plain file"):
+        with pytest.raises(StorageError, match="not a regular file"):
             method("odd")
     with pytest.raises(StorageError):
         directory.open_to_write("odd")
@@ -443,7 +443,7 @@ def test_a_sync_of_all_that_fails_loses_durability():
     offset=st.integers(0, 9),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_spans_are_copied_one_behind_the_other(tmp_path: Path, spans: list[tuple[int, int]], offset: int) -> None:
+def test_spans_are_copied_one_after_the_other(tmp_path: Path, spans: list[tuple[int, int]], offset: int) -> None:
     content = random.Random(1).randbytes(1_000_000)
     (tmp_path / "source").write_bytes(content)
     with Directory.open(tmp_path) as directory, directory.create_file("copy") as copy:

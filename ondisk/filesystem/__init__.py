@@ -1,8 +1,8 @@
 """The only code of ondisk that opens, writes, syncs, renames, links, unlinks or locks files of a dataset.
 
-Every name is relative to the dataset and is walked from an open directory, component by component, without following
-symbolic links: neither a name in a damaged index nor a link somebody planted leads out of the dataset.
-(`index.sqlite` is opened by SQLite; `regular_file` refuses a link in its place first.)
+Every name is relative to the dataset. It is resolved from an open directory, component by component, without following
+symbolic links: neither a name in a damaged index nor a planted link can lead out of the dataset.
+(SQLite opens `index.sqlite` itself; `regular_file` first refuses a link there.)
 """
 
 from ondisk.filesystem.directory import Directory, Entry, components

@@ -1,4 +1,4 @@
-"""A dataset's directory, and what can be done with names in it."""
+"""A dataset's directory, and the operations on names in it."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "c
                       "beegfs", "gpfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs"})  # fmt: skip
 
 _SYNCED_TOGETHER = frozenset({"ext4", "xfs", "btrfs"})
-"""Filesystems whose syncfs waits for all data and tells of errors."""
+"""Filesystems where syncfs waits for all data and reports errors."""
 
 Kind: TypeAlias = Literal["file", "directory", "other"]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What stands under a name of a directory.
+    """An entry of a directory.
 
     Attributes:
-        name: its last component.
+        name: the last component.
         kind: "file", "directory", or "other": a link, a device …
         size: bytes.
-        mtime: when its content changed last, nanoseconds since 1970.
-        ctime: when anything of it changed last, its names included.
-        inode: two names of one file have the same.
+        mtime: last change of the content, nanoseconds since 1970.
+        ctime: last change of anything, names included, nanoseconds since 1970.
+        inode: the same for all names of one file.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Directory:
     Raises, in every method:
         InvalidInput: the name leads out of the directory.
         StorageError: a component is a symbolic link, or the operating system refuses; DiskFull, ReadOnly
-            and DurabilityLost where the reason is known.
+            or DurabilityLost if that is the reason.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -73,16 +73,16 @@ class Directory:
         """Open an existing directory.
 
         Raises:
-            FileNotFoundError, NotADirectoryError: there is none.
+            FileNotFoundError, NotADirectoryError: no directory has this path.
         """
         absolute = Path(path).absolute()
         return cls(absolute, os.open(absolute, os.O_RDONLY | os.O_DIRECTORY))
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> Directory:
-        """Make a directory, with its parents, and open it; an existing one is opened.
+        """Create a directory and its parents if they are missing, and open it.
 
-        Durability: each new directory's parent is synced, so the path survives power loss.
+        Durability: syncs the parent of each new directory, so the path survives power loss.
         """
         absolute = Path(path).absolute()
         missing = [each for each in (absolute, *absolute.parents) if not each.exists()]
@@ -93,15 +93,15 @@ class Directory:
         return cls.open(absolute)
 
     def inside(self, name: str, *, make: bool = False, durable: bool = True) -> Directory:
-        """Open a directory in this one.
+        """Open a subdirectory.
 
         Args:
-            make: make it first, and the directories on the way to it, if they are missing.
-            durable: sync the parent of each that is made.
+            make: create it first, and the directories above it, if they are missing.
+            durable: sync the parent of each new directory.
 
         Raises:
-            FileNotFoundError: there is none.
-            StorageError: something else stands there.
+            FileNotFoundError: it does not exist.
+            StorageError: the name is not a directory.
         """
         if make:
             self._make_parents(f"{name}/", durable=durable)
@@ -121,7 +121,7 @@ class Directory:
         self.close()
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Look at a file without following links; None where there is none."""
+        """Return the stat of a file, without following links, or None if it does not exist."""
         with self._parent_of(name) as (parent, last):
             if parent is None:
                 return None
@@ -138,10 +138,10 @@ class Directory:
         return None if found is None else found.st_ino
 
     def regular_file(self, name: str) -> os.stat_result | None:
-        """Look at a file that must be a plain one; None where there is none.
+        """Return the stat of a regular file, or None if it does not exist.
 
         Raises:
-            StorageError: something else stands there: a symbolic link, a directory, a device.
+            StorageError: the name is a symbolic link, a directory or a device.
         """
         found = self.stat(name)
         if found is not None and not stat.S_ISREG(found.st_mode):
@@ -149,7 +149,7 @@ class Directory:
         return found
 
     def names(self, name: str = "") -> list[str]:
-        """List a directory; empty where there is none."""
+        """Return the names in a directory; none if it does not exist."""
         try:
             descriptor = self._open_directory(name)
         except FileNotFoundError:
@@ -161,9 +161,9 @@ class Directory:
             os.close(descriptor)
 
     def entries(self, name: str = "") -> list[Entry]:
-        """Look at everything in a directory, hidden names too, in the order of names; empty where there is none.
+        """Return all entries of a directory, hidden ones too, in order of names; none if it does not exist.
 
-        What goes while it is looked at is left out.
+        Skips files that are removed meanwhile.
         """
         try:
             descriptor = self._open_directory(name)
@@ -180,18 +180,18 @@ class Directory:
         return found
 
     def open_to_read(self, name: str) -> ReadableFile:
-        """Open a plain file.
+        """Open a regular file for reading.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
         """
         return ReadableFile(self._open_file(name, os.O_RDONLY), str(self.path / name))
 
     def read(self, name: str, limit: int) -> bytes:
-        """Read a whole small file.
+        """Return the content of a small file.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
             InvalidInput: it is larger than `limit` bytes.
         """
         file = self.open_to_read(name)
@@ -201,33 +201,33 @@ class Directory:
         return content
 
     def open_to_write(self, name: str) -> WritableFile:
-        """Open an existing plain file for writing.
+        """Open an existing regular file for writing.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
         """
         return WritableFile(self._open_file(name, os.O_RDWR), str(self.path / name))
 
     def create_file(self, name: str, *, make: bool = True) -> WritableFile:
-        """Create a file.
+        """Create a file and open it for writing.
 
         Args:
-            make: make the directories on the way to it, if they are missing.
+            make: create the directories above it if they are missing.
 
-        Durability: new directories' parents are synced; the caller syncs the file and its directory.
+        Durability: syncs the parents of new directories; the caller syncs the file and its directory.
 
         Raises:
             FileExistsError: the name is taken.
-            FileNotFoundError: there is no directory for it.
+            FileNotFoundError: its directory does not exist.
         """
         if make:
             self._make_parents(name)
         return WritableFile(self._open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), str(self.path / name))
 
     def write_new(self, name: str, content: bytes) -> None:
-        """Write a small file that appears whole or not at all.
+        """Create a small file that appears complete or not at all.
 
-        Durability: file synced, linked to its name, directory synced. Killed between: a hidden file is left.
+        Durability: syncs the file, links it to its name, syncs the directory. A crash in between leaves a hidden file.
 
         Raises:
             FileExistsError: the name is taken.
@@ -245,12 +245,12 @@ class Directory:
         self.sync()
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file; an existing one is replaced.
+        """Rename a file; it replaces an existing one.
 
-        Durability: the new name's directory is synced.
+        Durability: syncs the directory of the new name.
 
         Raises:
-            FileNotFoundError: there is no such file, or no directory for it.
+            FileNotFoundError: the file, or the directory of the new name, does not exist.
         """
         with self._parent_of(old) as (source, before), self._parent_of(new) as (target, after):
             if source is None or target is None:
@@ -260,15 +260,15 @@ class Directory:
         self.sync(new.rpartition("/")[0])
 
     def link(self, name: str, alias: str, directory: Directory | None = None) -> bool:
-        """Give a file a second name, here or in another directory; the directories on the way to it are made.
+        """Link a file to a second name, here or in another directory; missing directories are created.
 
         Returns:
-            False where that is on another filesystem, so that nothing was done.
+            False if the second name is on another filesystem; then nothing was done.
 
         Durability: none; the caller syncs the directory.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: the file does not exist.
             FileExistsError: the alias is taken.
         """
         directory = directory or self
@@ -289,7 +289,7 @@ class Directory:
         """Remove a file.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
         """
         with self._parent_of(name) as (parent, last), errors_of(str(self.path / name)):
             if parent is None:
@@ -297,7 +297,7 @@ class Directory:
             os.unlink(last, dir_fd=parent)
 
     def remove_directory(self, name: str) -> None:
-        """Remove an empty directory; one that is not empty, or not there, stays as it is."""
+        """Remove a directory if it exists and is empty."""
         with self._parent_of(name) as (parent, last), errors_of(str(self.path / name)):
             if parent is None:
                 return
@@ -311,7 +311,7 @@ class Directory:
         """Make the entries of a directory durable.
 
         Raises:
-            DurabilityLost: the sync failed; it must not be tried again.
+            DurabilityLost: the sync failed; the caller must not retry it.
         """
         descriptor = self._open_directory(name)
         try:
@@ -320,34 +320,34 @@ class Directory:
             os.close(descriptor)
 
     def is_writable(self) -> bool:
-        """Tell whether this user may make files in the directory."""
+        """Return whether this user may create files in the directory."""
         return os.access(self.path, os.W_OK | os.X_OK)
 
     def is_network(self) -> bool:
-        """Tell whether the directory lies on a network filesystem, where SQLite's WAL cannot work."""
+        """Return whether the directory is on a network filesystem, where SQLite's WAL cannot work."""
         return self._filesystem() in _NETWORK
 
     def sync_together(self, names: Iterable[str]) -> bool:
-        """Make durable at once what was written in some directories, their entries too.
+        """Make all files of some directories durable in one call, and the directories' entries.
 
         Returns:
-            False where that cannot be done safely: the filesystem or the kernel may not tell of errors, or one of the
-            directories is on another filesystem. Then nothing was done.
+            False if that is not safe: the filesystem or the kernel may not report errors, or one of the directories
+            is on another filesystem. Then nothing was done.
 
         Raises:
-            DurabilityLost: it failed; it must not be tried again.
+            DurabilityLost: the sync failed; the caller must not retry it.
 
-        Cost: one call for any number of files; waits for what others write to this filesystem, too.
+        Cost: one call for any number of files; it also waits for what others write to this filesystem.
         """
         device = os.fstat(self._descriptor).st_dev
         found = map(self.stat, names)
         if any(each is None or each.st_dev != device for each in found) or self._filesystem() not in _SYNCED_TOGETHER:
             return False
-        # Errors are told since this descriptor was opened, which was before anything was written.
+        # syncfs reports errors since this descriptor was opened, which was before anything was written.
         return files.sync_filesystem(self._descriptor, str(self.path))
 
     def _filesystem(self) -> str | None:
-        """Name the kind of filesystem that the directory lies on; None where nothing says it."""
+        """Return the type of the directory's filesystem, or None if the mount table does not contain it."""
         device = os.fstat(self._descriptor).st_dev
         wanted = f"{os.major(device)}:{os.minor(device)}"
         try:
@@ -363,7 +363,7 @@ class Directory:
     def shared(self) -> SharedLock:
         """Take a shared lock of the directory: no checkpoint of the index runs while it is held.
 
-        Locks: waits for a checkpoint that runs.
+        Locks: waits for a running checkpoint.
         """
         descriptor = self._open_directory("")
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -371,10 +371,10 @@ class Directory:
 
     @contextlib.contextmanager
     def exclusive_if_free(self) -> Iterator[bool]:
-        """Hold the exclusive lock of the directory if nobody holds a shared one; yield whether that is so."""
+        """Try to hold the exclusive lock of the directory; yield False if another process holds a shared one."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # held, or a filesystem without locks: then nobody can hold a shared one safely
+        except OSError:  # another process holds it, or the filesystem has no locks: then a shared one is not safe
             yield False
             return
         try:
@@ -386,8 +386,8 @@ class Directory:
         return self._open(name or ".", os.O_RDONLY | os.O_DIRECTORY)
 
     def _open_file(self, name: str, flags: int) -> int:
-        """Open a plain file; anything else is closed again and refused."""
-        # O_NONBLOCK: a FIFO in place of a file must not hang us; it changes nothing for plain files.
+        """Open a regular file; refuse anything else."""
+        # O_NONBLOCK: opening a FIFO in place of the file must not block; regular files ignore the flag.
         descriptor = self._open(name, flags | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -404,7 +404,7 @@ class Directory:
 
     @contextlib.contextmanager
     def _parent_of(self, name: str) -> Iterator[tuple[int | None, str]]:
-        """Walk to the directory of the last component; None where a directory on the way is missing."""
+        """Yield the descriptor of a name's directory, or None if a directory is missing, and the last component."""
         *directories, last = components(name)
         current = self._descriptor
         opened: list[int] = []
@@ -423,7 +423,7 @@ class Directory:
                 os.close(descriptor)
 
     def _make_parents(self, name: str, *, durable: bool = True) -> None:
-        """Make the directories that a name needs, and sync the parent of each new one if they are to be durable."""
+        """Create the directories that a name needs; if `durable`, sync the parent of each new one."""
         parts = components(name.rpartition("/")[0]) if "/" in name else []
         for depth in range(1, len(parts) + 1):
             path = "/".join(parts[:depth])
@@ -437,14 +437,14 @@ class Directory:
 
 
 def components(name: str) -> list[str]:
-    """Split a name relative to the dataset.
+    """Return the components of a name relative to the dataset.
 
     Raises:
-        InvalidInput: the name is absolute, holds `..` or NUL, or is longer than a file name may be.
+        InvalidInput: the name is absolute, contains `..` or NUL, or a component is longer than a file name may be.
     """
     parts = name.split("/")
     if "\0" in name or any(part in ("", "..") or len(part.encode(errors="replace")) > 255 for part in parts):
-        raise InvalidInput(f"{name!r} is no name of a file inside the dataset")
+        raise InvalidInput(f"{name!r} is not the name of a file inside the dataset")
     return parts
 
 

@@ -1,4 +1,4 @@
-"""Files of a dataset, open for reading or for writing."""
+"""Open files of a dataset, for reading or for writing."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ondisk.filesystem.os_errors import errors_of, raise_as_ours
 if TYPE_CHECKING:
     from ctypes import CDLL
 
-_PIECE = 1024 * 1024
-_GATHERED = 144 * 1024  # bytes; larger writes were measured to take longer, and so did copies of as much in the kernel
-_WRITTEN_OUT = 8 * 1024 * 1024  # bytes
+_BLOCK = 1024 * 1024  # bytes
+_GATHERED = 144 * 1024  # bytes; measured: larger writes take longer, and so do copies of this size in the kernel
+_WRITEBACK = 8 * 1024 * 1024  # bytes
 _SYNC_FILE_RANGE_WRITE = 2
 _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 
 
 class ReadableFile:
-    """A file open for reading; closed with its last reference, so that no thread reads a closed one."""
+    """A file open for reading. The last reference closes it, so that no thread reads a closed one."""
 
     __slots__ = ("_descriptor", "path")
 
@@ -34,7 +34,7 @@ class ReadableFile:
         self.path = path
 
     def read(self, offset: int, size: int) -> bytes:
-        """Read up to `size` bytes; fewer only at the end of the file."""
+        """Return `size` bytes, or fewer at the end of the file."""
         try:
             content = os.pread(self._descriptor, size, offset)
             while len(content) < size:
@@ -47,7 +47,7 @@ class ReadableFile:
         return content
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Read bytes into a buffer; gives how many, none only at the end of the file."""
+        """Read bytes into a buffer. Return their number; 0 only at the end of the file."""
         try:
             return os.preadv(self._descriptor, [buffer], offset)
         except OSError as error:
@@ -60,18 +60,18 @@ class ReadableFile:
         return os.fstat(self._descriptor).st_size
 
     def identity(self) -> tuple[int, int, int]:
-        """Give what tells this file, and what is in it now, from others: inode, size, and when it changed last.
+        """Return what identifies this file with its present content: inode, size and ctime (nanoseconds).
 
-        That is not when it was written last: who puts a backup in its place may set this as it was.
+        Not mtime: restoring a backup can set that to the old value.
         """
         found = os.fstat(self._descriptor)
         return found.st_ino, found.st_size, found.st_ctime_ns
 
     def sync(self) -> None:
-        """Make durable what others wrote to the file.
+        """Make durable what other processes wrote to the file.
 
         Raises:
-            DurabilityLost: the sync failed; it must not be tried again.
+            DurabilityLost: the sync failed; the caller must not retry it.
         """
         sync(self._descriptor, self.path)
 
@@ -86,7 +86,7 @@ class WritableFile:
 
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
-        self._copied = 0  # bytes since the disk was last set to work
+        self._copied = 0  # bytes since the last start of writeback
         self.path = path
 
     def __enter__(self) -> Self:
@@ -98,7 +98,7 @@ class WritableFile:
         self.close()
 
     def close(self) -> None:
-        """Close it; closing it again does nothing."""
+        """Close the file; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             with errors_of(self.path):
@@ -111,10 +111,10 @@ class WritableFile:
                 written += os.pwrite(self._descriptor, memoryview(content)[written:], offset + written)
 
     def copy(self, source: ReadableFile, begin: int, size: int, offset: int) -> None:
-        """Copy bytes of another file to `offset`, inside the kernel where the filesystems allow it.
+        """Copy bytes of another file to `offset`, inside the kernel if the filesystems allow it.
 
         Raises:
-            EOFError: the other file ends before these bytes do.
+            EOFError: the other file ends before these bytes.
         """
         self._copied += size
         with errors_of(self.path):
@@ -123,13 +123,13 @@ class WritableFile:
                 if not count:
                     raise EOFError(f"{source.path} ends at byte {begin}")
                 begin, size, offset = begin + count, size - count, offset + count
-        self._set_to_work()
+        self._start_writeback()
 
     def copy_spans(self, source: ReadableFile, spans: Iterable[tuple[int, int]], offset: int) -> None:
-        """Copy spans of another file (begin, size) to `offset`, one behind the other; small ones are gathered.
+        """Copy spans (begin, size) of another file to `offset`, one after the other; write small ones together.
 
         Raises:
-            EOFError: the other file ends before one of them does.
+            EOFError: the other file ends before one of the spans.
         """
         buffer, held = memoryview(bytearray(_GATHERED)), 0
         for begin, size in spans:
@@ -148,12 +148,12 @@ class WritableFile:
                     raise EOFError(f"{source.path} ends at byte {begin}")
                 begin, held = begin + count, held + count
         self.write(offset, buffer[:held])
-        self._set_to_work()
+        self._start_writeback()
 
-    def _set_to_work(self) -> None:
-        """Let the disk write when enough was copied, so that `sync` waits less."""
-        if self._copied >= _WRITTEN_OUT:
-            _write_out(self._descriptor)
+    def _start_writeback(self) -> None:
+        """Start writing to the disk if enough was copied, so that `sync` waits less."""
+        if self._copied >= _WRITEBACK:
+            _write_back(self._descriptor)
             self._copied = 0
 
     def _copy_some(self, source: ReadableFile, begin: int, size: int, offset: int) -> int:
@@ -162,7 +162,7 @@ class WritableFile:
         except OSError as error:
             if error.errno not in _NO_COPY:
                 raise
-        content = source.read(begin, min(size, _PIECE))
+        content = source.read(begin, min(size, _BLOCK))
         self.write(offset, content)
         return len(content)
 
@@ -174,7 +174,7 @@ class WritableFile:
         """Make the file's bytes and size durable.
 
         Raises:
-            DurabilityLost: the sync failed; it must not be tried again.
+            DurabilityLost: the sync failed; the caller must not retry it.
         """
         sync(self._descriptor, self.path)
 
@@ -189,8 +189,8 @@ def sync(descriptor: int, path: str) -> None:
         raise _not_durable(error, path) from error
 
 
-def _write_out(descriptor: int) -> None:
-    """Let the disk begin to write what there is of a file, where the kernel can; nothing waits, `sync` tells errors."""
+def _write_back(descriptor: int) -> None:
+    """Start writing a file's dirty pages to the disk, if the kernel can; do not wait. `sync` reports errors."""
     if sys.platform == "linux":
         from ctypes import c_int64
 
@@ -198,8 +198,8 @@ def _write_out(descriptor: int) -> None:
 
 
 def sync_filesystem(descriptor: int, path: str) -> bool:
-    """Sync the whole filesystem of a descriptor; False where the kernel cannot, or would not tell of errors."""
-    if sys.platform != "linux" or _release() < (5, 8):  # before, syncfs kept errors of writing to itself
+    """Sync the whole filesystem of a descriptor; return False if the kernel cannot, or would not report errors."""
+    if sys.platform != "linux" or _release() < (5, 8):  # before 5.8, syncfs did not report write errors
         return False
     from ctypes import get_errno
 
@@ -222,9 +222,9 @@ def _release() -> tuple[int, ...]:
 
 
 def _not_durable(error: OSError, path: str) -> DurabilityLost:
-    # The kernel may have dropped the unwritten pages and marked them clean: a second fsync would lie.
+    # The kernel may have dropped the unwritten pages and marked them clean: a second fsync would falsely succeed.
     return DurabilityLost(
-        f"{path}: fsync failed: {error.strerror}; nothing of this batch was acknowledged",
-        hint="Look at the disk (dmesg), then open the dataset again and append the batch again.",
+        f"{path}: fsync failed: {error.strerror}; this batch was not acknowledged",
+        hint="Check the disk (dmesg), then open the dataset again and append the batch again.",
         path=path,
     )

@@ -1,4 +1,4 @@
-"""Locks of a dataset: the writers' lock, that of maintain, and the shared lock of its directory."""
+"""Locks of a dataset: the writers' lock, the locks of maintain and pipeline, and the shared lock of its directory."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ondisk.filesystem.directory import Directory
 
 LOCK = ".lock"
-_LOCK_RECORD = 256  # bytes; of one size, so that writing it needs no new block on a full disk
+_LOCK_RECORD = 256  # bytes; a fixed size, so that writing it needs no new block on a full disk
 
 
 class SharedLock:
-    """A shared lock of a directory; held until it is closed."""
+    """A shared lock of a directory, held until `close`."""
 
     __slots__ = ("_descriptor",)
 
@@ -39,18 +39,18 @@ class SharedLock:
 
 
 class WritersLock:
-    """The writers' lock of a dataset: `.lock`, held by flock, never removed.
+    """The writers' lock of a dataset: an flock on the file `.lock`, which is never removed.
 
-    The file holds one record of the holder (JSON, padded with blanks): pid, host, verb, start. It is stale while
-    nobody holds the lock; a killed holder's lock is free at once, since the kernel drops it.
+    The file contains one record of the holder (JSON, padded with blanks): pid, host, verb, start. The record is stale
+    while nobody holds the lock. If the holder is killed, the kernel frees the lock at once.
 
     Args:
-        timeout: seconds to wait for it.
+        timeout: seconds to wait for the lock.
     """
 
     _name = LOCK
     _called = "the writers' lock"
-    _hint = "Try again when it is done, or raise lock_timeout in dataset.toml."
+    _hint = "Try again when that process has ended, or raise lock_timeout in dataset.toml."
 
     def __init__(self, directory: Directory, timeout: float = 0) -> None:
         self._directory = directory
@@ -60,14 +60,14 @@ class WritersLock:
 
     @contextlib.contextmanager
     def hold(self, verb: str, timeout: float | None = None) -> Iterator[None]:
-        """Hold the lock for the length of the block.
+        """Hold the lock during the block.
 
         Args:
-            verb: what it is held for, which others are told.
-            timeout: seconds to wait for it; those of the lock unless told otherwise.
+            verb: the work that it is held for; the error of a waiting process names it.
+            timeout: seconds to wait for it; None waits as long as the lock's own timeout.
 
         Raises:
-            LockError: others held it for longer than that; names the holder.
+            LockError: another process held it for longer than that; names the holder.
             ReadOnly: this user may not write here.
             UnsupportedFilesystem: the filesystem has no locks.
         """
@@ -98,7 +98,7 @@ class WritersLock:
         try:
             yield
         finally:
-            # Released explicitly: a forked child holds a copy of the descriptor, and with it the lock.
+            # Release explicitly: a forked child has a copy of the descriptor, which would keep the lock.
             self._lock.release()
 
     def _sign(self, descriptor: int) -> None:
@@ -109,7 +109,7 @@ class WritersLock:
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         record = json.dumps(holder).encode()[: _LOCK_RECORD - 1].ljust(_LOCK_RECORD - 1) + b"\n"
-        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, only nameless
+        with contextlib.suppress(OSError):  # a full disk: the lock is held, but names no holder
             os.pwrite(descriptor, record, 0)
 
     def _timed_out(self) -> LockError:
@@ -126,7 +126,7 @@ class WritersLock:
 
 
 def is_locked(directory: Directory) -> bool:
-    """Tell whether somebody holds the writers' lock of a directory; writes nothing, and needs no right to write."""
+    """Return whether a process holds the writers' lock of a directory; needs no permission to write."""
     try:
         file = directory.open_to_read(LOCK)
     except FileNotFoundError:
@@ -139,21 +139,21 @@ def is_locked(directory: Directory) -> bool:
 
 
 class MaintainLock(WritersLock):
-    """The lock of a whole run of maintain: `.maintain.lock`. Writers take no notice of it, and nobody waits for it."""
+    """The lock of a whole run of maintain: `.maintain.lock`. Writers ignore it, and no process waits for it."""
 
     _name = ".maintain.lock"
     _called = "the lock of maintain"
-    _hint = "Another maintain runs on this dataset; it does what there is to do."
+    _hint = "Another maintain is running on this dataset: it does the work."
 
 
 class PipelineLock(WritersLock):
-    """The lock of a whole run of a pipeline: `.pipeline.lock` in its dataset for errors. Nobody waits for it."""
+    """The lock of a whole run of a pipeline: `.pipeline.lock` in its dataset for errors. No process waits for it."""
 
     _name = ".pipeline.lock"
     _called = "the lock of a pipeline"
-    _hint = "Another run of a pipeline with this dataset for errors is at work; try again when it is done."
+    _hint = "Another pipeline with this dataset for errors is running; try again when it has ended."
 
 
 def _no_locks(path: Path) -> UnsupportedFilesystem:
-    hint = "Keep the dataset on a filesystem with flock."
+    hint = "Keep the dataset on a filesystem that supports flock."
     return UnsupportedFilesystem(f"{path}: this filesystem has no locks", hint=hint, path=str(path))
