@@ -58,7 +58,7 @@ def fail(code):
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_no_name_leads_out_of_the_directory(directory, name):
-    with pytest.raises(InvalidInput, match="no name of a file inside"):
+    with pytest.raises(InvalidInput, match="not a name of a file inside"):
         components(name)
     for method in (
         directory.stat,

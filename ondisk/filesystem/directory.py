@@ -444,7 +444,7 @@ def components(name: str) -> list[str]:
     """
     parts = name.split("/")
     if "\0" in name or any(part in ("", "..") or len(part.encode(errors="replace")) > 255 for part in parts):
-        raise InvalidInput(f"{name!r} is not the name of a file inside the dataset")
+        raise InvalidInput(f"{name!r} is not a name of a file inside the dataset")
     return parts
 
 

@@ -96,7 +96,7 @@ def test_a_second_run_leaves_at_once_with_40_and_maintains_the_other_datasets(ru
     with Directory.open(other) as directory, MaintainLock(directory).hold("maintain"):
         done = run("maintain", other, weather)
     assert done.code == 40
-    assert "Another maintain runs on this dataset" in done.err
+    assert "Another maintain is running on this dataset" in done.err
     assert run("check", weather).code == 0
 
 
