@@ -20,8 +20,6 @@ from ondisk.matcher import (
     And,
     Compare,
     Components,
-    Contains,
-    EndsWith,
     EverySeconds,
     Everything,
     Expression,
@@ -46,7 +44,7 @@ _SECOND = 1_000_000
 _FIRST_BLOB = "x''"
 COMPONENTS = "ondisk_components"
 
-_OnValue: TypeAlias = StartsWith | EndsWith | Contains | Components | OneOf
+_OnValue: TypeAlias = StartsWith | Components | OneOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +269,6 @@ class _Writer:
                 return f"value {self.one_of(values)}"
             case StartsWith(_, prefix):
                 return self.prefixed(prefix)
-            case EndsWith(_, suffix):
-                # As bytes: SQLite's functions on text stop at a NUL.
-                end = suffix.encode()
-                ends = f"substr(CAST(value AS BLOB), -{len(end)}) = {self.bind(end)}" if end else "1"
-                return f"value < {_FIRST_BLOB} AND {ends}"
-            case Contains(_, part):
-                return f"value < {_FIRST_BLOB} AND instr(CAST(value AS BLOB), {self.bind(part.encode())}) > 0"
             case Components(_, parts):
                 return self.with_components(parts)
 

@@ -11,8 +11,6 @@ from ondisk.matcher.tree import (
     And,
     Compare,
     Components,
-    Contains,
-    EndsWith,
     EverySeconds,
     Everything,
     Expression,
@@ -26,7 +24,7 @@ from ondisk.matcher.tree import (
     TimeOfDay,
 )
 
-_Leaf: TypeAlias = Compare | OneOf | StartsWith | EndsWith | Contains | Components | TimeOfDay | EverySeconds
+_Leaf: TypeAlias = Compare | OneOf | StartsWith | Components | TimeOfDay | EverySeconds
 # Texts compare by code point, as SQLite's BINARY does: UTF-8 keeps that order.
 _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
 
@@ -51,7 +49,7 @@ def matches(expression: Expression, value_of: Callable[[str], Scalar | None]) ->
             return not matches(child, value_of)
         case IsMissing(field):
             return value_of(field) is None
-        case Compare() | OneOf() | StartsWith() | EndsWith() | Contains() | Components() | TimeOfDay() | EverySeconds():
+        case Compare() | OneOf() | StartsWith() | Components() | TimeOfDay() | EverySeconds():
             value = value_of(expression.field)
             return value is not None and _holds(expression, value)
         case _:
@@ -66,10 +64,6 @@ def _holds(leaf: _Leaf, value: Any) -> bool:
             return value in values
         case StartsWith(_, prefix):
             return bool(value.startswith(prefix))
-        case EndsWith(_, suffix):
-            return bool(value.endswith(suffix))
-        case Contains(_, part):
-            return part in value
         case Components(_, parts):
             given = value.split(",", len(parts))[: len(parts)]
             return len(given) == len(parts) and all(part in (None, own) for part, own in zip(parts, given, strict=True))

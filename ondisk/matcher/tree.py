@@ -1,6 +1,6 @@
 """The syntax tree of match expressions: what to match, independent of how.
 
-    Expression = Everything | Compare | OneOf | IsMissing | StartsWith | EndsWith | Contains | Components
+    Expression = Everything | Compare | OneOf | IsMissing | StartsWith | Components
                | TimeOfDay | EverySeconds
                | And(Expression…) | Or(Expression…) | Not(Expression)
 
@@ -72,22 +72,6 @@ class StartsWith(Expression):
 
     field: str
     prefix: str
-
-
-@dataclass(frozen=True, slots=True)
-class EndsWith(Expression):
-    """The text ends with `suffix`, letter by letter."""
-
-    field: str
-    suffix: str
-
-
-@dataclass(frozen=True, slots=True)
-class Contains(Expression):
-    """The text holds `part` somewhere, letter by letter."""
-
-    field: str
-    part: str
 
 
 @dataclass(frozen=True, slots=True)
