@@ -283,7 +283,7 @@ class Model:
         self.data = {name: each for name, each in self.data.items() if day_of(name) != day}
         self.missing.discard(day)
 
-    def lines_of(self) -> Content:
+    def content(self) -> Content:
         return MISSING if self.missing else self.there()
 
     def there(self) -> Content:
