@@ -38,8 +38,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             if pipeline.waiting:  # starting Spark takes seconds
                 size = sum(file.size for file in pipeline.waiting)
                 with executors(pipeline.config.master or "") as spark, read("pipeline", size) as advance:
+                    from ondisk.spark.append import imports
+
                     assert spark is not None
-                    pipeline.take_in(spark, advance)
+                    pipeline.import_files(imports(spark), advance)
         finally:
             output.imported(report)  # also after an error: the files before it are stored
             _complain_of(report)

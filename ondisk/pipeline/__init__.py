@@ -1,4 +1,4 @@
-"""Pipelines: folders of files divided among datasets; see docs/pipeline.md."""
+"""Pipelines import the files of a folder, each datum into the dataset that it matches; see docs/pipeline.md."""
 
 from ondisk.pipeline.run import PipelineReport, pipeline
 

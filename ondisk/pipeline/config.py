@@ -1,14 +1,14 @@
-"""The configuration of a pipeline, validated; paths in it count from its own folder.
+"""The configuration of a pipeline, validated. Its paths are relative to its own folder.
 
-input = "incoming"                  the folder of the files, with those below it
+input = "incoming"                  the folder of the files; its subfolders are read, too
 datasets = ["obs", "radar"]         each has a `filter` in its dataset.toml
-error = "error"                     takes what matches no filter, or several
-duplicates = "duplicates"           takes what its dataset holds already; else that is left out
-name = "weather"                    tells pipelines apart that share datasets; else file name and input
-master = "spark://host:7077"        where Spark runs; else what spark-submit says, else here
-maintenance = false                 no maintenance behind it; else as the table
+error = "error"                     the dataset for data that match no filter, or several
+duplicates = "duplicates"           the dataset for duplicates; without it they are skipped
+name = "weather"                    distinguishes pipelines that share datasets; default: file name and input
+master = "spark://host:7077"        where Spark runs; default: the master of spark-submit, else this machine
+maintenance = false                 no maintenance after the import; default: as in the table
 [maintenance]
-max_duration = 1800                 seconds in which data are read of each dataset
+max_duration = 1800                 seconds in which data of each dataset are read
 metrics = "ondisk.prom"             a file of metrics for Prometheus
 """
 
@@ -34,7 +34,7 @@ _OTHERS = ("datasets", "maintenance")
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """What `maintain` is told."""
+    """The arguments of `ondisk.maintenance.maintain.maintain`."""
 
     max_duration: float | None = None
     metrics: Path | None = None
@@ -42,13 +42,13 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class PipelineConfig:
-    """What the file says; the module's docstring shows every key.
+    """The content of the file; the module's docstring shows every key.
 
     Attributes:
-        path: of the file.
-        name: of the pipeline.
-        datasets: what they are called in the file, as are `error` and `duplicates`; `place` tells where they are.
-        maintenance: None for none.
+        path: the file itself.
+        name: the pipeline's name.
+        datasets: as written in the file, like `error` and `duplicates`; `resolve` returns their paths.
+        maintenance: None for no maintenance.
     """
 
     path: Path
@@ -62,11 +62,11 @@ class PipelineConfig:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> PipelineConfig:
-        """Read a file.
+        """Return the configuration in a file.
 
         Raises:
-            NotFound, StorageError: it cannot be read.
-            ConfigError: it cannot be understood; names the line.
+            NotFound, StorageError: the file cannot be read.
+            ConfigError: the content is wrong; names the line.
         """
         name = os.fspath(path)
         with open_source(path) as file:
@@ -76,23 +76,23 @@ class PipelineConfig:
         try:
             text = content.decode()
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{name} is no UTF-8: {error}", hint="Save it as UTF-8.") from None
+            raise ConfigError(f"{name} is not UTF-8: {error}", hint="Save it as UTF-8.") from None
         return _parse(Path(path).absolute(), read_toml(text, name), Source(name, text))
 
     @property
     def all(self) -> tuple[str, ...]:
-        """All datasets, that for errors behind those that data are divided among, that for duplicates last."""
+        """All datasets: those with filters, then the one for errors, then the one for duplicates, if any."""
         return (*self.datasets, self.error, *([] if self.duplicates is None else [self.duplicates]))
 
-    def place(self, name: str) -> Path:
-        """Give the path of what the file names."""
+    def resolve(self, name: str) -> Path:
+        """Return the path of a dataset that the file names."""
         return self.path.parent / name
 
 
 def _parse(path: Path, values: Mapping[str, Any], source: Source) -> PipelineConfig:
     for key in values:
         if key not in KEYS:
-            raise source.error(key, "there is no such key", f"The keys are {', '.join(KEYS)}.")
+            raise source.error(key, "unknown key", f"The keys are {', '.join(KEYS)}.")
     for key, example in (("input", '"incoming"'), ("datasets", '["weather"]'), ("error", '"error"')):
         if key not in values:
             raise source.error(key, "is required", f"Add a line such as {key} = {example}.")
@@ -112,37 +112,37 @@ def _parse(path: Path, values: Mapping[str, Any], source: Source) -> PipelineCon
         texts.get("master"),
         _maintenance(path.parent, values.get("maintenance", {}), source),
     )
-    _check_places(config, source)
+    _check_paths(config, source)
     return config
 
 
-def _check_places(config: PipelineConfig, source: Source) -> None:
+def _check_paths(config: PipelineConfig, source: Source) -> None:
     seen: set[str] = set()
     for key, names in (("datasets", config.datasets), ("error", [config.error]), ("duplicates", [config.duplicates])):
         for name in names:
-            real = name and os.path.realpath(config.place(name))
+            real = name and os.path.realpath(config.resolve(name))
             if real in seen:
-                raise source.error(key, f"{name!r} stands twice", "Name each dataset once.")
+                raise source.error(key, f"{name!r} is named twice", "Name each dataset once.")
             seen.update([real] if real else [])
     if holds_dataset(config.input):
-        raise source.error("input", "is a dataset", "Name the folder that the files come to.")
+        raise source.error("input", "is a dataset", "Name the folder in which the files arrive.")
 
 
 def holds_dataset(folder: Path) -> bool:
-    """Tell whether a folder is a dataset, as far as one may look."""
+    """Tell whether a folder is a dataset; False if it may not be read."""
     with contextlib.suppress(OSError):
         return (folder / CONFIG).exists()
     return False
 
 
 def plain(path: str) -> str:
-    """Write a path as text, whatever its bytes are."""
+    """Return a path as text; bytes that are not UTF-8 become escapes."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _text(key: str, value: Any, source: Source) -> str:
     if not _is_text(value):
-        raise source.error(key, f"must be a text, not {value!r}", "Put it in quotes.")
+        raise source.error(key, f"must be text, not {value!r}", "Put it in quotes.")
     return str(value)
 
 
@@ -154,11 +154,11 @@ def _maintenance(folder: Path, value: Any, source: Source) -> Maintenance | None
     if value is False:
         return None
     if not isinstance(value, Mapping):
-        hint = "Write maintenance = false for none, or a line [maintenance] and what it is told below it."
+        hint = "Write maintenance = false, or a line [maintenance] and its keys in the lines below."
         raise source.error("maintenance", f"must be false or a table, not {value!r}", hint)
     for key in value:
         if key not in MAINTENANCE:
-            raise source.error(f"maintenance.{key}", "there is no such key", f"The keys are {', '.join(MAINTENANCE)}.")
+            raise source.error(f"maintenance.{key}", "unknown key", f"The keys are {', '.join(MAINTENANCE)}.")
     duration, metrics = value.get("max_duration"), value.get("metrics")
     if duration is not None and (type(duration) not in (int, float) or not 0 <= duration < float("inf")):
         hint = "Write max_duration = 1800, without quotes."

@@ -1,7 +1,7 @@
-"""Data from outside, divided among datasets: each datum goes to the one whose `filter` it matches.
+"""Dividing data among datasets: each datum goes to the dataset whose `filter` it matches.
 
-What matches none, or several, goes to the last dataset, which takes errors. A dataset sees a datum as it would if the
-file was appended to it: by its own declared fields and limits. What it would refuse it does not match.
+A datum that matches no filter, or several, goes to the last dataset, the one for errors. Each dataset reads a datum as
+in an append of the file: with its own declared fields and limits. A datum that it would refuse does not match.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ondisk.matcher import Expression, matches
 
 _LINE = re.compile(r"line [0-9]+: ")
 _Reading: TypeAlias = tuple[tuple[tuple[str, str], ...], int, int]
-_Seen: TypeAlias = dict[int, tuple[int, Mapping[str, Any]]]
+_Read: TypeAlias = dict[int, tuple[int, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A dataset that data are divided among; `filter` is None for the one that takes errors."""
+class Route:
+    """A dataset that data may go to; `filter` is None for the one for errors."""
 
     config: DatasetConfig
     filter: Expression | None
@@ -33,14 +33,14 @@ class Target:
 
 @dataclass(slots=True)
 class Share:
-    """What a dataset gets of a batch, and what it refuses of it; positions are those in the file."""
+    """The data of a batch that go to one dataset, and those that it refuses; positions are those in the file."""
 
     batch: Batch = field(default_factory=Batch)
     positions: list[int] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
 
     def refuse_old(self, config: DatasetConfig) -> None:
-        """Refuse data that the dataset would delete at once."""
+        """Refuse data that are older than the dataset's delete age."""
         refuse_old(self.batch, config)
         self.refused += [(self.positions[place], reason) for place, reason in self.batch.refused]
         self.batch.refused = []
@@ -50,103 +50,104 @@ class Division:
     """Divides the data of one file.
 
     Args:
-        targets: the datasets, that for errors last.
-        format: the file's.
+        routes: to the datasets; the one for errors is last.
+        format: the file's format.
 
     Attributes:
-        formats: the file's format, as each dataset has it.
+        formats: the file's format, configured for each dataset.
         reader: the format to read the file with.
-        position: so many data of the file were divided.
+        position: how many data of the file were divided.
 
     Raises:
         ConfigError: a dataset cannot hold this format.
     """
 
-    def __init__(self, targets: Sequence[Target], format: str) -> None:
-        self._targets = targets
+    def __init__(self, routes: Sequence[Route], format: str) -> None:
+        self._routes = routes
         kind = find(format)
-        self.formats = [kind(target.config) for target in targets]
-        self._readings = [_reading(target.config) for target in targets]
+        self.formats = [kind(route.config) for route in routes]
+        self._readings = [_reading(route.config) for route in routes]
         self._verdicts: dict[tuple[int, int], bool] = {}
         self.position = 0
         if len(set(self._readings)) == 1:
             self.reader = self.formats[-1]
         else:
-            config = targets[-1].config
+            config = routes[-1].config
             self.reader = kind(
                 DatasetConfig(
                     config.format,
                     config.step,
-                    max_datum_size=max(target.config.max_datum_size for target in targets),
-                    max_depth=max(target.config.max_depth for target in targets),
+                    max_datum_size=max(route.config.max_datum_size for route in routes),
+                    max_depth=max(route.config.max_depth for route in routes),
                 )
             )
 
     def divide(self, batch: Batch) -> list[Share]:
-        """Divide a batch that `reader` gave; the shares are in the order of the datasets."""
+        """Return the shares of a batch that `reader` has read, in the order of the datasets."""
         positions = [self.position + position for position in batch.positions()]
-        shares = [Share() for _ in self._targets]
+        shares = [Share() for _ in self._routes]
         errors = shares[-1]
         errors.refused += [(self.position + position, reason) for position, reason in batch.refused]
         self.position += len(batch)
-        seen, refused = self._seen(batch)
-        self._verdicts.clear()  # of others, whose metadata have gone
+        read, refused = self._read(batch)
+        self._verdicts.clear()  # their keys are ids of the metadata of an earlier batch
         for place, (payload, position) in enumerate(zip(batch.payloads, positions, strict=True)):
-            number = self._chosen(seen, place)
-            found = seen[number].get(place)
-            if found is None:
+            number = self._choose(read, place)
+            values = read[number].get(place)
+            if values is None:
                 errors.refused.append((position, refused[place]))
                 continue
             share = shares[number]
             share.positions.append(position)
-            share.batch.reftimes.append(found[0])
-            share.batch.metadata.append(found[1])
+            share.batch.reftimes.append(values[0])
+            share.batch.metadata.append(values[1])
             share.batch.payloads.append(payload)
         errors.refused.sort()
-        for target, share in zip(self._targets, shares, strict=True):
-            share.refuse_old(target.config)
+        for route, share in zip(self._routes, shares, strict=True):
+            share.refuse_old(route.config)
         return shares
 
-    def _chosen(self, seen: Sequence[_Seen], place: int) -> int:
-        """Give the number of the dataset that a datum goes to."""
-        last = len(self._targets) - 1
-        chosen = last
+    def _choose(self, read: Sequence[_Read], place: int) -> int:
+        """Return the number of the dataset that a datum goes to."""
+        chosen = last = len(self._routes) - 1
         for number in range(last):
-            found, wanted = seen[number].get(place), self._targets[number].filter
-            if found is not None and wanted is not None and self._matches(wanted, *found):
+            values, filter = read[number].get(place), self._routes[number].filter
+            if values is not None and filter is not None and self._matches(filter, *values):
                 if chosen != last:
                     return last
                 chosen = number
         return chosen
 
-    def _matches(self, wanted: Expression, reftime: int, metadata: Mapping[str, Any]) -> bool:
-        """Tell whether a datum matches; for data that share their metadata once, unless reftime was asked for."""
-        key = id(wanted), id(metadata)
+    def _matches(self, filter: Expression, reftime: int, metadata: Mapping[str, Any]) -> bool:
+        """Tell whether a datum matches; evaluates once for data with shared metadata if the filter reads no reftime."""
+        key = id(filter), id(metadata)
         if key not in self._verdicts:
-            asked = _Asked(reftime, metadata)
-            verdict = matches(wanted, asked)
-            if asked.reftime_counts:
+            values = _Values(reftime, metadata)
+            verdict = matches(filter, values)
+            if values.reftime_read:
                 return verdict
             self._verdicts[key] = verdict
         return self._verdicts[key]
 
-    def _seen(self, batch: Batch) -> tuple[list[_Seen], Mapping[int, str]]:
-        """Read the data as each dataset does: place → reftime and metadata; and why the last one refuses some."""
+    def _read(self, batch: Batch) -> tuple[list[_Read], Mapping[int, str]]:
+        """Read the data as each dataset does: place → reftime and metadata; and why the last dataset refuses some."""
         if self.reader is self.formats[-1]:
             same = dict(enumerate(zip(batch.reftimes, batch.metadata, strict=True)))
-            return [same] * len(self._targets), {}
-        found: dict[_Reading, tuple[_Seen, dict[int, str]]] = {}
+            return [same] * len(self._routes), {}
+        found: dict[_Reading, tuple[_Read, dict[int, str]]] = {}
         for reading, format in zip(self._readings, self.formats, strict=True):
             if reading not in found:
-                found[reading] = _read(batch.payloads, format)
+                again = read_again(batch.payloads, format)
+                values = zip(again.reftimes, again.metadata, strict=True)
+                found[reading] = dict(zip(again.positions(), values, strict=True)), dict(again.refused)
         return [found[reading][0] for reading in self._readings], found[self._readings[-1]][1]
 
 
 def read_again(payloads: Sequence[bytes], format: Format) -> Batch:
-    """Make a batch for a dataset, of data that others hold: refused is what it would refuse of a file.
+    """Return payloads as a batch for a dataset; `refused` lists what it would refuse of a file.
 
     Args:
-        format: the data's, as the dataset has it.
+        format: the format of the data, configured for the dataset.
     """
     limit = format.config.max_datum_size
     large = {place: len(payload) for place, payload in enumerate(payloads) if len(payload) > limit}
@@ -156,36 +157,30 @@ def read_again(payloads: Sequence[bytes], format: Format) -> Batch:
     for batch in format.parse(io.BytesIO(content), len(payloads)) if fitting else ():
         found.extend(batch)
     if len(found) != len(fitting) or found.damage:
-        raise StateError(f"data of {format.name} cannot be read one behind the other")
+        raise StateError(f"consecutive data of {format.name} cannot be read again")
     refused = {fitting[position]: _LINE.sub("", reason, count=1) for position, reason in found.refused}
     refused |= {place: f"{size} bytes are more than max_datum_size, {limit}" for place, size in large.items()}
     found.refused = sorted(refused.items())
     return found
 
 
-def _read(payloads: Sequence[bytes], format: Format) -> tuple[_Seen, dict[int, str]]:
-    batch = read_again(payloads, format)
-    values = zip(batch.reftimes, batch.metadata, strict=True)
-    return dict(zip(batch.positions(), values, strict=True)), dict(batch.refused)
-
-
 def _reading(config: DatasetConfig) -> _Reading:
-    """Give what the reading of a file depends on."""
+    """Return the settings that decide how a file is read."""
     return tuple(config.fields.items()), config.max_datum_size, config.max_depth
 
 
-class _Asked:
-    """Gives the values of a datum, and notes whether its reftime was asked for."""
+class _Values:
+    """The values of a datum by name; notes whether the reftime was read."""
 
-    __slots__ = ("_metadata", "_reftime", "reftime_counts")
+    __slots__ = ("_metadata", "_reftime", "reftime_read")
 
     def __init__(self, reftime: int, metadata: Mapping[str, Any]) -> None:
         self._reftime = reftime
         self._metadata = metadata
-        self.reftime_counts = False
+        self.reftime_read = False
 
     def __call__(self, name: str) -> Any:
         if name == "reftime":
-            self.reftime_counts = True
+            self.reftime_read = True
             return self._reftime
         return self._metadata.get(name)

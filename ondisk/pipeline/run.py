@@ -13,12 +13,12 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 from uuid import uuid4
 
 from ondisk.dataset import Dataset
@@ -42,19 +42,23 @@ from ondisk.maintenance.maintain import Maintained, maintain, worst
 from ondisk.maintenance.metrics import write
 from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain
 from ondisk.pipeline.route import read_again
-from ondisk.pipeline.task import CHANGED, NAMED, InputFile, Intake
+from ondisk.pipeline.task import CHANGED, NAMED, ImportOptions, InputFile
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.stage import Stage, Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FILE = 64 * 1024  # bytes that a file weighs beside its own, for what each costs
+_FILE = 64 * 1024  # bytes that stand for the fixed cost of a file, beside its own bytes
 _UNFINISHED = (".tmp", ".part")
+
+Tasks: TypeAlias = Callable[[str, dict[str, int], str, str], Generator[dict[str, Any], None, None]]
+"""What carries out `ondisk.pipeline.task.import_file` for each file, such as Spark: takes the path of the dataset for
+errors, the files with their weights, the name of the job and the options; yields the answers in the files' order."""
 
 
 class _Filters(NamedTuple):
-    """What datasets take, by their names in the configuration, and which of all that ever were these are."""
+    """The filters by the names of the datasets in the configuration, numbered: a change of filters counts up."""
 
     number: int
     of: dict[str, str | None]
@@ -62,21 +66,21 @@ class _Filters(NamedTuple):
 
 @dataclass(slots=True)
 class PipelineReport:
-    """What a run of a pipeline did, or would do.
+    """What a run of a pipeline did; after a dry run, what it would do.
 
     Attributes:
-        name: of the pipeline.
-        dry_run: nothing was written: `imported` counts what each dataset would be given, duplicates too.
-        found: files in the folder.
-        known: of these, such as an earlier run imported.
-        imported: files that this run imported.
-        changed: files that changed while they were read; the next run takes them in.
+        name: the pipeline's name.
+        dry_run: nothing was written; `imported` then counts duplicates, too.
+        found: number of files in the folder.
+        known: number of these that an earlier run imported.
+        imported: number of files that this run imported.
+        changed: files that changed while they were read; the next run imports them.
         failed: files that could not be read, and why; the next run tries again.
-        datasets: what became of the data, for each dataset; refused data that belong to none count for that for errors.
-        refusals: file, and why a datum was refused; the first of each file.
-        damage: file, and a place that holds no data; the first of each file.
-        damaged: how many such places there are.
-        notes: file, and what else there is to say of it.
+        datasets: result for each dataset; refused data that match no dataset count for the one for errors.
+        refusals: file and reason for refused data; the first 100.
+        damage: file and damaged place; the first 100.
+        damaged: number of damaged places.
+        notes: file and note.
         maintained: what maintenance did.
     """
 
@@ -97,19 +101,19 @@ class PipelineReport:
 
     @property
     def refused(self) -> int:
-        """Data that were refused."""
+        """Number of refused data."""
         return sum(each.refused for each in self.datasets.values())
 
     @property
     def exit_code(self) -> int:
-        """What a command that did this ends with."""
+        """The exit code of a command that did this."""
         own = EXIT_FINDINGS if self.dry_run and self.imported else EXIT_DONE
         if self.refused or self.damaged:
             own = EXIT_DATA_LEFT_OUT
         return worst([own, *self._codes, *(each.exit_code for each in self.maintained)])
 
     def add(self, name: str, answer: dict[str, Any]) -> None:
-        """Add what an executor says of a file."""
+        """Add the answer of the task that read a file."""
         if "left" in answer:
             if answer["left"] == CHANGED:
                 self.changed.append(name)
@@ -133,28 +137,30 @@ class PipelineReport:
 def pipeline(
     config: str | os.PathLike[str], spark: SparkSession | None = None, *, dry_run: bool = False
 ) -> PipelineReport:
-    """Import the new files of a folder into the datasets they belong to, then maintain these; see docs/pipeline.md.
+    """Import the new files of a folder into the datasets that they belong to, then maintain the datasets.
+
+    See docs/pipeline.md.
 
     Args:
-        config: a file as docs/pipeline.md has it.
-        spark: a session; None starts one where there are new files, or takes the one that runs.
-        dry_run: only say what would be done.
+        config: path of the configuration.
+        spark: a session; with None, a run with new files takes the running session or starts one.
+        dry_run: only report what would be done.
 
     Raises:
-        ConfigError: the configuration, or that of a dataset, is not one of a pipeline.
-        LockError: another run is at work.
-        OndiskError: what kept a commit from being made; its context has the `report` of what was done before. The next
-            run goes on there.
+        ConfigError: the configuration of the pipeline or of a dataset is wrong.
+        LockError: another run of the pipeline is at work.
+        OndiskError: a commit failed; its context has the `report` of what was done before. The next run continues.
 
-    Durability: the data of some files at a time: duplicates are committed before the commit that leaves them out, the
-        dataset for errors last. Killed anywhere, no datum is lost, or stored twice.
-    Locks: that of the pipeline for the whole run, without waiting; writers' locks while data are committed.
+    Durability: data of some files are committed at a time: duplicates before the commit that skips them, the dataset
+        for errors last. A kill at any moment loses no datum and stores none twice.
+    Locks: the lock of the pipeline for the whole run, without waiting; the writers' locks during commits.
     """
     with Pipeline.open(config, dry_run=dry_run) as run:
         if run.waiting:
+            from ondisk.spark.append import imports
             from ondisk.spark.session import session
 
-            run.take_in(spark or session(run.config.master))
+            run.import_files(imports(spark or session(run.config.master)))
         run.maintain()
         return run.report
 
@@ -163,8 +169,8 @@ class Pipeline:
     """One run of a pipeline. A context manager; see `pipeline`.
 
     Attributes:
-        config: what its file says.
-        waiting: the files that are to be imported, in their order.
+        config: the content of its file.
+        waiting: the files to import, in their order.
         report: what was done so far.
     """
 
@@ -173,8 +179,8 @@ class Pipeline:
         self.report = PipelineReport(config.name, dry_run)
         self._undo = undo
         self._datasets: list[Dataset] = []
-        # Others may have the name, with another dataset for errors: they can run at the same time.
-        own = f"{config.name}\0{plain(os.path.realpath(config.place(config.error)))}"
+        # Pipelines with the same name and different datasets for errors can run at the same time.
+        own = f"{config.name}\0{plain(os.path.realpath(config.resolve(config.error)))}"
         self._own = f"pipeline-{hashlib.sha256(own.encode()).hexdigest()[:16]}-"
         self.waiting: list[InputFile] = []
         self._begun: list[InputFile] = []
@@ -182,7 +188,7 @@ class Pipeline:
 
     @classmethod
     def open(cls, config: str | os.PathLike[str], *, dry_run: bool = False) -> Self:
-        """Lock the pipeline, and look for new files.
+        """Lock the pipeline and find its new files.
 
         Raises: as `pipeline`.
         """
@@ -190,9 +196,11 @@ class Pipeline:
         with contextlib.ExitStack() as undo:
             run = cls(read, undo, dry_run=dry_run)
             if not dry_run:
-                errors = undo.enter_context(open_directory(read.place(read.error)))
+                errors = undo.enter_context(open_directory(read.resolve(read.error)))
                 undo.enter_context(PipelineLock(errors).hold("pipeline"))
-            run._datasets = [undo.enter_context(Dataset.open(read.place(name), read_only=dry_run)) for name in read.all]
+            run._datasets = [
+                undo.enter_context(Dataset.open(read.resolve(each), read_only=dry_run)) for each in read.all
+            ]
             run._check()
             run._find()
             run._find_begun()
@@ -208,114 +216,113 @@ class Pipeline:
         if isinstance(error, OndiskError):
             error.context["report"] = self.report
 
-    def take_in(self, spark: SparkSession, progress: Callable[[int], None] = lambda size: None) -> None:
-        """Let executors read the files, and commit what they stage.
+    def import_files(self, tasks: Tasks, progress: Callable[[int], None] = lambda size: None) -> None:
+        """Carry out a task for each file, and commit what the tasks stage.
 
         Args:
-            progress: is told the sizes of files that are done.
+            tasks: carries out the tasks.
+            progress: called with the size of each file that is done.
         """
         if self._begun:
-            self._take_in(self._begun, self._before, spark, progress)
+            self._import(self._begun, self._before, tasks, progress)
             if self.report.failed:
                 name, reason = self.report.failed[0]
                 raise StateError(
-                    f"{name}: {reason}; files that a run before has begun must be gone on with by its filters",
-                    hint="Mend the file or remove it, or write the filters as they were.",
+                    f"{name}: {reason}; it was partly imported, and must be finished with the filters of that time",
+                    hint="Correct or remove the file, or restore the earlier filters.",
                 )
         if not self.report.dry_run:
-            self._note_filters()
+            self._save_filters()
         begun = set(self._begun)
-        self._take_in([file for file in self.waiting if file not in begun], self._filters, spark, progress)
+        self._import([file for file in self.waiting if file not in begun], self._filters, tasks, progress)
 
-    def _take_in(
-        self, waiting: Sequence[InputFile], filters: _Filters, spark: SparkSession, progress: Callable[[int], None]
+    def _import(
+        self, waiting: Sequence[InputFile], filters: _Filters, tasks: Tasks, progress: Callable[[int], None]
     ) -> None:
-        from ondisk.spark.executors import answers
-
         config = self.config
         names = (*config.datasets, config.error)
-        places = [str(config.place(name)) for name in names]
-        intake = Intake(str(config.input), places, [filters.of.get(name) for name in names], self.report.dry_run)
+        paths = [str(config.resolve(name)) for name in names]
+        options = ImportOptions(str(config.input), paths, [filters.of.get(name) for name in names], self.report.dry_run)
         files = {json.dumps(file): file for file in waiting}
         weights = {name: file.size + _FILE for name, file in files.items()}
         job = f"{STAGED}/{self._own}{uuid4().hex}"
-        found = answers(spark, places[-1], "pipeline", weights, job, option=json.dumps(asdict(intake)), in_order=True)
+        answers = tasks(paths[-1], weights, job, json.dumps(asdict(options)))
         try:
-            with contextlib.closing(found):
-                for own, group in groupby(found, key=itemgetter("job")):
-                    told = [(files[answer["segment"]], answer) for answer in group]
+            with contextlib.closing(answers):
+                for own, group in groupby(answers, key=itemgetter("job")):
+                    done = [(files[answer["segment"]], answer) for answer in group]
                     if not self.report.dry_run:
-                        self._commit(own, [each for each in told if "staged" in each[1]])
-                    for file, answer in told:
+                        self._commit(own, [each for each in done if "staged" in each[1]])
+                    for file, answer in done:
                         self.report.add(file.name, answer)
                         progress(file.size)
         finally:
             self._sweep()
 
     def maintain(self, progress: Callable[[str], None] = lambda name: None) -> None:
-        """Maintain all datasets, if so it is configured; a dry run does not.
+        """Maintain all datasets, unless this is a dry run or the configuration excludes it.
 
         Args:
-            progress: is told the name of each segment that is worked on.
+            progress: called with the name of each segment that is worked on.
         """
-        told = self.config.maintenance
-        if told is None or self.report.dry_run:
+        settings = self.config.maintenance
+        if settings is None or self.report.dry_run:
             return
         for dataset in self._datasets:
-            done = maintain(dataset.path, max_duration=told.max_duration, progress=progress)
+            done = maintain(dataset.path, max_duration=settings.max_duration, progress=progress)
             self.report.maintained.append(done)
-        if told.metrics is not None:
-            write(told.metrics, self.report.maintained)
+        if settings.metrics is not None:
+            write(settings.metrics, self.report.maintained)
 
     def _check(self) -> None:
-        """Refuse datasets that cannot do what they are for."""
+        """Raise unless each dataset can play its part."""
         names, config = self.config.all, self.config
         by_name = dict(zip(names, self._datasets, strict=True))
-        takers = [by_name[name] for name in config.datasets]
-        for each in takers:
+        filtered = [by_name[name] for name in config.datasets]
+        for each in filtered:
             if each.config.filter is None:
-                hint = 'Add a line such as filter = "reftime: >=2020" to its dataset.toml; "" takes everything.'
-                raise ConfigError(f"{each.path / CONFIG}: filter is required of a dataset in a pipeline", hint=hint)
-        for name in names[len(takers) :]:
-            for each in takers:
+                hint = 'Add a line such as filter = "reftime: >=2020" to its dataset.toml; "" matches everything.'
+                raise ConfigError(f"{each.path / CONFIG}: filter is required for a dataset of a pipeline", hint=hint)
+        for name in names[len(filtered) :]:
+            for each in filtered:
                 _check_holds(by_name[name], each)
         self.report.datasets = {name: AppendResult() for name in names}
 
     def _find(self) -> None:
-        """Find the files that are there, and tell those that were imported from the others."""
+        """Find the files in the folder that were not imported before."""
         found = [*input_files(self.config.input, self._unreadable)]
         known = self._errors.stored(map(self._mark, found))
         self.waiting = [file for file in found if self._mark(file) not in known]
         self.report.found, self.report.known = len(found), len(found) - len(self.waiting)
 
     def _find_begun(self) -> None:
-        """Find the files of which a run that was killed has stored a part, where filters are others since.
+        """Find the files that a killed run has stored in part, if the filters have changed since.
 
         Raises:
-            ConfigError: a dataset is missing that they are divided among.
+            ConfigError: a dataset that some of their data belong to is missing.
         """
-        takers = dict(zip(self.config.datasets, self._datasets, strict=False))
-        noted = [_Filters(*json.loads(str(part))) for part in self._errors.parts_of(self._filters_of)]
-        now = {name: dataset.config.filter for name, dataset in takers.items()}
-        self._before = max(noted, key=itemgetter(0), default=_Filters(0, {}))
+        filtered = dict(zip(self.config.datasets, self._datasets, strict=False))
+        saved = [_Filters(*json.loads(str(part))) for part in self._errors.parts_of(self._filters_of)]
+        now = {name: dataset.config.filter for name, dataset in filtered.items()}
+        self._before = max(saved, key=itemgetter(0), default=_Filters(0, {}))
         self._filters = self._before if self._before.of == now else _Filters(self._before.number + 1, now)
-        if self._filters == self._before or not noted:
+        if self._filters == self._before or not saved:
             return
-        stored = set().union(*(each.stored(map(self._mark, self.waiting)) for each in takers.values()))
+        stored = set().union(*(each.stored(map(self._mark, self.waiting)) for each in filtered.values()))
         missing = sorted(self._before.of.keys() - now)
         for name in missing:
-            with contextlib.suppress(NotFound), Dataset.open(self.config.place(name), read_only=True) as dataset:
+            with contextlib.suppress(NotFound), Dataset.open(self.config.resolve(name), read_only=True) as dataset:
                 stored |= dataset.stored(map(self._mark, self.waiting))
         self._begun = [file for file in self.waiting if self._mark(file) in stored]
         if self._begun and missing:
             raise ConfigError(
-                f"{self.config.path}: datasets: {missing[0]!r} is missing, and a run before has begun to divide "
+                f"{self.config.path}: datasets: {missing[0]!r} is missing; an interrupted run has begun to divide "
                 f"{self._begun[0].name} among {', '.join(self._before.of)}",
-                hint="Add it until a run went through.",
+                hint=f"Add {missing[0]!r} until a run has succeeded.",
             )
 
-    def _note_filters(self) -> None:
-        """Note which filters files are divided by from now on."""
+    def _save_filters(self) -> None:
+        """Store the filters that files are divided by from now on."""
         if self._filters != self._before:
             mark = Mark(self._filters_of, json.dumps(self._filters))
             self._errors.append_staged(f"{self._own}{uuid4().hex}", [Staged("", 0, dump(self._errors.config), mark)])
@@ -333,12 +340,12 @@ class Pipeline:
         return Mark(self.config.name, file.mark)
 
     def _unreadable(self, error: OSError) -> None:
-        """Tell of a folder that cannot be read, and go on with the others."""
+        """Report a folder that cannot be read."""
         folder = plain(os.path.relpath(error.filename, self.config.input))
         self.report.add(folder, {"left": error.strerror, "code": StorageError.exit_code})
 
     def _sweep(self) -> None:
-        """Remove what runs have staged and not committed: this one, or one before that was killed."""
+        """Remove what this run, or a killed one before it, has staged and not committed."""
         if self.report.dry_run:
             return
         for dataset in self._datasets:
@@ -347,13 +354,13 @@ class Pipeline:
                     if name.startswith(self._own):
                         remove(directory, name)
 
-    def _commit(self, job: str, told: Sequence[tuple[InputFile, dict[str, Any]]]) -> None:
-        """Store what was staged of some files: in the dataset for errors last, which knows what was done."""
+    def _commit(self, job: str, done: Sequence[tuple[InputFile, dict[str, Any]]]) -> None:
+        """Commit the staged data of some files; in the dataset for errors last, which marks files as imported."""
         config = self.config
         last = len(config.datasets)
         for at, dataset in enumerate(self._datasets[: last + 1]):
             staged, files = [], {}
-            for file, answer in told:
+            for file, answer in done:
                 mark = self._mark(file)
                 mine = next((each[1:] for each in answer["staged"] if each[0] == at), None)
                 if mine is not None:
@@ -368,11 +375,11 @@ class Pipeline:
     def _duplicates(
         self, at: int, job: str, files: dict[str, InputFile]
     ) -> Callable[[Iterator[tuple[str, Format, list[bytes]]]], None] | None:
-        """Give what stores the duplicates of a dataset, before the commit that leaves them out."""
+        """Return a function that stores the duplicates of a dataset, before the commit that skips them."""
         name = self.config.duplicates
         if name is None:
             return None
-        duplicates, told = self._datasets[-1], self.report.datasets[name]
+        duplicates, result = self._datasets[-1], self.report.datasets[name]
         source = f"{self.config.name}: {self.config.all[at]}"
 
         def store(found: Iterator[tuple[str, Format, list[bytes]]]) -> None:
@@ -385,24 +392,23 @@ class Pipeline:
                             mine = find(format.name)(duplicates.config)
                             batch = read_again(payloads, mine)
                             refuse_old(batch, duplicates.config)
-                            told.refused += len(batch.refused)
+                            result.refused += len(batch.refused)
                             refused = [(file.name, reason) for _, reason in batch.refused]
                             self.report.refusals += refused[: NAMED - len(self.report.refusals)]
                             stage.add(batch, mine)
                         staged.append(stage.finish(Mark(source, file.mark)))
-            told.extend(duplicates.append_staged(own, staged))
+            result.extend(duplicates.append_staged(own, staged))
 
         return store
 
 
 def input_files(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[InputFile]:
-    """Find the files of a folder, and of those below it, in a fixed order.
+    """Yield the files in a folder and its subfolders, in a fixed order.
 
-    Left out are hidden files and folders, those that somebody still writes (`.tmp`, `.part`), links to folders, and
-    datasets.
+    Skips hidden files and folders, unfinished files (`.tmp`, `.part`), links to folders, and datasets.
 
     Args:
-        unreadable: is told what keeps a folder below it from being read.
+        unreadable: called with the error when a subfolder cannot be read.
 
     Raises:
         NotFound, StorageError: the folder itself cannot be read.
@@ -411,9 +417,9 @@ def input_files(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator
     def failed(error: OSError) -> None:
         if error.filename == str(folder):
             if isinstance(error, FileNotFoundError):
-                raise NotFound(f"{folder}: no such folder", hint="Look at `input`.") from None
+                raise NotFound(f"{folder}: no such folder", hint="Create it, or correct `input`.") from None
             raise StorageError(f"{folder}: {error.strerror}", errno=error.errno) from error
-        if not isinstance(error, FileNotFoundError):  # it has gone meanwhile
+        if not isinstance(error, FileNotFoundError):  # it was removed meanwhile
             unreadable(error)
 
     for parent, folders, names in os.walk(str(folder), onerror=failed):
@@ -426,27 +432,27 @@ def input_files(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator
             path = Path(parent, name)
             try:
                 found = path.stat()
-            except OSError:  # it has gone, or points to nowhere
+            except OSError:  # it was removed, or is a broken link
                 continue
             if stat.S_ISREG(found.st_mode):
                 yield InputFile(str(path.relative_to(folder)), found.st_size, found.st_mtime_ns)
 
 
-def _check_holds(keeper: Dataset, taker: Dataset) -> None:
-    """Refuse a dataset for errors or duplicates that cannot hold what another does."""
-    place, mine, other = keeper.path / CONFIG, keeper.config, taker.config
+def _check_holds(keeper: Dataset, filtered: Dataset) -> None:
+    """Raise unless a dataset for errors or duplicates can hold the data of another dataset."""
+    place, mine, other = keeper.path / CONFIG, keeper.config, filtered.config
     if mine.unique:
-        hint = "Remove the line: each datum that comes is to be kept."
+        hint = "Remove the line: this dataset keeps every datum."
         raise ConfigError(f"{place}: unique: must be empty in a dataset for errors or duplicates", hint=hint)
     for key in ("max_datum_size", "max_depth"):
         if getattr(mine, key) < getattr(other, key):
             raise ConfigError(
-                f"{place}: {key}: {getattr(mine, key)} is less than the {getattr(other, key)} of {taker.path}",
+                f"{place}: {key}: {getattr(mine, key)} is less than the {getattr(other, key)} of {filtered.path}",
                 hint=f"Write {key} = {getattr(other, key)}.",
             )
     for name, kind in mine.fields.items():
         if other.fields.get(name, kind) is not kind:
             raise ConfigError(
-                f"{place}: fields.{name}: is {kind}, and {other.fields[name]} in {taker.path}",
-                hint="Remove the line: what is not declared is kept with the data.",
+                f"{place}: fields.{name}: is {kind}, and {other.fields[name]} in {filtered.path}",
+                hint="Remove the line: the data keep fields that are not declared.",
             )

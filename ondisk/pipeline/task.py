@@ -1,6 +1,6 @@
-"""What an executor does for a pipeline: it reads a file, and stages its data for the datasets that they belong to.
+"""One task of a pipeline: read a file and stage its data, each datum for the dataset that it belongs to.
 
-See `ondisk.spark.worker`, in whose process it runs, and `ondisk.pipeline.run`, which commits what was staged.
+A worker process runs it (see `ondisk.spark.worker`); `ondisk.pipeline.run` commits what the tasks have staged.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, LimitExceeded, OndiskEr
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Damage, is_dir, recognised
 from ondisk.pipeline.config import plain
-from ondisk.pipeline.route import Division, Share, Target
+from ondisk.pipeline.route import Division, Route, Share
 from ondisk.staging.jobs import STAGED
 from ondisk.staging.stage import Stage
 
-CHANGED = "it changed since it was found"
+CHANGED = "it changed after the run found it"
 _EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
 NAMED = 100
-"""So many places of a file are named at which data are damaged, or refused."""
+"""How many refused data, and how many damaged places, a report names."""
 
 
 class InputFile(NamedTuple):
-    """A file as it was found.
+    """A file as the run found it.
 
     Attributes:
-        path: below the input folder.
+        path: relative to the input folder.
         size: bytes.
-        mtime: when it changed last, nanoseconds.
+        mtime: time of the last change, in nanoseconds.
     """
 
     path: str
@@ -51,24 +51,25 @@ class InputFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its path, as it can be stored and printed."""
+        """Its path as text, which can be stored and printed."""
         return plain(self.path)
 
     @property
     def mark(self) -> str:
-        """What tells it from others, and from what it was before it changed."""
+        """What identifies this version of the file."""
         return f"{self.size} {self.mtime} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
-    """What executors must know.
+class ImportOptions:
+    """What every task of a run needs to know.
 
     Attributes:
-        folder: of the files.
-        datasets: their paths, that for errors last.
-        filters: what each takes, not what its configuration says by now; None takes nothing, but for errors.
-        dry_run: count only.
+        folder: the input folder.
+        datasets: paths of the datasets; the one for errors is last.
+        filters: one for each dataset, which may differ from its configuration by now; a dataset with None gets no
+            data, except the one for errors.
+        dry_run: only count.
     """
 
     folder: str
@@ -78,24 +79,24 @@ class Intake:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A dataset, to stage for; its configuration has the filter that files are divided by."""
+class _Destination:
+    """A dataset to stage for; its configuration holds the filter of `ImportOptions`."""
 
     directory: Directory
     config: DatasetConfig
 
-    def target(self, file: InputFile) -> Target:
-        """Give it as what the data of a file are divided among.
+    def route(self, file: InputFile) -> Route:
+        """Return the route to this dataset for the data of a file.
 
-        `today` counts from when the file changed last: a run that goes on where another was killed divides it alike.
-        Filesystems have times that no calendar has.
+        `today` counts from the file's last change, so that a run that continues a killed one decides the same.
+        A filesystem may hold times that are not in the calendar.
         """
         now = from_microseconds(min(max(file.mtime // 1000, _EARLIEST), _LATEST))
-        return Target(self.config, filter_of(self.config, now))
+        return Route(self.config, filter_of(self.config, now))
 
 
-class _LeftForLater(Exception):
-    """Nothing of the file is stored now."""
+class _Postponed(Exception):
+    """This run stores nothing of the file."""
 
     def __init__(self, reason: str, code: int = EXIT_DATA_LEFT_OUT) -> None:
         super().__init__(reason)
@@ -103,66 +104,66 @@ class _LeftForLater(Exception):
         self.code = code
 
 
-def take_in(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    """Stage the data of a file, each for the dataset that it belongs to.
+def import_file(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
+    """Stage the data of a file, each datum for the dataset that it belongs to, and return what was done.
 
     Args:
         name: an `InputFile`, as JSON.
-        staged: names the job, and the stage.
-        option: an `Intake`, as JSON.
+        staged: names the job and the stage.
+        option: `ImportOptions`, as JSON.
     """
     job, _, number = staged.removeprefix(f"{STAGED}/").replace("/", "-").rpartition("-")
-    file, intake = InputFile(*json.loads(name)), Intake(**json.loads(option))
     try:
-        return {"job": job, **_taken_in(file, intake, _places(option), job, number)}
-    except _LeftForLater as error:
+        return {"job": job, **_stage(InputFile(*json.loads(name)), option, job, number)}
+    except _Postponed as error:
         return {"job": job, "left": error.reason, "code": error.code}
     except OndiskError as error:
         return {"job": job, "left": str(error), "code": error.exit_code}
-    except OSError as error:  # of reading it
+    except OSError as error:  # reading failed
         return {"job": job, "left": str(error), "code": StorageError.exit_code}
-    except Exception as error:  # of a bug: the other files are imported all the same
+    except Exception as error:  # a bug must not keep the other files from being imported
         traceback.print_exc()
         return {"job": job, "left": repr(error), "code": OndiskError.exit_code}
 
 
-@cache  # as long as this process, which works for one group of files, lives
-def _places(option: str) -> list[_Place]:
-    intake = Intake(**json.loads(option))
-    places = []
-    for path, filter in zip(intake.datasets, intake.filters, strict=True):
+@cache  # for the life of this process, which works on one group of files
+def _opened(option: str) -> tuple[ImportOptions, list[_Destination]]:
+    options = ImportOptions(**json.loads(option))
+    destinations = []
+    for path, filter in zip(options.datasets, options.filters, strict=True):
         directory = open_directory(path)
-        places.append(_Place(directory, replace(read_config(directory), filter=filter)))
-    return places
+        destinations.append(_Destination(directory, replace(read_config(directory), filter=filter)))
+    return options, destinations
 
 
-def _taken_in(file: InputFile, intake: Intake, places: list[_Place], job: str, number: str) -> dict[str, Any]:
-    path = Path(intake.folder, file.path)
-    told, stages = _Told(), dict[int, Stage]()
+def _stage(file: InputFile, option: str, job: str, number: str) -> dict[str, Any]:
+    options, destinations = _opened(option)
+    path = Path(options.folder, file.path)
+    report, stages = _FileReport(), dict[int, Stage]()
     with open_source(path) as stream, contextlib.ExitStack() as stack:
-        _check_is(file, os.fstat(stream.fileno()))
-        peeked, format = _begun(path, stream, places[-1].config)
-        division = Division([place.target(file) for place in places], format)
+        _check_unchanged(file, os.fstat(stream.fileno()))
+        peeked, format = _recognise(path, stream, destinations[-1].config)
+        division = Division([each.route(file) for each in destinations], format)
         try:
             for batch in division.reader.parse(peeked, BATCH_SIZE):
-                told.add(batch)
+                report.add(batch)
                 for at, share in enumerate(division.divide(batch)):
-                    told.add_share(at, share)
-                    if share.batch.payloads and not intake.dry_run:
+                    report.add_share(at, share)
+                    if share.batch.payloads and not options.dry_run:
                         if at not in stages:
-                            place = places[at]
-                            stages[at] = stack.enter_context(Stage(place.directory, place.config, job, number))
+                            to = destinations[at]
+                            stages[at] = stack.enter_context(Stage(to.directory, to.config, job, number))
                         stages[at].add(share.batch, division.formats[at])
-        except LimitExceeded as error:  # what stands before it is whole
-            told.refuse(len(places) - 1, division.position, error.message)
-        with contextlib.suppress(FileNotFoundError):  # what was read of it was whole
-            _check_is(file, path.stat())
+        except LimitExceeded as error:  # the data before it are complete
+            report.refuse(len(destinations) - 1, division.position, error.message)
+        with contextlib.suppress(FileNotFoundError):  # a removed file was read completely
+            _check_unchanged(file, path.stat())
         staged = [[at, *astuple(stages[at].finish())] for at in sorted(stages)]
-    return {"staged": staged, **told.answer()}
+    return {"staged": staged, **report.answer()}
 
 
-class _Told:
-    """What there is to say of a file: how many data each dataset gets and refuses, and what is wrong where."""
+class _FileReport:
+    """Counts for each dataset the data that it gets and refuses; collects reasons, damage and notes."""
 
     def __init__(self) -> None:
         self._counts = Counter[int]()
@@ -198,17 +199,17 @@ class _Told:
         }
 
 
-def _check_is(file: InputFile, found: os.stat_result) -> None:
+def _check_unchanged(file: InputFile, found: os.stat_result) -> None:
     if (found.st_size, found.st_mtime_ns) != (file.size, file.mtime):
-        raise _LeftForLater(CHANGED, EXIT_DONE)
+        raise _Postponed(CHANGED, EXIT_DONE)
 
 
-def _begun(path: Path, stream: BinaryIO, config: DatasetConfig) -> tuple[Peeked, str]:
-    """Recognise a file's format."""
+def _recognise(path: Path, stream: BinaryIO, config: DatasetConfig) -> tuple[Peeked, str]:
+    """Return the stream and the name of the file's format."""
     peeked = Peeked(stream)
     format = recognised(path.name, peeked.head, config.format)
     if format is None:
-        raise _LeftForLater("its format is not known, neither by its extension nor by its content")
+        raise _Postponed("neither its extension nor its content is of a known format")
     if is_dir(format):
-        raise _LeftForLater(f"a file of the format {format} does not say its reftime and metadata")
+        raise _Postponed(f"a file of the format {format} contains no reftime and no metadata")
     return peeked, format

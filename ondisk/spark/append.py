@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -16,6 +17,9 @@ from ondisk.formats import Damage
 from ondisk.spark.executors import Answer, answers
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.stage import Staged
+
+if TYPE_CHECKING:
+    from ondisk.pipeline.run import Tasks
 
 
 def append_files(
@@ -39,6 +43,15 @@ def append_files(
             for name in directory.names(STAGED):
                 if name.startswith(job):
                     remove(directory, name)
+
+
+def imports(spark: SparkSession) -> Tasks:
+    """Return what carries out the tasks of a pipeline: executors read the files."""
+
+    def carry_out(path: str, weights: dict[str, int], staging: str, option: str) -> Generator[Answer, None, None]:
+        return answers(spark, path, "pipeline", weights, staging, option=option, in_order=True)
+
+    return carry_out
 
 
 def _stored(dataset: Dataset, answer: Answer) -> AppendResult:

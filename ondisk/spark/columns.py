@@ -87,7 +87,7 @@ def all_columns(config: DatasetConfig) -> dict[str, Column]:
     return {column.name: column for column in columns}
 
 
-def chosen(config: DatasetConfig, names: Sequence[str] | None, *, data: bool) -> StructType:
+def schema_of(config: DatasetConfig, names: Sequence[str] | None, *, data: bool) -> StructType:
     """Make the schema of what is asked for.
 
     Args:
@@ -114,7 +114,7 @@ def chosen(config: DatasetConfig, names: Sequence[str] | None, *, data: bool) ->
     return StructType(fields)
 
 
-def checked(config: DatasetConfig, schema: StructType) -> list[Column]:
+def columns_of(config: DatasetConfig, schema: StructType) -> list[Column]:
     """Give the columns of a schema, which a user may have written.
 
     Raises:
@@ -171,7 +171,7 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([pa.field(each.name, to_arrow_type(each.kind, timezone="UTC")) for each in columns])
 
 
-class Finisher:
+class RowsToArrow:
     """Turns rows as they are selected from the index into columns of Arrow. For one snapshot.
 
     Args:
@@ -184,7 +184,7 @@ class Finisher:
         self._prefix = prefix
         self._values: dict[int, bytes | None] = {0: None}
 
-    def finish(self, raw: Sequence[pa.Array]) -> Iterator[pa.Array]:
+    def convert(self, raw: Sequence[pa.Array]) -> Iterator[pa.Array]:
         """Give the columns of some rows; `raw` is what `Column.sql` of each, in order, selected."""
         given = iter(raw)
         for column in self._columns:

@@ -40,7 +40,7 @@ _BETWEEN = f',"{_MARK}",'.encode()
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
 
 
-class DataColumn:
+class DataToArrow:
     """Turns data of a dataset into a column of Arrow.
 
     binary: the data where they are bytes, else their JSON; string: their JSON; a struct or a map: of data that are
@@ -178,8 +178,8 @@ def _float(number: float) -> float:
         return float("inf") if number > 0 else float("-inf")
 
 
-class DataReader:
-    """Turns a column of Arrow into data of a dataset: the way back from what `DataColumn` makes.
+class ArrowToData:
+    """Turns a column of Arrow into data of a dataset: the way back from what `DataToArrow` makes.
 
     binary: the data as they are; string: JSON, or for formats whose data are bytes, text; a struct or a map: a mapping,
     without the keys that are NULL.

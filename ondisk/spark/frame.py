@@ -14,9 +14,9 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.query import Match, Parts, Question
 from ondisk.errors import InvalidInput
 from ondisk.matcher import Everything
-from ondisk.spark.columns import DATA, arrow_schema, checked, chosen
+from ondisk.spark.columns import DATA, arrow_schema, columns_of, schema_of
 from ondisk.spark.match_json import dumps
-from ondisk.spark.plan import SMALL, part_of, pieces_of
+from ondisk.spark.plan import SMALL, index_state, partitions_of
 from ondisk.spark.read import read
 
 _BYTES = 32 * 1024 * 1024  # of data; Spark sends up to 48 MiB with the plan of a query
@@ -46,9 +46,9 @@ def index_frame(
     archives = access.archives
     archives.check_trusted()
     current = access.current()
-    schema = chosen(current.index.config, columns, data=data)
+    schema = schema_of(current.index.config, columns, data=data)
     names = schema.fieldNames()
-    wanted = checked(current.index.config, schema)
+    wanted = columns_of(current.index.config, schema)
     question = Question(match)
     question.check(current.index)
     batches: list[pa.RecordBatch] = []
@@ -56,11 +56,11 @@ def index_frame(
     with Parts(current, archives, question) as asked:
         archives.warn_of_offline()
         for opened, snapshot, tree in asked.each():
-            part = part_of(opened, snapshot, tree)
-            for piece in pieces_of(part, snapshot, tree, data=DATA in names):
-                if piece.count is None or rows + piece.count > SMALL:
+            state = index_state(opened, snapshot, tree)
+            for partition in partitions_of(state, snapshot, tree, data=DATA in names):
+                if partition.count is None or rows + partition.count > SMALL:
                     return _loaded(access, spark, question, names)
-                for batch in read(piece, wanted, opened, snapshot):
+                for batch in read(partition, wanted, opened, snapshot):
                     batches.append(batch)
                     rows += batch.num_rows
                     size += batch.nbytes if DATA in names else 0

@@ -13,9 +13,9 @@ from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.layout import no_dataset, read_config
 from ondisk.filesystem import Directory
 from ondisk.index import Snapshot
-from ondisk.spark.columns import DATA, PLACE, Column, Finisher, arrow_schema
-from ondisk.spark.data import DataColumn
-from ondisk.spark.plan import Piece, changed, check_unchanged, condition_of
+from ondisk.spark.columns import DATA, PLACE, Column, RowsToArrow, arrow_schema
+from ondisk.spark.data import DataToArrow
+from ondisk.spark.plan import Partition, changed, check_unchanged, condition_of
 from ondisk.spark.read_data import ROWS, is_plain, with_data
 
 
@@ -37,46 +37,48 @@ def opened(path: str, connect: Any, prefix: str = "") -> Iterator[Access]:
         yield access
 
 
-def read_later(piece: Piece, columns: Sequence[Column], connect: Any) -> Iterator[pa.RecordBatch]:
-    """Read a piece, some time after it was planned.
+def read_later(partition: Partition, columns: Sequence[Column], connect: Any) -> Iterator[pa.RecordBatch]:
+    """Read a partition, some time after it was planned.
 
     Raises:
         StateError: something of it has gone since.
         SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: it is not on disk as the index says.
     """
-    part = piece.part
-    if not Path(part.path).is_dir():
-        raise changed(part, "it is not there any more")
-    with opened(part.path, connect, part.prefix) as access:
+    state = partition.state
+    if not Path(state.path).is_dir():
+        raise changed(state, "it is not there any more")
+    with opened(state.path, connect, state.prefix) as access:
         current = access.current()
         if current.index.missing:
-            raise changed(part, "its index is lost")
+            raise changed(state, "its index is lost")
         with current.index.snapshot() as snapshot:
-            check_unchanged(piece, current, snapshot)
+            check_unchanged(partition, current, snapshot)
             count = 0
-            for batch in read(piece, columns, current, snapshot):
+            for batch in read(partition, columns, current, snapshot):
                 count += batch.num_rows
                 yield batch
-            if piece.count is not None and count != piece.count:
-                raise changed(part, "data were deleted or replaced")
+            if partition.count is not None and count != partition.count:
+                raise changed(state, "data were deleted or replaced")
 
 
-def read(piece: Piece, columns: Sequence[Column], opened: Opened, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-    """Read a piece in a snapshot; its rows come in any order."""
+def read(
+    partition: Partition, columns: Sequence[Column], opened: Opened, snapshot: Snapshot
+) -> Iterator[pa.RecordBatch]:
+    """Read a partition in a snapshot; its rows come in any order."""
     from_index = [column for column in columns if column.name != DATA]
     selected = [each for column in from_index for each in column.sql()]
-    data = next((DataColumn(column.kind) for column in columns if column.name == DATA), None)
+    data = next((DataToArrow(column.kind) for column in columns if column.name == DATA), None)
     place = [] if data is None else [*PLACE]
     if data is not None and not is_plain(data, opened.reader, snapshot):
         place.append("datum.reftime")
-    where, values = condition_of(piece, snapshot)
+    where, values = condition_of(partition, snapshot)
     positions = {each: number for number, each in enumerate(dict.fromkeys([*place, *selected]))}
     named = ", ".join(f"{each} AS c{number}" for each, number in positions.items())
 
     def finished(rows: pa.RecordBatch) -> list[pa.Array]:
-        return [*finisher.finish([rows.columns[positions[each]] for each in selected])]
+        return [*rows_to_arrow.convert([rows.columns[positions[each]] for each in selected])]
 
-    finisher = Finisher(from_index, snapshot, opened.reader.prefix)
+    rows_to_arrow = RowsToArrow(from_index, snapshot, opened.reader.prefix)
     schema = arrow_schema(columns)
     for batch in _batches(snapshot.connection, f"SELECT {named} FROM datum WHERE {where}", values):
         if data is None:

@@ -20,9 +20,9 @@ from ondisk.dataset.query import Parts, Question
 from ondisk.errors import InvalidInput
 from ondisk.matcher import And, Everything, Expression, parse
 from ondisk.spark.adbc import connect
-from ondisk.spark.columns import DATA, Column, checked, chosen
+from ondisk.spark.columns import DATA, Column, columns_of, schema_of
 from ondisk.spark.match_json import loads
-from ondisk.spark.plan import Piece, part_of, pieces_of
+from ondisk.spark.plan import Partition, index_state, partitions_of
 from ondisk.spark.read import opened, read_later
 
 OPTIONS = ("path", "match", "tree", "columns", "data", "maxDataPerTrigger")
@@ -58,19 +58,19 @@ def schema(options: Mapping[str, str]) -> StructType:
     wanted = None if names is None else [name.strip() for name in names.split(",")]
     with opened(path_of(options), connect) as access:
         config = access.current().index.config
-        return chosen(config, wanted, data=flag(options, "data"))
+        return schema_of(config, wanted, data=flag(options, "data"))
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Make the reader that the options ask for."""
     spare_collections()
     check_options(options, without=("maxDataPerTrigger",))
-    made = Reader(dict(options), schema)
+    made = BatchReader(dict(options), schema)
     _ignore_filters(made)
     return made
 
 
-class Reader(DataSourceReader):  # type: ignore[misc]
+class BatchReader(DataSourceReader):  # type: ignore[misc]
     """Plans once, in a worker on the driver's machine; then reads pieces of the plan, wherever Spark runs them.
 
     It has no `pushFilters`: Spark keeps one plan for each load, so the filters of one query would act on all others.
@@ -79,7 +79,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = options
         with opened(path_of(options), connect) as access:
-            self._columns: list[Column] = checked(access.current().index.config, schema)
+            self._columns: list[Column] = columns_of(access.current().index.config, schema)
 
     def partitions(self) -> list[InputPartition]:
         has_data = any(column.name == DATA for column in self._columns)
@@ -88,7 +88,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         spare_collections()
-        if isinstance(partition, Piece):  # Spark makes a partition of its own where there are none
+        if isinstance(partition, Partition):  # Spark makes a partition of its own where there are none
             yield from read_later(partition, self._columns, connect)
 
 
@@ -123,12 +123,12 @@ def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition
         archives.check_trusted()
         question = Question(tree)
         question.check(access.current().index)
-        pieces: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         with Parts(access.current(), archives, question) as asked:
             for opened, snapshot, each in asked.each():
-                part = part_of(opened, snapshot, each)
-                pieces += pieces_of(part, snapshot, each, data=data)
-        return pieces
+                state = index_state(opened, snapshot, each)
+                partitions += partitions_of(state, snapshot, each, data=data)
+        return partitions
     finally:
         archives.close()
 

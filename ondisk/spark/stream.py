@@ -33,8 +33,8 @@ from ondisk.errors import InvalidInput, TokenExpired
 from ondisk.index import Snapshot
 from ondisk.matcher import Expression
 from ondisk.spark.adbc import connect
-from ondisk.spark.columns import DATA, Column, checked
-from ondisk.spark.plan import Part, Piece, part_of
+from ondisk.spark.columns import DATA, Column, columns_of
+from ondisk.spark.plan import IndexState, Partition, index_state
 from ondisk.spark.read import opened, read
 from ondisk.spark.source import check_options, path_of, tree_of
 
@@ -78,18 +78,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target: int | None = None
         with opened(self._path, connect) as access:
             config = access.current().index.config
-        self._columns: list[Column] = checked(config, schema)
+        self._columns: list[Column] = columns_of(config, schema)
         self._tree = tree_of(options, config)
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        with _state(self._path, self._tree) as state:
+        with _dataset_state(self._path, self._tree) as state:
             return state.offset(0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        with _state(self._path, self._tree) as state:
+        with _dataset_state(self._path, self._tree) as state:
             self._target = state.seq
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -98,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Cost: looks at the index's rows of the data in the batch, and of those before and between that do not match.
         """
         first = start["seq"]
-        with _state(self._path, self._tree) as state:
+        with _dataset_state(self._path, self._tree) as state:
             state.check(start)
             last = state.seq if self._target is None else min(state.seq, self._target)
             if isinstance(limit, ReadMaxRows):
@@ -112,32 +112,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Cost: looks at up to 16,384 rows of the index, at equal distances.
         """
         has_data = any(column.name == DATA for column in self._columns)
-        with _state(self._path, self._tree) as state:
+        with _dataset_state(self._path, self._tree) as state:
             state.check(end)
             bounds = state.cuts(start["seq"], end["seq"], data=has_data)
             return [Stretch(first, last, end, self._tree) for first, last in pairwise(bounds)]
 
     def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:
-        with _state(self._path, partition.tree) as state:
+        with _dataset_state(self._path, partition.tree) as state:
             state.check(partition.end)
             yield from state.read(partition.first, partition.last, self._columns)
 
 
-class _State:
+class _DatasetState:
     """One state of a dataset and its archives, and what is asked of it.
 
     Attributes:
         seq: no number of a change was higher.
     """
 
-    def __init__(self, path: str, parts: Sequence[tuple[Opened, Snapshot, Part]]) -> None:
+    def __init__(self, path: str, indexes: Sequence[tuple[Opened, Snapshot, IndexState]]) -> None:
         self._path = path
-        self._parts = parts
-        *archives, main = (part for _, _, part in parts)
+        self._indexes = indexes
+        *archives, main = (state for _, _, state in indexes)
         # Not those of the archives: what these have given out and the dataset does not know of yet waits until it does.
         self.seq = main.seq
         self._dataset = main.uuid
-        self._archives = {part.prefix.split("/")[1]: part.uuid for part in archives}
+        self._archives = {state.prefix.split("/")[1]: state.uuid for state in archives}
 
     def offset(self, seq: int, archives: Mapping[str, str] | None = None) -> Offset:
         """Make the offset behind a number.
@@ -165,9 +165,9 @@ class _State:
     def limited(self, first: int, last: int, count: int) -> int:
         """Give the number up to `last` behind which so many data stand above `first`."""
         found: list[int] = []
-        for _, snapshot, part in self._parts:
-            sql = f"SELECT datum.seq FROM datum WHERE {_BETWEEN} AND {part.sql} ORDER BY datum.seq LIMIT ?"
-            rows = snapshot.connection.execute(sql, [first, last, *part.values, count])
+        for _, snapshot, state in self._indexes:
+            sql = f"SELECT datum.seq FROM datum WHERE {_BETWEEN} AND {state.sql} ORDER BY datum.seq LIMIT ?"
+            rows = snapshot.connection.execute(sql, [first, last, *state.values, count])
             found += [seq for (seq,) in rows]
         return last if len(found) < count else sorted(found)[count - 1]
 
@@ -180,12 +180,12 @@ class _State:
         step = max(1, (last - first) // _SAMPLE)
         seqs = json.dumps([*range(first + 1, last + 1, step)])
         sample: list[tuple[int, int]] = []
-        for _, snapshot, part in self._parts:
+        for _, snapshot, state in self._indexes:
             sql = (
                 "SELECT datum.seq, datum.size FROM json_each(?) CROSS JOIN datum ON datum.seq = json_each.value"
-                f" WHERE {part.sql}"
+                f" WHERE {state.sql}"
             )
-            sample += snapshot.connection.execute(sql, [seqs, *part.values])
+            sample += snapshot.connection.execute(sql, [seqs, *state.values])
         if step == 1 and not sample:
             return []
         bounds, filled = [first], 0.0
@@ -199,8 +199,8 @@ class _State:
 
     def read(self, first: int, last: int, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         """Read the data with numbers above `first`, up to `last`."""
-        for each, snapshot, part in self._parts:
-            yield from read(Piece(part, _BETWEEN, [first, last], None, None), columns, each, snapshot)
+        for each, snapshot, state in self._indexes:
+            yield from read(Partition(state, _BETWEEN, [first, last], None, None), columns, each, snapshot)
 
     def _expired(self, why: str) -> TokenExpired:
         return TokenExpired(f"the stream of {self._path} cannot go on: {why}", hint=_REMEDY, path=self._path)
@@ -210,19 +210,19 @@ _BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 
 
 @contextlib.contextmanager
-def _state(path: str, tree: Expression) -> Iterator[_State]:
+def _dataset_state(path: str, tree: Expression) -> Iterator[_DatasetState]:
     """Give the state of a dataset and its archives now, for the length of a block."""
     with opened(path, connect) as access, contextlib.closing(Archives(access)) as archives:
         archives.check_trusted()
         question = Question(tree)
         question.check(access.current().index)
-        parts = []
+        indexes = []
         with Parts(access.current(), archives, question) as asked:
             for each, snapshot, resolved in asked.each():
-                part = part_of(each, snapshot, resolved)
+                state = index_state(each, snapshot, resolved)
                 # With a plus, SQLite takes no index of fields, whose rows are of all times: a batch is few numbers.
-                parts.append((each, snapshot, replace(part, sql=f"+({part.sql})")))
-            yield _State(path, parts)
+                indexes.append((each, snapshot, replace(state, sql=f"+({state.sql})")))
+            yield _DatasetState(path, indexes)
 
 
 def _limit_of(options: Mapping[str, str]) -> int | None:

@@ -100,9 +100,9 @@ def repack(access: Access, name: str, staged: str, option: str) -> dict[str, Any
 
 def pipeline(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
     """Import a file of a pipeline."""
-    from ondisk.pipeline.task import take_in
+    from ondisk.pipeline.task import import_file
 
-    return take_in(access, name, staged, option)
+    return import_file(access, name, staged, option)
 
 
 VERBS: dict[str, Callable[[Access, str, str, str], dict[str, Any]]] = {

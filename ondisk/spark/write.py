@@ -37,7 +37,7 @@ from ondisk.formats.base import BATCH_BYTES
 from ondisk.index.import_log import Mark
 from ondisk.matcher import parse
 from ondisk.spark.columns import DATA, Column, all_columns
-from ondisk.spark.data import DataReader
+from ondisk.spark.data import ArrowToData
 from ondisk.spark.source import path_of, spare_collections
 from ondisk.staging.jobs import remove
 from ondisk.staging.stage import Stage, Staged
@@ -207,11 +207,11 @@ class _Rows:
             raise InvalidInput("a column stands twice", hint="Give each column a name of its own.")
         known = {name: each for name, each in all_columns(config).items() if each.field is not None}
         self._fields: list[tuple[str, FieldType, str]] = []
-        self._data: DataReader | None = None
+        self._data: ArrowToData | None = None
         is_raw = find(config.format).raw
         for field in schema.fields:
             if field.name == DATA:
-                self._data = DataReader(field.dataType, is_raw=is_raw)
+                self._data = ArrowToData(field.dataType, is_raw=is_raw)
                 continue
             column = known.get(field.name)
             if column is None or column.field is None:

@@ -12,7 +12,7 @@ from ondisk import DatasetConfig, Datum
 from ondisk.dataset.layout import filter_of
 from ondisk.errors import ConfigError, MatchError
 from ondisk.formats import find
-from ondisk.pipeline.route import Division, Target, read_again
+from ondisk.pipeline.route import Division, Route, read_again
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -22,7 +22,7 @@ def target(filter=None, fields=None, **options):
         {"format": "jsonl", "step": "daily", "fields": fields or {}} | ({} if filter is None else {"filter": filter})
         | options
     )  # fmt: skip
-    return Target(config, filter_of(config))
+    return Route(config, filter_of(config))
 
 
 def divided(content, *targets, format="jsonl", size=2):

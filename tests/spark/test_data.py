@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from ondisk.errors import InvalidInput
-from ondisk.spark.data import DataColumn
+from ondisk.spark.data import DataToArrow
 
 
 def struct(**types):
@@ -28,15 +28,15 @@ def struct(**types):
 
 
 def made(kind, *data):
-    return DataColumn(kind).make(data).to_pylist()
+    return DataToArrow(kind).make(data).to_pylist()
 
 
 def test_bytes_stay_bytes_and_the_rest_is_json():
-    assert DataColumn(BinaryType()).make([b"\xff", {"a": 1}, None]).to_pylist() == [b"\xff", b'{"a":1}', b"null"]
+    assert DataToArrow(BinaryType()).make([b"\xff", {"a": 1}, None]).to_pylist() == [b"\xff", b'{"a":1}', b"null"]
 
 
 def test_json_has_the_shapes_of_the_command_line():
-    column = DataColumn(StringType())
+    column = DataToArrow(StringType())
     assert column.make([{"a": b"\xff", "é": None}, b"\xff"]).to_pylist() == [
         '{"a":{"$bytes":"/w=="},"é":null}',
         '{"$bytes":"/w=="}',
@@ -63,7 +63,7 @@ def test_data_together_are_written_as_each_alone(odd):
     """Those that JSON holds as they are, are written at once."""
     data = [{"x": [1, 2.5, None, True, "a\n"]}, odd, {"x": {"y": -0.0}}]
     for kind in (StringType(), BinaryType()):
-        column = DataColumn(kind)
+        column = DataToArrow(kind)
         alone = [column.make([each, None]).to_pylist()[0] for each in data]
         assert column.make(data).to_pylist() == alone
 
@@ -133,4 +133,4 @@ def test_data_that_are_no_mapping_are_no_struct():
 @pytest.mark.parametrize("kind", [LongType(), struct(a=MapType(IntegerType(), IntegerType()))])
 def test_other_types_are_refused(kind):
     with pytest.raises(InvalidInput):
-        DataColumn(kind)
+        DataToArrow(kind)

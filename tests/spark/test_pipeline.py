@@ -25,8 +25,9 @@ from ondisk.errors import ConfigError, LockError, NotFound, StateError, StorageE
 from ondisk.maintenance.states import State
 from ondisk.pipeline import pipeline, task
 from ondisk.pipeline.run import Pipeline, input_files
-from ondisk.pipeline.task import Intake
+from ondisk.pipeline.task import ImportOptions
 from ondisk.spark import executors
+from ondisk.spark.append import imports
 
 CONFIG = """
 input = "incoming"
@@ -133,7 +134,7 @@ def test_files_are_committed_some_at_a_time(spark: Any, place: Path, monkeypatch
         put(place, f"{number}.jsonl", line(1, note=str(number)), line(2, number), line(20, number))
     sizes = []
     with Pipeline.open(place / "pipeline.toml") as run:
-        run.take_in(spark, sizes.append)
+        run.import_files(imports(spark), sizes.append)
     assert sum(sizes) == sum(file.stat().st_size for file in (place / "incoming").iterdir())
     found = held(place)
     assert found["low"] == Counter([line(1, note="0"), *(line(2, number) for number in range(10))])
@@ -153,7 +154,7 @@ def test_what_cannot_be_imported_is_named_and_the_rest_is(spark: Any, place: Pat
     report = pipeline(place / "pipeline.toml", spark)
     assert held(place)["low"] == Counter([line(1), line(2)])
     assert [name for name, _ in report.failed] == ["b.txt", "d.blob"]
-    assert "format is not known" in report.failed[0][1]
+    assert "is of a known format" in report.failed[0][1]
     assert [name for name, _ in report.refusals] == ["a.jsonl", "c.jsonl"]
     assert "line 2: " in report.refusals[0][1]
     assert "line 2 is longer than 2000 bytes" in report.refusals[1][1]
@@ -168,7 +169,7 @@ def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_run(spark: An
     put(place, "b.jsonl", line(2))
     with Pipeline.open(place / "pipeline.toml") as run:
         put(place, "a.jsonl", line(1), line(3))
-        run.take_in(spark)
+        run.import_files(imports(spark))
         assert (run.report.changed, run.report.imported, run.report.exit_code) == (["a.jsonl"], 1, 0)
     assert held(place)["low"] == Counter([line(2)])
     pipeline(place / "pipeline.toml", spark)
@@ -229,10 +230,10 @@ def test_a_file_that_fails_while_it_is_read_keeps_no_other_from_being_imported(s
 def test_a_file_that_meets_a_bug_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(place, "a.jsonl", line(1))
     [file] = input_files(place / "incoming", pytest.fail)
-    option = json.dumps(asdict(Intake(str(place / "incoming"), [str(place / "error")], [None], False)))
+    option = json.dumps(asdict(ImportOptions(str(place / "incoming"), [str(place / "error")], [None], False)))
     monkeypatch.setattr(task, "recognised", lambda *_: 1 // 0)
     with ondisk.open(place / "error") as dataset:
-        answer = task.take_in(dataset._access, json.dumps(file), ".staged/job/0-0", option)
+        answer = task.import_file(dataset._access, json.dumps(file), ".staged/job/0-0", option)
     assert (answer["left"][:17], answer["code"]) == ("ZeroDivisionError", 1)
 
 
@@ -322,7 +323,7 @@ def test_the_command_names_what_it_left_out_and_prints_what_is_promised(place: P
     assert {field for field, _ in printed} == rows.keys()
     assert [field for field, value in printed if not is_of_type(value, rows[field])] == []
     assert [Path(each["dataset"]).name for each in maintained] == ["low", "high", "error", "duplicates"]
-    assert "ondisk: error: b.txt: its format is not known" in done.stderr
+    assert "ondisk: error: b.txt: neither its extension nor its content" in done.stderr
     assert "ondisk: refused: a.jsonl: line 4: " in done.stderr
     assert "ondisk: damaged: c.seg: at byte " in done.stderr
     (place / "incoming/b.txt").unlink()  # else Spark starts
@@ -362,7 +363,7 @@ def test_pipelines_of_one_name_leave_alone_what_each_other_has_staged(
     for number in range(8):
         put(place, f"{number}.jsonl", line(1, number), line("x", number))
     with Pipeline.open(place / "pipeline.toml") as run:
-        run.take_in(spark, lambda _: Pipeline.open(place / "other.toml").__exit__(None, None, None))
+        run.import_files(imports(spark), lambda _: Pipeline.open(place / "other.toml").__exit__(None, None, None))
     assert held(place) == holding(low=[line(1, n) for n in range(8)], error=[line("x", n) for n in range(8)])
 
 
@@ -433,7 +434,7 @@ def test_a_dataset_that_is_new_gets_nothing_of_a_file_that_was_begun(spark: Any,
 
 def test_of_a_file_that_was_begun_no_dataset_may_be_missing(begun: Path) -> None:
     (begun / "pipeline.toml").write_text(CONFIG.replace('"low", ', ""))
-    with pytest.raises(ConfigError, match=r"'low' is missing, and a run before has begun to divide a among low, high"):
+    with pytest.raises(ConfigError, match=r"'low' is missing; an interrupted run .* to divide a among low, high"):
         Pipeline.open(begun / "pipeline.toml")
     (begun / "incoming/a").unlink()
     Pipeline.open(begun / "pipeline.toml").__exit__(None, None, None)
@@ -445,7 +446,7 @@ def test_before_a_file_that_was_begun_is_done_no_other_is_divided_by_new_filters
     content, status = file.read_bytes(), file.stat()
     file.write_bytes(b"?" * len(content))
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(StateError, match=r"a: its format is not known.*; files that a run before has begun"):
+    with pytest.raises(StateError, match=r"a: neither its extension.*; it was partly imported"):
         pipeline(begun / "pipeline.toml", spark)
     assert held(begun) == holding(low=[line(1), line(7)])
     file.write_bytes(content)
@@ -457,15 +458,15 @@ def test_before_a_file_that_was_begun_is_done_no_other_is_divided_by_new_filters
 @pytest.mark.parametrize(
     ("line_", "problem"),
     [
-        ("colour = 1", "line 7: colour: there is no such key"),
-        ("input = 5", "line 7: input: must be a text"),
+        ("colour = 1", "line 7: colour: unknown key"),
+        ("input = 5", "line 7: input: must be text"),
         ("datasets = []", "line 7: datasets: must be a list of datasets"),
-        ('error = "low"', "line 7: error: 'low' stands twice"),
-        ('duplicates = "./error"', "line 7: duplicates: './error' stands twice"),
+        ('error = "low"', "line 7: error: 'low' is named twice"),
+        ('duplicates = "./error"', "line 7: duplicates: './error' is named twice"),
         ("maintenance = true", "line 7: maintenance: must be false or a table"),
-        (r'input = "a\u0000b"', "line 7: input: must be a text"),
+        (r'input = "a\u0000b"', "line 7: input: must be text"),
         (r'datasets = ["a\u0000b"]', "line 7: datasets: must be a list of datasets"),
-        ("[maintenance]\nevery = 5", "line 8: maintenance.every: there is no such key"),
+        ("[maintenance]\nevery = 5", "line 8: maintenance.every: unknown key"),
         ('[maintenance]\nmax_duration = "5m"', "line 8: maintenance.max_duration: must be a number of seconds"),
         ('input = "low"', "line 7: input: is a dataset"),
         ("=", "is no TOML"),

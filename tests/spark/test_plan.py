@@ -1,4 +1,4 @@
-"""Plans: every datum that matches is in exactly one piece, whatever comes, goes or moves before the piece is read.
+"""Plans: every datum that matches is in exactly one partition, whatever changes before that is read.
 
 These tests read with `sqlite3`, in one process; those of `test_read` do so in Spark's workers, by ADBC.
 """
@@ -26,8 +26,8 @@ from ondisk.errors import NeedsCheck, OndiskError, StateError
 from ondisk.index.connection import connect_to_read
 from ondisk.matcher import Everything
 from ondisk.spark import plan as planning
-from ondisk.spark.columns import checked, chosen
-from ondisk.spark.plan import part_of, pieces_of
+from ondisk.spark.columns import columns_of, schema_of
+from ondisk.spark.plan import index_state, partitions_of
 from ondisk.spark.read import opened, read_later
 from ondisk.spark.source import plan
 from ondisk.testing import strategies
@@ -44,7 +44,7 @@ BASE = {"step": "daily", "unique": ["reftime", "station"], "fields": {"station":
 
 @pytest.fixture(params=[False, True], ids=["few rows", "many rows"])
 def many(request, monkeypatch):
-    """Let some rows be many, so that plans have several pieces, or many bytes, so that these are cut by their bytes."""
+    """Let some rows count as many, so that plans have several partitions, or as many bytes."""
     monkeypatch.setattr(planning, "_BYTES", 400)
     monkeypatch.setattr(planning, "_ROWS", 7)
     if request.param:
@@ -69,12 +69,12 @@ def planned(dataset, tree=None, data=True):
         return plan(access, Everything() if tree is None else tree, data=data)
 
 
-def rows(pieces, config, data=True):
-    columns = checked(config, chosen(config, None, data=data))
+def rows(partitions, config, data=True):
+    columns = columns_of(config, schema_of(config, None, data=data))
     return [
         (row.pop("reftime").astimezone(UTC), *row.values())
-        for piece in pieces
-        for batch in read_later(piece, columns, connect_to_read)
+        for partition in partitions
+        for batch in read_later(partition, columns, connect_to_read)
         for row in batch.to_pylist()
     ]
 
@@ -97,28 +97,28 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_each_datum_is_in_one_piece(create, kind, many):
+def test_each_datum_is_in_one_partition(create, kind, many):
     dataset = create(**BASE, **FORMATS[kind])
     append(dataset, [datum(hour, station, hour) for hour in range(60) for station in range(3)])
-    pieces = planned(dataset)
-    assert len(pieces) > 5
-    assert same(rows(pieces, dataset.config), expected(dataset))
+    partitions = planned(dataset)
+    assert len(partitions) > 5
+    assert same(rows(partitions, dataset.config), expected(dataset))
 
 
 def test_many_data_of_one_reftime_are_cut_too(create, many):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(0, station) for station in range(200)])
-    pieces = planned(dataset)
-    assert len(pieces) > 5
-    assert same(rows(pieces, dataset.config), expected(dataset))
+    partitions = planned(dataset)
+    assert len(partitions) > 5
+    assert same(rows(partitions, dataset.config), expected(dataset))
 
 
-def test_pieces_are_about_equal(create, many, monkeypatch):
+def test_partitions_are_about_equal(create, many, monkeypatch):
     monkeypatch.setattr(planning, "_ROWS", 100)
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(hour / 60, 0) for hour in range(1000)])
-    pieces = planned(dataset, data=False)
-    counts = [len(rows([piece], dataset.config, data=False)) for piece in pieces]
+    partitions = planned(dataset, data=False)
+    counts = [len(rows([partition], dataset.config, data=False)) for partition in partitions]
     assert sum(counts) == 1000
     assert not many or (8 <= len(counts) <= 12 and max(counts) < 200)
 
@@ -128,20 +128,20 @@ def test_one_large_segment_is_cut_by_time(create, many, monkeypatch):
     dataset = create(**(BASE | {"step": "yearly"}), format="jsonl")
     dataset.append([datum(minute / 60, 0) for minute in range(2000)])
     tree = dataset.fields.reftime >= T + timedelta(minutes=1000)
-    pieces = planned(dataset, tree, data=False)
-    counts = [len(rows([piece], dataset.config, data=False)) for piece in pieces]
+    partitions = planned(dataset, tree, data=False)
+    counts = [len(rows([partition], dataset.config, data=False)) for partition in partitions]
     assert sum(counts) == 1000
     assert not many or (len(counts) >= 3 and max(counts) < 500)
 
 
-def test_a_small_answer_is_one_piece_that_knows_its_count(create):
+def test_a_small_answer_is_one_partition_that_knows_its_count(create):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(hour, station) for hour in range(60) for station in range(3)])
-    [piece] = planned(dataset, dataset.fields.station == 1)
-    assert piece.count == 60
+    [partition] = planned(dataset, dataset.fields.station == 1)
+    assert partition.count == 60
 
 
-def test_nothing_is_no_piece(create):
+def test_nothing_is_no_partition(create):
     dataset = create(**BASE, format="jsonl")
     assert planned(dataset) == []
     dataset.append([datum(0, 1)])
@@ -168,27 +168,27 @@ def test_only_segments_of_the_asked_time_are_planned(create, many):
     dataset.append([datum(hour, 1) for hour in range(24 * 20)])
     f = dataset.fields
     tree = (f.reftime >= T + timedelta(days=3)) & (f.reftime < T + timedelta(days=4))
-    pieces = planned(dataset, tree)
-    assert len({segment for piece in pieces for segment in piece.segments}) == 1
-    assert sum(len(rows([piece], dataset.config)) for piece in pieces) == 24
+    partitions = planned(dataset, tree)
+    assert len({segment for partition in partitions for segment in partition.segments}) == 1
+    assert sum(len(rows([partition], dataset.config)) for partition in partitions) == 24
 
 
-def test_a_piece_of_a_time_that_is_open_on_one_side_looks_at_that_time_only(create):
+def test_a_partition_of_a_time_that_is_open_on_one_side_looks_at_that_time_only(create):
     dataset = create(**(BASE | {"step": "yearly"}), format="jsonl")
     dataset.append([datum(hour, 1) for hour in range(3000)])
     for tree in (dataset.fields.reftime < T + timedelta(hours=10), dataset.fields.reftime >= T + timedelta(hours=2990)):
         steps = []
         with opened(str(dataset.path), connect_to_read) as access, access.current().index.snapshot() as snapshot:
-            piece = planning.Piece.between(part_of(access.current(), snapshot, tree), None, None, (), None)
-            sql, values = planning.condition_of(piece, snapshot)
+            partition = planning.Partition.between(index_state(access.current(), snapshot, tree), None, None, (), None)
+            sql, values = planning.condition_of(partition, snapshot)
             snapshot.connection.set_progress_handler(lambda steps=steps: steps.append(1), 10)
             found = snapshot.connection.execute(f"SELECT offset FROM datum WHERE {sql}", values).fetchall()
         assert len(found) == 10
         assert len(steps) < 100
 
 
-def test_a_piece_looks_at_its_own_rows_only(create):
-    """The condition has bounds of its own, wider ones; SQLite must take those of the piece for its index."""
+def test_a_partition_looks_at_its_own_rows_only(create):
+    """The condition has bounds of its own, wider ones; SQLite must take those of the partition for its index."""
     dataset = create(**(BASE | {"step": "yearly"}), format="jsonl")
     dataset.append([datum(hour, 1) for hour in range(3000)])
     reftime = dataset.fields.reftime
@@ -196,8 +196,10 @@ def test_a_piece_looks_at_its_own_rows_only(create):
     begin, end = (microseconds(T + timedelta(hours=hour)) for hour in (1500, 1510))
     steps = []
     with opened(str(dataset.path), connect_to_read) as access, access.current().index.snapshot() as snapshot:
-        piece = planning.Piece.between(part_of(access.current(), snapshot, tree), (begin, 0), (end, 0), (), None)
-        sql, values = planning.condition_of(piece, snapshot)
+        partition = planning.Partition.between(
+            index_state(access.current(), snapshot, tree), (begin, 0), (end, 0), (), None
+        )
+        sql, values = planning.condition_of(partition, snapshot)
         snapshot.connection.set_progress_handler(lambda: steps.append(1), 10)
         found = snapshot.connection.execute(f"SELECT offset FROM datum WHERE {sql}", values).fetchall()
     assert len(found) == 10
@@ -219,12 +221,12 @@ def test_any_condition_gives_what_a_query_gives(given_data):
         patch.setattr(planning, "SMALL", 2 if is_large else planning.SMALL)
         patch.setattr(planning, "_ROWS", 3)
         dataset.append(data)
-        pieces = planned(dataset, tree)
-        columns = chosen(dataset.config, None, data=True)
+        partitions = planned(dataset, tree)
+        columns = schema_of(dataset.config, None, data=True)
         got = [
             (row["segment"], row["offset"], row["size"], row["reftime"].astimezone(UTC))
-            for piece in pieces
-            for batch in read_later(piece, checked(dataset.config, columns), connect_to_read)
+            for partition in partitions
+            for batch in read_later(partition, columns_of(dataset.config, columns), connect_to_read)
             for row in batch.to_pylist()
         ]
         wanted = [
@@ -245,7 +247,7 @@ CHANGES = st.sampled_from(["append", "replace", "delete one", "delete day", "rep
     st.lists(CHANGES, min_size=1, max_size=3),
 )
 @settings(max_examples=60)
-def test_a_piece_gives_the_planned_rows_or_fails(kind, is_large, before, after):
+def test_a_partition_gives_the_planned_rows_or_fails(kind, is_large, before, after):
     """Whatever happens between planning and reading."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(planning, "SMALL", 3 if is_large else planning.SMALL)
@@ -255,13 +257,13 @@ def test_a_piece_gives_the_planned_rows_or_fails(kind, is_large, before, after):
             append(dataset, [datum(hour, station) for hour in range(0, 72, 6) for station in range(2)])
             for change in before:
                 apply(change, dataset)
-            pieces, then = planned(dataset), expected(dataset)
+            partitions, then = planned(dataset), expected(dataset)
             for change in after:
                 apply(change, dataset)
             got, failed = [], []
-            for piece in pieces:
+            for partition in partitions:
                 try:
-                    got += rows([piece], dataset.config)
+                    got += rows([partition], dataset.config)
                 except StateError as error:
                     failed.append(str(error))
             assert all("has changed since this DataFrame was planned" in each for each in failed)
@@ -278,16 +280,16 @@ def test_each_change_is_seen_where_the_rows_were_not_counted(create, many, chang
     dataset.append([datum(hour, station) for hour in range(0, 72, 6) for station in range(2)])
     if change in ("repack", "unarchive"):
         apply("delete one" if change == "repack" else "archive", dataset)
-    pieces, then = planned(dataset), expected(dataset)
-    assert len(pieces) > 3
+    partitions, then = planned(dataset), expected(dataset)
+    assert len(partitions) > 3
     apply(change, dataset)
     assert expected(dataset) != then
     failed = []
-    for piece in pieces:
+    for partition in partitions:
         try:
-            assert not Counter(map(repr, rows([piece], dataset.config))) - Counter(map(repr, then))
+            assert not Counter(map(repr, rows([partition], dataset.config))) - Counter(map(repr, then))
         except StateError:
-            failed.append(piece)
+            failed.append(partition)
     assert failed
 
 
@@ -318,36 +320,36 @@ def apply(change, dataset):
 def test_a_lost_or_removed_dataset_is_a_clear_error(create, tmp_path):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(0, 1)])
-    pieces, config = planned(dataset), dataset.config
+    partitions, config = planned(dataset), dataset.config
     dataset.close()
     (tmp_path / "dataset/index.sqlite").unlink()
     with pytest.raises(StateError, match="its index is lost"):
-        rows(pieces, config)
+        rows(partitions, config)
     (tmp_path / "dataset").rename(tmp_path / "other")
     with pytest.raises(StateError, match="not there any more"):
-        rows(pieces, config)
+        rows(partitions, config)
 
 
 def test_an_index_made_anew_is_another(create):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(0, 1)])
-    pieces = planned(dataset)
+    partitions = planned(dataset)
     path = dataset.path
     dataset.close()
     lose_index(path)
     with ondisk.open(path) as dataset:
         dataset.fix()
         with pytest.raises(StateError, match="made anew"):
-            rows(pieces, dataset.config)
+            rows(partitions, dataset.config)
 
 
 def test_planning_opens_no_segment(create):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(0, 1)])
-    pieces = None
+    partitions = None
     next(dataset.path.glob("2026/*.jsonl")).unlink()
-    pieces = planned(dataset)
-    assert len(rows(pieces, dataset.config, data=False)) == 1
+    partitions = planned(dataset)
+    assert len(rows(partitions, dataset.config, data=False)) == 1
 
 
 def test_archives_are_planned_with_what_main_does_not_hold(create):
@@ -359,5 +361,5 @@ def test_archives_are_planned_with_what_main_does_not_hold(create):
     assert len(got) == 72
     last = Archives(dataset._access).last().current()
     with last.index.snapshot() as snapshot:
-        part = part_of(last, snapshot, Everything())
-        assert sum(piece.count for piece in pieces_of(part, snapshot, Everything(), data=True)) == 24
+        state = index_state(last, snapshot, Everything())
+        assert sum(partition.count for partition in partitions_of(state, snapshot, Everything(), data=True)) == 24

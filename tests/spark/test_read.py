@@ -20,7 +20,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, MatchError
 from ondisk.spark import frame, register
-from ondisk.spark.data import DataColumn
+from ondisk.spark.data import DataToArrow
 from ondisk.spark.match_json import dumps
 from ondisk.testing import strategies
 from ondisk.testing.strategies import EVERY_TYPE
@@ -144,7 +144,7 @@ def test_any_dataset_and_condition(spark, given_data):
         assert rows(load(spark, dataset, tree=dumps(tree))) == wanted
         loaded = load(spark, dataset, columns="data", tree=dumps(tree))
         try:
-            contents = DataColumn(loaded.schema["data"].dataType).make([each.data for each in dataset.query(tree)])
+            contents = DataToArrow(loaded.schema["data"].dataType).make([each.data for each in dataset.query(tree)])
         except InvalidInput:  # not all that seg holds can be JSON
             return
         assert Counter(map(repr, loaded.toArrow()["data"].to_pylist())) == Counter(map(repr, contents.to_pylist()))

@@ -15,7 +15,7 @@ from ondisk.errors import IndexCorrupt, SegmentCorrupt
 from ondisk.index.connection import connect_to_read
 from ondisk.matcher import Everything
 from ondisk.spark import read_data
-from ondisk.spark.columns import checked
+from ondisk.spark.columns import columns_of
 from ondisk.spark.read import opened, read_later
 from ondisk.spark.source import plan
 
@@ -42,7 +42,7 @@ def read(dataset):
     schema = StructType([StructField("data", BinaryType())])
     with opened(str(dataset.path), connect_to_read) as access:
         pieces = plan(access, Everything(), data=True)
-    columns = checked(dataset.config, schema)
+    columns = columns_of(dataset.config, schema)
     return [
         data
         for piece in pieces

@@ -25,7 +25,7 @@ from ondisk import Datum
 from ondisk.errors import InvalidInput, NeedsCheck, TokenExpired
 from ondisk.index.connection import connect_to_read
 from ondisk.spark import stream
-from ondisk.spark.columns import chosen
+from ondisk.spark.columns import schema_of
 from ondisk.spark.stream import StreamReader
 from spark.test_plan import FORMATS, T, append, apply, datum
 
@@ -50,7 +50,7 @@ class Query:
     def __init__(self, dataset, **options):
         self._path = str(dataset.path)
         self._options = {"path": self._path, **options}
-        self._schema = chosen(dataset.config, ["station"], data=True)
+        self._schema = schema_of(dataset.config, ["station"], data=True)
         self._start = self._end = None
         self.given: list[Any] = []
         self.batches = 0
@@ -240,9 +240,9 @@ def test_a_batch_looks_at_its_own_rows_of_the_index(create):
     dataset.append([datum(hour / 60, 1) for hour in range(3000)])
     query = Query(dataset, match="reftime: >2000; station: 1", maxDataPerTrigger="10")
     start = {**query.reader().initialOffset(), "seq": 2900}
-    with stream._state(str(dataset.path), query.reader()._tree) as state:
+    with stream._dataset_state(str(dataset.path), query.reader()._tree) as state:
         steps = []
-        [(_, snapshot, _)] = state._parts
+        [(_, snapshot, _)] = state._indexes
         snapshot.connection.set_progress_handler(lambda: steps.append(1), 10)
         assert state.limited(start["seq"], 3000, 10) == 2910
         assert state.cuts(2900, 2910, data=True) == [2900, 2910]

@@ -16,7 +16,7 @@ from worlds import content, same
 import ondisk
 from ondisk import Datum
 from ondisk.maintenance.states import State
-from ondisk.spark.data import DataColumn, DataReader
+from ondisk.spark.data import ArrowToData, DataToArrow
 from ondisk.testing import EVERY_TYPE, strategies
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -271,6 +271,6 @@ def test_what_was_read_is_written_back_from_arrow():
     from pyspark.sql.types import StringType
 
     values = [{"a": b"\xff", "b": [1.5, {"c": None}]}, b"bytes", {}]
-    column = DataColumn(StringType()).make(values)
-    assert DataReader(StringType(), is_raw=False).read(column) == values
-    assert DataReader(StringType(), is_raw=True).read(pa.array(["é", None])) == ["é".encode(), None]
+    column = DataToArrow(StringType()).make(values)
+    assert ArrowToData(StringType(), is_raw=False).read(column) == values
+    assert ArrowToData(StringType(), is_raw=True).read(pa.array(["é", None])) == ["é".encode(), None]
