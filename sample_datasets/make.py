@@ -1,7 +1,7 @@
-"""Make the input files of this folder: `python3 sample_datasets/make.py`. The same bytes every time.
+"""Create the input files of this folder, always with the same bytes: `python3 sample_datasets/make.py`.
 
-Six invented stations report temperature, humidity and wind every hour of four days. The files have what deliveries
-have in practice: a part that comes late, and a part that comes twice.
+Six invented stations report temperature, humidity and wind every hour of four days. As in practice, one part of the
+files is late, and one is delivered twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ask Spark for the mean wind of each station: `python sample_datasets/wind.py DATASET`."""
+"""Compute the mean wind of each station with Spark: `python sample_datasets/wind.py DATASET`."""
 
 import sys
 from pathlib import Path

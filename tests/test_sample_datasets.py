@@ -1,9 +1,12 @@
-"""The sample datasets are what their generator makes, and hold what their README says."""
+"""The sample datasets are what their generator creates, and contain what their README says."""
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,10 +21,26 @@ CONFIGS = {"observations.toml": ["observations-1.vm2", "observations-2.vm2"], "s
 
 
 def documented(file: str) -> tuple[int, int]:
-    """Give the imported and duplicates that the README says of a file."""
+    """Return the imported and duplicates that the README states for a file."""
     row = re.search(rf"^\| `{file}` .*\| (\d+) imported(?:, (\d+) duplicates)? \|$", README, re.MULTILINE)
     assert row
     return int(row[1]), int(row[2] or 0)
+
+
+def test_the_commands_of_the_readme_work_in_the_folder_of_the_project_and_can_be_repeated(tmp_path):
+    (tmp_path / "sample_datasets").symlink_to(SAMPLES)
+    blocks = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    ondisk = f'ondisk() {{ {sys.executable} -m ondisk "$@"; }}\n'
+    for block in blocks * 2:
+        subprocess.run(
+            ["sh", "-ec", ondisk + block],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(SAMPLES.parent)},
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+    assert {path.name for path in tmp_path.iterdir()} == {"sample_datasets", "demo"}
 
 
 def test_the_files_are_what_make_py_makes():
@@ -32,7 +51,7 @@ def test_the_files_are_what_make_py_makes():
 
 
 @pytest.mark.parametrize(("name", "files"), [*CONFIGS.items()])
-def test_appending_gives_the_documented_counts(tmp_path, name, files):
+def test_appending_returns_the_documented_counts(tmp_path, name, files):
     config = DatasetConfig.from_toml((SAMPLES / name).read_text(encoding="utf-8"))
     with ondisk.create(tmp_path / "dataset", config) as dataset:
         for file in files:
@@ -42,7 +61,7 @@ def test_appending_gives_the_documented_counts(tmp_path, name, files):
         assert dataset.summary().count == sum(documented(file)[0] for file in files)
 
 
-def test_the_disk_queue_of_beats_gives_the_documented_counts(tmp_path):
+def test_appending_the_disk_queue_of_beats_returns_the_documented_counts(tmp_path):
     config = DatasetConfig.from_toml((SAMPLES / "beats.toml").read_text(encoding="utf-8"))
     with ondisk.create(tmp_path / "dataset", config) as dataset:
         for file, count in BEATS.items():

@@ -66,7 +66,7 @@ def golden(file):
 
 
 def described(block):
-    """Give the bytes of a hex block, with what is said of each line of it."""
+    """Yield the bytes of each line of a hex block, and its description."""
     for line in block.splitlines():
         digits, text = re.split(r"  +", line, maxsplit=1)
         yield bytes.fromhex(digits), text
@@ -100,7 +100,7 @@ def test_the_reader_stops_at_the_torn_tail_of_a_file_of_beats(read, file):
 
 
 @pytest.mark.parametrize("file", FLIPPED)
-def test_the_reader_tells_of_damage(read, file):
+def test_the_reader_reports_damage(read, file):
     path, expected, count = golden(file)
     events, error = read(path)
     assert isinstance(error, ValueError)
@@ -108,7 +108,7 @@ def test_the_reader_tells_of_damage(read, file):
 
 
 @pytest.mark.parametrize("variant", ["v0", "v1", "v2-enc", "v2-pb", "v2draft-enc", "v3draft-lz4stream"])
-def test_the_reader_refuses_what_it_is_not_for(read, variant):
+def test_the_reader_refuses_other_versions(read, variant):
     events, error = read(GOLDEN / variant / "1.seg")
     assert not events
     assert "version" in str(error)
@@ -132,7 +132,7 @@ def test_the_reader_reads_frames_of_any_size_and_a_sealed_segment(read_bytes, op
 
 @OPTIONS
 @given(batches=st.lists(st.lists(segments.events, min_size=1, max_size=2), max_size=3), left=st.floats(0, 1))
-def test_the_reader_gives_the_whole_frames_before_a_torn_tail(read_bytes, options, batches, left):
+def test_the_reader_yields_the_whole_frames_before_a_torn_tail(read_bytes, options, batches, left):
     segment = segments.write(batches, options)
     size = header.SIZE + round(left * (len(segment) - header.SIZE))
     expected = segments.read(segment[:size]) if size > header.SIZE else segments.Read(header.Header())
@@ -143,7 +143,7 @@ def test_the_reader_gives_the_whole_frames_before_a_torn_tail(read_bytes, option
 
 
 @OPTIONS
-def test_the_reader_gives_every_whole_batch_at_every_cut(read_bytes, options):
+def test_the_reader_yields_every_whole_batch_at_every_cut(read_bytes, options):
     batches = [[EVENT], [EVENT, EVENT], [EVENT]]
     whole = [(len(segments.write(batches[:n], options)), sum(map(len, batches[:n]))) for n in range(4)]
     segment = segments.write(batches, options)
@@ -155,12 +155,12 @@ def test_the_reader_gives_every_whole_batch_at_every_cut(read_bytes, options):
 
 
 @OPTIONS
-def test_the_reader_takes_zeros_that_a_crash_left_for_the_end(read_bytes, options):
+def test_the_reader_treats_zeros_that_a_crash_left_as_the_end(read_bytes, options):
     assert read_bytes(segments.write([[EVENT]], options) + bytes(100)) == ([EVENT], None)
 
 
 @OPTIONS
-def test_the_reader_never_gives_wrong_data_for_a_flip_of_any_bit(read_bytes, options):
+def test_the_reader_never_yields_wrong_data_for_a_flip_of_any_bit(read_bytes, options):
     segment = segments.write([[EVENT], [EVENT]], options)
     for bit in range(8 * header.SIZE, 8 * len(segment)):
         flipped = bytearray(segment)
@@ -199,7 +199,7 @@ def test_the_integers_that_are_wider_than_their_shortest_form_are_those_of_the_p
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_segment_of_the_sample_queue_is_of_beats_and_holds_what_its_readme_says(read, name):
+def test_a_segment_of_the_sample_queue_is_of_beats_and_contains_what_its_readme_says(read, name):
     path, expected, _ = golden(SAMPLES[name])
     assert (QUEUE / name).read_bytes() == path.read_bytes()
     readme = (QUEUE.parent / "README.md").read_text(encoding="utf-8")
