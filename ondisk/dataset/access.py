@@ -1,4 +1,4 @@
-"""Access to a dataset: its directory, its lock and its index, as long as this process uses them."""
+"""Access to a dataset or an archive: its directory, its lock and its index, for as long as a process has it open."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from ondisk.segments.generations import generations_of, left_behind, settle
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An index, and what reads by it; both are dropped together when another index takes its place."""
+    """An index and the reader of its segments. Both are dropped together when another index file replaces this one."""
 
     index: Index
     reader: Reader
 
 
 class Access:
-    """What `Dataset` and maintenance stand on. May be shared by threads, not by a fork.
+    """What `Dataset` and maintenance use to read and write. Threads may share it; a forked child may not use it.
 
     Attributes:
         path: the directory's path.
-        directory: where everything is.
-        config: what `dataset.toml` says.
-        read_only: nothing is ever written.
-        prefix: what the names of its segments begin with in answers and reports: `.archive/last/` for the archive.
-        inode: of the directory.
-        connect: what connects readers to the index.
+        directory: the directory, open.
+        config: the configuration in `dataset.toml`.
+        read_only: True if nothing may be written.
+        prefix: what precedes the names of its segments in results and reports: `.archive/last/` for the archive.
+        inode: the directory's inode.
+        connect: connects readers to the index.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Access:
         self._left: set[str] = set()
 
     def close(self) -> None:
-        """Close files and connections; a query that runs ends with an error."""
+        """Close files and connections. A running query ends with an error."""
         with self._threads:
             self._closed = True
             self._drop(queries=True)
@@ -78,15 +78,15 @@ class Access:
         """Hold the writers' lock and a transaction of the current index, for the length of the block.
 
         Args:
-            verb: what the lock is held for; reported to those who wait for it.
+            verb: what the lock is held for; other processes that wait for the lock report it.
             lazy: as in `Transaction`.
 
         Raises:
-            ReadOnly, LockError: the lock cannot be held.
-            DurabilityLost: a sync failed, now or before: nothing more is written. Raised at the end of the block, too:
-                what the block committed is durable, so a block records its result before it ends.
+            ReadOnly, LockError: the lock cannot be taken.
+            DurabilityLost: a sync failed, now or earlier; nothing more is written. It may also be raised at the end of
+                the block, after a durable commit, so the block must record its result before it ends.
 
-        Locks: the writers' lock of this dataset or archive. Who takes both takes that of the dataset first.
+        Locks: the writers' lock of this dataset or archive. A caller that needs both takes the dataset's first.
         """
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
@@ -109,7 +109,7 @@ class Access:
             self.check_not_failed()
 
     def seq_elsewhere(self) -> int:
-        """Return the highest number that others have given out in the order of changes that this one shares."""
+        """Return the highest `seq` that others assigned in the order of changes that this one shares."""
         return 0
 
     @contextlib.contextmanager
@@ -127,15 +127,15 @@ class Access:
                 raise
 
     def leave(self, name: str) -> None:
-        """Remember that other generations of a segment lie on disk, until a commit behind which nobody needs them."""
+        """Remember that a segment has other generations on disk, until a commit after which nobody needs them."""
         self._left.add(name)
 
     def needs_check(self) -> bool:
-        """Tell whether the index may not know all data: it was lost, or the sentinel stands."""
-        return self.current().index.missing or self.sentinel_stands()
+        """Return whether the index may not know all data: it was lost, or the sentinel exists."""
+        return self.current().index.missing or self.has_sentinel()
 
     def checkpoint(self) -> None:
-        """Move what was committed into the index's main file; what cannot be done at once is left to a later commit."""
+        """Move committed rows into the index's main file. If that is not possible now, a later commit does it."""
         with self._threads, contextlib.ExitStack() as stack:
             opened = self._opened
             try:
@@ -152,7 +152,7 @@ class Access:
         self.check_not_failed()
 
     def current(self) -> Opened:
-        """Give the index at its place; it is opened anew where another file has come there."""
+        """Return the index that is in the directory now. It is opened again if another file has replaced it."""
         opened = self._opened
         if opened is not None and opened.index.is_current():
             return opened
@@ -165,7 +165,7 @@ class Access:
             return self._opened
 
     def _current_to_write(self) -> Index:
-        """Give the index to write to; a lost one is made anew. Under the writers' lock."""
+        """Return the index to write to, and rebuild a lost one empty. The caller must hold the writers' lock."""
         complete(self.directory, self.config.lock_timeout)
         index = self.current().index
         if index.missing:
@@ -178,20 +178,20 @@ class Access:
                 raise index.built_for_another(self.config)
             Index.create(self.directory, self.config, last_generation(self.directory))
             index = self.current().index
-        index.writer()  # turns a new index to its write-ahead log, which whoever reads it already would not let happen
+        index.writer()  # switches a new index to WAL mode, which is not possible while somebody reads it
         return index
 
     def open_to_write(self) -> None:
-        """Make a lost index anew, and end what a crash interrupted.
+        """Replace a lost index with an empty one, and finish what a crash interrupted.
 
         Raises:
-            ReadOnly: this user may not write there.
+            ReadOnly: this user has no permission to write.
 
-        Locks: the writers' lock, where there is something to do.
+        Locks: the writers' lock, if there is something to do.
         """
         if not self.directory.is_writable():
-            hint = "Open it read_only, or as a user who may write there."
-            raise ReadOnly(f"{self.path} may not be written by this user", hint=hint)
+            hint = "Open it read_only, or as a user with that permission."
+            raise ReadOnly(f"this user has no permission to write to {self.path}", hint=hint)
         if self.directory.inode(NEXT) is not None:
             with self._lock.hold("open"):
                 complete(self.directory, self.config.lock_timeout)
@@ -202,7 +202,7 @@ class Access:
         self._settle_all()
 
     def _settle_all(self) -> None:
-        """End what a crash interrupted; where another writer is at work, that may be its own: a commit looks again."""
+        """Finish what a crash interrupted. Leftovers may be a running writer's; the next commit looks at them again."""
         left = left_behind(self.directory)
         if not left:
             return
@@ -211,25 +211,25 @@ class Access:
             self._settle(left_behind(self.directory), unread=self.current().index.checkpoint())
 
     def _settle_left(self) -> None:
-        """Settle what was left, behind a commit that counts whatever becomes of this: an error is one of the next."""
+        """Settle what was left, after a commit. The commit is done, so an error here is raised by the next write."""
         try:
             self._settle({name: generations_of(self.directory, name) for name in self._left}, unread=True)
         except DurabilityLost as error:
             self._failed = error
         except OndiskError:
-            pass  # nobody misses anything by it, and the next commit tries again
+            pass  # the files take space only, and the next commit tries again
 
     def _settle(self, left: Mapping[str, list[int]], *, unread: bool) -> None:
-        """End what a crash interrupted, and remove generations that nobody needs. Under the writers' lock."""
+        """Finish what a crash interrupted, and remove generations that nobody needs. The caller must hold the lock."""
         if not left:
             return
-        trusted = not self.sentinel_stands()
+        trusted = not self.has_sentinel()
         opened = self.current()
         with opened.index.snapshot() as snapshot:
             known = {name: snapshot.segment_named(name) for name in left}
         for name, segment in known.items():
             if segment is not None and is_dir(segment.format):
-                self._left.discard(name)  # it has no generations; what looks like one is somebody's
+                self._left.discard(name)  # a dir segment has no generations: somebody else made a file named like one
                 continue
             current, size = (None, 0) if segment is None else (segment.id, segment.end.size)
             needed = settle(self.directory, name, left[name], current, size, unread=unread, trusted=trusted)
@@ -241,8 +241,8 @@ class Access:
                 self._left.discard(name)
 
     def _replace_lost_index(self) -> None:
-        """Make an empty index in the place of a lost one, the sentinel first."""
-        if not self.sentinel_stands():
+        """Replace a lost index with an empty one; create the sentinel first."""
+        if not self.has_sentinel():
             self.directory.write_new(SENTINEL, SENTINEL_TEXT)
         Index.create(self.directory, self.config, last_generation(self.directory), self.seq_elsewhere())
 
@@ -252,7 +252,7 @@ class Access:
             self._opened.reader.close()
             self._opened = None
 
-    def sentinel_stands(self) -> bool:
+    def has_sentinel(self) -> bool:
         return self.directory.inode(SENTINEL) is not None
 
     def format(self, name: str) -> Format:
@@ -261,21 +261,21 @@ class Access:
         return self._formats[name]
 
     def format_of(self, segment: str) -> Format:
-        """Give the format of a segment that only the disk knows, by its name; extensions of none are blobs'."""
+        """Return the format of a segment that is not in the index, by its extension; blob if that is unknown."""
         return self.format(of_extension(segment.rpartition(".")[2], self.config) or "blob")
 
     def check_not_failed(self) -> None:
         if self._failed is not None:
             raise DurabilityLost(
                 f"{self.path}: nothing more is written after an error of the disk: {self._failed.message}",
-                hint="Look at the disk (dmesg), then open the dataset again.",
+                hint="Check the disk (`dmesg`), then open the dataset again.",
             )
 
     def _check_process(self) -> None:
-        """Refuse a forked child, before it waits for locks that its parent's threads held."""
+        """Raise in a forked child, before it waits for locks that its parent's threads held."""
         if os.getpid() != self._process:
             raise StateError(
-                f"{self.path} was opened by process {self._process}, this is its child {os.getpid()}",
+                f"{self.path} was opened by process {self._process}, and this is its child {os.getpid()}",
                 hint="Open the dataset in the process that uses it.",
             )
 

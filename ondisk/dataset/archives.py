@@ -1,14 +1,19 @@
-"""Archives: datasets in a dataset, which hold what has become old.
+"""Archives: datasets inside a dataset, which contain its old segments.
 
-    .archive/last/             what repack has archived; its segments keep their names
-    .archive/NAME/             others, moved there by people
-    .archive/NAME.summary      stands for one that is offline: what `ondisk summary --json` printed of it
+    .archive/last/             the segments that repack has archived; they keep their names
+    .archive/NAME/             other archives, moved there by people
+    .archive/NAME.summary      represents an archive that is offline: what `ondisk summary --json` printed for it
 
-Each is a dataset of its own, with configuration and index. All share one order of changes: a datum keeps its `seq` when
-it is archived. While it is moved, both the dataset and its archive may hold it: who asks takes the dataset's snapshot
-first, then those of the archives, and leaves out of these what the first one has. What an append replaces in an archive
-is noted among the dataset's own deletions, in the commit of what replaces it, and deleted in the archive behind that:
-who asks leaves out, too, what the dataset says was deleted since the archive's last change.
+Each archive has its own configuration and index. The dataset and its archives share one order of changes: a datum keeps
+its `seq` when it is archived.
+
+A datum may be in two places for a while. A query takes the dataset's snapshot first, then those of the archives, and
+skips such a datum in the archive's snapshot:
+
+- While a segment is moved, the dataset and the archive may both contain its data. The query returns the dataset's.
+- When an append replaces a datum in an archive, the commit of the new datum records the deletion of the old one in the
+  dataset's index. The old one is deleted from the archive after that commit. The query skips every datum that the
+  dataset's index says was deleted since the archive's last change.
 """
 
 from __future__ import annotations
@@ -39,17 +44,17 @@ LAST = "last"
 """The archive that repack moves segments to."""
 
 _OF_DATASET = ("archive_age", "delete_age", "lock_timeout", "max_datum_size", "max_depth")
-"""What is set for the archives, too, by the dataset's configuration; theirs is a copy of what that once was."""
+"""Keys of the dataset's configuration that also apply to its archives. The archives' own values are outdated copies."""
 
 _SUMMARY = ".summary"
-_LONGEST = 16 * 1024 * 1024  # bytes of a summary; read, it takes some 25 times as much
+_LONGEST = 16 * 1024 * 1024  # bytes of a summary; in memory it takes about 25 times as much
 
 
 class DatasetAccess(Access):
-    """Access to a dataset, and to its archives.
+    """Access to a dataset and to its archives.
 
     Attributes:
-        archives: they share the dataset's order of changes.
+        archives: the archives, which share the dataset's order of changes.
     """
 
     def __init__(
@@ -85,14 +90,14 @@ class _Archive(Access):
 
 
 class Archives:
-    """The archives of one dataset, opened when they are first needed."""
+    """The archives of one dataset. Each is opened when it is first needed."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._opened: dict[str, Access] = {}
 
     def online(self) -> Iterator[Access]:
-        """Give the archives that can be read, in the order in which they are asked: by name, `last` at the end."""
+        """Yield the archives that can be read, in the order in which they are queried: by name, `last` at the end."""
         if self._access.directory.inode(ARCHIVE) is None:
             return
         names = [entry.name for entry in self._access.directory.entries(ARCHIVE) if entry.kind == "directory"]
@@ -102,7 +107,7 @@ class Archives:
                 yield archive
 
     def offline(self) -> list[str]:
-        """Name the archives of which there is only a summary."""
+        """Return the names of the archives that have only a summary."""
         if self._access.directory.inode(ARCHIVE) is None:
             return []
         entries = {entry.name: entry.kind for entry in self._access.directory.entries(ARCHIVE)}
@@ -110,17 +115,22 @@ class Archives:
         return [name for name in names if entries.get(name) != "directory"]
 
     def warn_of_offline(self) -> None:
-        """Warn that answers lack what is in archives that are offline, or what their indices have lost."""
+        """Warn that results lack the data of archives that are offline, and what the archives' indices have lost."""
         for name in self.offline():
-            message = f"{self._access.path}: the archive {name!r} is offline, and is not asked"
+            message = f"{self._access.path}: the archive {name!r} is offline and was not queried"
             warnings.warn(message, ArchiveOffline, stacklevel=2)
         for archive in self.online():
             if archive.path.name != LAST and archive.needs_check():
-                message = f"{archive.path}: its index was lost, and may not know all data; `ondisk fix` builds it anew"
+                hint = f"run `ondisk fix {archive.path} --yes`"
+                message = f"{archive.path}: its index was lost and may not know all data; {hint}"
                 warnings.warn(message, ArchiveOffline, stacklevel=2)
 
     def get(self, name: str) -> Access | None:
-        """Open an archive by its name; None where there is none."""
+        """Open an archive by its name, or return None if it does not exist.
+
+        Raises:
+            StateError: its folder has segments and no configuration.
+        """
         directory = self._access.directory
         found = self._opened.get(name)
         place = f"{ARCHIVE}/{name}"
@@ -128,9 +138,10 @@ class Archives:
         if there is None or directory.stat(f"{place}/{CONFIG}") is None:  # its configuration is made last
             self._drop(name)
             if there is not None and stat.S_ISDIR(there.st_mode) and _has_segments(directory, place):
-                if directory.stat(f"{place}/{CONFIG}") is not None:  # it was made between both looks
+                if directory.stat(f"{place}/{CONFIG}") is not None:  # it was created in between
                     return self.get(name)
-                path, hint = self._access.path / place, "Put it back from a backup, or copy that of the dataset."
+                path = self._access.path / place
+                hint = f"Restore it from a backup, or copy the dataset's: cp {self._access.path / CONFIG} {path}/"
                 raise StateError(f"the archive {path} has segments and no {CONFIG}", hint=hint)
             return None
         if found is not None and found.inode == there.st_ino:
@@ -140,7 +151,7 @@ class Archives:
         return self._opened.setdefault(name, opened)
 
     def of(self, segment: str) -> tuple[Access, str] | None:
-        """Give the archive of a segment `.archive/NAME/…`, and what it is called there; None where there is none."""
+        """Return the archive of a segment `.archive/NAME/…` and the segment's name in it, or None without one."""
         top, _, rest = segment.partition("/")
         name, _, inner = rest.partition("/")
         if top != ARCHIVE or not inner or name in ("", ".", ".."):
@@ -149,11 +160,11 @@ class Archives:
         return None if archive is None else (archive, inner)
 
     def seq(self) -> int:
-        """Tell up to which number the archives have the order of changes, which they share with the dataset."""
+        """Return the highest `seq` in the archives."""
         return max(map(_seq, self.online()), default=0)
 
     def catch_up(self) -> None:
-        """Let the dataset give out no number that an archive has, as one whose index was built anew."""
+        """Advance the dataset's `seq` to that of the archives, which is higher after an archive's index was rebuilt."""
         seq = self.seq()
         if seq > _seq(self._access):
             with self._access.transaction("open") as transaction:
@@ -162,13 +173,13 @@ class Archives:
 
     @contextlib.contextmanager
     def counting(self, part: Access, verb: str) -> Iterator[None]:
-        """Let a fix or a repack of an archive take numbers that nobody else takes, for the length of the block.
+        """Let a fix or a repack of an archive assign `seq` numbers, for the length of the block.
 
         Args:
-            part: an archive, or the dataset itself, of which nothing more is needed than its own lock.
+            part: an archive, or the dataset itself, which needs only its own lock.
 
-        Durability: the dataset is told of the numbers behind the archive's commit; killed between, the next opening for
-            writing does so.
+        Durability: the dataset's counter is updated after the archive's commit. If the process is killed between these,
+            the next opening for writing does it.
         Locks: the dataset's writers' lock, since the dataset and its archives share one order of changes.
         """
         if part is self._access:
@@ -180,38 +191,39 @@ class Archives:
             self.catch_up()
 
     def check_trusted(self) -> None:
-        """Refuse to work while the index of the dataset, or of an archive that is there, may not know all data.
+        """Raise unless the indices of the dataset and of its archives know all data.
 
         Raises:
-            NeedsCheck: so it is.
+            NeedsCheck: one was lost, or its sentinel exists.
         """
         for part in (self._access, *self.online()):
             if part.needs_check():
-                # A fix of the dataset mends the archive that repack fills, too; of others, only their own does.
+                # A fix of the dataset also mends the archive that repack fills. Other archives need their own fix.
                 raise untrusted(self._access.path if part.path.name == LAST else part.path)
 
     def maintained(self) -> list[Access]:
-        """Give what maintenance works on: the dataset, then the archive that repack fills."""
+        """Return what maintenance works on: the dataset, then the archive that repack fills."""
         last = self.last()
         return [self._access] if last is None else [self._access, last]
 
     def of_append(self, config: DatasetConfig) -> Archived | None:
-        """Give what tells duplicates in the archive; None where there can be none."""
+        """Return what finds duplicates in the archive, or None if there can be no duplicates."""
         if not config.unique or self._access.directory.inode(ARCHIVE) is None:
             return None
         last = self.last()
         return None if last is None else Archived(self, last, config)
 
     def other(self, part: Access) -> Access | None:
-        """Give the archive that repack fills, or for that the dataset; None where `unique` does not span both."""
+        """Return the archive that repack fills, or for it the dataset; None if `unique` does not span both."""
         other = self.last() if part is self._access else self._access
         unique = part.current().index.config.unique
         return other if unique and other is not None and other.current().index.config.unique == unique else None
 
     def delete_replaced(self) -> None:
-        """Delete from the archive what was replaced, as the dataset's index tells. Under the writers' lock.
+        """Delete from the archive the data that the dataset's index records as replaced.
 
-        Before the archive's counter of changes moves on: what it has passed is not looked for any more.
+        The caller must hold the writers' lock. It must call this before it advances the archive's `seq`: only deletions
+        after that `seq` are looked for.
         """
         last = self.last()
         if last is None:
@@ -224,13 +236,14 @@ class Archives:
                 archived.commit()
 
     def last(self) -> Access | None:
-        """Open the archive that repack fills; None where nothing was archived yet."""
+        """Open the archive that repack fills, or return None if nothing was archived yet."""
         return self.get(LAST)
 
     def make_last(self) -> Access:
-        """Open the archive that repack fills; it is made where it is missing. Under the writers' lock.
+        """Open the archive that repack fills, and create it if it is missing. The caller must hold the writers' lock.
 
-        Durability: index, then configuration, each whole or not at all; what a crash leaves is no archive yet.
+        Durability: first the index, then the configuration, each complete or not at all. What a crash leaves has no
+            configuration, so it is not yet an archive.
         """
         found = self.last()
         if found is not None:
@@ -240,7 +253,7 @@ class Archives:
             Index.create(directory, self._access.config)
             with contextlib.closing(Index.open(directory, self._access.config)) as index:
                 with Transaction(index) as transaction:
-                    transaction.commit()  # makes -wal and -shm: from here on nobody has to write in order to read
+                    transaction.commit()  # creates -wal and -shm: readers without permission to write need them
                 if transaction.checkpoint_error is not None:
                     raise transaction.checkpoint_error
             staged = f".{CONFIG}.new"
@@ -260,16 +273,16 @@ class Archives:
         """Read the summaries of the archives that are offline.
 
         Raises:
-            InvalidInput: one of them is no summary.
+            InvalidInput: one of them cannot be read as a summary.
         """
         for name in self.offline():
             path = f"{ARCHIVE}/{name}{_SUMMARY}"
             try:
                 yield _summary(self._access.directory.read(path, _LONGEST), self._access.config.fields)
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-                hint = "Write it with `ondisk summary ARCHIVE --json`."
                 full = self._access.directory.path / path
-                raise InvalidInput(f"{full} is no summary: {error}", hint=hint) from None
+                hint = f"Write it again: ondisk summary ARCHIVE --json > {full}"
+                raise InvalidInput(f"{full} is not a summary: {error}", hint=hint) from None
 
     def close(self) -> None:
         for name in [*self._opened]:
@@ -292,7 +305,7 @@ class Archives:
 
 
 class Archived:
-    """What the archive holds of the data that are appended, by their unique fields.
+    """Finds the archived data that have the same unique fields as data that are appended.
 
     Used for one batch, under the writers' lock.
     """
@@ -301,18 +314,18 @@ class Archived:
         self._archives = archives
         self._last = last
         self._config = config
-        self._doomed: set[int] = set()
+        self._to_delete: set[int] = set()
         self._overwritten: set[int] = set()
 
     def overwrite(self, tree: Expression) -> int:
-        """Let what matches be replaced, whatever takes its place; give how many data that is."""
+        """Replace all archived data that match, whatever is appended; return how many they are."""
         with self._last.current().index.snapshot() as snapshot:
             self._overwritten = {*segment_rows.seqs_of(snapshot, tree)}
-        self._doomed |= self._overwritten
+        self._to_delete |= self._overwritten
         return len(self._overwritten)
 
     def interval(self) -> Interval | None:
-        """Tell of which times there may be data that others are duplicates of; None where there are none."""
+        """Return the interval of reftimes in which data can be duplicates of archived ones, or None if none can."""
         if not self._config.unique:
             return None
         with self._last.current().index.snapshot() as snapshot:
@@ -320,8 +333,12 @@ class Archived:
         return interval if interval is None or "reftime" in self._config.unique else ALWAYS
 
     def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> tuple[set[int], set[int]]:
-        """Find the places of data that the archive has: those that stay out, and those that replace what it has."""
-        kept_out: set[int] = set()
+        """Find the data that the archive already has.
+
+        Returns:
+            The positions of the data to skip, and of those that replace archived data.
+        """
+        skipped: set[int] = set()
         replacing: set[int] = set()
         opened = self._last.current()
         with opened.index.snapshot() as snapshot:
@@ -330,15 +347,15 @@ class Archived:
                     continue
                 if self._replaces(metadata[place], snapshot.metadata(row[5:])):
                     replacing.add(place)
-                    self._doomed.add(row[0])
+                    self._to_delete.add(row[0])
                 else:
-                    kept_out.add(place)
-        return kept_out, replacing
+                    skipped.add(place)
+        return skipped, replacing
 
     def replace_with(self, transaction: Transaction) -> None:
-        """Note in the dataset's index what is replaced: its commit hides it, then it is deleted from the archive."""
-        if self._doomed:
-            transaction.note_deleted(sorted(self._doomed))
+        """Record in the dataset's index what is replaced. Its commit hides the data; then the archive deletes them."""
+        if self._to_delete:
+            transaction.note_deleted(sorted(self._to_delete))
             transaction.after_commit(self._archives.delete_replaced)
 
     def _replaces(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
@@ -354,7 +371,14 @@ class Archived:
 def of_same_key(
     snapshot: Snapshot, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[int, Row]]:
-    """Find the data of a snapshot that have the unique fields of others: the place of these, and seq and row."""
+    """Find the data in a snapshot that have the same unique fields as given data.
+
+    Args:
+        reftimes, metadata: of the given data.
+
+    Yields:
+        The position of a given datum; the seq and the row of the datum in the snapshot.
+    """
     interval = segment_rows.span(snapshot)
     if interval is None:
         return
@@ -367,13 +391,13 @@ def of_same_key(
             yield place, row
 
 
-def held(main: Snapshot, archive: Snapshot) -> list[tuple[int, int, int]]:
-    """Find what an archive holds that the dataset's own snapshot has too, as while it is moved.
+def in_both(main: Snapshot, archive: Snapshot) -> list[tuple[int, int, int]]:
+    """Find the data that are in the archive's snapshot and in the dataset's, because their segment is being moved.
 
     Returns:
-        Runs of such data: the generation of the archive's segment, the first and the last number of them.
+        Runs of such data: the generation of the archive's segment, the first and the last `seq` of the run.
 
-    Cost: looks at the data of segments that both have; of those of the dataset, only as far as the archive goes.
+    Cost: reads the rows of segments that both have; those of the dataset only up to the archive's last `seq`.
     """
     spans = segment_rows.span(main), segment_rows.span(archive)
     if spans[0] is None or spans[1] is None:
@@ -389,7 +413,7 @@ def held(main: Snapshot, archive: Snapshot) -> list[tuple[int, int, int]]:
 
 
 def _common(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment) -> Iterator[tuple[int, int]]:
-    """Find the runs of an archive's data, in the order of their numbers, that the dataset has in a segment, too."""
+    """Yield the runs of data, by `seq`, that are in a segment of the dataset and in that segment of the archive."""
     first = last = None
     for seq, is_common in _compared(main, archive, segment, other):
         if is_common:
@@ -402,14 +426,14 @@ def _common(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment)
 
 
 def common(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment) -> Iterator[int]:
-    """Give the numbers of the data that stand in a segment of both."""
+    """Yield the `seq` of the data that are in a segment of the dataset and in that segment of the archive."""
     return (seq for seq, is_common in _compared(main, archive, segment, other) if is_common)
 
 
 def _compared(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment) -> Iterator[tuple[int, bool]]:
-    """Tell of data of an archive's segment, in the order of their numbers, which ones the dataset has in its own, too.
+    """Yield the `seq` of each datum in the archive's segment, in order, and whether the dataset's segment has it too.
 
-    A number alone may be told twice by damage, so the time must be the same.
+    In a damaged index two data may have the same `seq`, so the reftime must be the same, too.
     """
     mine = iter(segment_rows.numbers_of(main, segment, segment_rows.last_seq(archive)))
     waiting = next(mine, None)
@@ -429,12 +453,12 @@ def _seq(access: Access) -> int:
 
 
 def replaced(main: Snapshot, archive: Snapshot) -> list[tuple[int, int]]:
-    """Find the data of an archive that the dataset's own snapshot says were deleted, and the archive does not yet.
+    """Find the data in the archive's snapshot that were deleted according to the dataset's snapshot.
 
     Returns:
-        The numbers of the deletions, and of the data.
+        The `seq` of each deletion, and that of its datum.
 
-    Cost: looks at the dataset's deletions since the archive's last change; at each once, as long as both are open.
+    Cost: reads the dataset's deletions since the archive's last change; each once, as long as both are open.
     """
     begin, state = archive.dataset()["seq"], main.dataset()["seq"]
     inode, since, after, changes = archive.index.replaced
@@ -448,29 +472,29 @@ def replaced(main: Snapshot, archive: Snapshot) -> list[tuple[int, int]]:
 
 
 def leave_out(main: Snapshot, archive: Snapshot) -> None:
-    """Let an archive's snapshot leave out what the dataset's own one gives, or has given a replacement for."""
-    runs, old = held(main, archive), replaced(main, archive)
+    """Make the archive's snapshot skip the data that the dataset's snapshot contains too, or says were deleted."""
+    runs, old = in_both(main, archive), replaced(main, archive)
     if runs or old:
         archive.leave_out(runs, [datum for _, datum in old])
 
 
-def merged(parts: list[Summary]) -> Summary:
-    """Make one summary of several."""
+def merged(summaries: list[Summary]) -> Summary:
+    """Merge summaries into one."""
     fields: dict[str, dict[Any, int]] = {}
-    for part in parts:
-        for name, counts in part.fields.items():
+    for each in summaries:
+        for name, counts in each.fields.items():
             total = fields.setdefault(name, {})
             for value, count in counts:
                 total[value] = total.get(value, 0) + count
-    begins = [part.begin for part in parts if part.begin is not None]
-    ends = [part.end for part in parts if part.end is not None]
+    begins = [each.begin for each in summaries if each.begin is not None]
+    ends = [each.end for each in summaries if each.end is not None]
     ordered = {
         name: sorted(counts.items(), key=lambda item: (item[0] is not None, _comparable(item[0])))
         for name, counts in fields.items()
     }
     return Summary(
-        sum(part.count for part in parts),
-        sum(part.size for part in parts),
+        sum(each.count for each in summaries),
+        sum(each.size for each in summaries),
         min(begins, default=None),
         max(ends, default=None),
         ordered,
@@ -501,7 +525,7 @@ def _value(value: Any, kind: FieldType) -> Any:
     if value is None:
         return None
     found = _time(value) if kind is FieldType.TIMESTAMP else from_json(value)
-    canonical(found, kind)  # refuses what is no value of the field
+    canonical(found, kind)  # raises if it is not a value of the field
     return found
 
 

@@ -221,7 +221,7 @@ class _Commit:
         for piece in incoming.pieces():
             pieces.setdefault(piece.name, []).append(piece)
         known = self._transaction.segments(pieces)
-        trusted = not self._access.sentinel_stands()
+        trusted = not self._access.has_sentinel()
         for name, mine in pieces.items():
             interval = self._config.step.interval(name.rpartition(".")[0])
             assert interval is not None, "the stage named it"

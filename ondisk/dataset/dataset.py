@@ -525,7 +525,7 @@ class Dataset:
                 lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
                 with access.transaction("append", lazy=lazy) as transaction:
-                    trusted = not access.sentinel_stands()
+                    trusted = not access.has_sentinel()
                     archived = self._archives.of_append(self.config)
                     stored = store(
                         batch, format, self.config, access.directory, transaction, trusted=trusted, archived=archived

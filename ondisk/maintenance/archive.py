@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess, common, held, replaced
+from ondisk.dataset.archives import DatasetAccess, common, in_both, replaced
 from ondisk.errors import (
     AlreadyExists,
     IndexCorrupt,
@@ -172,7 +172,7 @@ def _end(access: Access, last: Access, name: str) -> bool:
 
 def _moved(main: Snapshot, archive: Snapshot) -> list[str]:
     """Name the segments of which both hold the same data."""
-    return [archive.segment(id_).name for id_ in dict.fromkeys(id_ for id_, _, _ in held(main, archive))]
+    return [archive.segment(id_).name for id_ in dict.fromkeys(id_ for id_, _, _ in in_both(main, archive))]
 
 
 def _known_before(access: Access) -> dict[str, Known]:

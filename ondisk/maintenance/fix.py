@@ -78,7 +78,7 @@ def _fix(
     """Fix one dataset, or one archive; what goes wrong at one segment is added to `errors`."""
     with access.transaction("fix"):
         pass  # a lost index is made anew; who may not write meets the error before anything is read
-    is_whole, needs_check = True, access.sentinel_stands()
+    is_whole, needs_check = True, access.has_sentinel()
     with access.current().index.snapshot() as snapshot:
         begun = snapshot.dataset()
     inspection = Inspection(access, now, begun["committed_at"])  # a newer file stays newer, whatever a fix commits
@@ -134,7 +134,7 @@ def _remove_sentinel(access: Access, uuid: str) -> None:
     with access.locked("fix"):
         with access.current().index.snapshot() as snapshot:
             is_same = snapshot.dataset()["uuid"] == uuid
-        if is_same and access.sentinel_stands():
+        if is_same and access.has_sentinel():
             access.directory.unlink(SENTINEL)
             access.directory.sync()
 
@@ -255,7 +255,7 @@ def _looked_again(
     access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None, elsewhere: Elsewhere
 ) -> Done:
     """Read a damaged segment again: its file may have been put back from a backup, or its damaged data been deleted."""
-    if known is None or (known.damage is None and not access.sentinel_stands()):
+    if known is None or (known.damage is None and not access.has_sentinel()):
         return _left(diagnosis)
     if known.damage is None:
         # When its file is whole again there may be data in it that the index has lost, and no sentinel any more.

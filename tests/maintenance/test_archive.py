@@ -352,7 +352,7 @@ def test_an_archive_that_is_offline_counts_by_its_summary(make, tmp_path, capsys
     with pytest.warns(ArchiveOffline):
         assert dataset.summary("").count == whole.count - 96
     (dataset.path / ".archive/2026.summary").write_text(json.dumps({"count": "many"}))
-    with pytest.raises(InvalidInput, match="is no summary"):
+    with pytest.raises(InvalidInput, match="is not a summary"):
         dataset.summary()
 
 
