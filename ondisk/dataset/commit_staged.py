@@ -78,7 +78,7 @@ def commit(
         numbers = count(1)
         paths = _brought_together(access, job, staged, numbers)
         with access.transaction("append") as transaction:
-            before = import_log.stored(transaction, marked)
+            before = import_log.known(transaction, marked)
             if before:
                 staged = [each for each in staged if each.mark not in before]
                 paths = _brought_together(access, job, staged, numbers)

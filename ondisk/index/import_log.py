@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, TypeAlias
 
-from ondisk.index.connection import sqlite_errors
 from ondisk.index.snapshot import Snapshot
 from ondisk.index.transaction import Transaction
 
@@ -35,12 +34,6 @@ _THERE = {
 }
 
 
-def stored(transaction: Transaction, marks: Iterable[Mark]) -> set[Mark]:
-    """Find the marks of what was stored before."""
-    with sqlite_errors(transaction.directory):
-        return known(transaction, marks)
-
-
 def known(state: Transaction | Snapshot, marks: Iterable[Mark]) -> set[Mark]:
     """Find the marks of what a state of the index holds.
 
@@ -52,10 +45,9 @@ def known(state: Transaction | Snapshot, marks: Iterable[Mark]) -> set[Mark]:
 
 def save(transaction: Transaction, marks: Collection[Mark]) -> None:
     """Note that what the marks stand for is stored by this transaction."""
-    with sqlite_errors(transaction.directory):
-        transaction.connection.executemany("INSERT INTO done VALUES (?, ?)", marks)
-        numbers = [mark for mark in marks if isinstance(mark.part, int)]
-        transaction.connection.executemany("DELETE FROM done WHERE source = ? AND part < ?", numbers)
+    transaction.connection.executemany("INSERT INTO done VALUES (?, ?)", marks)
+    numbers = [mark for mark in marks if isinstance(mark.part, int)]
+    transaction.connection.executemany("DELETE FROM done WHERE source = ? AND part < ?", numbers)
 
 
 def parts(snapshot: Snapshot, source: str) -> set[Part]:

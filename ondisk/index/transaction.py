@@ -74,9 +74,8 @@ class Transaction:
 
     def __enter__(self) -> Self:
         try:
-            with sqlite_errors(self._index.directory):
-                self._connection.execute("BEGIN IMMEDIATE")
-                self._seq, self._generation = self._counters()
+            self._execute("BEGIN IMMEDIATE")
+            self._seq, self._generation = self._counters()
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -94,7 +93,7 @@ class Transaction:
         if self._interned and not self._committed:
             self._index.ids.clear()
             self._index.ids[None] = 0
-        if (known := of_damage(error, self._connection, self._index.directory)) is not None:
+        if (known := of_damage(error, self._connection, self.directory)) is not None:
             raise known from error
 
     def _roll_back(self) -> None:
@@ -120,8 +119,7 @@ class Transaction:
     def attach(self, path: str) -> str:
         """Attach a SQLite file that nobody writes to any more, until the transaction ends; give its name here."""
         schema = f"staged{len(self._attached)}"
-        with sqlite_errors(self._index.directory):
-            self._connection.execute(f"ATTACH ? AS {schema}", (f"file:{quote(os.fsencode(path))}?immutable=1",))
+        self._execute(f"ATTACH ? AS {schema}", (f"file:{quote(os.fsencode(path))}?immutable=1",))
         self._attached.append(schema)
         return schema
 
@@ -133,16 +131,16 @@ class Transaction:
 
     def _counters(self) -> tuple[int, int]:
         """Read the counters; a number given out twice would point one datum at another's bytes."""
-        rows = self._connection.execute("SELECT seq, generation FROM dataset").fetchall()
+        rows = self._rows("SELECT seq, generation FROM dataset")
         if len(rows) != 1:
             raise self._corrupt(f"its table dataset has {len(rows)} rows")
-        (last,) = self._connection.execute("SELECT max(seq) FROM datum").fetchone()
+        ((last,),) = self._rows("SELECT max(seq) FROM datum")
         if last is not None and last > rows[0][0]:
             raise self._corrupt(f"its counter of changes, {rows[0][0]}, lags behind its data, {last}")
         return rows[0][0], rows[0][1]
 
     def _corrupt(self, problem: str) -> IndexCorrupt:
-        return IndexCorrupt(f"{self._index.directory.path / INDEX} is damaged: {problem}", hint=RESTORE)
+        return IndexCorrupt(f"{self.directory.path / INDEX} is damaged: {problem}", hint=RESTORE)
 
     def take_seqs(self, count: int) -> range:
         """Take the next numbers in the order of changes, above all that other indices have given out."""
@@ -169,9 +167,7 @@ class Transaction:
             IndexCorrupt: the counter lags behind the segments that there are.
         """
         self._generation += 1
-        with sqlite_errors(self._index.directory):
-            sql = "SELECT max(id) FROM segment WHERE id >= ?"
-            (taken,) = self._connection.execute(sql, (self._generation,)).fetchone()
+        ((taken,),) = self._rows("SELECT max(id) FROM segment WHERE id >= ?", (self._generation,))
         if taken is not None:
             raise self._corrupt(
                 f"its counter of generations, {self._generation - 1}, lags behind its segments, {taken}"
@@ -180,13 +176,8 @@ class Transaction:
 
     def segments(self, names: Iterable[str]) -> dict[str, Segment]:
         """Look up those of the segments that the index knows."""
-        found = {}
-        with sqlite_errors(self._index.directory):
-            for name in names:
-                sql = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
-                for row in self._connection.execute(sql, (name,)):
-                    found[name] = Segment.of(row)
-        return found
+        sql = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
+        return {name: Segment.of(row) for name in names for row in self._rows(sql, (name,))}
 
     def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """Turn metadata into the columns of `datum`, one list a declared field; texts become ids."""
@@ -199,41 +190,30 @@ class Transaction:
             How many went in.
         """
         before = self._connection.total_changes
-        with sqlite_errors(self._index.directory):
-            self._connection.executemany(self._index.columns.insert, rows)
+        self._execute_many(self._index.columns.insert, rows)
         return self._connection.total_changes - before
 
     def take_back(self, seqs: Iterable[int]) -> int:
         """Remove rows of data that are no deletions: this transaction inserted them, or they stand elsewhere now."""
-        with sqlite_errors(self._index.directory):
-            cursor = self._connection.executemany("DELETE FROM datum WHERE seq = ?", ((seq,) for seq in seqs))
-        return cursor.rowcount
+        return self._execute_many("DELETE FROM datum WHERE seq = ?", ((seq,) for seq in seqs))
 
     def note_deleted(self, seqs: Sequence[int]) -> None:
         """Note in the order of changes that these data, which stand in another index, are deleted."""
-        with sqlite_errors(self._index.directory):
-            rows = zip(self.take_seqs(len(seqs)), seqs, strict=True)
-            self._connection.executemany("INSERT INTO deletion VALUES (?, ?)", rows)
+        self._execute_many("INSERT INTO deletion VALUES (?, ?)", zip(self.take_seqs(len(seqs)), seqs, strict=True))
 
     def delete_as(self, changes: Sequence[tuple[int, int]]) -> None:
         """Delete data as another index has noted it: the numbers of the deletions, and of the data."""
-        with sqlite_errors(self._index.directory):
-            self._connection.executemany("INSERT INTO deletion VALUES (?, ?)", changes)
-            self._connection.executemany("DELETE FROM datum WHERE seq = ?", ((datum,) for _, datum in changes))
+        self._execute_many("INSERT INTO deletion VALUES (?, ?)", changes)
+        self.take_back(datum for _, datum in changes)
         self.advance_seq(max(number for number, _ in changes))
 
     def seqs_from(self, first: int) -> set[int]:
         """Give the numbers, from `first` on, of the data that are in the index."""
-        with sqlite_errors(self._index.directory):
-            return {row[0] for row in self._connection.execute("SELECT seq FROM datum WHERE seq >= ?", (first,))}
+        return {seq for (seq,) in self._rows("SELECT seq FROM datum WHERE seq >= ?", (first,))}
 
     def count_of(self, seqs: Iterable[int]) -> int:
         """Count those of the numbers that are of data in the index."""
-        with sqlite_errors(self._index.directory):
-            return sum(
-                self._connection.execute("SELECT 1 FROM datum WHERE seq = ?", (seq,)).fetchone() is not None
-                for seq in seqs
-            )
+        return sum(len(self._rows("SELECT 1 FROM datum WHERE seq = ?", (seq,))) for seq in seqs)
 
     def replace(self, row: tuple[Any, ...], first: int, version: int | None) -> bool:
         """Put a row in the place of the one that it duplicates.
@@ -245,15 +225,15 @@ class Transaction:
         Returns:
             Whether it went in.
         """
-        with sqlite_errors(self._index.directory):
-            found = self.duplicate_of(row)
-            if found is None:
-                raise self._corrupt("a duplicate cannot be found again")
-            seq = found[0]
-            if version is not None:
-                old, new = found[version], row[version]
-                if new is None or (old is not None and old > new):
-                    return False
+        found = self.duplicate_of(row)
+        if found is None:
+            raise self._corrupt("a duplicate cannot be found again")
+        seq = found[0]
+        if version is not None:
+            old, new = found[version], row[version]
+            if new is None or (old is not None and old > new):
+                return False
+        with sqlite_errors(self.directory):
             self._connection.execute("DELETE FROM datum WHERE seq = ?", (seq,))
             if seq < first:
                 self._connection.execute("INSERT INTO deletion VALUES (?, ?)", (self.take_seqs(1)[0], seq))
@@ -262,17 +242,14 @@ class Transaction:
 
     def move(self, offsets: Iterable[tuple[int, int]]) -> None:
         """Set the offsets of data: (offset, seq)."""
-        with sqlite_errors(self._index.directory):
-            self._connection.executemany("UPDATE datum SET offset = ? WHERE seq = ?", offsets)
+        self._execute_many("UPDATE datum SET offset = ? WHERE seq = ?", offsets)
 
     def forget(self, segment: Segment, interval: Interval) -> bool:
         """Remove a segment that has no data from the index; tell whether it had none."""
-        with sqlite_errors(self._index.directory):
-            sql = "SELECT 1 FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? LIMIT 1"
-            values = (interval.begin, interval.end, segment.id)
-            if self._connection.execute(sql, values).fetchone() is not None:
-                return False
-            self._drop(segment)
+        sql = "SELECT 1 FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? LIMIT 1"
+        if self._rows(sql, (interval.begin, interval.end, segment.id)):
+            return False
+        self.supersede(segment)
         return True
 
     def thin_out(self, segment: Segment, count: int) -> int:
@@ -280,9 +257,8 @@ class Transaction:
 
         Their rows go first, so that a file which cannot grow has space for what is noted of them.
         """
-        with sqlite_errors(self._index.directory):
-            sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ? LIMIT ?"
-            seqs = sorted(seq for (seq,) in self._connection.execute(sql, (segment.id, count)))
+        sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ? LIMIT ?"
+        seqs = sorted(seq for (seq,) in self._rows(sql, (segment.id, count)))
         self.take_back(seqs)
         self.note_deleted(seqs)
         return len(seqs)
@@ -293,13 +269,12 @@ class Transaction:
         Args:
             moved: the data stand in another index now, so this is no deletion in the order of changes.
         """
-        with sqlite_errors(self._index.directory):
-            sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ?"
-            if moved:
-                removed = self._connection.execute(f"DELETE FROM datum WHERE seq IN ({sql})", (segment.id,)).rowcount
-            else:
-                removed = self._delete(sql, (segment.id,))
-            self._drop(segment)
+        sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ?"
+        if moved:
+            removed = self._execute(f"DELETE FROM datum WHERE seq IN ({sql})", (segment.id,)).rowcount
+        else:
+            removed = self._delete(sql, (segment.id,))
+        self.supersede(segment)
         return removed
 
     def _of_segment(self, segment: Segment) -> str:
@@ -317,18 +292,17 @@ class Transaction:
                 "SELECT DISTINCT segment FROM datum JOIN segment ON segment.id = datum.segment"
                 ' WHERE (reftime >= "begin" AND reftime < "end") IS NOT TRUE'
             )
-            self._index.outside = frozenset(id_ for (id_,) in self._connection.execute(sql))
+            self._index.outside = frozenset(id_ for (id_,) in self._rows(sql))
         return self._index.outside
 
-    def supersede(self, old: Segment) -> None:
+    def supersede(self, segment: Segment) -> None:
         """Take the row of a segment away, for that of its next generation; its data are told by `place`."""
-        with sqlite_errors(self._index.directory):
-            self._drop(old)
+        self._execute("DELETE FROM segment WHERE id = ?", (segment.id,))
+        self.forget_blocks(segment)
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Set where data stand: (generation, offset, seq)."""
-        with sqlite_errors(self._index.directory):
-            self._connection.executemany("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
+        self._execute_many("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
 
     def place_anew(self, old: Segment, new: Segment, places: Iterable[tuple[int, int, int]]) -> int:
         """Set where data of a segment stand in its next generation: (seq, offset before, offset then).
@@ -337,9 +311,7 @@ class Transaction:
             How many of them stood there before.
         """
         sql = "UPDATE datum SET segment = ?, offset = ? WHERE seq = ? AND segment = ? AND offset = ?"
-        rows = ((new.id, offset, seq, old.id, before) for seq, before, offset in places)
-        with sqlite_errors(self._index.directory):
-            return self._connection.executemany(sql, rows).rowcount
+        return self._execute_many(sql, ((new.id, to, seq, old.id, before) for seq, before, to in places))
 
     def pieces_of(
         self, segments: Sequence[Segment], interval: Interval, size: int
@@ -356,7 +328,7 @@ class Transaction:
             "SELECT seq, reftime, segment, offset, size FROM datum WHERE (reftime, seq) > (?, ?)"
             f" AND reftime < ? AND segment IN ({ids}) ORDER BY reftime, seq LIMIT 10000"
         )
-        with sqlite_errors(self._index.directory):
+        with sqlite_errors(self.directory):
             begin, end = interval.begin, interval.end
             if not self._outside().isdisjoint(segment.id for segment in segments):
                 begin, end = INTEGER_MIN, INTEGER_MAX
@@ -375,24 +347,18 @@ class Transaction:
 
     def forget_blocks(self, segment: Segment) -> None:
         """Remove the blocks of a segment, before those that a scan found are saved."""
-        with sqlite_errors(self._index.directory):
-            self._connection.execute("DELETE FROM block WHERE segment = ?", (segment.id,))
+        self._execute("DELETE FROM block WHERE segment = ?", (segment.id,))
 
     def note_check(self, segment: Segment, damage: str | None) -> None:
         """Remember that a segment's content was looked at just now, and what is wrong with it."""
-        with sqlite_errors(self._index.directory):
-            values = (time.time_ns() // 1000, damage, segment.id)
-            self._connection.execute("UPDATE segment SET checked_at = ?, checked = ? WHERE id = ?", values)
+        values = (time.time_ns() // 1000, damage, segment.id)
+        self._execute("UPDATE segment SET checked_at = ?, checked = ? WHERE id = ?", values)
 
     def duplicate_of(self, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Find the row of `datum` that a row duplicates."""
         columns = self._index.columns
-        if not columns.find_duplicate:
-            return None
-        with sqlite_errors(self._index.directory):
-            found: tuple[Any, ...] | None
-            found = self._connection.execute(columns.find_duplicate, columns.key_of(row)).fetchone()
-        return found
+        rows = self._rows(columns.find_duplicate, columns.key_of(row)) if columns.find_duplicate else []
+        return rows[0] if rows else None
 
     @contextlib.contextmanager
     def known_offsets(self, segment: Segment) -> Iterator[Callable[[int, int], set[int]]]:
@@ -403,7 +369,7 @@ class Transaction:
             rows = connection.execute("SELECT start FROM known WHERE start >= ? AND start < ?", (begin, end))
             return {row[0] for row in rows}
 
-        with sqlite_errors(self._index.directory):
+        with sqlite_errors(self.directory):
             connection.execute("CREATE TEMP TABLE known (start INTEGER PRIMARY KEY)")  # goes with a rollback, too
             sql = (
                 "INSERT OR IGNORE INTO known SELECT offset FROM datum JOIN segment ON segment.id = datum.segment"
@@ -413,30 +379,22 @@ class Transaction:
             yield between
             connection.execute("DROP TABLE known")
 
-    def _drop(self, segment: Segment) -> None:
-        self._connection.execute("DELETE FROM segment WHERE id = ?", (segment.id,))
-        self._connection.execute("DELETE FROM block WHERE segment = ?", (segment.id,))
-
     def save_segment(self, segment: Segment, interval: Interval, mtime: int) -> None:
         """Write a segment's row: a new one, or a known one's end and mtime (nanoseconds)."""
         end = segment.end
         now = (end.size, end.length, end.count, mtime)
-        with sqlite_errors(self._index.directory):
-            update = "UPDATE segment SET size = ?, length = ?, count = ?, mtime = ? WHERE id = ? AND name = ?"
-            known = self._connection.execute(update, (*now, segment.id, segment.name))
-            if known.rowcount == 0:
-                insert = (
-                    'INSERT INTO segment (size, length, count, mtime, id, name, format, "begin", "end", compressed)'
-                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-                )
-                row = (segment.id, segment.name, segment.format, interval.begin, interval.end, end.compressed)
-                self._connection.execute(insert, (*now, *row))
+        update = "UPDATE segment SET size = ?, length = ?, count = ?, mtime = ? WHERE id = ? AND name = ?"
+        if self._execute(update, (*now, segment.id, segment.name)).rowcount == 0:
+            insert = (
+                'INSERT INTO segment (size, length, count, mtime, id, name, format, "begin", "end", compressed)'
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            )
+            row = (segment.id, segment.name, segment.format, interval.begin, interval.end, end.compressed)
+            self._execute(insert, (*now, *row))
 
     def save_blocks(self, segment: Segment, blocks: Iterable[Block]) -> None:
         """Remember where the new blocks of a compressed segment stand."""
-        rows = ((segment.id, block.offset, block.position, block.stored) for block in blocks)
-        with sqlite_errors(self._index.directory):
-            self._connection.executemany("INSERT INTO block VALUES (?, ?, ?, ?)", rows)
+        self._execute_many("INSERT INTO block VALUES (?, ?, ?, ?)", ((segment.id, *block) for block in blocks))
 
     def delete(self, tree: Expression) -> int:
         """Delete what matches; returns how many data."""
@@ -446,17 +404,15 @@ class Transaction:
 
     def delete_at(self, segment: str, places: Iterable[tuple[int, int]]) -> int:
         """Delete the data that stand at these (offset, size) of a segment; returns how many there were."""
-        connection = self._connection
-        with sqlite_errors(self._index.directory):
-            connection.execute("CREATE TEMP TABLE place (start INTEGER, length INTEGER, PRIMARY KEY (start, length))")
-            known = ((start, length) for start, length in places if 0 <= start < 2**63 and 0 <= length < 2**63)
-            connection.executemany("INSERT OR IGNORE INTO place VALUES (?, ?)", known)
-            sql = (
-                'SELECT seq FROM segment JOIN datum ON reftime >= "begin" AND reftime < "end" AND segment = segment.id'
-                " JOIN place ON place.start = offset AND place.length = datum.size WHERE segment.name = ?"
-            )
-            deleted = self._delete(sql, (segment,))
-            connection.execute("DROP TABLE place")
+        self._execute("CREATE TEMP TABLE place (start INTEGER, length INTEGER, PRIMARY KEY (start, length))")
+        known = (place for place in places if all(0 <= number < 2**63 for number in place))
+        self._execute_many("INSERT OR IGNORE INTO place VALUES (?, ?)", known)
+        sql = (
+            'SELECT seq FROM segment JOIN datum ON reftime >= "begin" AND reftime < "end" AND segment = segment.id'
+            " JOIN place ON place.start = offset AND place.length = datum.size WHERE segment.name = ?"
+        )
+        deleted = self._delete(sql, (segment,))
+        self._execute("DROP TABLE place")
         return deleted
 
     def commit(self) -> bool:
@@ -469,7 +425,7 @@ class Transaction:
             DiskFull, LockError: nothing was committed.
             DurabilityLost: the commit may or may not be durable.
         """
-        directory = self._index.directory
+        directory = self.directory
         try:
             with sqlite_errors(directory):
                 sql = "UPDATE dataset SET seq = ?, generation = ?, committed_at = ?"
@@ -499,14 +455,24 @@ class Transaction:
         return self.unread
 
     def _delete(self, select: str, values: Sequence[Any]) -> int:
-        connection = self._connection
-        with sqlite_errors(self._index.directory):
-            first = self.seq
-            sql = f"INSERT INTO deletion SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
-            deleted = connection.execute(sql, values).rowcount
-            connection.execute("DELETE FROM datum WHERE seq IN (SELECT datum FROM deletion WHERE seq > ?)", (first,))
+        first = self.seq
+        sql = f"INSERT INTO deletion SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
+        deleted = self._execute(sql, values).rowcount
+        self._execute("DELETE FROM datum WHERE seq IN (SELECT datum FROM deletion WHERE seq > ?)", (first,))
         self.take_seqs(deleted)
         return deleted
+
+    def _execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        with sqlite_errors(self.directory):
+            return self._connection.execute(sql, values)
+
+    def _execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        with sqlite_errors(self.directory):
+            return self._connection.executemany(sql, rows).rowcount
+
+    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with sqlite_errors(self.directory):
+            return self._connection.execute(sql, values).fetchall()
 
     def _ids_of(self, values: list[Any]) -> list[int]:
         ids = self._index.ids
@@ -523,19 +489,18 @@ class Transaction:
 
     def _intern(self, values: Iterable[str | bytes]) -> None:
         """Find the ids of values, and give ids to those that have none."""
-        connection, ids = self._connection, self._index.ids
-        with sqlite_errors(self._index.directory):
-            unknown = []
+        ids = self._index.ids
+        unknown = []
+        with sqlite_errors(self.directory):
             for value in values:
-                row = connection.execute("SELECT id FROM value WHERE value = ?", (value,)).fetchone()
+                row = self._connection.execute("SELECT id FROM value WHERE value = ?", (value,)).fetchone()
                 if row is None:
                     unknown.append(value)
                 else:
                     ids[value] = row[0]
-            if not unknown:
-                return
+        if unknown:
             self._interned = True
-            (last,) = connection.execute("SELECT ifnull(max(id), 0) FROM value").fetchone()
+            ((last,),) = self._rows("SELECT ifnull(max(id), 0) FROM value")
             numbered = list(enumerate(unknown, last + 1))
-            connection.executemany("INSERT INTO value VALUES (?, ?)", numbered)
-        ids.update((value, id) for id, value in numbered)
+            self._execute_many("INSERT INTO value VALUES (?, ?)", numbered)
+            ids.update((value, id) for id, value in numbered)

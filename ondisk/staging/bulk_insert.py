@@ -24,7 +24,6 @@ from typing import Any, TypeAlias
 from ondisk.errors import StateError
 from ondisk.formats import Block
 from ondisk.index.columns import UNIQUE
-from ondisk.index.connection import sqlite_errors
 from ondisk.index.transaction import Transaction
 from ondisk.staging.rows import Piece
 
@@ -74,8 +73,9 @@ class Incoming:
         count: how many there are.
         first: the number in the order of changes that the first of them gets.
 
-    Raises:
+    Raises, in every method:
         StateError: a file is damaged.
+        sqlite3.Error: for the transaction, which translates it.
     """
 
     def __init__(self, transaction: Transaction, paths: Sequence[str]) -> None:
@@ -85,51 +85,47 @@ class Incoming:
         self._files: list[_File] = []
         self.first = self.count = 0
         pieces = 0
-        with self._errors():
-            for path in paths:
-                schema = transaction.attach(path)
-                self._files.append(_File(path, schema, pieces, self.count))
-                sql = f"SELECT count(*), ifnull(max(seq), 0) FROM {schema}.datum"
-                count, highest = self._connection.execute(sql).fetchone()
-                if count != highest:
-                    raise _damaged(path, "rows are missing")
-                self.count += count
-                pieces += self._highest(f"{schema}.piece", "id")
-            for table in (
-                "placed (piece INTEGER PRIMARY KEY, segment INTEGER, shift INTEGER, padding INTEGER)",
-                "again (seq INTEGER PRIMARY KEY)",
-                "surplus (seq INTEGER PRIMARY KEY)",
-                "chosen (piece INTEGER PRIMARY KEY)",
-                "kept (piece INTEGER, seq INTEGER, place INTEGER, size INTEGER, beside BLOB, PRIMARY KEY (piece, seq))",
-            ):
-                self._connection.execute(f"CREATE TEMP TABLE {table}")
-            # Last: who could not begin does not close, which gives the memory back.
-            (self._cache,) = self._connection.execute("PRAGMA cache_size").fetchone()
-            self._connection.execute(f"PRAGMA cache_size={_CACHE}")
+        for path in paths:
+            schema = transaction.attach(path)
+            self._files.append(_File(path, schema, pieces, self.count))
+            sql = f"SELECT count(*), ifnull(max(seq), 0) FROM {schema}.datum"
+            count, highest = self._connection.execute(sql).fetchone()
+            if count != highest:
+                raise _damaged(path, "rows are missing")
+            self.count += count
+            pieces += self._highest(f"{schema}.piece", "id")
+        for table in (
+            "placed (piece INTEGER PRIMARY KEY, segment INTEGER, shift INTEGER, padding INTEGER)",
+            "again (seq INTEGER PRIMARY KEY)",
+            "surplus (seq INTEGER PRIMARY KEY)",
+            "chosen (piece INTEGER PRIMARY KEY)",
+            "kept (piece INTEGER, seq INTEGER, place INTEGER, size INTEGER, beside BLOB, PRIMARY KEY (piece, seq))",
+        ):
+            self._connection.execute(f"CREATE TEMP TABLE {table}")
+        # Last: who could not begin does not close, which gives the memory back.
+        (self._cache,) = self._connection.execute("PRAGMA cache_size").fetchone()
+        self._connection.execute(f"PRAGMA cache_size={_CACHE}")
 
     def close(self) -> None:
         """Drop the temporary tables, which a commit would keep, and give memory back."""
-        with self._errors():
-            self._connection.execute(f"PRAGMA cache_size={self._cache}")
-            tables = "SELECT name FROM temp.sqlite_schema WHERE type = 'table'"
-            for (table,) in self._connection.execute(tables).fetchall():
-                self._connection.execute(f"DROP TABLE temp.{table}")
+        self._connection.execute(f"PRAGMA cache_size={self._cache}")
+        tables = "SELECT name FROM temp.sqlite_schema WHERE type = 'table'"
+        for (table,) in self._connection.execute(tables).fetchall():
+            self._connection.execute(f"DROP TABLE temp.{table}")
 
     def pieces(self) -> list[Piece]:
         """Give all pieces, in the order in which they are to stand in their segments."""
-        with self._errors():
-            return [
-                Piece(id_ + file.pieces, *rest)
-                for file in self._files
-                for id_, *rest in self._connection.execute(f"SELECT * FROM {file.schema}.piece ORDER BY id")
-            ]
+        return [
+            Piece(id_ + file.pieces, *rest)
+            for file in self._files
+            for id_, *rest in self._connection.execute(f"SELECT * FROM {file.schema}.piece ORDER BY id")
+        ]
 
     def blocks(self, piece: Piece) -> list[Block]:
         """Give the blocks of a compressed piece; offsets and positions count from its begin."""
         file = self._file_of(piece.id)
         sql = f'SELECT "offset", position, stored FROM {file.schema}.block WHERE piece = ? ORDER BY "offset"'
-        with self._errors():
-            return [*map(Block._make, self._connection.execute(sql, (piece.id - file.pieces,)))]
+        return [*map(Block._make, self._connection.execute(sql, (piece.id - file.pieces,)))]
 
     def keys(self, begin: int, end: int, names: Sequence[str]) -> Iterator[_Keys]:
         """Give seqs, reftimes and canonical values of some fields, of data of a span of time, some at a time."""
@@ -139,13 +135,12 @@ class Incoming:
                 f"SELECT {self._seq(file)}, d.reftime{columns} FROM {file.schema}.datum AS d"
                 " WHERE d.reftime >= ? AND d.reftime < ?"
             )
-            with self._errors():
-                cursor = self._connection.execute(sql, (begin, end))
-                while rows := cursor.fetchmany(_KEYS):
-                    seqs, reftimes, *_ = zip(*rows, strict=True)
-                    found = [dict(zip(names, row[2:], strict=True)) for row in rows]
-                    metadata = [{name: value for name, value in each.items() if value is not None} for each in found]
-                    yield seqs, reftimes, metadata
+            cursor = self._connection.execute(sql, (begin, end))
+            while rows := cursor.fetchmany(_KEYS):
+                seqs, reftimes, *_ = zip(*rows, strict=True)
+                found = [dict(zip(names, row[2:], strict=True)) for row in rows]
+                metadata = [{name: value for name, value in each.items() if value is not None} for each in found]
+                yield seqs, reftimes, metadata
 
     def take_numbers(self) -> None:
         """Take numbers in the order of changes for all rows: in the order of files, and of the rows in each."""
@@ -154,8 +149,7 @@ class Incoming:
     def place(self, placed: Iterable[Placed]) -> None:
         """Say where the pieces go."""
         rows = ((each.piece, each.segment, each.shift, each.padding) for each in placed)
-        with self._errors():
-            self._connection.executemany("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
+        self._connection.executemany("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
 
     def insert(self) -> int:
         """Insert all rows but duplicates, and return how many were inserted.
@@ -163,19 +157,17 @@ class Incoming:
         Raises:
             StateError: a file is damaged.
         """
-        with self._errors():
-            for file in self._files:
-                self._take_values(file)
-            if self._outnumber() and self._insert_at_once():
-                return self.count
-            return self._insert(self._columns.on_conflict)
+        for file in self._files:
+            self._take_values(file)
+        if self._outnumber() and self._insert_at_once():
+            return self.count
+        return self._insert(self._columns.on_conflict)
 
     def note_duplicates(self) -> None:
         """Note the rows that stayed out as duplicates, see `duplicates`; to be called before `settle`."""
-        with self._errors():
-            for file in self._files:
-                rows = f"SELECT {self._seq(file)} FROM {file.schema}.datum AS d WHERE {self._is_out(file)}"
-                self._connection.execute(f"INSERT INTO temp.surplus {rows}")
+        for file in self._files:
+            rows = f"SELECT {self._seq(file)} FROM {file.schema}.datum AS d WHERE {self._is_out(file)}"
+            self._connection.execute(f"INSERT INTO temp.surplus {rows}")
 
     def duplicates(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """Give the duplicates that were noted and did not take another's place: by piece, place and size of each."""
@@ -184,9 +176,8 @@ class Incoming:
                 f'SELECT d.piece + {file.pieces}, d."offset", d.size FROM {file.schema}.datum AS d'
                 f" CROSS JOIN temp.surplus ON surplus.seq = {self._seq(file)} ORDER BY 1, d.seq"
             )
-            with self._errors():
-                for piece, rows in groupby(self._connection.execute(sql), key=itemgetter(0)):
-                    yield piece, [(at, size) for _, at, size in rows]
+            for piece, rows in groupby(self._connection.execute(sql), key=itemgetter(0)):
+                yield piece, [(at, size) for _, at, size in rows]
 
     def settle(self, kept_out: Iterable[int], version: str | None) -> int:
         """Put rows that stayed out in the place of those that they duplicate; give how many of them count as such.
@@ -201,26 +192,25 @@ class Incoming:
         equal = " AND ".join(f"{key} = {own}" for key, own in zip(keys, mine, strict=True))
         names = ", ".join(self._columns.of_table["datum"])
         execute = self._connection.execute
-        with self._errors():
-            execute("DROP TABLE temp.again")
-            execute(f"CREATE TEMP TABLE again AS SELECT {names} FROM main.datum WHERE false")
-            for file in self._files:
-                execute(f"INSERT INTO temp.again {self._rows(file, self._seq(file))} WHERE {self._is_out(file)}")
-            self._connection.executemany("DELETE FROM temp.again WHERE seq = ?", ((seq,) for seq in kept_out))
-            if version is not None:
-                self._drop_older(version, mine, equal)
-            execute("DELETE FROM temp.surplus WHERE seq IN (SELECT seq FROM temp.again)")
-            (replacing,) = execute("SELECT count(*) FROM temp.again").fetchone()
-            last = f"SELECT max(seq) FROM temp.again AS a GROUP BY {', '.join(mine)}"
-            execute(f"DELETE FROM temp.again WHERE seq NOT IN ({last})")
-            execute("CREATE TEMP TABLE doomed (seq INTEGER PRIMARY KEY)")
-            execute(f"INSERT INTO doomed SELECT datum.seq FROM temp.again AS a CROSS JOIN main.datum ON {equal}")
-            (seen,) = execute("SELECT count(*) FROM doomed WHERE seq < ?", (self.first,)).fetchone()
-            number = f"{self._transaction.take_seqs(seen).start - 1} + row_number() OVER (ORDER BY seq)"
-            execute(f"INSERT INTO deletion SELECT {number}, seq FROM doomed WHERE seq < ?", (self.first,))
-            execute("DELETE FROM main.datum WHERE seq IN (SELECT seq FROM doomed)")
-            execute("DROP TABLE doomed")
-            execute(f"{self._columns.insert_into} SELECT {names} FROM temp.again")
+        execute("DROP TABLE temp.again")
+        execute(f"CREATE TEMP TABLE again AS SELECT {names} FROM main.datum WHERE false")
+        for file in self._files:
+            execute(f"INSERT INTO temp.again {self._rows(file, self._seq(file))} WHERE {self._is_out(file)}")
+        self._connection.executemany("DELETE FROM temp.again WHERE seq = ?", ((seq,) for seq in kept_out))
+        if version is not None:
+            self._drop_older(version, mine, equal)
+        execute("DELETE FROM temp.surplus WHERE seq IN (SELECT seq FROM temp.again)")
+        (replacing,) = execute("SELECT count(*) FROM temp.again").fetchone()
+        last = f"SELECT max(seq) FROM temp.again AS a GROUP BY {', '.join(mine)}"
+        execute(f"DELETE FROM temp.again WHERE seq NOT IN ({last})")
+        execute("CREATE TEMP TABLE doomed (seq INTEGER PRIMARY KEY)")
+        execute(f"INSERT INTO doomed SELECT datum.seq FROM temp.again AS a CROSS JOIN main.datum ON {equal}")
+        (seen,) = execute("SELECT count(*) FROM doomed WHERE seq < ?", (self.first,)).fetchone()
+        number = f"{self._transaction.take_seqs(seen).start - 1} + row_number() OVER (ORDER BY seq)"
+        execute(f"INSERT INTO deletion SELECT {number}, seq FROM doomed WHERE seq < ?", (self.first,))
+        execute("DELETE FROM main.datum WHERE seq IN (SELECT seq FROM doomed)")
+        execute("DROP TABLE doomed")
+        execute(f"{self._columns.insert_into} SELECT {names} FROM temp.again")
         return int(replacing)
 
     def left_out(self) -> dict[str, Any] | None:
@@ -232,8 +222,7 @@ class Incoming:
                 f"SELECT {', '.join(columns)} FROM {file.schema}.datum AS d WHERE {self._is_out(file)}"
                 " ORDER BY d.seq LIMIT 1"
             )
-            with self._errors():
-                row = self._connection.execute(sql).fetchone()
+            row = self._connection.execute(sql).fetchone()
             if row is not None:
                 return dict(zip(names, row, strict=True))
         return None
@@ -241,46 +230,42 @@ class Incoming:
     def kept(self) -> dict[int, tuple[int, int]]:
         """Count the data of each piece that are in the index, and their bytes."""
         found: dict[int, tuple[int, int]] = {}
-        with self._errors():
-            for file in self._files:
-                sql = (
-                    f"SELECT d.piece + {file.pieces}, count(*), sum(d.size) FROM {file.schema}.datum AS d"
-                    f" WHERE NOT {self._is_out(file)} GROUP BY 1"
-                )
-                found.update((piece, (count, size)) for piece, count, size in self._connection.execute(sql))
+        for file in self._files:
+            sql = (
+                f"SELECT d.piece + {file.pieces}, count(*), sum(d.size) FROM {file.schema}.datum AS d"
+                f" WHERE NOT {self._is_out(file)} GROUP BY 1"
+            )
+            found.update((piece, (count, size)) for piece, count, size in self._connection.execute(sql))
         return found
 
     def move(self) -> None:
         """Let the data that are in the index stand without gaps, as `place` says now, and those of each piece so."""
-        with self._errors():
-            for file in self._files:
-                each = "iif(p.padding < 0, 1, d.size + p.padding)"
-                at = f"p.shift + sum({each}) OVER (PARTITION BY d.piece ORDER BY d.seq) - {each}"
-                moved = f"SELECT {self._seq(file)} AS seq, {at} AS at {self._from(file)} WHERE NOT {self._is_out(file)}"
-                sql = f'UPDATE main.datum SET "offset" = moved.at FROM ({moved}) AS moved WHERE datum.seq = moved.seq'
-                self._connection.execute(sql)
+        for file in self._files:
+            each = "iif(p.padding < 0, 1, d.size + p.padding)"
+            at = f"p.shift + sum({each}) OVER (PARTITION BY d.piece ORDER BY d.seq) - {each}"
+            moved = f"SELECT {self._seq(file)} AS seq, {at} AS at {self._from(file)} WHERE NOT {self._is_out(file)}"
+            sql = f'UPDATE main.datum SET "offset" = moved.at FROM ({moved}) AS moved WHERE datum.seq = moved.seq'
+            self._connection.execute(sql)
 
     def keep(self, pieces: Iterable[int]) -> None:
         """Prepare to give the data of some pieces that are in the index, see `kept_of`."""
         rows = [(piece,) for piece in pieces]  # there may be more than a statement can name
         if not rows:
             return
-        with self._errors():
-            self._connection.executemany("INSERT INTO temp.chosen VALUES (?)", rows)
-            for file in self._files:
-                piece = f"d.piece + {file.pieces}"
-                sql = (
-                    f'INSERT INTO temp.kept SELECT {piece}, d.seq, d."offset", d.size, beside.content'
-                    f" FROM {file.schema}.datum AS d LEFT JOIN {file.schema}.beside ON beside.seq = d.seq"
-                    f" WHERE {piece} IN temp.chosen AND NOT {self._is_out(file)}"
-                )
-                self._connection.execute(sql)
+        self._connection.executemany("INSERT INTO temp.chosen VALUES (?)", rows)
+        for file in self._files:
+            piece = f"d.piece + {file.pieces}"
+            sql = (
+                f'INSERT INTO temp.kept SELECT {piece}, d.seq, d."offset", d.size, beside.content'
+                f" FROM {file.schema}.datum AS d LEFT JOIN {file.schema}.beside ON beside.seq = d.seq"
+                f" WHERE {piece} IN temp.chosen AND NOT {self._is_out(file)}"
+            )
+            self._connection.execute(sql)
 
     def kept_of(self, piece: Piece) -> list[tuple[int, int, bytes]]:
         """Give place and size in the piece, and what stands beside it, of each datum of it that is in the index."""
         sql = "SELECT place, size, beside FROM temp.kept WHERE piece = ? ORDER BY seq"
-        with self._errors():
-            return self._connection.execute(sql, (piece.id,)).fetchall()
+        return self._connection.execute(sql, (piece.id,)).fetchall()
 
     def _take_values(self, file: _File) -> None:
         """Give ids to the values of a file that have none, and note all that the file uses."""
@@ -391,9 +376,6 @@ class Incoming:
 
     def _file_of(self, piece: int) -> _File:
         return next(file for file in reversed(self._files) if file.pieces < piece)
-
-    def _errors(self) -> Any:
-        return sqlite_errors(self._transaction.directory)
 
 
 def _damaged(path: str, problem: str) -> StateError:
