@@ -7,7 +7,7 @@ from typing import Any
 
 from ondisk.datum import FieldType, Value, canonical
 from ondisk.errors import InvalidInput, MatchError
-from ondisk.matcher.pieces import known_fields
+from ondisk.matcher.parsing import known_fields
 from ondisk.matcher.tree import Compare, Expression, IsMissing, Not, OneOf, Operator, Scalar, StartsWith
 
 _TAKES = {

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from ondisk.datum import FieldType
 from ondisk.errors import InvalidInput, MatchError
-from ondisk.matcher.pieces import Piece, all_of, any_of, known_fields
+from ondisk.matcher.parsing import Fragment, all_of, any_of, known_fields
 from ondisk.matcher.tree import Expression
 from ondisk.matcher.values import parse_value
 
@@ -51,26 +51,26 @@ def parse(text: str, fields: Mapping[str, FieldType], *, now: datetime | None = 
         )
     known = {**fields, "reftime": FieldType.TIMESTAMP}
     now = _utc(now)
-    whole = Piece(text, 0)
+    whole = Fragment(text, 0)
     if surrogate := _LONE_SURROGATE.search(text):
         raise whole.part(surrogate.start(), surrogate.end()).error("a lone surrogate is no character", "Leave it out.")
     return all_of(_group(group, known, now) for group in _cut(whole, _GROUPS) if group.text)
 
 
-def _cut(piece: Piece, separators: re.Pattern[str]) -> Iterator[Piece]:
-    """Cut a piece at its separators outside quotes."""
+def _cut(fragment: Fragment, separators: re.Pattern[str]) -> Iterator[Fragment]:
+    """Cut a fragment at its separators outside quotes."""
     begin = 0
-    for found in separators.finditer(piece.text):
+    for found in separators.finditer(fragment.text):
         if found["open"] is not None:
-            rest = piece.part(found.start())
+            rest = fragment.part(found.start())
             raise rest.error(f"the quote {rest} has no end", 'Close it with ", and write a quote sign inside as "".')
         if found["separator"] is not None:
-            yield piece.part(begin, found.start())
+            yield fragment.part(begin, found.start())
             begin = found.end()
-    yield piece.part(begin)
+    yield fragment.part(begin)
 
 
-def _group(group: Piece, known: Mapping[str, FieldType], now: datetime) -> Expression:
+def _group(group: Fragment, known: Mapping[str, FieldType], now: datetime) -> Expression:
     colon = group.text.find(":")
     if colon < 0:
         raise group.error(

@@ -22,8 +22,8 @@ from typing import Final
 
 from ondisk.datum import microseconds
 from ondisk.errors import MatchError
+from ondisk.matcher.parsing import Fragment, all_of
 from ondisk.matcher.periods import DAY_SECONDS, DISTANCES, Distance, Period, Unit, easter
-from ondisk.matcher.pieces import Piece, all_of
 from ondisk.matcher.tree import Compare, EverySeconds, Expression, OneOf, Operator, TimeOfDay
 
 _OPERATORS: Final[dict[str, Operator]] = {
@@ -85,14 +85,14 @@ class _Token:
     """A word of the language; `kind` is a group of `_TOKEN`, or the word or sign itself in lower case."""
 
     kind: str
-    piece: Piece
+    fragment: Fragment
     groups: dict[str, str]
 
 
 class _Tokens:
     """The words of one term, taken from the left."""
 
-    def __init__(self, term: Piece) -> None:
+    def __init__(self, term: Fragment) -> None:
         self._term = term
         self._tokens = list(_tokens(term))
         self._next = 0
@@ -107,8 +107,8 @@ class _Tokens:
     def unexpected(self, wanted: str, hint: str = _HINT) -> MatchError:
         """Make the error that something else was wanted than the next word, or than the end."""
         if self._next < len(self._tokens):
-            piece = self._tokens[self._next].piece
-            return piece.error(f"{piece} stands where {wanted} should stand", hint)
+            fragment = self._tokens[self._next].fragment
+            return fragment.error(f"{fragment} stands where {wanted} should stand", hint)
         found = f"{self._term} ends" if self._tokens else "nothing stands"
         return self._term.error(f"{found} where {wanted} should stand", hint)
 
@@ -118,12 +118,12 @@ class _Tokens:
             raise self.unexpected("a comma or the end")
 
 
-def parse_times(field: str, piece: Piece, now: datetime) -> Expression:
+def parse_times(field: str, fragment: Fragment, now: datetime) -> Expression:
     """Read one alternative of a timestamp field.
 
     Args:
         field: the field's name, `reftime` or a declared one.
-        piece: the text of the alternative.
+        fragment: the text of the alternative.
         now: the UTC time that `now`, `today` and `ago` count from.
 
     Returns:
@@ -132,38 +132,38 @@ def parse_times(field: str, piece: Piece, now: datetime) -> Expression:
     Raises:
         MatchError: the text is not of this language, or names a time that does not exist.
     """
-    return all_of(condition for term in piece.split(",") for condition in _conditions(field, term, now))
+    return all_of(condition for term in fragment.split(",") for condition in _conditions(field, term, now))
 
 
-def _conditions(field: str, term: Piece, now: datetime) -> Iterator[Expression]:
+def _conditions(field: str, term: Fragment, now: datetime) -> Iterator[Expression]:
     try:
         yield from _term(field, term, now)
     except MatchError:
         for slip, problem, hint in _SLIPS:
             if found := slip.search(term.text):
-                piece = term.part(*found.span(1))
-                raise piece.error(problem.format(piece), hint) from None
+                fragment = term.part(*found.span(1))
+                raise fragment.error(problem.format(fragment), hint) from None
         raise
 
 
-def _tokens(term: Piece) -> Iterator[_Token]:
+def _tokens(term: Fragment) -> Iterator[_Token]:
     position = 0
     while position < len(term.text):
         found = _TOKEN.match(term.text, position)
         if found is None:
             rest = term.part(position)
             raise rest.error(f"{rest} is no time", _HINT)
-        kind, piece = found.lastgroup, term.part(position, found.end())
+        kind, fragment = found.lastgroup, term.part(position, found.end())
         if found["word"]:
             kind = found["word"].lower()
             if kind not in _WORDS:
-                raise piece.error(f"{piece} is no word for a time", _HINT)
+                raise fragment.error(f"{fragment} is no word for a time", _HINT)
         groups = {name: text.lower() for name, text in found.groupdict().items() if text is not None}
-        yield _Token(str(kind), piece, groups)
+        yield _Token(str(kind), fragment, groups)
         position = found.end()
 
 
-def _term(field: str, term: Piece, now: datetime) -> Iterator[Expression]:
+def _term(field: str, term: Fragment, now: datetime) -> Iterator[Expression]:
     tokens = _Tokens(term)
     base = 0
     operator = tokens.take(*_OPERATORS)
@@ -208,16 +208,18 @@ def _steps(field: str, tokens: _Tokens, base: int) -> Expression | None:
     step = tokens.take("step")
     if step is None:
         if at is not None:
-            raise tokens.unexpected(f"a step after {at.piece}", "Write for example `@04:30%8h`.")
+            raise tokens.unexpected(f"a step after {at.fragment}", "Write for example `@04:30%8h`.")
         return None
     if at is not None:
         base, _ = _seconds(at)
     one = DISTANCES.get(step.groups["step_unit"])
     if one is None or one.unit < Unit.HOUR:
-        raise step.piece.error(f"{step.piece} is no step within a day", "Steps are told in hours, minutes or seconds.")
+        raise step.fragment.error(
+            f"{step.fragment} is no step within a day", "Steps are told in hours, minutes or seconds."
+        )
     period = _count(step, "period") * one.seconds
     if not 1 <= period <= DAY_SECONDS:
-        raise step.piece.error(f"{step.piece} is no step within a day", "A step is 1 second to 24 hours long.")
+        raise step.fragment.error(f"{step.fragment} is no step within a day", "A step is 1 second to 24 hours long.")
     # All bases of the same steps are one base.
     return EverySeconds(field, period, base % period)
 
@@ -269,7 +271,7 @@ def _one_distance(token: _Token) -> Distance:
 def _count(token: _Token, group: str) -> int:
     digits = token.groups[group].strip()
     if len(digits) > _LONGEST_COUNT:
-        raise token.piece.error(f"{token.piece} is too large a number", "Times lie in the years 1 to 9999.")
+        raise token.fragment.error(f"{token.fragment} is too large a number", "Times lie in the years 1 to 9999.")
     return int(digits)
 
 
@@ -277,8 +279,8 @@ def _moved(token: _Token, period: Period, distance: Distance) -> Period:
     try:
         return period.moved(distance)
     except OverflowError:
-        problem = f"what {token.piece} computes lies outside the years 1 to 9999"
-        raise token.piece.error(problem, "Name a date of these years.") from None
+        problem = f"what {token.fragment} computes lies outside the years 1 to 9999"
+        raise token.fragment.error(problem, "Name a date of these years.") from None
 
 
 def _day(tokens: _Tokens, now: datetime) -> Period:
@@ -292,8 +294,8 @@ def _day(tokens: _Tokens, now: datetime) -> Period:
     if time is None:
         return period
     if period.unit is not Unit.DAY:
-        raise time.piece.error(
-            f"{time.piece} follows {token.piece}, which is no day", "Write year, month, day, then time."
+        raise time.fragment.error(
+            f"{time.fragment} follows {token.fragment}, which is no day", "Write year, month, day, then time."
         )
     seconds, unit = _seconds(time)
     return _moved(time, period, Distance(0, seconds, unit))
@@ -306,16 +308,16 @@ def _named_day(token: _Token, now: datetime) -> Period:
     try:
         if token.kind == "easter":
             return easter(int(token.groups["easter_year"]))
-        return Period.of(*map(int, re.findall(r"\d+", token.piece.text)))
+        return Period.of(*map(int, re.findall(r"\d+", token.fragment.text)))
     except ValueError as error:
-        raise token.piece.error(f"there is no date {token.piece}: {error}", "Dates are YYYY-MM-DD.") from None
+        raise token.fragment.error(f"there is no date {token.fragment}: {error}", "Dates are YYYY-MM-DD.") from None
 
 
 def _seconds(token: _Token) -> tuple[int, Unit]:
     """Read a time of day: seconds after midnight, and how precise; `24:00` is the end of the day."""
-    text = _NAMED_TIMES.get(token.kind, token.piece.text)
+    text = _NAMED_TIMES.get(token.kind, token.fragment.text)
     numbers = [int(number) for number in re.findall(r"\d+", text)]
     hour, minute, second = (*numbers, 0, 0)[:3]
     if (hour, minute, second) != (24, 0, 0) and not (hour < 24 and minute < 60 and second < 60):
-        raise token.piece.error(f"there is no time {token.piece}", "Times of day are 00:00:00 to 23:59:59, UTC.")
+        raise token.fragment.error(f"there is no time {token.fragment}", "Times of day are 00:00:00 to 23:59:59, UTC.")
     return hour * 3600 + minute * 60 + second, Unit(Unit.DAY + len(numbers))

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import MatchError
-from ondisk.matcher.pieces import known_fields
+from ondisk.matcher.parsing import known_fields
 
 SortInterval: TypeAlias = Literal["minute", "hour", "day", "month", "year"]
 _LENGTHS: dict[SortInterval, int] = {"year": 1, "month": 2, "day": 3, "hour": 4, "minute": 5}  # of a time's parts

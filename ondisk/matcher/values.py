@@ -8,7 +8,7 @@ from math import isinf
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType
 from ondisk.errors import MatchError
-from ondisk.matcher.pieces import Piece, all_of
+from ondisk.matcher.parsing import Fragment, all_of
 from ondisk.matcher.reftime import parse_times
 from ondisk.matcher.tree import Compare, Components, Expression, Operator, Scalar
 
@@ -23,54 +23,56 @@ _HEXADECIMAL = re.compile(r"(?:0x)?((?:[0-9a-f]{2})*)", re.ASCII | re.IGNORECASE
 _LONGEST_INTEGER = 100
 
 
-def parse_value(field: str, kind: FieldType, piece: Piece, now: datetime) -> Expression:
+def parse_value(field: str, kind: FieldType, fragment: Fragment, now: datetime) -> Expression:
     """Read one alternative of a group.
 
     Args:
         field: the field's name.
         kind: the field's declared type.
-        piece: the text between the colon, `or` and the end of the group; no blanks around it.
+        fragment: the text between the colon, `or` and the end of the group; no blanks around it.
         now: the UTC time that relative times count from.
 
     Raises:
         MatchError: the text is no value or comparison of this type.
     """
-    if not piece.text:
-        raise piece.error(f"{field} is compared with nothing", 'Leave the group out, or write `""` for the empty text.')
+    if not fragment.text:
+        raise fragment.error(
+            f"{field} is compared with nothing", 'Leave the group out, or write `""` for the empty text.'
+        )
     match kind:
         case FieldType.TEXT:
-            return _text(field, piece)
+            return _text(field, fragment)
         case FieldType.INTEGER | FieldType.REAL:
-            return _numbers(field, kind, piece)
+            return _numbers(field, kind, fragment)
         case FieldType.BOOLEAN:
-            return Compare(field, "=", _boolean(piece))
+            return Compare(field, "=", _boolean(fragment))
         case FieldType.BYTES:
-            return Compare(field, "=", _bytes(piece))
+            return Compare(field, "=", _bytes(fragment))
         case FieldType.TIMESTAMP:
-            return parse_times(field, piece, now)
+            return parse_times(field, fragment, now)
 
 
-def _text(field: str, piece: Piece) -> Expression:
-    if literal := _LITERAL.fullmatch(piece.text):
+def _text(field: str, fragment: Fragment) -> Expression:
+    if literal := _LITERAL.fullmatch(fragment.text):
         return Compare(field, "=", literal[1].replace('""', '"'))
-    if '"' in piece.text:
+    if '"' in fragment.text:
         hint = 'Quote the whole value, and write a quote sign inside as "": `"5"" pipe"`.'
-        raise piece.error(f"{piece} is quoted in part", hint)
-    parts = [part.text or None for part in piece.split(",")]
+        raise fragment.error(f"{fragment} is quoted in part", hint)
+    parts = [part.text or None for part in fragment.split(",")]
     while parts and parts[-1] is None:
         parts.pop()
     if not parts:
         hint = 'Leave the group out to match any; write `","` in quotes for the text itself.'
-        raise piece.error(f"{piece} names no component of {field}", hint)
+        raise fragment.error(f"{fragment} names no component of {field}", hint)
     return Components(field, tuple(parts))
 
 
-def _numbers(field: str, kind: FieldType, piece: Piece) -> Expression:
-    terms = list(piece.split(","))
+def _numbers(field: str, kind: FieldType, fragment: Fragment) -> Expression:
+    terms = list(fragment.split(","))
     return all_of(_comparison(field, kind, term, alone=len(terms) == 1) for term in terms)
 
 
-def _comparison(field: str, kind: FieldType, term: Piece, *, alone: bool) -> Expression:
+def _comparison(field: str, kind: FieldType, term: Fragment, *, alone: bool) -> Expression:
     sign = next((sign for sign in _OPERATORS if term.text.startswith(sign)), "")
     if not sign and not alone:
         # `5,10` asks for a number that is both, and would silently match nothing.
@@ -81,38 +83,38 @@ def _comparison(field: str, kind: FieldType, term: Piece, *, alone: bool) -> Exp
     return Compare(field, _OPERATORS.get(sign, "="), number)
 
 
-def _integer(piece: Piece) -> Scalar:
-    if not _INTEGER.fullmatch(piece.text):
-        raise piece.error(f"{piece} is no integer", "Write digits only, as `5`, `>=3` or `>=3,<10`.")
-    number = int(piece.text) if len(piece.text) <= _LONGEST_INTEGER else INTEGER_MAX + 1
+def _integer(fragment: Fragment) -> Scalar:
+    if not _INTEGER.fullmatch(fragment.text):
+        raise fragment.error(f"{fragment} is no integer", "Write digits only, as `5`, `>=3` or `>=3,<10`.")
+    number = int(fragment.text) if len(fragment.text) <= _LONGEST_INTEGER else INTEGER_MAX + 1
     if not INTEGER_MIN <= number <= INTEGER_MAX:
-        raise _too_large(piece, "The field holds integers from -2⁶³ to 2⁶³ - 1.")
+        raise _too_large(fragment, "The field holds integers from -2⁶³ to 2⁶³ - 1.")
     return number
 
 
-def _real(piece: Piece) -> Scalar:
-    infinite = _INFINITE.fullmatch(piece.text)
-    if not infinite and not _REAL.fullmatch(piece.text):
-        raise piece.error(f"{piece} is no number", "Write for example `1.5`, `-2`, `>=1e-3` or `<inf`.")
-    number = float(piece.text)
+def _real(fragment: Fragment) -> Scalar:
+    infinite = _INFINITE.fullmatch(fragment.text)
+    if not infinite and not _REAL.fullmatch(fragment.text):
+        raise fragment.error(f"{fragment} is no number", "Write for example `1.5`, `-2`, `>=1e-3` or `<inf`.")
+    number = float(fragment.text)
     if isinf(number) and not infinite:
-        raise _too_large(piece, "The field holds numbers up to about ±1.8e308; write `inf` for infinity.")
+        raise _too_large(fragment, "The field holds numbers up to about ±1.8e308; write `inf` for infinity.")
     return number
 
 
-def _too_large(piece: Piece, hint: str) -> MatchError:
-    return piece.error(f"{piece} is too large for the field", hint)
+def _too_large(fragment: Fragment, hint: str) -> MatchError:
+    return fragment.error(f"{fragment} is too large for the field", hint)
 
 
-def _boolean(piece: Piece) -> int:
+def _boolean(fragment: Fragment) -> int:
     values = {"true": 1, "false": 0}
-    if piece.text.lower() not in values:
-        raise piece.error(f"{piece} is no boolean", "Write `true` or `false`.")
-    return values[piece.text.lower()]
+    if fragment.text.lower() not in values:
+        raise fragment.error(f"{fragment} is no boolean", "Write `true` or `false`.")
+    return values[fragment.text.lower()]
 
 
-def _bytes(piece: Piece) -> bytes:
-    found = _HEXADECIMAL.fullmatch(piece.text)
+def _bytes(fragment: Fragment) -> bytes:
+    found = _HEXADECIMAL.fullmatch(fragment.text)
     if found is None:
-        raise piece.error(f"{piece} is not hexadecimal", "Write two digits a byte, as `00ff` or `0x00FF`.")
+        raise fragment.error(f"{fragment} is not hexadecimal", "Write two digits a byte, as `00ff` or `0x00FF`.")
     return bytes.fromhex(found[1])

@@ -12,7 +12,7 @@ _QUOTED_IN_ERRORS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Fragment:
     """A stretch of a match expression.
 
     Attributes:
@@ -24,17 +24,17 @@ class Piece:
     start: int
 
     def __str__(self) -> str:
-        """Quote the piece for an error message, shortened where it is long."""
+        """Quote the fragment for an error message, shortened where it is long."""
         text = self.text
         return repr(text if len(text) <= _QUOTED_IN_ERRORS else text[: _QUOTED_IN_ERRORS - 1] + "…")
 
-    def part(self, begin: int, end: int | None = None) -> Piece:
+    def part(self, begin: int, end: int | None = None) -> Fragment:
         """Cut out the characters from `begin` to before `end`, without the blanks around them."""
         text = self.text[begin:end]
         blanks = len(text) - len(text.lstrip())
-        return Piece(text.strip(), self.start + begin + blanks)
+        return Fragment(text.strip(), self.start + begin + blanks)
 
-    def split(self, separator: str) -> Iterator[Piece]:
+    def split(self, separator: str) -> Iterator[Fragment]:
         """Cut at every `separator`."""
         begin = 0
         for text in self.text.split(separator):
@@ -42,7 +42,7 @@ class Piece:
             begin += len(text) + len(separator)
 
     def error(self, problem: str, hint: str) -> MatchError:
-        """Make the error that says what is wrong with this piece, where it stands, and what to do."""
+        """Make the error that says what is wrong with this fragment, where it stands, and what to do."""
         message = f"{problem}, at character {self.start + 1} of the match expression"
         return MatchError(message, hint=hint, piece=self.text, position=self.start)
 
