@@ -57,7 +57,7 @@ class Observation:
 
 
 def observations() -> list[Observation]:
-    """Give all observations in order of time."""
+    """Return all observations in order of time."""
     return sorted(
         (each for station in STATIONS for each in observed(station)),
         key=lambda each: (each.reftime, each.station.number),
@@ -65,7 +65,7 @@ def observations() -> list[Observation]:
 
 
 def observed(station: Station) -> Iterator[Observation]:
-    """Give a station's observations: a day's round, a front on the third day, and a drift of its own."""
+    """Yield the observations of a station: a day's round, a front on the third day, and a drift of its own."""
     random = Random(station.number)
     drift = random.uniform(-1, 1)
     for hour in range(HOURS):
@@ -105,7 +105,7 @@ def jsonl(data: Iterable[Observation]) -> bytes:
 
 
 def files() -> dict[str, bytes]:
-    """Give every input file's name and content."""
+    """Return the name and content of every input file."""
     data = observations()
     late = [each for each in data if each.is_late]
     twice = [each for each in data if 66 <= each.hour < 72]
