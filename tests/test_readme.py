@@ -21,6 +21,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from test_architecture import FLOORS
 
 from ondisk.config import DatasetConfig
 from ondisk.maintenance.metrics import HELP as METRICS
@@ -199,7 +200,21 @@ def test_the_page_on_datasets_has_every_key_of_the_configuration():
     assert known <= set(keys)
 
 
-def test_the_table_of_modules_has_every_module():
+def test_the_table_of_modules_has_every_module_in_the_order_of_the_floors() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     modules = {path.name + "/" * path.is_dir() for path in (ROOT / "ondisk").iterdir() if not path.name.startswith("_")}
-    assert modules - {"py.typed"} <= set(re.findall(r"`([\w.]+/?)`", text))
+    cells = re.findall(r"^\| (`.*?) \|", text[text.index("| module |") :], re.MULTILINE)
+    listed = re.findall(r"`([\w.]+/?)`", " ".join(cells))
+    assert modules - {"py.typed"} | {"migrations/"} == set(listed)
+    names = [re.sub(r"\.py$|/$", "", name) for name in listed if name != "migrations/"]
+    assert names == [floor for floor in FLOORS if not floor.startswith("_")]
+
+
+def test_the_glossary_explains_each_word_once_in_two_lines() -> None:
+    text = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^\*\*.*(?:\n.+)*", text, re.MULTILINE)
+    words = [re.findall(r"\*\*(.*?)\*\*", entry) for entry in entries]
+    assert len(entries) > 40
+    assert all(entry.count("\n") == 1 for entry in entries)
+    assert len({word for some in words for word in some}) == sum(map(len, words))
+    assert all(f"`{name}`" in text for name in ["OK", *(state.name for state in State)])
