@@ -1,4 +1,4 @@
-"""The dataset: the one door to segments and index."""
+"""The class `Dataset`: everything that a program does with a dataset goes through it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from ondisk.staging.stage import Staged
 
 Progress: TypeAlias = Callable[[str], None]
-# What an append of small batches may leave in the index's log between two checkpoints.
+# Upper limits of commits and data in the index's log between two checkpoints, while small batches are appended.
 _LAZY_COMMITS, _LAZY_DATA = 10, 10_000
 
 
 def _unseen(name: str) -> None:
-    """Take no notice of the segment that is worked on."""
+    """Ignore progress."""
 
 
 class Dataset:
@@ -56,13 +56,14 @@ class Dataset:
         2026/11-20.vm2             a concat segment: data one after the other
         2026/.11-20.vm2.17         a generation of it, see `ondisk.segments.generations`
         2026/11-20.blob/           a dir segment: a file for each datum, see `ondisk.segments.dir`
-        needs-check-do-not-pack    present while the index cannot be trusted
+        needs-check-do-not-pack    the sentinel: exists while the index may not know all data
         .archive/last/, NAME/      archives, see `ondisk.dataset.archives`
-        .staged/JOB/               what others have staged, see `ondisk.staging.stage`
+        .staged/JOB/               files of several processes before one commit, see `ondisk.staging.stage`
         .lock                      the writers' lock
-        .maintain.lock             that of maintain
+        .maintain.lock             the lock of maintain
 
-    One process writes at a time, many read; readers never wait. A dataset may be shared by threads, not by a fork.
+    One process writes at a time; many read, without waiting for it. Threads may share a dataset; a forked child must
+    open its own.
 
     Attributes:
         path: the directory.
@@ -79,19 +80,19 @@ class Dataset:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], config: DatasetConfig | Mapping[str, Any]) -> Dataset:
-        """Make an empty dataset, and open it for writing.
+        """Create an empty dataset, and open it for writing.
 
         Args:
             path: a directory that is empty or does not exist.
             config: a `DatasetConfig`, or a mapping with the keys of `dataset.toml`.
 
         Raises:
-            ConfigError: the configuration cannot be.
-            DatasetExists: the path holds a dataset.
-            AlreadyExists: the directory holds something else.
+            ConfigError: the configuration is not valid.
+            DatasetExists: the path already contains a dataset.
+            AlreadyExists: the directory contains something else.
 
-        Durability: index, then `dataset.toml`, each whole or not at all; what a crash leaves can be created again.
-        Locks: the writers' lock; of several that create one path, one succeeds.
+        Durability: first the index, then `dataset.toml`, each complete or not at all. After a crash, create it again.
+        Locks: the writers' lock. If several processes create the same path, one succeeds.
         """
         if not isinstance(config, DatasetConfig):
             config = DatasetConfig.from_mapping(config)
@@ -101,14 +102,14 @@ class Dataset:
         try:
             directory = Directory.create(path)
         except FileExistsError:
-            raise AlreadyExists(f"{path} is no directory", hint="Choose another path.") from None
+            raise AlreadyExists(f"{path} is not a directory", hint="Choose another path.") from None
         try:
-            check_free(directory)  # before the lock, which would leave its file in what is somebody else's
+            check_free(directory)  # before the lock, which would create its file in somebody else's directory
             with WritersLock(directory, config.lock_timeout).hold("create"):
                 check_free(directory)
                 Index.create(directory, config)
                 with contextlib.closing(Index.open(directory, config)) as index, Transaction(index) as transaction:
-                    transaction.commit()  # makes -wal and -shm, which readers without the right to write need
+                    transaction.commit()  # creates -wal and -shm: readers without permission to write need them
                 directory.write_new(CONFIG, config.to_toml().encode())
             return cls(DatasetAccess(directory, config, read_only=False))
         except BaseException:
@@ -119,14 +120,14 @@ class Dataset:
     def open(cls, path: str | os.PathLike[str], read_only: bool = False) -> Dataset:
         """Open a dataset, for writing unless `read_only`.
 
-        Where the index is lost, opening for writing makes an empty one and the sentinel; reading makes nothing.
+        If the index is lost, opening for writing creates an empty index and the sentinel. Reading creates nothing.
 
         Raises:
-            DatasetNotFound: there is none.
-            ConfigError: `dataset.toml` cannot be understood, or says another step than the data have.
+            DatasetNotFound: the path contains no dataset.
+            ConfigError: `dataset.toml` is not valid, or its step is not the step of the segments.
             NeedsMigration, VersionTooNew: another ondisk or another configuration made the index.
-            IndexCorrupt: `index.sqlite` is damaged, or not ours.
-            ReadOnly: this user may not write there.
+            IndexCorrupt: `index.sqlite` is damaged, or not an index of ondisk.
+            ReadOnly: this user has no permission to write.
         """
         if type(read_only) is not bool:
             raise InvalidInput(f"read_only must be True or False, not {read_only!r}")
@@ -148,18 +149,18 @@ class Dataset:
         return dataset
 
     def _end_moves(self) -> None:
-        """End what a crash interrupted in the archive, or between the dataset and its archive."""
+        """Finish what a crash interrupted in the archive, or between the dataset and its archive."""
         last = self._archives.last()
         if last is not None:
             from ondisk.maintenance.archive import settle
 
-            with contextlib.suppress(LockError, ReadOnly):  # another writer will, or nobody can
+            with contextlib.suppress(LockError, ReadOnly):  # another writer does it, or nobody can
                 last.open_to_write()
                 self._archives.catch_up()
                 settle(self._access)
 
     def close(self) -> None:
-        """Close files and connections; a query that runs ends with an error."""
+        """Close files and connections. A running query ends with an error."""
         self._access.close()
 
     def __enter__(self) -> Self:
@@ -178,33 +179,33 @@ class Dataset:
 
     @property
     def fields(self) -> Fields:
-        """The declared fields, to write conditions with: `(f.station == 5) & (f.reftime >= t)`."""
+        """The declared fields, for conditions such as `(f.station == 5) & (f.reftime >= t)`."""
         return Fields(self._access.current().index.config.fields)
 
     @property
     def needs_check(self) -> bool:
-        """Whether the index may not know all data: it was lost, or the sentinel stands."""
+        """Whether the index may not know all data: it was lost, or the sentinel exists."""
         return self._access.needs_check() or any(part.needs_check() for part in self._archives.maintained())
 
     def append(self, data: Iterable[Datum], outcomes: bool = False, *, batch_size: int = BATCH_SIZE) -> AppendResult:
         """Store data in the default format.
 
-        What cannot be stored, or is a duplicate, is left out and counted; the rest goes on. Data are cut into
-        batches, each of which is stored whole or not at all.
+        A datum that cannot be stored, or is a duplicate, is skipped and counted; the others are stored. The data are
+        divided into batches. Each batch is stored completely or not at all.
 
         Args:
             data: consumed batch by batch; memory does not grow with their number.
-            outcomes: tell what became of each datum.
+            outcomes: whether to report what happened to each datum.
             batch_size: data in a batch; a batch also ends at 64 MiB.
 
         Raises:
-            InvalidInput: something among the data is no `Datum`.
-            LockError: other writers took too long.
-            StorageError: DiskFull, DurabilityLost or another; `error.context["result"]` tells what the batches
-                before did.
+            InvalidInput: an item is not a `Datum`.
+            LockError: other writers held the lock for too long.
+            StorageError: DiskFull, DurabilityLost or another. `error.context["result"]` reports what the batches before
+                it did.
 
         Durability: when it returns, everything it counts as imported or replaced survives power loss.
-        Locks: the writers' lock, for each batch anew; not while `data` is consumed.
+        Locks: the writers' lock, once for each batch; not while `data` is consumed.
         """
         format = self._access.format(self.config.format)
         given = iterated(data, "append takes an iterable of Datum objects")
@@ -218,19 +219,19 @@ class Dataset:
         *,
         batch_size: int = BATCH_SIZE,
     ) -> AppendResult:
-        """Store the data of a file, as they came, byte for byte.
+        """Store the data of a file, byte for byte.
 
         Args:
             source: a path, or a stream of bytes.
             format: the file's format; None to recognise it by extension, then content.
-            outcomes: tell what became of each datum.
+            outcomes: whether to report what happened to each datum.
             batch_size: data in a batch; a batch also ends at 64 MiB.
 
         Raises:
-            NotFound: there is no such file.
-            LimitExceeded: something in it is longer than `max_datum_size`.
-            ConfigError: there is no such format.
-            Otherwise as `append`, which also tells durability and locks.
+            NotFound: the file does not exist.
+            LimitExceeded: a datum is longer than `max_datum_size`.
+            ConfigError: the format does not exist.
+            Also the errors of `append`; durability and locks are those of `append`, too.
         """
         with parsed(self._access, source, format, _checked(batch_size)) as (chosen, read):
             return self._append(read, chosen, outcomes=outcomes)
@@ -238,26 +239,27 @@ class Dataset:
     def append_files(
         self, paths: Iterable[str | os.PathLike[str]], spark: SparkSession, format: str | None = None
     ) -> Iterator[tuple[str, AppendResult]]:
-        """Store the data of many files, which Spark's executors read; gives each path, and what its append did.
+        """Store the data of many files, which Spark's executors read; yield each path and the result of its append.
 
-        The files are stored in their order, as `append_file` stores them, but each whole or not at all.
+        The files are stored in their order, as `append_file` stores them, but each completely or not at all.
 
         Args:
             paths: the same on every node.
             spark: a session.
-            format: the files' format; None to recognise that of each by extension, then content.
+            format: the files' format; None to recognise that of each file by extension, then content.
 
         Raises:
             InvalidInput: `paths` is one path.
-            StateError: an executor cannot get at the dataset.
-            Otherwise as `append_file`, which also tells durability; the files before are stored.
+            StateError: an executor cannot reach the dataset.
+            Also the errors of `append_file`. The files before the error are stored.
 
-        Locks: the writers' lock, for each file anew; not while files are read.
+        Durability: as `append_file`.
+        Locks: the writers' lock, once for each file; not while files are read.
         """
         from ondisk.spark.append import append_files
 
         if isinstance(paths, str | bytes):  # which would be files with names of one character
-            raise InvalidInput(f"paths is a list of files, not {paths!r}", hint=f"Write [{paths!r}].")
+            raise InvalidInput(f"paths must be a list of files, not {paths!r}", hint=f"Write [{paths!r}].")
         return append_files(self, [os.fspath(path) for path in paths], spark, format)
 
     def append_staged(
@@ -269,7 +271,7 @@ class Dataset:
         overwrite: Match = None,
         duplicates: Duplicates | None = None,
     ) -> AppendResult:
-        """Store what other processes have staged, all of it or nothing; see `ondisk.dataset.commit_staged`."""
+        """Store what other processes have staged, completely or not at all; see `ondisk.dataset.commit_staged`."""
         from ondisk.dataset.commit_staged import commit
 
         return commit(
@@ -282,14 +284,14 @@ class Dataset:
         )
 
     def stored(self, marks: Iterable[Mark]) -> set[Mark]:
-        """Find the marks of what `append_staged` has stored."""
+        """Return the given marks that an `append_staged` has recorded."""
         from ondisk.index.import_log import known
 
         with self._access.current().index.snapshot() as snapshot:
             return known(snapshot, marks)
 
     def parts_of(self, source: str) -> set[str | int]:
-        """Give the parts of a source that `append_staged` has stored; of parts that are numbers the last."""
+        """Return the parts of a source that `append_staged` has stored; of numbered parts only the last."""
         from ondisk.index.import_log import parts
 
         with self._access.current().index.snapshot() as snapshot:
@@ -304,23 +306,23 @@ class Dataset:
         with_data: bool = True,
         **equal: Any,
     ) -> Iterator[Datum]:
-        """Give the data that match, in order of reftime, then of appending.
+        """Return the data that match, in order of reftime, then in the order in which they were appended.
 
         Args:
             match: a match expression, or a condition over `fields`; None matches all.
             sort: `[minute|hour|day|month|year:]field,-field…`
-            limit: at most so many.
-            with_data: False leaves segments alone: `data` is None, and `metadata` has the declared fields only.
+            limit: the highest number of data to return.
+            with_data: False reads no segments: `data` is None, and `metadata` has the declared fields only.
             equal: field=value, in addition to `match`.
 
         Returns:
-            An iterator over one snapshot, which begins with the first datum asked for: what others append, delete or
-            repack meanwhile does not show. Exhaust or close it: while it is open, space is not given back.
+            An iterator over one snapshot, which begins when the first datum is requested. Later appends, deletions and
+            repacks do not affect it. Exhaust or close it: while it is open, no disk space is freed.
 
         Raises:
-            MatchError: `match` or `sort` cannot be understood, or names an unknown field.
-            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: while iterating; data are not on disk as the
-                index says. What stands before them was given.
+            MatchError: `match` or `sort` is not valid, or names an unknown field.
+            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says. Raised
+                while iterating, after the data that precede the damage.
         """
         opened = self._access.current()
         question = Question(match, sort, limit, equal)
@@ -334,20 +336,19 @@ class Dataset:
     def payloads(
         self, match: Match = None, *, sort: str | None = None, limit: int | None = None, **equal: Any
     ) -> Iterator[bytes]:
-        """Give the data's bytes as they stand in their segments, padding included, in the order of `query`.
+        """Return the bytes of the data as they are in their segments, padding included, in the order of `query`.
 
-        Joined they can be appended again, as one file; data of several formats come mixed.
+        Joined, they are a file that can be appended again. Data of several formats are mixed.
 
         Args:
             match, sort, limit, equal: as in `query`.
 
         Returns:
-            An iterator over one snapshot, as that of `query`; one item a datum, and before the first of `seg` the
-            header that a file of them needs.
+            An iterator over one snapshot, as that of `query`: one item for each datum, and one more before the first
+            datum of `seg`, the header of a file.
 
         Raises:
-            MatchError, SegmentMissing, SegmentCorrupt, IndexCorrupt: as `query`; but what a datum's bytes hold is not
-                checked.
+            MatchError, SegmentMissing, SegmentCorrupt, IndexCorrupt: as `query`. The content of a datum is not checked.
         """
         opened = self._access.current()
         question = Question(match, sort, limit, equal)
@@ -355,10 +356,10 @@ class Dataset:
         return payloads(opened, self._archives, question)
 
     def read(self, location: Location) -> Datum:
-        """Read the datum at a location that a query gave.
+        """Return the datum at a location that a query returned.
 
         Raises:
-            DatumNotFound: none stands there any more.
+            DatumNotFound: no datum is there any more.
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: it is not on disk as the index says.
         """
         opened = self._access.current()
@@ -369,9 +370,9 @@ class Dataset:
             return opened.reader.read(snapshot, location)
 
     def summary(self, match: Match = None) -> Summary:
-        """Count what matches: data, bytes, span of reftimes, values of the declared fields. Exact.
+        """Count the data that match: their number, bytes, span of reftimes, and values of the declared fields. Exact.
 
-        Cost: from the index alone; memory grows with the number of distinct values.
+        Cost: reads the index only; memory grows with the number of distinct values.
         """
         opened = self._access.current()
         question = Question(match)
@@ -386,26 +387,26 @@ class Dataset:
     def index_frame(
         self, spark: SparkSession, match: Match = None, columns: Sequence[str] | None = None, *, data: bool = False
     ) -> DataFrame:
-        """Give the index, or what of it matches, as a DataFrame of Spark; see `ondisk.spark.frame` and docs/spark.md.
+        """Return the rows of the index that match as a DataFrame of Spark; see `ondisk.spark.frame` and docs/spark.md.
 
         Args:
-            spark: a session, as `ondisk.spark.session()` gives one.
+            spark: a session, such as `ondisk.spark.session()` returns.
             match: a match expression, or a condition over `fields`; None matches all.
             columns: of reftime, the declared fields, segment, offset, size and data; None for all but the data.
-            data: what the data hold, too.
+            data: whether to read the data, too.
         """
         from ondisk.spark.frame import index_frame
 
         return index_frame(self._access, spark, match, columns, data=data)
 
     def delete(self, what: str | Expression | Iterable[Location]) -> int:
-        """Delete data: what matches, or what stands at locations; `""` matches all.
+        """Delete the data that match, or the data at locations; `""` matches all.
 
         Returns:
-            How many were deleted; locations at which nothing stands are not counted.
+            How many were deleted. A location without a datum is not counted.
 
-        Durability: one commit; all of it or nothing; of what is archived, one for each archive. The bytes stay until a
-            repack.
+        Durability: one commit for the dataset, and one for each archive; each deletes all of its data or none. The
+            bytes stay until a repack.
         Locks: the writers' lock.
         """
         return delete(self._access, what)
@@ -418,7 +419,7 @@ class Dataset:
         progress: Progress = _unseen,
         spark: SparkSession | None = None,
     ) -> Report:
-        """Say in which states the segments are, and why; see `ondisk.maintenance.check`.
+        """Report the states of the segments, and the reasons; see `ondisk.maintenance.check`.
 
         Args:
             spark: a session whose executors read the data of an accurate check.
@@ -426,8 +427,8 @@ class Dataset:
         from ondisk.maintenance.check import ReadAll, check, read_here
 
         if spark is not None and (not accurate or max_duration is not None):
-            hint = "Ask for an accurate check without max_duration."
-            raise InvalidInput("Spark reads the data of all segments, and nothing else", hint=hint)
+            hint = "Pass accurate=True, and no max_duration."
+            raise InvalidInput("a check by Spark is accurate, and has no max_duration", hint=hint)
         read_all: ReadAll = read_here
         if spark is not None:
             from ondisk.spark.maintenance import reads
@@ -445,7 +446,7 @@ class Dataset:
         """Make the index agree with the disk; see `ondisk.maintenance.fix`.
 
         Args:
-            spark: a session whose executors scan the segments; the index is told here.
+            spark: a session whose executors scan the segments; this process writes the index.
         """
         from ondisk.maintenance.fix import ScanAll, fix, scan_later
 
@@ -457,10 +458,10 @@ class Dataset:
         return fix(self._access, progress=progress, scan_all=scan_all)
 
     def repack(self, *, progress: Progress = _unseen, spark: SparkSession | None = None) -> Report:
-        """Rewrite segments without holes, remove what is deleted or too old; see `ondisk.maintenance.repack`.
+        """Rewrite segments without holes, and delete what is deleted or too old; see `ondisk.maintenance.repack`.
 
         Args:
-            spark: a session whose executors write the segments; they are committed here.
+            spark: a session whose executors write the segments; this process commits them.
         """
         from ondisk.maintenance.repack import WriteAll, repack, write_later
 
@@ -484,7 +485,7 @@ class Dataset:
         return unarchive(self._access, segments)
 
     def info(self) -> dict[str, Any]:
-        """Tell what the dataset is: path, uuid, format, step, unique, index, fields, segments, count, size …"""
+        """Return what the dataset is: path, uuid, format, step, unique, index, fields, segments, count, size …"""
         opened = self._access.current()
         with opened.index.snapshot() as snapshot:
             known = snapshot.dataset()
@@ -516,12 +517,12 @@ class Dataset:
     def _append(self, stream: Iterable[Batch], format: Format, *, outcomes: bool) -> AppendResult:
         access = self._access
         result = AppendResult(outcomes=[] if outcomes else None)
-        waiting = 0  # commits, and data, that are durable in the index's log and not yet in its main file
-        commits = _LAZY_COMMITS  # the first batch does not wait: most appends have no second one
+        waiting = 0  # data that are durable in the index's log and not yet in its main file
+        commits = _LAZY_COMMITS  # the first batch is not lazy: most appends have no second one
         try:
             for batch in stream:
                 refuse_old(batch, self.config)
-                # Of many small batches not each needs a checkpoint of its own, which takes as long as the batch.
+                # A checkpoint takes as long as a small batch, so several small batches share one.
                 lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
                 with access.transaction("append", lazy=lazy) as transaction:
@@ -544,7 +545,7 @@ class Dataset:
 
 
 def _found(opened: Opened, archives: Archives, key: Key, question: Question) -> Iterator[Datum]:
-    """Give the at most one datum that a whole unique key names."""
+    """Yield the datum that a complete unique key names, if it exists."""
     found = opened.reader.look_up(opened.index, key)
     if found is None or (not found and any(archives.online())):
         yield from data(opened, archives, question, with_data=True)
@@ -554,7 +555,7 @@ def _found(opened: Opened, archives: Archives, key: Key, question: Question) -> 
 
 def _check_path(path: str | os.PathLike[str]) -> None:
     if not os.fspath(path):
-        raise InvalidInput("the path of the dataset is empty", hint='Write "." for the directory you are in.')
+        raise InvalidInput("the path of the dataset is empty", hint='Write "." for the current directory.')
 
 
 def _checked(batch_size: int) -> int:

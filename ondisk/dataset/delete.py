@@ -1,4 +1,4 @@
-"""Deleting: rows go from the index, of the dataset and of its archives; the bytes stay until a repack."""
+"""Deleting data: removes rows from the index of the dataset and of its archives. The bytes stay until a repack."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Places: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
 
 
 def delete(access: DatasetAccess, what: str | Expression | Iterable[Location]) -> int:
-    """Delete data, and return how many; see `Dataset.delete` for durability and locks."""
+    """Delete data, and return how many; `Dataset.delete` describes durability and locks."""
     archives = access.archives
     chosen = _Matching(access, what) if isinstance(what, str | Expression) else _Located(what)
     with access.transaction("delete") as transaction, contextlib.ExitStack() as stack:
@@ -71,7 +71,7 @@ class _Located:
 
 
 def _is_of(segment: str, access: Access) -> bool:
-    """Tell whether a location's segment is one of a dataset, or of an archive."""
+    """Return whether the segment of a location belongs to this dataset or archive."""
     return segment.startswith(access.prefix) and (access.prefix != "" or not segment.startswith(f"{ARCHIVE}/"))
 
 
@@ -79,8 +79,8 @@ def _by_segment(locations: Iterable[object]) -> _Places:
     places: dict[str, list[tuple[int, int]]] = {}
     for each in iterated(locations, "delete takes a match or locations"):
         if not isinstance(each, Location):
-            hint = "Give a match expression, or locations as datum.location has them."
+            hint = "Pass a match expression, or locations of data: datum.location."
             raise InvalidInput(f"delete takes a match or locations, not {each!r:.80}", hint=hint)
-        if 0 <= each.offset <= INTEGER_MAX and 0 <= each.size <= INTEGER_MAX:  # nothing stands elsewhere
+        if 0 <= each.offset <= INTEGER_MAX and 0 <= each.size <= INTEGER_MAX:  # no datum is elsewhere
             places.setdefault(each.segment, []).append((each.offset, each.size))
     return places

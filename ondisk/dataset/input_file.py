@@ -1,4 +1,4 @@
-"""Input files: the one place that opens files outside of datasets, and only to read them."""
+"""Input files: the only code that opens files outside datasets. It only reads them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ondisk.formats.base import Chained
 def parsed(
     access: Access, source: str | os.PathLike[str] | BinaryIO, format: str | None, batch_size: int
 ) -> Iterator[tuple[Format, Iterator[Batch]]]:
-    """Read a file to append, for the length of the block; gives its format, and its data in batches.
+    """Open a file to append, for the length of the block; yield its format, and its data in batches.
 
     Args:
         format: the file's format; None to recognise it by extension, then content.
 
     Raises:
-        ConfigError: there is no such format.
-        Otherwise as `open_source`.
+        ConfigError: the format does not exist.
+        Also the errors of `open_source`.
     """
     with open_source(source) as stream:
         if format is not None:
@@ -41,11 +41,11 @@ def parsed(
 
 @contextlib.contextmanager
 def open_source(source: str | os.PathLike[str] | BinaryIO) -> Iterator[BinaryIO]:
-    """Open a file to append, for the length of the block; a stream is left open.
+    """Open a file to append, for the length of the block; do not close it if it was a stream.
 
     Raises:
         InvalidInput: it is neither a path nor a stream of bytes.
-        NotFound: there is no such file.
+        NotFound: the file does not exist.
         StorageError: it cannot be opened.
     """
     if not isinstance(source, str | os.PathLike):
@@ -56,7 +56,7 @@ def open_source(source: str | os.PathLike[str] | BinaryIO) -> Iterator[BinaryIO]
         try:
             stream = stack.enter_context(Path(source).open("rb"))
         except FileNotFoundError:
-            raise NotFound(f"{os.fspath(source)}: no such file", hint="Look at the path.") from None
+            raise NotFound(f"{os.fspath(source)}: no such file", hint="Check the path.") from None
         except OSError as error:
             raise StorageError(f"{os.fspath(source)}: {error.strerror}") from error
         yield stream
@@ -68,10 +68,10 @@ def _check_stream(stream: object) -> None:
 
 
 class Peeked(Chained):
-    """A stream whose first bytes were looked at, and are read again.
+    """A stream of which the first bytes were read ahead; reading it returns them again.
 
     Attributes:
-        head: the first bytes, up to 4096; fewer where the stream gave fewer, none at its end.
+        head: the first bytes, up to 4096; fewer if one read of the stream returned fewer, none at its end.
     """
 
     def __init__(self, stream: BinaryIO) -> None:

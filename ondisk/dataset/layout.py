@@ -1,4 +1,4 @@
-"""The files of a dataset that are neither index nor segments: what they are called and what they say."""
+"""The files of a dataset that are neither index nor segments: their names and their content."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SENTINEL = "needs-check-do-not-pack"
 CONFIG = "dataset.toml"
 ARCHIVE = ".archive"
 _CONFIG_LIMIT = 1024 * 1024  # bytes
-SENTINEL_TEXT = b"The index of this dataset was lost and made anew: it may not know all data that are here.\n"
+SENTINEL_TEXT = b"The index of this dataset was lost and rebuilt empty. It may not know all data. Run `ondisk fix`.\n"
 _OWN = re.compile(
     r"(\.maintain|\.pipeline)?\.lock|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.[0-9]+"
 )
@@ -33,7 +33,7 @@ def open_directory(path: str | os.PathLike[str]) -> Directory:
     """Open the directory of a dataset.
 
     Raises:
-        DatasetNotFound: there is none.
+        DatasetNotFound: the directory does not exist.
         StorageError: it cannot be opened.
     """
     try:
@@ -45,7 +45,7 @@ def open_directory(path: str | os.PathLike[str]) -> Directory:
 
 
 def untrusted(path: str | os.PathLike[str]) -> NeedsCheck:
-    """Say why a dataset is not worked on while its index may not know all data."""
+    """Return the error for a command that refuses to run because the index may not know all data."""
     place = os.fspath(path)
     hint = f"Run `ondisk fix {place} --yes` first; it removes {SENTINEL} when the index knows all data again."
     return NeedsCheck(f"{place} needs a check: its index was lost, and may not know all data", hint=hint)
@@ -55,15 +55,15 @@ def read_config(directory: Directory) -> DatasetConfig:
     """Read `dataset.toml`.
 
     Raises:
-        DatasetNotFound: there is none.
-        ConfigError: it cannot be understood.
+        DatasetNotFound: the file does not exist.
+        ConfigError: it is not valid.
     """
     try:
         text = directory.read(CONFIG, _CONFIG_LIMIT).decode()
     except FileNotFoundError:
         raise no_dataset(directory.path) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{directory.path / CONFIG} is no UTF-8: {error}", hint="Save it as UTF-8.") from None
+        raise ConfigError(f"{directory.path / CONFIG} is not UTF-8: {error}", hint="Save it as UTF-8.") from None
     source = Source(str(directory.path / CONFIG), text)
     config = DatasetConfig.from_toml(text, source.name)
     filter_of(config, source=source)
@@ -71,14 +71,14 @@ def read_config(directory: Directory) -> DatasetConfig:
 
 
 def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Source | None = None) -> Expression | None:
-    """Read what `filter` says; None where there is none.
+    """Return the match expression in `filter`, or None if it is not set.
 
     Args:
-        now: what `today` and `ago` count from; the system's time unless given.
+        now: what `today` and `ago` count from; None for the system's time.
         source: where the configuration comes from.
 
     Raises:
-        ConfigError: it is no match expression over the declared fields; names the line.
+        ConfigError: `filter` is not a match expression over the declared fields; names the line.
     """
     if config.filter is None:
         return None
@@ -90,23 +90,23 @@ def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Sou
 
 
 def no_dataset(path: str | os.PathLike[str]) -> DatasetNotFound:
-    """Say that a path holds no dataset."""
+    """Return the error for a path that contains no dataset."""
     return DatasetNotFound(f"{os.fspath(path)} holds no dataset", hint="Make one with `ondisk init` or ondisk.create.")
 
 
 def check_free(directory: Directory) -> None:
-    """Refuse to create a dataset where something is that `create` itself did not leave."""
+    """Raise unless the directory is empty, apart from files that an interrupted `create` left there."""
     names = directory.names()
     if CONFIG in names:
-        raise DatasetExists(f"{directory.path} holds a dataset already", hint="Open it, or choose another path.")
+        raise DatasetExists(f"{directory.path} already contains a dataset", hint="Open it, or choose another path.")
     others = [name for name in names if not _OWN.fullmatch(name)]
     if others:
         hint = "Choose a directory that is empty or does not exist."
-        raise AlreadyExists(f"{directory.path} is not empty: it holds {sorted(others)[0]!r}", hint=hint)
+        raise AlreadyExists(f"{directory.path} is not empty: it contains {sorted(others)[0]!r}", hint=hint)
 
 
 def last_generation(directory: Directory) -> int:
-    """Find the highest generation in the names of hidden files, `.NAME.17`."""
+    """Return the highest generation in the names of hidden files, `.NAME.17`; 0 without any."""
     last = 0
     waiting = [""]
     while waiting:

@@ -1,4 +1,4 @@
-"""Asking: one question to a dataset and its archives, answered from one snapshot of each."""
+"""Queries of a dataset and its archives, answered from one snapshot of each."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _TRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked for.
+    """What a caller wants to read.
 
     Attributes:
         match: a match expression or a condition; None matches all.
         sort: a sort order; None for the order of reftime, then of appending.
-        limit: at most so many.
+        limit: the highest number of data to return.
         equal: field=value, in addition to `match`.
     """
 
@@ -42,17 +42,17 @@ class Question:
     equal: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, index: Index) -> None:
-        """Refuse what cannot be answered.
+        """Raise unless it can be answered.
 
         Raises:
-            MatchError, InvalidInput: it is no match, no sort order, no limit, or names an unknown field.
+            MatchError, InvalidInput: match, sort or limit is not valid, or names an unknown field.
         """
         self.tree(index)
         self.order(index)
         check_limit(self.limit)
 
     def tree(self, index: Index) -> Expression:
-        """Make one syntax tree of match and field=value."""
+        """Return one syntax tree for `match` and `equal`."""
         if self.match is None:
             tree: Expression = Everything()
         elif isinstance(self.match, str):
@@ -77,7 +77,7 @@ def _no_match(given: object) -> InvalidInput:
 
 
 def data(access: Opened, archives: Archives, question: Question, *, with_data: bool) -> Iterator[Datum]:
-    """Give what matches: of the archives, then of the dataset itself; in one order where a sort is asked for."""
+    """Yield the data that match: those of the archives, then those of the dataset; in one order if `sort` is set."""
 
     def part(reader: Reader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[list[Datum]]:
         return reader.query(snapshot, tree, sort, question.limit, with_data=with_data)
@@ -89,11 +89,11 @@ def data(access: Opened, archives: Archives, question: Question, *, with_data: b
                 yield from each
             return
         lists = [chain.from_iterable(each) for each in parts.of(part)]
-        yield from parts.together(lists, lambda order, datum: order.key_of(datum))
+        yield from parts.joined(lists, lambda order, datum: order.key_of(datum))
 
 
 def payloads(access: Opened, archives: Archives, question: Question) -> Iterator[bytes]:
-    """Give the bytes of what matches, in the order of `data`; before the first of a format what a file needs."""
+    """Yield the bytes of the data that match, in the order of `data`, and a format's file header before its first."""
 
     def part(
         reader: Reader, snapshot: Snapshot, tree: Expression, sort: Sort | None
@@ -108,7 +108,7 @@ def payloads(access: Opened, archives: Archives, question: Question) -> Iterator
     begun = set()
     with Parts(access, archives, question) as parts:
         archives.warn_of_offline()
-        for _, format, _, content in parts.together(parts.of(part), key_of):
+        for _, format, _, content in parts.joined(parts.of(part), key_of):
             if format.preamble and format.name not in begun:
                 begun.add(format.name)
                 yield format.preamble
@@ -116,7 +116,7 @@ def payloads(access: Opened, archives: Archives, question: Question) -> Iterator
 
 
 def summaries(access: Opened, archives: Archives, question: Question) -> list[Summary]:
-    """Count what matches, in each archive and in the dataset itself."""
+    """Count the data that match, in each archive and in the dataset itself."""
 
     def part(_reader: Reader, snapshot: Snapshot, tree: Expression, _sort: Sort | None) -> Summary:
         totals = snapshot.totals(tree)
@@ -128,13 +128,16 @@ def summaries(access: Opened, archives: Archives, question: Question) -> list[Su
 
 
 def span(totals: Totals) -> tuple[Any, Any]:
-    """Give the first and the last reftime of what was counted."""
+    """Return the first and the last reftime of what was counted."""
     begin, end = (None if time is None else from_microseconds(time) for time in (totals.begin, totals.end))
     return begin, end
 
 
 class Parts:
-    """The snapshots that a question is put to: those of the archives, and that of the dataset itself."""
+    """The snapshots that answer a query: those of the archives, then that of the dataset itself.
+
+    They agree with each other: a datum that is in several of them is skipped in the archives.
+    """
 
     def __init__(self, opened: Opened, archives: Archives, question: Question) -> None:
         self._main = opened
@@ -148,15 +151,15 @@ class Parts:
         for _ in range(_TRIES):
             with contextlib.ExitStack() as stack:
                 main = stack.enter_context(self._main.index.snapshot())
-                state = main.dataset()  # the snapshot begins with its first question, before anybody looks for archives
+                state = main.dataset()  # begins the snapshot, which must be older than those of the archives
                 parts = []
                 for archive in self._archives.online():
                     opened = archive.current()
                     snapshot = stack.enter_context(opened.index.snapshot())
                     snapshot.dataset()
                     parts.append((opened, snapshot))
-                # What is changed in both, as what replaces archived data, is changed in the dataset first: an archive's
-                # later state does not go with an earlier one of the dataset.
+                # A change of both, such as a replacement of archived data, changes the dataset first. So a snapshot of
+                # the dataset from before it does not fit a snapshot of an archive from after it.
                 if parts and self._state() != state:
                     continue
                 for _, snapshot in parts:
@@ -164,7 +167,7 @@ class Parts:
                 self._parts = [*parts, (self._main, main)]
                 self._stack = stack.pop_all()
                 return self
-        hint = "Ask again when fewer data are written."
+        hint = "Query again when fewer data are written."
         raise LockError(f"{self._main.index.directory.path} changes faster than it can be read", hint=hint)
 
     def _state(self) -> dict[str, Any]:
@@ -180,24 +183,24 @@ class Parts:
         return len(self._parts) == 1
 
     def each(self) -> Iterator[tuple[Opened, Snapshot, Expression]]:
-        """Give index, snapshot and syntax tree of each."""
+        """Yield the index, the snapshot and the syntax tree of each."""
         for opened, snapshot in self._parts:
             yield opened, snapshot, self._question.tree(opened.index)
 
-    def of(self, ask: Callable[[Reader, Snapshot, Expression, Sort | None], _T]) -> list[_T]:
-        """Put the question to each; iterators are closed before their snapshots."""
-        answers = []
+    def of(self, read: Callable[[Reader, Snapshot, Expression, Sort | None], _T]) -> list[_T]:
+        """Return what `read` returns for each. Iterators are closed before their snapshots."""
+        results = []
         for opened, snapshot, tree in self.each():
-            answer = ask(opened.reader, snapshot, tree, self._order)
-            if hasattr(answer, "close"):
-                self._stack.callback(answer.close)
-            answers.append(answer)
-        return answers
+            result = read(opened.reader, snapshot, tree, self._order)
+            if hasattr(result, "close"):
+                self._stack.callback(result.close)
+            results.append(result)
+        return results
 
-    def together(self, answers: Sequence[Iterable[_T]], key_of: Callable[[Sort, _T], Any]) -> Iterator[_T]:
-        """Put answers one behind the other, or merge them where a sort order is asked for."""
-        if self._order is None or len(answers) == 1:
-            together: Iterator[_T] = chain.from_iterable(answers)
+    def joined(self, results: Sequence[Iterable[_T]], key_of: Callable[[Sort, _T], Any]) -> Iterator[_T]:
+        """Yield the results one after the other, or merged if `sort` is set; up to the limit."""
+        if self._order is None or len(results) == 1:
+            joined: Iterator[_T] = chain.from_iterable(results)
         else:
-            together = heapq.merge(*answers, key=partial(key_of, self._order))
-        return islice(together, self._question.limit)
+            joined = heapq.merge(*results, key=partial(key_of, self._order))
+        return islice(joined, self._question.limit)

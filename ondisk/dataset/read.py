@@ -1,4 +1,4 @@
-"""Reading: rows of the index become data, neighbouring spans in one read."""
+"""Reading data: turns rows of the index into data, and reads neighbouring data of a segment at once."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot
 from ondisk.matcher import Expression, Sort
 from ondisk.segments import ConcatReader, DirReader
 
-_SPAN = 1024 * 1024  # an event may take 70 times its bytes, and all of a span are alive at once
-_GAPS = 256 * 1024  # reading over so much that is not wanted costs less than another read for each datum
+_SPAN = 1024 * 1024  # bytes of one read: in memory an event may take 70 times its bytes, and all of a read are alive
+_GAPS = 256 * 1024  # unwanted bytes in one read, above the wanted ones: cheaper than more reads
 TAIL = 4
-"""Bytes at the end of a datum that tell whether it ends there, see `Format.ends`."""
+"""Bytes at the end of a datum that show whether it ends there, see `Format.ends`."""
 _segment_of, _offset_of, _size_of = itemgetter(1), itemgetter(2), itemgetter(3)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a dataset holds, or what of it matches.
+    """Counts of the data of a dataset, or of those that match.
 
     Attributes:
-        count: data.
+        count: number of data.
         size: bytes of data, without padding.
         begin: first reftime; None without data.
         end: last reftime; None without data.
-        fields: declared field → its values and how many data have each, in order; None, for missing, first.
+        fields: declared field → its values in order, with the number of data that have each. None, for a missing
+            value, comes first.
     """
 
     count: int
@@ -46,10 +47,10 @@ class Summary:
 
 
 class Reader:
-    """Reads data of one index: its segments' files, and their formats.
+    """Reads the data of one index from the files of its segments.
 
     Args:
-        prefix: what the names of segments begin with in the data that it gives: `.archive/last/` for the archive.
+        prefix: what precedes the names of segments in the data that it returns: `.archive/last/` for the archive.
     """
 
     def __init__(self, directory: Directory, config: DatasetConfig, prefix: str = "") -> None:
@@ -66,7 +67,7 @@ class Reader:
     def query(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, *, with_data: bool
     ) -> Generator[list[Datum], None, None]:
-        """Give what matches, in order, in lists."""
+        """Yield the data that match, in order, in lists."""
         for rows in snapshot.rows(tree, sort, limit):
             for run in _runs(rows):
                 if with_data:
@@ -77,7 +78,7 @@ class Reader:
     def payloads(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None
     ) -> Iterator[tuple[Format, Row, bytes]]:
-        """Give format, row and bytes, with their padding, of what matches, in order."""
+        """Yield format, row and bytes, with padding, of each datum that matches, in order."""
         for rows in snapshot.rows(tree, sort, limit):
             for run in _runs(rows):
                 format = self._format(snapshot.segment(run[0][1]).format)
@@ -87,10 +88,10 @@ class Reader:
                         yield format, row, content[row[2] - base : row[2] - base + row[3]] + padding
 
     def contents(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[bytes]:
-        """Give the bytes of rows of one segment, without padding, to be written elsewhere.
+        """Yield the bytes of rows of one segment, without padding, for a caller that writes them elsewhere.
 
         Raises:
-            SegmentCorrupt: no datum ends where the index says that one does.
+            SegmentCorrupt: a datum does not end where the index says.
         """
         segment = snapshot.segment(rows[0][1])
         format = self._format(segment.format)
@@ -104,7 +105,7 @@ class Reader:
                 yield content[begin : begin + size - padding]
 
     def data(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[list[Any]]:
-        """Give what rows of one segment hold, as `Datum.data`, some at a time; the rows need no declared fields.
+        """Yield the content of rows of one segment as `Datum.data`, several at a time. Declared fields are not needed.
 
         Raises:
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: it is not on disk as the index says.
@@ -119,7 +120,7 @@ class Reader:
             yield [*_loaded(name, part, format, payloads).data]
 
     def file_of(self, segment: Segment) -> ReadableFile:
-        """Open the file that holds a segment.
+        """Return the open file of a segment.
 
         Raises:
             SegmentMissing: it is not on disk.
@@ -127,11 +128,11 @@ class Reader:
         return self._files.file_of(segment.id, segment.name)
 
     def forget(self, generation: int) -> None:
-        """Close the file of a generation of a segment, whose name was removed."""
+        """Close the file of a generation that was removed."""
         self._files.forget(generation)
 
     def look_up(self, index: Index, key: Key) -> list[Datum] | None:
-        """Read the at most one datum that a whole unique key names; None where only a query can tell."""
+        """Return the datum that a complete unique key names, in a list that may be empty; None if only a query can."""
         found = index.look_up(key)
         if found is None:
             return None
@@ -139,7 +140,7 @@ class Reader:
         for row, segment, metadata in found:
             if segment.end.compressed:
                 return None  # only a snapshot knows its blocks
-            # Without a snapshot a repack may take the file away before it is opened, but not once it is open.
+            # Without a snapshot a repack may remove the file before it is opened. An open file stays readable.
             payload = self._files.read_open(segment.id, row[2], row[3])
             if payload is None:
                 return None
@@ -147,10 +148,10 @@ class Reader:
         return data
 
     def read(self, snapshot: Snapshot, location: Location) -> Datum:
-        """Read the datum at a location.
+        """Return the datum at a location.
 
         Raises:
-            DatumNotFound: none stands there; after a repack a datum has another location.
+            DatumNotFound: no datum is there; a repack may have moved it.
         """
         segment = snapshot.segment_named(location.segment)
         if segment is not None and self._format(segment.format).is_dir:
@@ -174,10 +175,10 @@ class Reader:
             if row is not None:
                 return self._one(segment, snapshot.metadata(row[4:]), row, payload)
         hint = "It was deleted, replaced or moved by a repack: query for it again."
-        raise DatumNotFound(f"no datum stands at {location}", hint=hint, location=location)
+        raise DatumNotFound(f"no datum is at {location}", hint=hint, location=location)
 
     def _with_data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[list[Datum]]:
-        """Read rows of one segment; what stands before damage is given, then the error."""
+        """Yield the data of rows of one segment. If some are damaged, yield those that precede them, then raise."""
         segment = snapshot.segment(run[0][1])
         format = self._format(segment.format)
         try:
@@ -195,7 +196,7 @@ class Reader:
             yield from self._with_data(snapshot, run[half:])
 
     def _one(self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes) -> Datum:
-        """Make the datum of one row and its bytes."""
+        """Return the datum of one row and its bytes."""
         format = self._format(segment.format)
         datum = Datum.stored(from_microseconds(row[0]), metadata, payload, self.prefix + segment.name, row)
         if format.undeclared or not format.raw:
@@ -203,7 +204,7 @@ class Reader:
         return datum
 
     def _decode(self, segment: Segment, data: list[Datum], rows: list[Row], format: Format) -> None:
-        """Turn the bytes of data into what they hold, or add what stands beside them."""
+        """Decode the bytes of data, and add the metadata that are only in the segment."""
         name = self.prefix + segment.name
         if format.is_dir:
             _fill(
@@ -213,7 +214,7 @@ class Reader:
             _fill(name, data, rows, format, [datum.data for datum in data])
 
     def _spans(self, snapshot: Snapshot, run: list[Row]) -> Iterator[tuple[int, bytes, list[Row]]]:
-        """Read the bytes of rows, in as few reads as is worth it: (offset of the bytes, the bytes, their rows)."""
+        """Read the bytes of rows, neighbours at once; yield the offset of the first byte, the bytes, and their rows."""
         segment = snapshot.segment(run[0][1])
         begin = min(map(_offset_of, run))
         if begin >= 0 and self._format(segment.format).is_dir:
@@ -233,12 +234,12 @@ class Reader:
         yield begin, self.content(snapshot, segment, begin, size), run
 
     def has_bytes(self, name: str) -> bool:
-        """Tell whether data of a format are the bytes between their places in a segment, as they stand there."""
+        """Return whether the data of a format are exactly their bytes in the segment."""
         format = self._format(name)
         return format.raw and not format.is_dir
 
     def content(self, snapshot: Snapshot, segment: Segment, begin: int, size: int) -> bytes:
-        """Read decompressed bytes of a segment, which is no directory.
+        """Return decompressed bytes of a concat segment.
 
         Raises:
             SegmentMissing, SegmentCorrupt, IndexCorrupt: they are not on disk as the index says.
@@ -248,7 +249,7 @@ class Reader:
         format = self._format(segment.format)
         blocks = snapshot.blocks(segment.id, begin, begin + size)
         first, last = blocks[0], blocks[-1]
-        if begin + size > last.offset + format.block_size:  # before memory is taken for it
+        if begin + size > last.offset + format.block_size:  # before memory is allocated for it
             raise _no_blocks(segment, begin + size)
         position = first.position
         stored = self._files.read(segment.id, lambda _: segment.name, position, last.position + last.stored - position)
@@ -277,19 +278,19 @@ class Reader:
 
 
 def check_end(format: Format, segment: Segment, offset: int, size: int, tail: bytes) -> None:
-    """Refuse a datum that does not end where the index says, before something is written without its other bytes.
+    """Raise unless a datum ends where the index says, so that no copy of it is written without its last bytes.
 
     Args:
-        size: its padding included.
+        size: bytes of the datum and its padding.
         tail: its last `TAIL` bytes.
     """
     if not format.ends(tail, size):
-        message = f"no datum of {size} bytes stands at byte {offset} of {segment.name!r}, as the index says"
+        message = f"{segment.name!r} has no datum of {size} bytes at byte {offset}, although the index says so"
         raise SegmentCorrupt(message, hint=RESTORE, segment=segment.name)
 
 
 def _fill(name: str, data: list[Datum], rows: list[Row], format: Format, payloads: list[bytes]) -> None:
-    """Give data what their bytes hold, or what stands beside them."""
+    """Set the data and metadata of several data from their loaded payloads."""
     loaded = _loaded(name, rows, format, payloads)
     if not format.raw:
         for datum, content in zip(data, loaded.data, strict=True):
@@ -301,7 +302,7 @@ def _fill(name: str, data: list[Datum], rows: list[Row], format: Format, payload
 
 
 def _loaded(name: str, rows: list[Row], format: Format, payloads: list[bytes]) -> Loaded:
-    """Read what the bytes of rows of one segment hold, or what stands beside them."""
+    """Decode the payloads of rows of one segment, and compare their reftimes with the index."""
     try:
         loaded = format.load(payloads)
     except FrameCorrupt as error:
@@ -314,35 +315,35 @@ def _loaded(name: str, rows: list[Row], format: Format, payloads: list[bytes]) -
 
 
 def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview) -> bytes:
-    """Decompress one block, or say where it stands that is none."""
+    """Decompress one block, or raise an error with its position."""
     try:
         return format.unpack(stored)
     except SegmentCorrupt as error:
-        hint = "Restore the segment from a backup; the data in its other blocks can be read."
+        hint = "Restore the segment from a backup. The data in its other blocks can still be read."
         message = f"{segment.name}, at byte {block.position} of the file: {error.message}"
         raise SegmentCorrupt(message, hint=hint, segment=segment.name, position=block.position) from None
 
 
 def misplaced(segment: Segment, begin: int) -> IndexCorrupt:
-    """Say that the index has several data in one place, or one where none can be."""
-    message = f"the index is damaged: its data of {segment.name!r} cannot stand near byte {begin}"
+    """Return the error for rows of the index that overlap, or are at an impossible place."""
+    message = f"the index is damaged: its rows of {segment.name!r} near byte {begin} overlap or are out of range"
     return IndexCorrupt(message, hint=RESTORE, segment=segment.name)
 
 
 def _no_blocks(segment: Segment, offset: int) -> IndexCorrupt:
-    message = f"the index is damaged: its blocks of {segment.name!r} are not those of the file near byte {offset}"
+    message = f"the index is damaged: its blocks of {segment.name!r} near byte {offset} do not match the file"
     return IndexCorrupt(message, hint=RESTORE, segment=segment.name)
 
 
 def _located(error: FrameCorrupt, name: str, row: Row) -> FrameCorrupt:
-    """Say where the bytes stand that are no datum."""
+    """Return the error with the location of the damaged datum."""
     location = Location(name, row[2], row[3])
     hint = "Restore the segment from a backup, or delete the datum by its location."
     return FrameCorrupt(f"{location}: {error.message}", hint=hint, location=location)
 
 
 def _runs(rows: list[Row]) -> Iterator[list[Row]]:
-    """Cut rows into runs of one segment each; in time order too, segments of two formats take turns."""
+    """Cut rows into runs of one segment each. Segments of two formats may alternate, even in order of time."""
     if len(set(map(_segment_of, rows))) == 1:
         yield rows
         return
@@ -351,15 +352,15 @@ def _runs(rows: list[Row]) -> Iterator[list[Row]]:
 
 
 def _without_data(snapshot: Snapshot, rows: list[Row], prefix: str) -> list[Datum]:
-    """Make the data of rows of one segment from the index alone."""
+    """Return the data of rows of one segment, from the index only."""
     segment = prefix + snapshot.segment(rows[0][1]).name
     return [Datum.stored(from_microseconds(row[0]), snapshot.metadata(row[4:]), None, segment, row) for row in rows]
 
 
 def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int, prefix: str) -> list[Datum]:
-    """Make the data of rows of one segment; `data` are their bytes in `content`, which begins at `base`.
+    """Return the data of rows of one segment, with their bytes from `content`, which begins at offset `base`.
 
-    Run a million times a query: what a call would cost is written out, and what repeats is made once.
+    A query may run the loop a million times, so it makes no calls that it can avoid.
     """
     new, known = Datum.__new__, snapshot.known_metadata
     segment = prefix + snapshot.segment(rows[0][1]).name
@@ -384,11 +385,11 @@ def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int, prefix
 
 
 def check_limit(limit: int | None) -> None:
-    """Refuse a limit that is no count.
+    """Raise unless the limit is None or a whole number of 0 or more.
 
     Raises:
-        InvalidInput: it is no whole number of 0 or more.
+        InvalidInput: it is not.
     """
     if limit is not None and (type(limit) is not int or not 0 <= limit <= INTEGER_MAX):
-        hint = "Leave it out to have all."
+        hint = "Pass no limit to get all data."
         raise InvalidInput(f"limit must be a whole number of 0 or more, not {limit!r}", hint=hint)

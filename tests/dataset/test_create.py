@@ -87,7 +87,7 @@ def test_a_directory_that_holds_something_else_is_left_alone(tmp_path):
     with pytest.raises(AlreadyExists, match=r"'notes\.txt'"):
         ondisk.create(tmp_path, VALUES)
     assert set(names(tmp_path)) <= {"notes.txt", ".lock"}
-    with pytest.raises(AlreadyExists, match="is no directory"):
+    with pytest.raises(AlreadyExists, match="is not a directory"):
         ondisk.create(tmp_path / "notes.txt", VALUES)
 
 

@@ -59,5 +59,5 @@ def test_what_cannot_be_read_ends_the_append_as_on_one_machine(spark: Any, tmp_p
 
 def test_one_path_is_no_list_of_files(spark: Any, tmp_path: Path) -> None:
     dataset = ondisk.create(tmp_path / "dataset", {"format": "vm2", "step": "daily"})
-    with dataset, pytest.raises(InvalidInput, match="paths is a list of files"):
+    with dataset, pytest.raises(InvalidInput, match="paths must be a list of files"):
         dataset.append_files("a.vm2", spark)
