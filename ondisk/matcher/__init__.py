@@ -1,9 +1,8 @@
-"""Match expressions: one syntax tree, its builders (text, Python operators, Spark's filters) and its readers.
+"""Match expressions: one syntax tree, which text or Python operators build, and three readers of it.
 
 text ── parse ──┐                ┌── SQL (ondisk/index)
                 ├── Expression ──┼── reftime_interval: which segments
-Fields ─ == < ──┤                └── matches: one datum, in Python
-Spark's filters ┘
+Fields ─ == < ──┘                └── matches: one datum, in Python
 """
 
 from ondisk.matcher.evaluate import matches

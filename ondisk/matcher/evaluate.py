@@ -1,4 +1,4 @@
-"""The syntax tree read in Python: does one datum match?"""
+"""Evaluates the syntax tree in Python: does one datum match?"""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from ondisk.matcher.tree import (
 )
 
 _Leaf: TypeAlias = Compare | OneOf | StartsWith | Components | TimeOfDay | EverySeconds
-# Texts compare by code point, as SQLite's BINARY does: UTF-8 keeps that order.
+# Texts compare by code point. SQLite's BINARY compares bytes of UTF-8, which have the same order.
 _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 
 def matches(expression: Expression, value_of: Callable[[str], Scalar | None]) -> bool:
-    """Tell whether a datum matches.
+    """Return whether a datum matches.
 
-    Two-valued: a leaf whose field is missing does not match, and `Not` matches exactly what its child does not.
+    A leaf does not match a datum without its field, and `Not` matches exactly the data that its child does not match.
 
     Args:
         expression: the tree.
-        value_of: field → its value in stored form (times are microseconds, `reftime` too); None where it is missing.
+        value_of: field → its value in stored form (times, also `reftime`, in microseconds); None if it is missing.
     """
     match expression:
         case Everything():
@@ -53,7 +53,7 @@ def matches(expression: Expression, value_of: Callable[[str], Scalar | None]) ->
             value = value_of(expression.field)
             return value is not None and _holds(expression, value)
         case _:
-            raise TypeError(f"{expression!r} is no match expression")
+            raise TypeError(f"{expression!r} is not a match expression")
 
 
 def _holds(leaf: _Leaf, value: Any) -> bool:

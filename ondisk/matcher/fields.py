@@ -21,14 +21,14 @@ _TAKES = {
 
 
 class Field:
-    """One field; comparing it gives an `Expression` instead of a truth value.
+    """One field; a comparison returns an `Expression`, not a truth value.
 
-    Data that lack the field match none of `== < <= > >=`, `isin` and `startswith`. `!=` matches exactly what `==`
-    does not, and so what lacks the field, too. Being a key of a dict or in a set is a matter of identity.
+    Data without the field do not match `== < <= > >=`, `isin` or `startswith`. `!=` matches exactly the data that `==`
+    does not match, so also data without the field. Sets and dicts compare fields by identity.
 
     Attributes:
         name: its name in `dataset.toml`.
-        kind: its declared type; a value of another type is a MatchError.
+        kind: its declared type; comparing with a value of another type raises MatchError.
     """
 
     __slots__ = ("kind", "name")
@@ -55,37 +55,36 @@ class Field:
     def __ge__(self, value: Value) -> Expression:
         return self._compare(">=", value)
 
-    # A dict asks for identity before equality, so a field is found without its `==` being asked.
+    # A dict compares identity before equality, so it finds a field without calling `==`.
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        raise TypeError(f"the field {self.name} has no truth value: compare it, or ask for ~field.is_null()")
+        raise TypeError(f"the field {self.name} has no truth value: compare it, or use ~field.is_null()")
 
     def __repr__(self) -> str:
         return f"Field({self.name!r}, {self.kind})"
 
     def isin(self, values: Iterable[Value]) -> Expression:
-        """Match data whose value equals one of `values`; no values match nothing.
-
+        """Match data with a value equal to one of `values`; empty `values` match nothing.
         Raises:
             MatchError: `values` is one text or bytes, or one of them is not of the field's type.
         """
         if isinstance(values, str | bytes):
             raise MatchError(
-                f"{self.name}.isin({values!r}) would ask for each of its parts",
+                f"{self.name}.isin({values!r}) would compare with each of its characters or bytes",
                 hint=f"Put the values in a list: {self.name}.isin([{values!r}]).",
             )
         return OneOf(self.name, tuple(dict.fromkeys(map(self._stored, values))))
 
     def is_null(self) -> Expression:
-        """Match data that lack the field."""
+        """Match data without the field."""
         return IsMissing(self.name)
 
     def startswith(self, prefix: str) -> Expression:
-        """Match texts that start with `prefix`, letter by letter; upper and lower case differ.
+        """Match texts that start with `prefix`; upper and lower case differ.
 
         Raises:
-            MatchError: the field is no text, or `prefix` is not.
+            MatchError: the field or `prefix` is not text.
         """
         if self.kind is not FieldType.TEXT:
             raise MatchError(
@@ -100,26 +99,26 @@ class Field:
         if value is None:
             raise MatchError(
                 f"{self.name} cannot be compared with None",
-                hint=f"For data that lack the field write {self.name}.is_null(), for others ~{self.name}.is_null().",
+                hint=f"For data without the field write {self.name}.is_null(), for others ~{self.name}.is_null().",
             )
         try:
             return canonical(value, self.kind)
         except InvalidInput as error:
-            raise MatchError(f"{self.name}: {error.message}", hint=f"Give it {_TAKES[self.kind]}.") from None
+            raise MatchError(f"{self.name}: {error.message}", hint=f"Compare it with {_TAKES[self.kind]}.") from None
 
 
 class Fields:
-    """The fields that conditions can ask for: `f.station`, `f["station"]`, and always `f.reftime`.
+    """The fields that conditions can use: `f.station`, `f["station"]`, and always `f.reftime`.
 
-    Iterating gives the names, `reftime` first. An unknown name is an AttributeError as an attribute, so that `hasattr`,
-    copying and completion work as everywhere, and a MatchError as an item; both name the known fields.
-    It has no methods of its own, so that no field is hidden by one.
+    Iteration yields the names, `reftime` first. Access to an unknown attribute raises AttributeError, so that
+    `hasattr`, copying and completion work as usual; access to an unknown item raises MatchError. Both errors list the
+    known fields. The class has no public methods, because a method would hide a field of the same name.
 
     Args:
         fields: the declared fields, name → type.
     """
 
-    # The mangled name cannot be that of a field: it has a capital letter.
+    # The mangled name has a capital letter, so no field can have the same name.
     __slots__ = ("__fields",)
 
     def __init__(self, fields: Mapping[str, FieldType]) -> None:
@@ -135,7 +134,7 @@ class Fields:
     def __getattr__(self, name: str) -> Field:
         field = self.__fields.get(name)
         if field is None:
-            # No full stop: Python puts ". Did you mean: 'station'?" behind it, from `__dir__`.
+            # No full stop: Python appends ". Did you mean: 'station'?", from `__dir__`.
             message = f"there is no field {name!r}\nThe fields are {', '.join(self)}"
             raise AttributeError(message, name=name, obj=self)
         return field
@@ -150,5 +149,5 @@ class Fields:
         return f"Fields({', '.join(f'{name}: {self[name].kind}' for name in self)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without it, unpickling would ask the unfinished object for attributes.
+        # Without this, unpickling would read attributes of an incomplete object.
         return Fields, ({name: field.kind for name, field in self.__fields.items()},)

@@ -1,4 +1,4 @@
-"""The syntax tree read as an interval of reftimes: which segments can hold what matches?"""
+"""Reads an interval of reftimes from the syntax tree: which segments can contain matching data?"""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ondisk.step import ALWAYS, NEVER, Interval
 
 
 def reftime_interval(expression: Expression) -> Interval:
-    """Find an interval that holds every reftime that can match.
+    """Return an interval that contains every reftime that can match.
 
-    Never too small, and sometimes larger than needed: times of day, steps and other fields do not narrow it, and
-    alternatives with a gap between them give the interval from the first to the last.
+    It may be larger than needed: times of day, steps and other fields do not narrow it, and for alternatives with a gap
+    between them it goes from the first to the last.
     """
     return _interval(expression, negated=False)
 
 
 def _interval(expression: Expression, *, negated: bool) -> Interval:
-    """Read the expression, or what it does not match; negation is carried down to the leaves (De Morgan)."""
+    """Return the interval of an expression or of its negation, which is passed down to the leaves (De Morgan)."""
     match expression:
         case Not(child):
             return _interval(child, negated=not negated)
@@ -32,7 +32,7 @@ def _interval(expression: Expression, *, negated: bool) -> Interval:
         case OneOf("reftime", values) if values and not negated:
             times = [int(value) for value in values]
             return Interval(min(times), max(times) + 1)
-        case OneOf(_, ()) | IsMissing("reftime"):  # no value is wanted; reftime always exists
+        case OneOf(_, ()) | IsMissing("reftime"):  # both match nothing: reftime always exists
             return ALWAYS if negated else NEVER
         case Everything():
             return NEVER if negated else ALWAYS

@@ -1,9 +1,9 @@
 """Match expressions → syntax tree: `reftime:>=2007-07; product:VM2,227 or VM2,228`. For users: `docs/match.md`.
 
-    expression = group {(";" | newline) group}     all must hold; empty groups are left out
+    expression = group {(";" | newline) group}     all must hold; empty groups are ignored
     group      = field ":" value {"or" value}      one must hold
 
-Values are read by the field's declared type, see `values.py`; those of times in `reftime.py`.
+The field's declared type decides how a value is read: see `values.py`, and `reftime.py` for times.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from ondisk.matcher.tree import Expression
 from ondisk.matcher.values import parse_value
 
 MAX_LENGTH = 100_000
-_QUOTES = r'"[^"]*(?:"|(?P<open>\Z))'  # a doubled quote sign inside is the end of one and the begin of the next
+_QUOTES = r'"[^"]*(?:"|(?P<open>\Z))'  # a doubled quote sign is the end of one match and the beginning of the next
 _GROUPS = re.compile(rf"{_QUOTES}|(?P<separator>[;\n])")
 _ALTERNATIVES = re.compile(rf"{_QUOTES}|(?P<separator>(?<!\S)or(?!\S))", re.IGNORECASE)
-# In a text such a value would be read as one more component, and match nothing.
+# In a field of type text this would be read as one more component, and match nothing.
 _GROUP_INSIDE = re.compile(rf"{_QUOTES}|,\s*(?P<group>(?P<field>[a-z_][a-z0-9_]*+)\s*+:)", re.IGNORECASE | re.ASCII)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def parse(text: str, fields: Mapping[str, FieldType], *, now: datetime | None = None) -> Expression:
-    """Read a match expression.
+    """Return the syntax tree of a match expression.
 
     Args:
-        text: the expression; empty matches everything. A field that stands in two groups must match both.
+        text: the expression; empty matches everything. If a field occurs in two groups, both must match.
         fields: the declared fields, name → type. `reftime`, a timestamp, is always known.
-        now: timezone-aware time that `now`, `today` and `ago` count from; the system's time unless given.
+        now: timezone-aware time for `now`, `today` and `ago`; by default the system's time.
 
     Returns:
         The tree, with values in stored form: times are microseconds, booleans 0 or 1.
 
     Raises:
-        MatchError: the text is longer than MAX_LENGTH, not of the language, or names an unknown field.
+        MatchError: the text is longer than MAX_LENGTH, has a syntax error, or names an unknown field.
         InvalidInput: `now` has no time zone.
 
-    Cost: linear in the length of the text; nothing recurses into it.
+    Cost: linear in the length of the text; the parser does not recurse.
     """
     if len(text) > MAX_LENGTH:
         raise MatchError(
             f"the match expression has {len(text)} characters, {MAX_LENGTH} are allowed",
-            hint="Ask in several queries, or build the condition from dataset.fields.",
+            hint="Split it into several queries, or build the condition from dataset.fields.",
         )
     known = {**fields, "reftime": FieldType.TIMESTAMP}
     now = _utc(now)
     whole = Fragment(text, 0)
     if surrogate := _LONE_SURROGATE.search(text):
-        raise whole.part(surrogate.start(), surrogate.end()).error("a lone surrogate is no character", "Leave it out.")
+        raise whole.part(surrogate.start(), surrogate.end()).error("a lone surrogate is not a character", "Remove it.")
     return all_of(_group(group, known, now) for group in _cut(whole, _GROUPS) if group.text)
 
 
 def _cut(fragment: Fragment, separators: re.Pattern[str]) -> Iterator[Fragment]:
-    """Cut a fragment at its separators outside quotes."""
+    """Yield the parts of a fragment between separators outside quotes."""
     begin = 0
     for found in separators.finditer(fragment.text):
         if found["open"] is not None:
@@ -74,7 +74,7 @@ def _group(group: Fragment, known: Mapping[str, FieldType], now: datetime) -> Ex
     colon = group.text.find(":")
     if colon < 0:
         raise group.error(
-            f"{group} has no colon", "Write `field: value`, as `reftime:>=2007-07`, and `;` between groups."
+            f"{group} has no colon", "Write `field: value`, as in `reftime:>=2007-07`, and `;` between groups."
         )
     field = group.part(0, colon)
     name = field.text.lower()
@@ -87,7 +87,7 @@ def _group(group: Fragment, known: Mapping[str, FieldType], now: datetime) -> Ex
             inner = value.part(found.start("group"), found.end("group"))
             hint = f"Write `;` between groups, not a comma: `; {found['field']}: …`."
             if kind is FieldType.TEXT:
-                hint += " Where it belongs to the text, quote the whole value."
+                hint += " If it belongs to the text, quote the whole value."
             raise inner.error(f"{inner} begins a group inside the value of {name}", hint)
     values = _cut(value, _ALTERNATIVES)
     return any_of(name, (parse_value(name, kind, value, now) for value in values))
@@ -97,5 +97,5 @@ def _utc(now: datetime | None) -> datetime:
     if now is None:
         return datetime.now(UTC)
     if now.utcoffset() is None:
-        raise InvalidInput(f"now={now!r} has no time zone", hint="Give it one, for example datetime.now(timezone.utc).")
+        raise InvalidInput(f"now={now!r} has no time zone", hint="Use for example datetime.now(timezone.utc).")
     return now.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""What the parsers of match expressions share: pieces of text that know where they stand, and joining conditions."""
+"""Shared by the parsers of match expressions: fragments of text that know their position, and joining of conditions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _QUOTED_IN_ERRORS = 60
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A stretch of a match expression.
+    """A part of the text of a match expression.
 
     Attributes:
-        text: what stands there.
+        text: its characters.
         start: index of its first character in the whole expression.
     """
 
@@ -24,32 +24,32 @@ class Fragment:
     start: int
 
     def __str__(self) -> str:
-        """Quote the fragment for an error message, shortened where it is long."""
+        """Return the text in quotes for an error message, shortened if it is long."""
         text = self.text
         return repr(text if len(text) <= _QUOTED_IN_ERRORS else text[: _QUOTED_IN_ERRORS - 1] + "…")
 
     def part(self, begin: int, end: int | None = None) -> Fragment:
-        """Cut out the characters from `begin` to before `end`, without the blanks around them."""
+        """Return the characters from `begin` to before `end`, without the blanks around them."""
         text = self.text[begin:end]
         blanks = len(text) - len(text.lstrip())
         return Fragment(text.strip(), self.start + begin + blanks)
 
     def split(self, separator: str) -> Iterator[Fragment]:
-        """Cut at every `separator`."""
+        """Yield the parts between separators."""
         begin = 0
         for text in self.text.split(separator):
             yield self.part(begin, begin + len(text))
             begin += len(text) + len(separator)
 
     def error(self, problem: str, hint: str) -> MatchError:
-        """Make the error that says what is wrong with this fragment, where it stands, and what to do."""
+        """Return the error with the problem of this fragment, its position and what to do."""
         message = f"{problem}, at character {self.start + 1} of the match expression"
         return MatchError(message, hint=hint, piece=self.text, position=self.start)
 
 
 def known_fields(name: str, known: Collection[str]) -> str:
-    """Make the hint for an unknown field: the name that was likely meant, and all that there are."""
-    from difflib import get_close_matches  # here, so that what is right does not wait for it
+    """Return the hint for an unknown field: the most similar name, and all names."""
+    from difflib import get_close_matches  # imported here, because only errors need it
 
     likely = get_close_matches(name.lower(), known, 1)
     fields = f"The fields are {', '.join(known)}."
@@ -57,7 +57,7 @@ def known_fields(name: str, known: Collection[str]) -> str:
 
 
 def all_of(conditions: Iterable[Expression]) -> Expression:
-    """Join conditions that must all hold; flat, so that the tree is no deeper than the language."""
+    """Return a condition that requires all of these. It is flat, so that the tree is not deeper than the language."""
     flat: list[Expression] = []
     for condition in conditions:
         flat.extend(condition.children if isinstance(condition, And) else (condition,))
@@ -67,9 +67,9 @@ def all_of(conditions: Iterable[Expression]) -> Expression:
 
 
 def any_of(field: str, alternatives: Iterable[Expression]) -> Expression:
-    """Join conditions on one field, of which one must hold; equalities become one `OneOf`.
+    """Return a condition that requires one of these conditions on one field; equalities become one `OneOf`.
 
-    Thousands of alternatives are usual where programs write the expression, and SQL limits how deep `or` may nest.
+    Programs write expressions with thousands of alternatives, and SQL limits how deep `or` may nest.
     """
     equal: dict[Scalar, None] = {}
     other: dict[Expression, None] = {}

@@ -1,4 +1,4 @@
-"""Periods of the calendar (a year, a month … a second) and how far they are moved by `2 months ago`. All UTC."""
+"""Periods of the calendar (a year, a month … a second) and distances such as `2 months`, which move them. All UTC."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _END_OF_TIME = microseconds(datetime.max.replace(tzinfo=UTC)) + 1
 
 
 class Unit(IntEnum):
-    """How precise a time is; a larger number is finer."""
+    """The precision of a time; a larger number is finer."""
 
     YEAR = 0
     MONTH = 1
@@ -28,12 +28,12 @@ class Unit(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far one time is from another, as `2 months 3 days`: months differ in length, so they are counted apart.
+    """The distance between two times, such as `2 months 3 days`. Months differ in length, so they are counted apart.
 
     Attributes:
-        months: whole months, counted before the seconds.
+        months: whole months, added before the seconds.
         seconds: whole seconds.
-        unit: the finest unit it was told in.
+        unit: the finest unit in it.
     """
 
     months: int
@@ -49,7 +49,7 @@ class Distance:
 
 _YEAR = Distance(12, 0, Unit.YEAR)
 _MONTH = Distance(1, 0, Unit.MONTH)
-_WEEK = Distance(0, 7 * DAY_SECONDS, Unit.DAY)  # seven days: the calendar of UTC has no first day of a week
+_WEEK = Distance(0, 7 * DAY_SECONDS, Unit.DAY)  # seven days: no day of the week is defined as the first
 _DAY = Distance(0, DAY_SECONDS, Unit.DAY)
 _HOUR = Distance(0, 3600, Unit.HOUR)
 _MINUTE = Distance(0, 60, Unit.MINUTE)
@@ -67,7 +67,7 @@ DISTANCES: Mapping[str, Distance] = MappingProxyType(
         **dict.fromkeys(("s", "sec", "second", "seconds"), _SECOND),
     }
 )
-"""Every name of a unit → one of it."""
+"""Every name of a unit → the distance of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Period:
 
     Attributes:
         begin: its first moment, UTC.
-        unit: how long it is.
+        unit: its length.
     """
 
     begin: datetime
@@ -84,8 +84,7 @@ class Period:
 
     @classmethod
     def of(cls, *numbers: int) -> Period:
-        """Make the period that year, month, day … name, as many as are given.
-
+        """Return the period of year, month, day …; the number of arguments is its precision.
         Raises:
             ValueError: there is no such date.
         """
@@ -93,12 +92,12 @@ class Period:
 
     @classmethod
     def around(cls, time: datetime, unit: Unit) -> Period:
-        """Make the period of this length that holds a UTC time."""
+        """Return the period of this length that contains a UTC time."""
         return cls.of(*time.timetuple()[: unit + 1])
 
     @property
     def end(self) -> int:
-        """The first moment after it, microseconds since 1970; the year 9999 ends too, where `datetime` does."""
+        """The first moment after it, microseconds since 1970; also after the year 9999, the last of `datetime`."""
         try:
             return microseconds(self.moved(_ONE[self.unit]).begin)
         except OverflowError:
@@ -106,16 +105,16 @@ class Period:
 
     @property
     def time_of_day(self) -> int:
-        """Seconds from midnight to its begin."""
+        """Seconds from midnight to its beginning."""
         return self.begin.hour * 3600 + self.begin.minute * 60 + self.begin.second
 
     def moved(self, distance: Distance) -> Period:
-        """Move by months, then by seconds; as precise as the finer of the two.
+        """Return the period moved by months, then by seconds, with the finer precision of the two.
 
-        A day that the month does not have becomes its last: one month after 31 January is the end of February.
+        A day that does not exist becomes the last of the month: one month after 31 January is the end of February.
 
         Raises:
-            OverflowError: the result lies outside the years 1 to 9999.
+            OverflowError: the result is outside the years 1 to 9999.
         """
         year, month = divmod(self.begin.year * 12 + self.begin.month - 1 + distance.months, 12)
         if not 1 <= year <= 9999:
@@ -126,10 +125,10 @@ class Period:
 
 
 def easter(year: int) -> Period:
-    """Compute Easter Sunday of the Gregorian calendar ("anonymous" algorithm, Nature, 20 April 1876).
+    """Return Easter Sunday of the Gregorian calendar ("anonymous" algorithm, Nature, 20 April 1876).
 
     Raises:
-        ValueError: the year is not one of 1 to 9999.
+        ValueError: the year is outside 1 to 9999.
     """
     golden, century, of_century = year % 19, year // 100, year % 100
     moon_correction = (century - (century + 8) // 25 + 1) // 3

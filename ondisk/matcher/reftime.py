@@ -1,4 +1,4 @@
-"""The language of times in match expressions: `>=2007-07,<today - 3 days %6h`. Arkimet's, see `docs/match.md`.
+"""The language of times in match expressions, as in arkimet: `>=2007-07,<today - 3 days %6h`. See `docs/match.md`.
 
     times    = term {"," term}                                all must hold
     term     = operator (time | moment) [steps] | steps
@@ -9,7 +9,8 @@
     distance = (N | "a" | "an") unit {["and"] (N | "a" | "an") unit}
     steps    = ["@" time] ("%" | "every") N unit
 
-A moment is a period, as long as the finest unit it names. What follows a moment moves it before what precedes it does.
+A moment is a period; its length is the finest unit in its text. Distances after a moment apply before those in front of
+it.
 """
 
 from __future__ import annotations
@@ -57,32 +58,32 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
-# Far more than the calendar holds, far less than what int() refuses to read.
+# Far more than the calendar needs, far less than int() refuses to read.
 _LONGEST_COUNT = 18
 _HINT = "Write for example `>=2007-07-01`, `=today`, `<2 days ago`, `>=12:00` or `every 6 hours`."
-# What people write and this language does not have: group 1 is the slip, then what is wrong, then the remedy.
+# Common mistakes: a pattern (its group 1 is the mistake), what is wrong, and the hint.
 _SLIPS = (
     (
         re.compile(r":\d\d\s*([+-]\s*\d\d(?::?\d\d)?)(?!\s*[\da-z:])", re.ASCII | re.IGNORECASE),
-        "{} is an offset from UTC, which is not taken",
-        "All times are UTC: convert this one, and leave the offset out.",
+        "{} is an offset from UTC, which is not supported",
+        "All times are UTC: convert this one, and remove the offset.",
     ),
     (
         re.compile(r"(?<!\d)(\d{1,2}([./-])\d{1,2}\2\d{4}|\d{4}([./])\d{1,2}\3\d{1,2})(?!\d)", re.ASCII),
-        "{} is no date",
-        "Dates are written YYYY-MM-DD, as `=2026-10-01`.",
+        "{} is not a date",
+        "Write dates as YYYY-MM-DD, for example `=2026-10-01`.",
     ),
     (
         re.compile(r"((?:%|every)\s*\d++)\s*$", re.ASCII | re.IGNORECASE),
         "{} has no unit",
-        "How many what? Write h, min or s behind the number, as `%6h`.",
+        "Write h, min or s after the number, as in `%6h`.",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A word of the language; `kind` is a group of `_TOKEN`, or the word or sign itself in lower case."""
+    """A token; `kind` is a group of `_TOKEN`, or the word or sign itself in lower case."""
 
     kind: str
     fragment: Fragment
@@ -90,7 +91,7 @@ class _Token:
 
 
 class _Tokens:
-    """The words of one term, taken from the left."""
+    """The tokens of one term, taken from the left."""
 
     def __init__(self, term: Fragment) -> None:
         self._term = term
@@ -98,39 +99,38 @@ class _Tokens:
         self._next = 0
 
     def take(self, *kinds: str) -> _Token | None:
-        """Take the next word if it is of one of these kinds."""
+        """Take and return the next token if it is of one of these kinds; else return None."""
         if self._next == len(self._tokens) or self._tokens[self._next].kind not in kinds:
             return None
         self._next += 1
         return self._tokens[self._next - 1]
 
     def unexpected(self, wanted: str, hint: str = _HINT) -> MatchError:
-        """Make the error that something else was wanted than the next word, or than the end."""
+        """Return the error that something else was expected instead of the next token or the end."""
         if self._next < len(self._tokens):
             fragment = self._tokens[self._next].fragment
-            return fragment.error(f"{fragment} stands where {wanted} should stand", hint)
-        found = f"{self._term} ends" if self._tokens else "nothing stands"
-        return self._term.error(f"{found} where {wanted} should stand", hint)
+            return fragment.error(f"expected {wanted}, found {fragment}", hint)
+        return self._term.error(f"expected {wanted}" + f" after {self._term}" * bool(self._tokens), hint)
 
     def finish(self) -> None:
-        """Make sure that every word was taken."""
+        """Raise unless every token was taken."""
         if self._next < len(self._tokens):
             raise self.unexpected("a comma or the end")
 
 
 def parse_times(field: str, fragment: Fragment, now: datetime) -> Expression:
-    """Read one alternative of a timestamp field.
+    """Return the condition of one alternative of a timestamp field.
 
     Args:
         field: the field's name, `reftime` or a declared one.
         fragment: the text of the alternative.
-        now: the UTC time that `now`, `today` and `ago` count from.
+        now: the UTC time for `now`, `today` and `ago`.
 
     Returns:
-        A tree of Compare, TimeOfDay, EverySeconds and And; `OneOf(field, ())` where no time of day can match.
+        A tree of Compare, TimeOfDay, EverySeconds and And; `OneOf(field, ())` if no time of day can match.
 
     Raises:
-        MatchError: the text is not of this language, or names a time that does not exist.
+        MatchError: the text has a syntax error, or names a time that does not exist.
     """
     return all_of(condition for term in fragment.split(",") for condition in _conditions(field, term, now))
 
@@ -152,12 +152,12 @@ def _tokens(term: Fragment) -> Iterator[_Token]:
         found = _TOKEN.match(term.text, position)
         if found is None:
             rest = term.part(position)
-            raise rest.error(f"{rest} is no time", _HINT)
+            raise rest.error(f"{rest} is not a time", _HINT)
         kind, fragment = found.lastgroup, term.part(position, found.end())
         if found["word"]:
             kind = found["word"].lower()
             if kind not in _WORDS:
-                raise fragment.error(f"{fragment} is no word for a time", _HINT)
+                raise fragment.error(f"{fragment} is not a word for a time", _HINT)
         groups = {name: text.lower() for name, text in found.groupdict().items() if text is not None}
         yield _Token(str(kind), fragment, groups)
         position = found.end()
@@ -180,9 +180,7 @@ def _term(field: str, term: Fragment, now: datetime) -> Iterator[Expression]:
     if steps is not None:
         yield steps
     elif operator is None:
-        hint = (
-            f"For exactly that write `={term.text}`; the operators are = >= > <= < from until." if term.text else _HINT
-        )
+        hint = f"To match exactly this write `={term.text}`; operators: = >= > <= < from until." if term.text else _HINT
         raise tokens.unexpected("an operator", hint)
     tokens.finish()
 
@@ -215,17 +213,17 @@ def _steps(field: str, tokens: _Tokens, base: int) -> Expression | None:
     one = DISTANCES.get(step.groups["step_unit"])
     if one is None or one.unit < Unit.HOUR:
         raise step.fragment.error(
-            f"{step.fragment} is no step within a day", "Steps are told in hours, minutes or seconds."
+            f"{step.fragment} is not a step within a day", "Write the step in hours, minutes or seconds."
         )
     period = _count(step, "period") * one.seconds
     if not 1 <= period <= DAY_SECONDS:
-        raise step.fragment.error(f"{step.fragment} is no step within a day", "A step is 1 second to 24 hours long.")
-    # All bases of the same steps are one base.
+        raise step.fragment.error(f"{step.fragment} is not a step within a day", "A step is 1 second to 24 hours long.")
+    # Bases that differ by a whole period are equivalent.
     return EverySeconds(field, period, base % period)
 
 
 def _moment(tokens: _Tokens, now: datetime) -> Period:
-    # Prefixes are stacked, not recursed into: a text may hold thousands.
+    # A list of prefixes, not recursion: a text may contain thousands.
     prefixes: list[tuple[_Token, Distance]] = []
     while (distance := _distance(tokens)) is not None:
         if ago := tokens.take("ago"):
@@ -271,7 +269,7 @@ def _one_distance(token: _Token) -> Distance:
 def _count(token: _Token, group: str) -> int:
     digits = token.groups[group].strip()
     if len(digits) > _LONGEST_COUNT:
-        raise token.fragment.error(f"{token.fragment} is too large a number", "Times lie in the years 1 to 9999.")
+        raise token.fragment.error(f"the number in {token.fragment} is too large", "Times are in the years 1 to 9999.")
     return int(digits)
 
 
@@ -279,8 +277,8 @@ def _moved(token: _Token, period: Period, distance: Distance) -> Period:
     try:
         return period.moved(distance)
     except OverflowError:
-        problem = f"what {token.fragment} computes lies outside the years 1 to 9999"
-        raise token.fragment.error(problem, "Name a date of these years.") from None
+        problem = f"the result of {token.fragment} is outside the years 1 to 9999"
+        raise token.fragment.error(problem, "Use a date in these years.") from None
 
 
 def _day(tokens: _Tokens, now: datetime) -> Period:
@@ -295,7 +293,7 @@ def _day(tokens: _Tokens, now: datetime) -> Period:
         return period
     if period.unit is not Unit.DAY:
         raise time.fragment.error(
-            f"{time.fragment} follows {token.fragment}, which is no day", "Write year, month, day, then time."
+            f"{time.fragment} follows {token.fragment}, which is not a day", "Write year, month, day, then time."
         )
     seconds, unit = _seconds(time)
     return _moved(time, period, Distance(0, seconds, unit))
@@ -314,7 +312,7 @@ def _named_day(token: _Token, now: datetime) -> Period:
 
 
 def _seconds(token: _Token) -> tuple[int, Unit]:
-    """Read a time of day: seconds after midnight, and how precise; `24:00` is the end of the day."""
+    """Return a time of day as seconds after midnight, and its precision; `24:00` is the end of the day."""
     text = _NAMED_TIMES.get(token.kind, token.fragment.text)
     numbers = [int(number) for number in re.findall(r"\d+", text)]
     hour, minute, second = (*numbers, 0, 0)[:3]

@@ -1,4 +1,4 @@
-"""Sort orders: `reftime,-level`, or by the fields within each `day:station,reftime`."""
+"""Sort orders: `reftime,-level`, or `day:station,reftime`, which sorts by the fields within each day."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INTERVALS: dict[str, SortInterval] = {name: name for name in get_args(SortInter
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """One field to sort by. Missing values come first; descending turns the whole order round, so they come last."""
+    """One field to sort by. Missing values come first, or last if descending."""
 
     field: str
     descending: bool = False
@@ -25,18 +25,18 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """A sort order. What is equal in it stands in order of reftime, then of appending.
+    """A sort order. Data that are equal in it are in order of reftime, then in the order they were appended.
 
     Attributes:
-        interval: sort by the reftime cut to this first, ascending; None leaves that out.
-        keys: then by these, the first is the most significant.
+        interval: sort by the reftime truncated to this first, ascending; None skips this.
+        keys: then sort by these, the most significant first.
     """
 
     interval: SortInterval | None
     keys: tuple[SortKey, ...]
 
     def key_of(self, datum: Datum) -> tuple[Any, ...]:
-        """Give what a datum is sorted by, to merge data that are sorted already."""
+        """Return the sort key of a datum, to merge data that are already sorted."""
         parts: list[Any] = []
         if self.interval is not None:
             parts.append(datum.reftime.timetuple()[: _LENGTHS[self.interval]])
@@ -49,7 +49,7 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class _Descending:
-    """A value that is sorted the other way round."""
+    """A value that sorts in reverse order."""
 
     value: tuple[bool, Any]
 
@@ -58,14 +58,14 @@ class _Descending:
 
 
 def parse_sort(text: str, fields: Mapping[str, FieldType]) -> Sort:
-    """Read a sort order, `[minute|hour|day|month|year:]field,-field…`; `-` sorts descending.
+    """Return the sort order of a text `[minute|hour|day|month|year:]field,-field…`; `-` sorts descending.
 
     Args:
-        text: the order; names are read without regard to case.
+        text: the order; case is ignored.
         fields: the declared fields, name → type. `reftime` is always known.
 
     Raises:
-        MatchError: no field is named, or an unknown field or interval, or a field twice.
+        MatchError: a field is missing, unknown or repeated, or the interval is unknown.
     """
     prefix, colon, names = text.rpartition(":")
     keys = tuple(_key(name, text, fields) for name in names.split(","))
@@ -73,7 +73,7 @@ def parse_sort(text: str, fields: Mapping[str, FieldType]) -> Sort:
     for field in seen:
         if seen.count(field) > 1:
             raise MatchError(
-                f"sort order {text!r} names {field} twice", hint="The first alone decides; leave the other out."
+                f"sort order {text!r} names {field} twice", hint="Remove the second: it would have no effect."
             )
     return Sort(_interval(prefix, text) if colon else None, keys)
 
@@ -82,7 +82,7 @@ def _interval(prefix: str, text: str) -> SortInterval:
     interval = _INTERVALS.get(prefix.strip().lower())
     if interval is None:
         raise MatchError(
-            f"sort order {text!r} begins with {prefix!r}, which is no interval",
+            f"sort order {text!r} begins with {prefix!r}, which is not an interval",
             hint=f"The intervals are {', '.join(_INTERVALS)}.",
         )
     return interval

@@ -1,12 +1,12 @@
-"""The syntax tree of match expressions: what to match, independent of how.
+"""The syntax tree of match expressions: what to match, not how.
 
     Expression = Everything | Compare | OneOf | IsMissing | StartsWith | Components
                | TimeOfDay | EverySeconds
                | And(Expression…) | Or(Expression…) | Not(Expression)
 
-The parser, the Python operators of `dataset.fields` and Spark's filters build it; SQL, the interval of reftimes and the
-Python evaluator read it. Every leaf is two-valued: a datum that lacks the field does not match it, so `Not` matches
-exactly what its child does not. Times are integer microseconds since 1970, UTC; the field `reftime` always exists.
+The parser and the Python operators of `dataset.fields` build it; SQL, the interval of reftimes and the Python evaluator
+read it. A leaf does not match a datum without its field, and `Not` matches exactly the data that its child does not
+match. Times are integer microseconds since 1970, UTC; the field `reftime` always exists.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Everything(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Compare(Expression):
-    """The field's value stands in this order to `value`, which has the field's type (times: microseconds)."""
+    """The comparison of the field's value with `value`, of the same type (times: microseconds), is true."""
 
     field: str
     operator: Operator
@@ -61,14 +61,14 @@ class OneOf(Expression):
 
 @dataclass(frozen=True, slots=True)
 class IsMissing(Expression):
-    """The datum lacks the field."""
+    """The datum does not have the field."""
 
     field: str
 
 
 @dataclass(frozen=True, slots=True)
 class StartsWith(Expression):
-    """The text starts with `prefix`, letter by letter."""
+    """The text starts with `prefix`; case matters."""
 
     field: str
     prefix: str
@@ -76,7 +76,7 @@ class StartsWith(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Components(Expression):
-    """The text's leading comma-separated components equal `parts`; None stands for any component.
+    """The text's first comma-separated components equal `parts`; None matches any component.
 
     `("VM2", "2")` matches `VM2,2` and `VM2,2,x`, not `VM2,227`; `("GRIB1", None, "5")` matches `GRIB1,98,5`.
     """
@@ -87,7 +87,7 @@ class Components(Expression):
 
 @dataclass(frozen=True, slots=True)
 class TimeOfDay(Expression):
-    """The time of day lies in [begin, end), whole seconds after midnight UTC, 0 ≤ begin < end ≤ 86400."""
+    """The time of day is in [begin, end), in whole seconds after midnight UTC, 0 ≤ begin < end ≤ 86400."""
 
     field: str
     begin: int
@@ -128,5 +128,5 @@ class Not(Expression):
 
 
 def _children(kind: type[And] | type[Or], expression: Expression) -> tuple[Expression, ...]:
-    """Give what to join: long chains of `&` or `|` stay flat, so that their readers do not recurse."""
+    """Return the operands to join. Long chains of `&` or `|` stay flat, so that readers do not recurse."""
     return expression.children if isinstance(expression, kind) else (expression,)

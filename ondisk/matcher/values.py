@@ -1,4 +1,4 @@
-"""One alternative of a match expression → its condition, by the field's declared type."""
+"""Reads one alternative of a match expression as a condition, by the field's declared type."""
 
 from __future__ import annotations
 
@@ -13,32 +13,30 @@ from ondisk.matcher.reftime import parse_times
 from ondisk.matcher.tree import Compare, Components, Expression, Operator, Scalar
 
 _LITERAL = re.compile(r'"((?:[^"]|"")*)"')
-# The longer sign first, of two that begin alike.
+# Of two signs that begin alike, the longer comes first.
 _OPERATORS: dict[str, Operator] = {">=": ">=", ">": ">", "<=": "<=", "<": "<", "==": "=", "=": "="}
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _INFINITE = re.compile(r"[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
 _REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _HEXADECIMAL = re.compile(r"(?:0x)?((?:[0-9a-f]{2})*)", re.ASCII | re.IGNORECASE)
-# A 64-bit integer has 19 digits; int() refuses some thousands with an error of its own.
+# A 64-bit integer has 19 digits; int() refuses thousands of digits with its own error.
 _LONGEST_INTEGER = 100
 
 
 def parse_value(field: str, kind: FieldType, fragment: Fragment, now: datetime) -> Expression:
-    """Read one alternative of a group.
+    """Return the condition of one alternative of a group.
 
     Args:
         field: the field's name.
         kind: the field's declared type.
         fragment: the text between the colon, `or` and the end of the group; no blanks around it.
-        now: the UTC time that relative times count from.
+        now: the UTC time for relative times.
 
     Raises:
-        MatchError: the text is no value or comparison of this type.
+        MatchError: the text is not a value or comparison of this type.
     """
     if not fragment.text:
-        raise fragment.error(
-            f"{field} is compared with nothing", 'Leave the group out, or write `""` for the empty text.'
-        )
+        raise fragment.error(f"{field} is compared with nothing", 'Remove the group, or write `""` for the empty text.')
     match kind:
         case FieldType.TEXT:
             return _text(field, fragment)
@@ -62,7 +60,7 @@ def _text(field: str, fragment: Fragment) -> Expression:
     while parts and parts[-1] is None:
         parts.pop()
     if not parts:
-        hint = 'Leave the group out to match any; write `","` in quotes for the text itself.'
+        hint = 'Remove the group to match any; write `","` in quotes for the text itself.'
         raise fragment.error(f"{fragment} names no component of {field}", hint)
     return Components(field, tuple(parts))
 
@@ -75,8 +73,8 @@ def _numbers(field: str, kind: FieldType, fragment: Fragment) -> Expression:
 def _comparison(field: str, kind: FieldType, term: Fragment, *, alone: bool) -> Expression:
     sign = next((sign for sign in _OPERATORS if term.text.startswith(sign)), "")
     if not sign and not alone:
-        # `5,10` asks for a number that is both, and would silently match nothing.
-        hint = "Commas join comparisons that must all hold, as `>=3,<10`; for one value or another write `5 or 10`."
+        # `5,10` would require a number that is both, and silently match nothing.
+        hint = "Commas join comparisons that must all hold, as in `>=3,<10`; for alternatives write `5 or 10`."
         raise term.error(f"{term} has no operator", hint)
     value = term.part(len(sign))
     number = _integer(value) if kind is FieldType.INTEGER else _real(value)
@@ -85,20 +83,20 @@ def _comparison(field: str, kind: FieldType, term: Fragment, *, alone: bool) -> 
 
 def _integer(fragment: Fragment) -> Scalar:
     if not _INTEGER.fullmatch(fragment.text):
-        raise fragment.error(f"{fragment} is no integer", "Write digits only, as `5`, `>=3` or `>=3,<10`.")
+        raise fragment.error(f"{fragment} is not an integer", "Write digits only, as in `5`, `>=3` or `>=3,<10`.")
     number = int(fragment.text) if len(fragment.text) <= _LONGEST_INTEGER else INTEGER_MAX + 1
     if not INTEGER_MIN <= number <= INTEGER_MAX:
-        raise _too_large(fragment, "The field holds integers from -2⁶³ to 2⁶³ - 1.")
+        raise _too_large(fragment, "The range is -2⁶³ to 2⁶³ - 1.")
     return number
 
 
 def _real(fragment: Fragment) -> Scalar:
     infinite = _INFINITE.fullmatch(fragment.text)
     if not infinite and not _REAL.fullmatch(fragment.text):
-        raise fragment.error(f"{fragment} is no number", "Write for example `1.5`, `-2`, `>=1e-3` or `<inf`.")
+        raise fragment.error(f"{fragment} is not a number", "Write for example `1.5`, `-2`, `>=1e-3` or `<inf`.")
     number = float(fragment.text)
     if isinf(number) and not infinite:
-        raise _too_large(fragment, "The field holds numbers up to about ±1.8e308; write `inf` for infinity.")
+        raise _too_large(fragment, "The range is about ±1.8e308; write `inf` for infinity.")
     return number
 
 
@@ -109,12 +107,14 @@ def _too_large(fragment: Fragment, hint: str) -> MatchError:
 def _boolean(fragment: Fragment) -> int:
     values = {"true": 1, "false": 0}
     if fragment.text.lower() not in values:
-        raise fragment.error(f"{fragment} is no boolean", "Write `true` or `false`.")
+        raise fragment.error(f"{fragment} is not a boolean", "Write `true` or `false`.")
     return values[fragment.text.lower()]
 
 
 def _bytes(fragment: Fragment) -> bytes:
     found = _HEXADECIMAL.fullmatch(fragment.text)
     if found is None:
-        raise fragment.error(f"{fragment} is not hexadecimal", "Write two digits a byte, as `00ff` or `0x00FF`.")
+        raise fragment.error(
+            f"{fragment} is not hexadecimal", "Write two digits for each byte, as in `00ff` or `0x00FF`."
+        )
     return bytes.fromhex(found[1])

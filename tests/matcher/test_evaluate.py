@@ -74,5 +74,5 @@ def test_conditions_combine_as_logic_says(expression, expected):
 
 
 def test_what_is_no_expression_of_the_tree_is_an_error():
-    with pytest.raises(TypeError, match="no match expression"):
+    with pytest.raises(TypeError, match="not a match expression"):
         matches(Expression(), {}.get)
