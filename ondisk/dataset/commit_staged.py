@@ -12,7 +12,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, Target, find_target
 from ondisk.dataset.archives import LAST, Archived, DatasetAccess
-from ondisk.dataset.query import Match, Question
+from ondisk.dataset.query import Match, Query
 from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError
 from ondisk.filesystem import ReadableFile
@@ -172,17 +172,17 @@ class _Commit:
 
     def _overwrite(self, match: Match, archived: Archived | None) -> tuple[Archived | None, int]:
         """Delete what matches; of the archive it is noted, and so not given any more from the commit on."""
-        archives, question = self._archives, Question(match)
+        archives, query = self._archives, Query(match)
         archives.check_trusted()  # what it does not know would come back beside what replaces it
         archives.delete_replaced()
         for archive in archives.online():
             if archive.path.name != LAST:
-                _check_matches_nothing(archive, question)
-        removed = self._transaction.delete(question.tree(self._access.current().index))
+                _check_matches_nothing(archive, query)
+        removed = self._transaction.delete(query.tree(self._access.current().index))
         last = archives.last()
         if last is not None:
             archived = archived or Archived(archives, last, self._config)
-            removed += archived.overwrite(question.tree(last.current().index))
+            removed += archived.overwrite(query.tree(last.current().index))
         return archived, removed
 
     def _store(self, incoming: Incoming, archived: Archived | None, on_duplicate: OnDuplicate) -> AppendResult:
@@ -424,11 +424,11 @@ def _in_archive(incoming: Incoming, archived: Archived | None, config: DatasetCo
     return kept_out, replacing
 
 
-def _check_matches_nothing(archive: Access, question: Question) -> None:
+def _check_matches_nothing(archive: Access, query: Query) -> None:
     """Refuse to overwrite what is not in the archive that repack fills: that could not be done in one commit."""
     index = archive.current().index
     with index.snapshot() as snapshot:
-        count = snapshot.totals(question.tree(index)).count
+        count = snapshot.totals(query.tree(index)).count
     if count:
         message = f"{count} data that match are in the archive {archive.path}, and cannot be replaced in one commit"
         raise InvalidInput(message, hint="Delete them first.", count=count)

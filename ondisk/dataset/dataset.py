@@ -16,7 +16,7 @@ from ondisk.dataset.archives import Archives, DatasetAccess, merged
 from ondisk.dataset.delete import delete
 from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import CONFIG, check_free, filter_of, open_directory, read_config
-from ondisk.dataset.query import Match, Question, data, payloads, span, summaries
+from ondisk.dataset.query import Match, Query, data, payloads, span, summaries
 from ondisk.dataset.read import Summary
 from ondisk.datum import Datum, Location
 from ondisk.errors import (
@@ -325,13 +325,13 @@ class Dataset:
                 while iterating, after the data that precede the damage.
         """
         opened = self._access.current()
-        question = Question(match, sort, limit, equal)
+        query = Query(match, sort, limit, equal)
         if equal and match is None and sort is None and limit is None and with_data:
             key = opened.index.whole_key(equal)
             if key is not None:
-                return _found(opened, self._archives, key, question)
-        question.check(opened.index)
-        return data(opened, self._archives, question, with_data=with_data)
+                return _found(opened, self._archives, key, query)
+        query.check(opened.index)
+        return data(opened, self._archives, query, with_data=with_data)
 
     def payloads(
         self, match: Match = None, *, sort: str | None = None, limit: int | None = None, **equal: Any
@@ -351,9 +351,9 @@ class Dataset:
             MatchError, SegmentMissing, SegmentCorrupt, IndexCorrupt: as `query`. The content of a datum is not checked.
         """
         opened = self._access.current()
-        question = Question(match, sort, limit, equal)
-        question.check(opened.index)
-        return payloads(opened, self._archives, question)
+        query = Query(match, sort, limit, equal)
+        query.check(opened.index)
+        return payloads(opened, self._archives, query)
 
     def read(self, location: Location) -> Datum:
         """Return the datum at a location that a query returned.
@@ -375,9 +375,9 @@ class Dataset:
         Cost: reads the index only; memory grows with the number of distinct values.
         """
         opened = self._access.current()
-        question = Question(match)
-        question.check(opened.index)
-        found = summaries(opened, self._archives, question)
+        query = Query(match)
+        query.check(opened.index)
+        found = summaries(opened, self._archives, query)
         if match is None:
             found += self._archives.summaries()
         else:
@@ -544,11 +544,11 @@ class Dataset:
         return result
 
 
-def _found(opened: Opened, archives: Archives, key: Key, question: Question) -> Iterator[Datum]:
+def _found(opened: Opened, archives: Archives, key: Key, query: Query) -> Iterator[Datum]:
     """Yield the datum that a complete unique key names, if it exists."""
     found = opened.reader.look_up(opened.index, key)
     if found is None or (not found and any(archives.online())):
-        yield from data(opened, archives, question, with_data=True)
+        yield from data(opened, archives, query, with_data=True)
     else:
         yield from found
 

@@ -10,7 +10,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.append import iterated
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.layout import ARCHIVE
-from ondisk.dataset.query import Question
+from ondisk.dataset.query import Query
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import InvalidInput
 from ondisk.index import Transaction
@@ -44,16 +44,16 @@ class _Matching:
     """The data that match."""
 
     def __init__(self, access: Access, match: str | Expression) -> None:
-        self._question = Question(match)
-        self._question.check(access.current().index)
+        self._query = Query(match)
+        self._query.check(access.current().index)
 
     def concerns(self, archive: Access) -> bool:
         index = archive.current().index
         with index.snapshot() as snapshot:
-            return snapshot.totals(self._question.tree(index)).count > 0
+            return snapshot.totals(self._query.tree(index)).count > 0
 
     def delete(self, access: Access, transaction: Transaction) -> int:
-        return transaction.delete(self._question.tree(access.current().index))
+        return transaction.delete(self._query.tree(access.current().index))
 
 
 class _Located:

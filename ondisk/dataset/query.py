@@ -26,7 +26,7 @@ _TRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Query:
     """What a caller wants to read.
 
     Attributes:
@@ -76,29 +76,29 @@ def _no_match(given: object) -> InvalidInput:
     return InvalidInput(f"match must be a match expression or a condition over dataset.fields, not {given!r}")
 
 
-def data(access: Opened, archives: Archives, question: Question, *, with_data: bool) -> Iterator[Datum]:
+def data(access: Opened, archives: Archives, query: Query, *, with_data: bool) -> Iterator[Datum]:
     """Yield the data that match: those of the archives, then those of the dataset; in one order if `sort` is set."""
 
-    def part(reader: Reader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[list[Datum]]:
-        return reader.query(snapshot, tree, sort, question.limit, with_data=with_data)
+    def read(reader: Reader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[list[Datum]]:
+        return reader.query(snapshot, tree, sort, query.limit, with_data=with_data)
 
-    with Parts(access, archives, question) as parts:
+    with Snapshots(access, archives, query) as snapshots:
         archives.warn_of_offline()
-        if parts.is_alone:
-            for each in parts.of(part)[0]:
+        if snapshots.is_alone:
+            for each in snapshots.of(read)[0]:
                 yield from each
             return
-        lists = [chain.from_iterable(each) for each in parts.of(part)]
-        yield from parts.joined(lists, lambda order, datum: order.key_of(datum))
+        lists = [chain.from_iterable(each) for each in snapshots.of(read)]
+        yield from snapshots.joined(lists, lambda order, datum: order.key_of(datum))
 
 
-def payloads(access: Opened, archives: Archives, question: Question) -> Iterator[bytes]:
+def payloads(access: Opened, archives: Archives, query: Query) -> Iterator[bytes]:
     """Yield the bytes of the data that match, in the order of `data`, and a format's file header before its first."""
 
-    def part(
+    def read(
         reader: Reader, snapshot: Snapshot, tree: Expression, sort: Sort | None
     ) -> Iterator[tuple[Snapshot, Format, Row, bytes]]:
-        for each in reader.payloads(snapshot, tree, sort, question.limit):
+        for each in reader.payloads(snapshot, tree, sort, query.limit):
             yield snapshot, *each
 
     def key_of(order: Sort, each: tuple[Snapshot, Format, Row, bytes]) -> tuple[Any, ...]:
@@ -106,25 +106,25 @@ def payloads(access: Opened, archives: Archives, question: Question) -> Iterator
         return order.key_of(Datum(from_microseconds(row[0]), snapshot.metadata(row[4:])))
 
     begun = set()
-    with Parts(access, archives, question) as parts:
+    with Snapshots(access, archives, query) as snapshots:
         archives.warn_of_offline()
-        for _, format, _, content in parts.joined(parts.of(part), key_of):
+        for _, format, _, content in snapshots.joined(snapshots.of(read), key_of):
             if format.preamble and format.name not in begun:
                 begun.add(format.name)
                 yield format.preamble
             yield content
 
 
-def summaries(access: Opened, archives: Archives, question: Question) -> list[Summary]:
+def summaries(access: Opened, archives: Archives, query: Query) -> list[Summary]:
     """Count the data that match, in each archive and in the dataset itself."""
 
-    def part(_reader: Reader, snapshot: Snapshot, tree: Expression, _sort: Sort | None) -> Summary:
+    def read(_reader: Reader, snapshot: Snapshot, tree: Expression, _sort: Sort | None) -> Summary:
         totals = snapshot.totals(tree)
         fields = {name: list(snapshot.counts(tree, name)) for name in access.index.config.fields}
         return Summary(totals.count, totals.size, *span(totals), fields)
 
-    with Parts(access, archives, question) as parts:
-        return parts.of(part)
+    with Snapshots(access, archives, query) as snapshots:
+        return snapshots.of(read)
 
 
 def span(totals: Totals) -> tuple[Any, Any]:
@@ -133,38 +133,38 @@ def span(totals: Totals) -> tuple[Any, Any]:
     return begin, end
 
 
-class Parts:
+class Snapshots:
     """The snapshots that answer a query: those of the archives, then that of the dataset itself.
 
     They agree with each other: a datum that is in several of them is skipped in the archives.
     """
 
-    def __init__(self, opened: Opened, archives: Archives, question: Question) -> None:
+    def __init__(self, opened: Opened, archives: Archives, query: Query) -> None:
         self._main = opened
         self._archives = archives
-        self._question = question
-        self._order = question.order(opened.index)
+        self._query = query
+        self._order = query.order(opened.index)
         self._stack = contextlib.ExitStack()
-        self._parts: list[tuple[Opened, Snapshot]] = []
+        self._snapshots: list[tuple[Opened, Snapshot]] = []
 
-    def __enter__(self) -> Parts:
+    def __enter__(self) -> Snapshots:
         for _ in range(_TRIES):
             with contextlib.ExitStack() as stack:
                 main = stack.enter_context(self._main.index.snapshot())
                 state = main.dataset()  # begins the snapshot, which must be older than those of the archives
-                parts = []
+                archived = []
                 for archive in self._archives.online():
                     opened = archive.current()
                     snapshot = stack.enter_context(opened.index.snapshot())
                     snapshot.dataset()
-                    parts.append((opened, snapshot))
+                    archived.append((opened, snapshot))
                 # A change of both, such as a replacement of archived data, changes the dataset first. So a snapshot of
                 # the dataset from before it does not fit a snapshot of an archive from after it.
-                if parts and self._state() != state:
+                if archived and self._state() != state:
                     continue
-                for _, snapshot in parts:
+                for _, snapshot in archived:
                     leave_out(main, snapshot)
-                self._parts = [*parts, (self._main, main)]
+                self._snapshots = [*archived, (self._main, main)]
                 self._stack = stack.pop_all()
                 return self
         hint = "Query again when fewer data are written."
@@ -180,12 +180,12 @@ class Parts:
     @property
     def is_alone(self) -> bool:
         """Whether there are no archives."""
-        return len(self._parts) == 1
+        return len(self._snapshots) == 1
 
     def each(self) -> Iterator[tuple[Opened, Snapshot, Expression]]:
         """Yield the index, the snapshot and the syntax tree of each."""
-        for opened, snapshot in self._parts:
-            yield opened, snapshot, self._question.tree(opened.index)
+        for opened, snapshot in self._snapshots:
+            yield opened, snapshot, self._query.tree(opened.index)
 
     def of(self, read: Callable[[Reader, Snapshot, Expression, Sort | None], _T]) -> list[_T]:
         """Return what `read` returns for each. Iterators are closed before their snapshots."""
@@ -203,4 +203,4 @@ class Parts:
             joined: Iterator[_T] = chain.from_iterable(results)
         else:
             joined = heapq.merge(*results, key=partial(key_of, self._order))
-        return islice(joined, self._question.limit)
+        return islice(joined, self._query.limit)

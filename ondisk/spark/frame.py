@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.query import Match, Parts, Question
+from ondisk.dataset.query import Match, Query, Snapshots
 from ondisk.errors import InvalidInput
 from ondisk.matcher import Everything
 from ondisk.spark.columns import DATA, arrow_schema, columns_of, schema_of
@@ -49,30 +49,30 @@ def index_frame(
     schema = schema_of(current.index.config, columns, data=data)
     names = schema.fieldNames()
     wanted = columns_of(current.index.config, schema)
-    question = Question(match)
-    question.check(current.index)
+    query = Query(match)
+    query.check(current.index)
     batches: list[pa.RecordBatch] = []
     rows = size = 0
-    with Parts(current, archives, question) as asked:
+    with Snapshots(current, archives, query) as snapshots:
         archives.warn_of_offline()
-        for opened, snapshot, tree in asked.each():
+        for opened, snapshot, tree in snapshots.each():
             state = index_state(opened, snapshot, tree)
             for partition in partitions_of(state, snapshot, tree, data=DATA in names):
                 if partition.count is None or rows + partition.count > SMALL:
-                    return _loaded(access, spark, question, names)
+                    return _loaded(access, spark, query, names)
                 for batch in read(partition, wanted, opened, snapshot):
                     batches.append(batch)
                     rows += batch.num_rows
                     size += batch.nbytes if DATA in names else 0
                     if size > _BYTES:
-                        return _loaded(access, spark, question, names)
+                        return _loaded(access, spark, query, names)
     table = pa.Table.from_batches(batches, schema=arrow_schema(wanted))
     return spark.createDataFrame(table, schema=schema)
 
 
-def _loaded(access: Access, spark: SparkSession, question: Question, names: list[str]) -> DataFrame:
+def _loaded(access: Access, spark: SparkSession, query: Query, names: list[str]) -> DataFrame:
     source: Any = spark.read.format("ondisk").option("columns", ",".join(names))
-    tree = question.tree(access.current().index)
+    tree = query.tree(access.current().index)
     if tree != Everything():
         source = source.option("tree", dumps(tree))
     return source.load(str(access.path))

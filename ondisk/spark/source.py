@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
-from ondisk.dataset.query import Parts, Question
+from ondisk.dataset.query import Query, Snapshots
 from ondisk.errors import InvalidInput
 from ondisk.matcher import And, Everything, Expression, parse
 from ondisk.spark.adbc import connect
@@ -113,7 +113,7 @@ def _ignore_filters(reader: DataSourceReader) -> None:
 
 
 def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition]:
-    """Plan a question to a dataset and its archives, from one snapshot of each.
+    """Plan a query of a dataset and its archives, from one snapshot of each.
 
     Raises:
         NeedsCheck: an index was lost, and may not know all data; there is nobody who could be warned of that.
@@ -121,11 +121,11 @@ def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition
     archives = Archives(access)
     try:
         archives.check_trusted()
-        question = Question(tree)
-        question.check(access.current().index)
+        query = Query(tree)
+        query.check(access.current().index)
         partitions: list[InputPartition] = []
-        with Parts(access.current(), archives, question) as asked:
-            for opened, snapshot, each in asked.each():
+        with Snapshots(access.current(), archives, query) as snapshots:
+            for opened, snapshot, each in snapshots.each():
                 state = index_state(opened, snapshot, each)
                 partitions += partitions_of(state, snapshot, each, data=data)
         return partitions

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import Archives
-from ondisk.dataset.query import Parts, Question
+from ondisk.dataset.query import Query, Snapshots
 from ondisk.errors import InvalidInput, TokenExpired
 from ondisk.index import Snapshot
 from ondisk.matcher import Expression
@@ -214,11 +214,11 @@ def _dataset_state(path: str, tree: Expression) -> Iterator[_DatasetState]:
     """Give the state of a dataset and its archives now, for the length of a block."""
     with opened(path, connect) as access, contextlib.closing(Archives(access)) as archives:
         archives.check_trusted()
-        question = Question(tree)
-        question.check(access.current().index)
+        query = Query(tree)
+        query.check(access.current().index)
         indexes = []
-        with Parts(access.current(), archives, question) as asked:
-            for each, snapshot, resolved in asked.each():
+        with Snapshots(access.current(), archives, query) as snapshots:
+            for each, snapshot, resolved in snapshots.each():
                 state = index_state(each, snapshot, resolved)
                 # With a plus, SQLite takes no index of fields, whose rows are of all times: a batch is few numbers.
                 indexes.append((each, snapshot, replace(state, sql=f"+({state.sql})")))
