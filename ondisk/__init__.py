@@ -1,4 +1,4 @@
-"""Datasets on disk: segments of data by time, found through one SQLite index.
+"""Datasets on disk: segment files of data by time, with one SQLite index.
 
 with ondisk.create("weather", {"format": "vm2", "step": "daily", "fields": {"area": "text"}}) as dataset:
     dataset.append_file("observations.vm2")
@@ -38,26 +38,26 @@ __all__ = [
     "open",
 ]
 
-# SQLAlchemy comes with the first dataset, so `import ondisk` and `ondisk --help` do not wait for it.
+# The dataset package is imported with the first dataset, so that `import ondisk` and `ondisk --help` are fast.
 _LAZY = frozenset({"AppendResult", "Dataset", "Outcome", "Summary"})
 
 
 def create(path: str | os.PathLike[str], config: DatasetConfig | Mapping[str, Any]) -> Dataset:
-    """Make an empty dataset, and open it for writing; see `Dataset.create`."""
+    """Create an empty dataset and return it, open for writing; see `Dataset.create`."""
     from ondisk.dataset import Dataset
 
     return Dataset.create(path, config)
 
 
 def open(path: str | os.PathLike[str], read_only: bool = False) -> Dataset:
-    """Open a dataset, for writing unless `read_only`; see `Dataset.open`."""
+    """Return a dataset, open for writing unless `read_only`; see `Dataset.open`."""
     from ondisk.dataset import Dataset
 
     return Dataset.open(path, read_only)
 
 
 def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration:
-    """Move a dataset's index to this ondisk's revision and to what `dataset.toml` says; see `maintenance.migrate`."""
+    """Update a dataset's index to this version of ondisk and to `dataset.toml`; see `maintenance.migrate`."""
     from ondisk.maintenance.migrate import migrate
 
     return migrate(path, dry_run=dry_run)

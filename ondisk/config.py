@@ -1,20 +1,20 @@
 """The configuration of a dataset: `dataset.toml`, validated.
 
 format = "seg"                  default format of appended data
-step = "daily"                  daily | weekly | biweekly | monthly | yearly
-unique = ["reftime", "area"]    together they name a datum; empty: nothing is a duplicate
+step = "daily"                  daily | weekly | biweekly | monthly | yearly: the time span of a segment
+unique = ["reftime", "area"]    the fields that together identify a datum; empty: nothing is a duplicate
 index = ["area"]                fields with an index of their own
-replace = "no"                  no | yes | newer: what becomes of a duplicate
-version_field = "update"        newer: the field that tells which datum is newer
+replace = "no"                  no | yes | newer: whether a duplicate replaces the stored datum
+version_field = "update"        with replace = "newer": the field that orders the versions of a datum
 max_datum_size = 134217728      bytes
-max_depth = 64                  nesting allowed in data from outside
+max_depth = 64                  levels of nesting allowed in input
 lock_timeout = 60               seconds to wait for other writers
-compression = "lz4"             lz4 | none: how new segments of the format seg are stored
-segments = "concat"             concat | dir: one file a segment, or one a datum; those of blob are always dir
-extension = "blob"              of the files of the format blob
-archive_age = 365               days, after which repack moves a segment to the archive
-delete_age = 3650               days, after which repack deletes a segment, and data are refused
-filter = "area: north"          a match expression: what a pipeline that divides data gives to this dataset
+compression = "lz4"             lz4 | none: compression of new segments of the format seg
+segments = "concat"             concat | dir: one file for each segment, or for each datum; blob is always dir
+extension = "blob"              extension of the files of the format blob
+archive_age = 365               days after which repack moves a segment to the archive
+delete_age = 3650               days after which repack deletes a segment, and appends refuse data
+filter = "area: north"          a match expression: the data that a pipeline routes to this dataset
 [fields]                        declared metadata
 area = "text"                   integer | real | text | boolean | timestamp | bytes
 """
@@ -40,19 +40,19 @@ Segments: TypeAlias = Literal["concat", "dir"]
 _DEFAULT_FORMAT = "seg"
 
 RESERVED_FIELDS = frozenset({"self", "reftime", "match", "sort", "limit", "with_data"})
-"""Names that a query's own arguments have."""
+"""Names of a query's own arguments."""
 
 _FIELD_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 EXTENSION = re.compile(r"[a-z][a-z0-9]{0,15}")
-"""What an extension of a blob's files may be."""
+"""A valid extension of the files of the format blob."""
 
-# SQLite refuses tables of more than 2000 columns; rows of so many fields are a mistake long before.
+# SQLite refuses tables of more than 2000 columns; a dataset with this many fields is a mistake.
 _MAX_FIELDS = 500
 MAX_DEPTH = 500
-"""The most that max_depth may be: parsers recurse once a level, and Python's own limit is near 1000."""
+"""The largest max_depth: parsers recurse once for each level, and Python's own limit is near 1000."""
 
-_MAX_DOTS = 100  # in a line; tomllib takes memory with the square of a key's parts
-_MAX_AGE = 4_000_000  # days; more than the years that a time can have
+_MAX_DOTS = 100  # in a line; tomllib needs memory in proportion to the square of the parts of a key
+_MAX_AGE = 4_000_000  # days; more than the years 1 to 9999
 _RANGES = {
     "max_datum_size": (1, 2**63 - 1),
     "max_depth": (1, MAX_DEPTH),
@@ -60,13 +60,13 @@ _RANGES = {
     "archive_age": (0, _MAX_AGE),
     "delete_age": (0, _MAX_AGE),
 }
-# The one value of these keys that is built, which is also their default.
+# Keys for which only the default is implemented.
 _ONLY = {"durability": "full"}
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetConfig:
-    """What `dataset.toml` says; the module's docstring shows every key.
+    """The content of `dataset.toml`; the module's docstring explains every key.
 
     Attributes:
         fields: declared metadata, name → type, in the order of declaration.
@@ -100,24 +100,24 @@ class DatasetConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> DatasetConfig:
-        """Make a configuration from a mapping with the keys of `dataset.toml`.
+        """Return the configuration in a mapping with the keys of `dataset.toml`.
 
         Raises:
-            ConfigError: a key is unknown or missing, or a value cannot be.
+            ConfigError: a key is unknown or missing, or a value is not valid.
         """
         return _parse(values, Source("the configuration", None))
 
     @classmethod
     def from_toml(cls, text: str, name: str = "dataset.toml") -> DatasetConfig:
-        """Make a configuration from the text of a `dataset.toml`.
+        """Return the configuration in the text of a `dataset.toml`.
 
         Raises:
-            ConfigError: as `from_mapping`, or the text is no TOML; names the line.
+            ConfigError: as `from_mapping`, or the text is not TOML; names the line.
         """
         return _parse(read_toml(text, name), Source(name, text))
 
     def to_toml(self) -> str:
-        """Write the text of a `dataset.toml` that reads back equal, without keys that have their default."""
+        """Return the text of an equal `dataset.toml`, without keys that have their default."""
         default = DatasetConfig(self.format, self.step)
         values = {key: getattr(self, key) for key in _READERS}
         lines = [
@@ -134,22 +134,22 @@ class DatasetConfig:
 
 
 def read_toml(text: str, name: str) -> dict[str, Any]:
-    """Read TOML from outside.
+    """Return the content of a TOML text that may be hostile.
 
     Raises:
-        ConfigError: it is none; names the line.
+        ConfigError: it is not TOML; names the line.
     """
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > _MAX_DOTS:
-            raise ConfigError(f"{name}, line {number}: too many dots", hint="Keys are words.", line=number)
+            raise ConfigError(f"{name}, line {number}: too many dots", hint="Shorten the line.", line=number)
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: a number of thousands of digits
-        raise ConfigError(f"{name} is no TOML: {error}", hint="Mend the line that is named.") from None
+        raise ConfigError(f"{name} is not valid TOML: {error}", hint="Correct that line.") from None
 
 
 class Source:
-    """Where a configuration comes from, to say in errors which line is wrong."""
+    """The origin of a configuration, for errors that name the wrong line."""
 
     def __init__(self, name: str, text: str | None) -> None:
         self.name = name
@@ -161,7 +161,7 @@ class Source:
         return ConfigError(f"{place}: {key}: {problem}", hint=hint, key=key, line=line)
 
     def _line(self, key: str) -> int | None:
-        """Find the line of `key`, or of `fields.key`; None where there is no text or no such line."""
+        """Return the line of `key`, or of `fields.key`; None without a text, or if no line has the key."""
         table, _, name = key.rpartition(".")
         current, inline = "", None
         for number, line in enumerate((self.text or "").splitlines(), 1):
@@ -192,12 +192,12 @@ def _parse(values: Mapping[str, Any], source: Source) -> DatasetConfig:
                 hint = f'Remove the line, or write {key} = "{_ONLY[key]}".'
                 raise source.error(key, f"this version of ondisk has no {key} {value!r} yet", hint)
         elif key not in known:
-            raise source.error(key, "there is no such key", f"The keys are {', '.join([*known, *_ONLY])}.")
+            raise source.error(key, "unknown key", f"The keys are {', '.join([*known, *_ONLY])}.")
         else:
             arguments[key] = _READERS[key](key, value, source)
     if "step" not in arguments:
         raise source.error("step", "is required", 'Add a line such as step = "daily".')
-    # Checked here as well as in __post_init__, since only the source knows the lines.
+    # Check here as well as in __post_init__: only this source knows the lines.
     config = object.__new__(DatasetConfig)
     for key, declared in known.items():
         default = {} if key == "fields" else declared.default
@@ -238,7 +238,7 @@ def _fields(key: str, value: Any, source: Source) -> dict[str, FieldType]:
             fields[name] = FieldType(kind)
         except ValueError:
             kinds = ", ".join(kind.value for kind in FieldType)
-            raise source.error(f"fields.{name}", f"{kind!r} is no type", f"The types are {kinds}.") from None
+            raise source.error(f"fields.{name}", f"{kind!r} is not a type", f"The types are {kinds}.") from None
     return fields
 
 
@@ -269,26 +269,26 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
 
 
 def _check(config: DatasetConfig, source: Source) -> None:
-    """Refuse values that cannot be, whoever made the configuration."""
+    """Raise unless the values are valid together."""
     for name in config.fields:
         if not _FIELD_NAME.fullmatch(name) or name in RESERVED_FIELDS:
-            hint = f"Names are [a-z_][a-z0-9_]*, and not one of {', '.join(sorted(RESERVED_FIELDS))}."
-            raise source.error(f"fields.{name}", f"{name!r} is no name for a field", hint)
+            hint = f"Use a name of the form [a-z_][a-z0-9_]* that is not one of {', '.join(sorted(RESERVED_FIELDS))}."
+            raise source.error(f"fields.{name}", f"{name!r} is not a valid name for a field", hint)
     if len(config.fields) > _MAX_FIELDS:
-        raise source.error("fields", f"{len(config.fields)} are too many", f"Declare at most {_MAX_FIELDS}.")
+        raise source.error("fields", f"{len(config.fields)} fields are too many", f"Declare at most {_MAX_FIELDS}.")
     for key in ("unique", "index"):
         names = getattr(config, key)
         for name in names:
             if name != "reftime" and name not in config.fields:
                 raise source.error(
-                    key, f"{name!r} is no declared field", f'Declare it under [fields]: {name} = "text".'
+                    key, f"{name!r} is not a declared field", f'Declare it under [fields]: {name} = "text".'
                 )
             if names.count(name) > 1:
-                raise source.error(key, f"{name!r} stands twice", "Name each field once.")
+                raise source.error(key, f"{name!r} is listed twice", "Name each field once.")
     _check_version_field(config, source)
     if not EXTENSION.fullmatch(config.extension):
-        problem = f"{config.extension!r} is no extension for files"
-        raise source.error("extension", problem, 'Write up to 16 of a-z and 0-9, a letter first: extension = "h5".')
+        hint = 'Use up to 16 characters of a-z and 0-9, a letter first: extension = "h5".'
+        raise source.error("extension", f"{config.extension!r} is not a valid extension", hint)
     for key, (least, most) in _RANGES.items():
         value = getattr(config, key)
         if value is not None and not least <= value <= most:  # also refuses NaN
@@ -300,10 +300,10 @@ def _check_version_field(config: DatasetConfig, source: Source) -> None:
     name = config.version_field
     if name is None:
         if config.replace == "newer":
-            hint = 'Name the field that tells which datum is newer: version_field = "…".'
+            hint = 'Name the field that orders the versions of a datum: version_field = "…".'
             raise source.error("replace", '"newer" needs a version_field', hint)
         return
     ordered = (FieldType.INTEGER, FieldType.REAL, FieldType.TIMESTAMP)
     if config.fields.get(name) not in ordered:
         hint = f"Declare it under [fields], with one of the types {', '.join(ordered)}."
-        raise source.error("version_field", f"{name!r} is no declared field with an order", hint)
+        raise source.error("version_field", f"{name!r} is not a declared field with an order", hint)

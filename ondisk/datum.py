@@ -1,4 +1,4 @@
-"""The datum: a reftime, metadata and data; and where one stands.
+"""The datum: a reftime, metadata and data; its location; the values that metadata can have.
 
 Times are UTC-aware `datetime` outside and integer microseconds since 1970 inside.
 """
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from ondisk.errors import InvalidInput
 
 Value: TypeAlias = int | float | str | bool | datetime | bytes
-"""What a metadata field can hold; which of them is declared in `dataset.toml`."""
+"""The value of a metadata field; `dataset.toml` declares which type a field has."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -25,10 +25,10 @@ NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a datum stands.
+    """The location of a stored datum.
 
     Attributes:
-        segment: name of the segment, relative to the dataset, as `2026/11-20.vm2`.
+        segment: name of the segment, relative to the dataset, for example `2026/11-20.vm2`.
         offset: first byte of the datum in the segment's (decompressed) bytes.
         size: length of the datum, bytes.
     """
@@ -39,22 +39,22 @@ class Location:
 
 
 class Datum:
-    """One piece of data of one time. Not to be changed once made.
+    """Data of one time, with metadata. Do not change a datum after creating it.
 
     Args:
-        reftime: the time the datum is about; timezone-aware, kept as UTC to the microsecond.
+        reftime: the reference time, timezone-aware; stored as UTC to the microsecond.
         metadata: field → value. Fields declared in `dataset.toml` can be queried.
-        data: what the format stores; `bytes` for vm2, a mapping for jsonl.
+        data: the value that the format stores; `bytes` for vm2, a mapping for jsonl.
 
     Attributes:
-        location: where it stands; None for a datum that was not read from a dataset.
+        location: None for a datum that was not read from a dataset.
 
     Raises:
-        InvalidInput: reftime is no datetime or has no time zone, or metadata is no mapping.
+        InvalidInput: reftime is not a datetime or has no time zone, or metadata is not a mapping.
     """
 
-    # `_place` is the row of the index, with offset and size at [2] and [3]: of a million data few are asked where
-    # they stand, so the location is made then.
+    # `_place` is the row of the index, with offset and size at [2] and [3]. Few callers read the location of a datum,
+    # so it is created only then.
     __slots__ = ("_place", "_segment", "data", "metadata", "reftime")
 
     reftime: datetime
@@ -65,7 +65,7 @@ class Datum:
         if not _is_aware(reftime):
             raise InvalidInput(
                 f"reftime must be a timezone-aware datetime, not {reftime!r}",
-                hint="Give it a time zone, for example datetime(2026, 11, 20, tzinfo=timezone.utc).",
+                hint="Add a time zone, for example datetime(2026, 11, 20, tzinfo=timezone.utc).",
             )
         if not _is_mapping(metadata):
             raise InvalidInput(f"metadata must be a mapping of field to value, not {type(metadata).__name__}")
@@ -79,7 +79,7 @@ class Datum:
     def stored(
         cls, reftime: datetime, metadata: Mapping[str, Any], data: Any, segment: str, place: tuple[Any, ...]
     ) -> Datum:
-        """Make the datum that a dataset read, without checking it again; `place` holds offset, size at [2], [3]."""
+        """Return a datum that a dataset read, without checking it again; `place` has offset, size at [2], [3]."""
         datum = cls.__new__(cls)
         datum.reftime = reftime
         datum.metadata = metadata
@@ -93,7 +93,7 @@ class Datum:
         return None if self._segment is None else Location(self._segment, self._place[2], self._place[3])
 
     def __eq__(self, other: object) -> bool:
-        """Compare reftime, metadata and data; a datum is the same wherever it stands."""
+        """Compare reftime, metadata and data, but not the location."""
         if not isinstance(other, Datum):
             return NotImplemented
         return self.reftime == other.reftime and self.metadata == other.metadata and self.data == other.data
@@ -126,21 +126,21 @@ def _to_utc(time: datetime) -> datetime:
     try:
         return time.astimezone(UTC)
     except OverflowError:
-        raise InvalidInput(f"{time!r} lies outside the years 1 to 9999 in UTC") from None
+        raise InvalidInput(f"{time!r} is outside the years 1 to 9999 in UTC") from None
 
 
 def microseconds(time: datetime) -> int:
-    """Count the microseconds from 1970-01-01T00:00:00Z to an aware time; exact, negative before."""
+    """Return the microseconds from 1970-01-01T00:00:00Z to an aware time; exact, negative before."""
     return (time - EPOCH) // MICROSECOND
 
 
 def from_microseconds(count: int) -> datetime:
-    """Make the UTC time that lies `count` microseconds after 1970-01-01T00:00:00Z."""
+    """Return the UTC time `count` microseconds after 1970-01-01T00:00:00Z."""
     return EPOCH + timedelta(microseconds=count)
 
 
 class FieldType(StrEnum):
-    """The declared type of a metadata field, by its name in `dataset.toml`."""
+    """The declared type of a metadata field, as `dataset.toml` names it."""
 
     INTEGER = "integer"
     REAL = "real"
@@ -159,24 +159,24 @@ INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 
 
 def canonical(value: Any, kind: FieldType) -> int | float | str | bytes:
-    """Turn a metadata value into the form that is stored and compared.
+    """Return a metadata value in the form that is stored and compared.
 
-    integer: int of 64 bits · real: float, no NaN (an int that a float holds exactly is taken) · text: str ·
+    integer: int of 64 bits · real: float, not NaN (also an int that a float represents exactly) · text: str ·
     boolean: 0 or 1 · timestamp: integer microseconds of an aware datetime · bytes: bytes.
 
     Raises:
-        InvalidInput: the value is not of the declared type, or outside its range.
+        InvalidInput: the value does not have the declared type, or is out of its range.
     """
     return _CANONICAL[kind](value)
 
 
 def converter(kind: FieldType) -> Callable[[Any], int | float | str | bytes]:
-    """Give what `canonical` does for one type, for those who do it often."""
+    """Return a function that does what `canonical` does for one type, for many calls."""
     return _CANONICAL[kind]
 
 
 def restored(stored: Any, kind: FieldType) -> Value:
-    """Turn a stored value back into the one a person gave."""
+    """Return the metadata value of a stored form: the reverse of `canonical`."""
     match kind:
         case FieldType.BOOLEAN:
             return bool(stored)
@@ -187,7 +187,7 @@ def restored(stored: Any, kind: FieldType) -> Value:
             return value
 
 
-# Exact types: bool is an int, and SQLite's STRICT would turn "1" into 1 without a word.
+# Exact types: bool is an int, and SQLite's STRICT would silently convert "1" to 1.
 
 
 def _integer(value: Any) -> int:
@@ -203,7 +203,7 @@ def _text(value: Any) -> str:
         raise _wrong(value, FieldType.TEXT)
     if value.isascii() or is_unicode(value):
         return value
-    raise InvalidInput(f"text {value!r} holds a lone surrogate, which is no Unicode text")
+    raise InvalidInput(f"text {value!r} contains a lone surrogate, which is not valid Unicode")
 
 
 def _boolean(value: Any) -> int:
@@ -237,14 +237,14 @@ def _real(value: Any) -> float:
         real = float("nan")
     # SQLite stores NaN as NULL, which would read back as "missing".
     if isnan(real):
-        raise InvalidInput(f"{value} is no number that a declared real can hold")
+        raise InvalidInput(f"{value} is not a number that a declared real can contain")
     if real != value:
-        raise InvalidInput(f"{value} is not exactly a floating-point number")
+        raise InvalidInput(f"{value} has no exact floating-point representation")
     return real
 
 
 def is_unicode(text: str) -> bool:
-    """Tell whether a text can be encoded; what was decoded with surrogateescape may not."""
+    """Return whether a text can be encoded as UTF-8; a text decoded with surrogateescape may not."""
     try:
         text.encode()
     except UnicodeEncodeError:

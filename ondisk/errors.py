@@ -1,4 +1,4 @@
-"""Every error that ondisk raises on purpose, with the exit code its commands end with.
+"""Every error that ondisk raises on purpose, with the exit code of a command that it ends.
 
     OndiskError                    exit 1
     ├── InvalidInput (ValueError)       2     ConfigError 3 · MatchError 4 · LimitExceeded 5
@@ -10,8 +10,8 @@
     ├── IntegrityError                 60     FrameCorrupt 61 · SegmentCorrupt 62 · IndexCorrupt 63 · AuthenticationFailed 64
     └── ReplicationError               70     TokenExpired 71 · TokenForeign 72
 
-Commands end with the code of their error, else with one of the codes below.
-The numbers are a promise to scripts: none is ever given another meaning.
+A command that raises no error ends with one of the codes below.
+The numbers are a promise to scripts: their meaning never changes.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ EXIT_INTERRUPTED = 130
 
 
 class ArchiveOffline(UserWarning):
-    """What an archive holds is not among the answers, or not all of it: only its summary is there, or its index is lost."""
+    """An answer lacks data of an archive: only the archive's summary is available, or its index was lost."""
 
 
 class OndiskError(Exception):
-    """Something ondisk refuses or cannot do.
+    """Something that ondisk refuses or cannot do.
 
     Attributes:
-        hint: what to do about it, one sentence; empty where nothing helps.
-        context: the facts behind the message (path, line, key …), for programs. `append` adds `result`,
-            what the batches before the error did.
-        exit_code: what a command that meets this error ends with.
+        hint: what to do about it; empty if nothing helps.
+        context: the facts of the message (path, line, key …), for programs. `append` adds `result`: what the
+            batches before the error did.
+        exit_code: the exit code of a command that ends with this error.
     """
 
     exit_code: ClassVar[int] = 1
@@ -64,19 +64,19 @@ def _unpickle(kind: type[OndiskError], message: str, hint: str, context: dict[st
 
 
 class InvalidInput(OndiskError, ValueError):
-    """Something given to ondisk is not what it takes."""
+    """An argument or an input is not valid."""
 
     exit_code = 2
 
 
 class ConfigError(InvalidInput):
-    """`dataset.toml` or a configuration has a key, type or value that cannot be."""
+    """`dataset.toml` or another configuration has an invalid key, type or value."""
 
     exit_code = 3
 
 
 class MatchError(InvalidInput):
-    """A match expression or a sort order cannot be understood."""
+    """A match expression or a sort order is not valid."""
 
     exit_code = 4
 
@@ -88,37 +88,37 @@ class LimitExceeded(InvalidInput):
 
 
 class NotFound(OndiskError, LookupError):
-    """Something asked for is not there."""
+    """Something requested does not exist."""
 
     exit_code = 10
 
 
 class DatasetNotFound(NotFound):
-    """The path holds no dataset."""
+    """The path contains no dataset."""
 
     exit_code = 11
 
 
 class DatumNotFound(NotFound):
-    """No datum stands at this location."""
+    """The location contains no datum."""
 
     exit_code = 12
 
 
 class SegmentMissing(NotFound):
-    """The index knows a segment that is not on disk."""
+    """A segment is not on disk, or the dataset has no segment of this name."""
 
     exit_code = 13
 
 
 class AlreadyExists(OndiskError):
-    """Something that must not be there is there already."""
+    """Something that should be created exists already."""
 
     exit_code = 20
 
 
 class DatasetExists(AlreadyExists):
-    """The path already holds a dataset."""
+    """The path already contains a dataset."""
 
     exit_code = 21
 
@@ -130,13 +130,13 @@ class DuplicateDatum(AlreadyExists):
 
 
 class StateError(OndiskError):
-    """What was asked cannot be done in the state the dataset is in."""
+    """The dataset's state does not allow the operation."""
 
     exit_code = 30
 
 
 class NeedsCheck(StateError):
-    """The index cannot be trusted until the dataset was checked."""
+    """The index was lost, and is not trusted until `fix` has rebuilt it."""
 
     exit_code = 31
 
@@ -154,7 +154,7 @@ class VersionTooNew(StateError):
 
 
 class ReadOnly(StateError):
-    """The dataset was opened for reading, or may not be written by this user."""
+    """The dataset was opened for reading, or this user may not write it."""
 
     exit_code = 34
 
@@ -166,11 +166,11 @@ class LockError(OndiskError, TimeoutError):
 
 
 class StorageError(OndiskError, OSError):
-    """The operating system refused to read or write."""
+    """The operating system failed to read or write."""
 
     exit_code = 50
 
-    # OSError.__str__ formats errno and filename, which this class does not set.
+    # OSError.__str__ prints errno and filename, which this class does not set.
     __str__ = OndiskError.__str__
 
 
@@ -181,19 +181,19 @@ class DiskFull(StorageError):
 
 
 class DurabilityLost(StorageError):
-    """A sync failed: what was written last may be gone; nothing was acknowledged."""
+    """A sync failed: what was written last may be lost; it was not acknowledged."""
 
     exit_code = 52
 
 
 class UnsupportedFilesystem(StorageError):
-    """The filesystem lacks what keeps a dataset safe, for example locks."""
+    """The filesystem lacks something that a safe dataset needs, for example locks."""
 
     exit_code = 53
 
 
 class IntegrityError(OndiskError):
-    """Stored bytes are not what they should be."""
+    """Stored bytes are damaged or do not match the index."""
 
     exit_code = 60
 
@@ -205,13 +205,13 @@ class FrameCorrupt(IntegrityError):
 
 
 class SegmentCorrupt(IntegrityError):
-    """A segment is shorter than its index says, or holds something else."""
+    """A segment is shorter than the index says, or has other content."""
 
     exit_code = 62
 
 
 class IndexCorrupt(IntegrityError):
-    """`index.sqlite` is no index of ondisk, or damaged."""
+    """`index.sqlite` is damaged, or not an index of ondisk."""
 
     exit_code = 63
 
@@ -223,13 +223,13 @@ class AuthenticationFailed(IntegrityError):
 
 
 class ReplicationError(OndiskError):
-    """A copy cannot go on from where it stood."""
+    """A replica cannot continue from its token."""
 
     exit_code = 70
 
 
 class TokenExpired(ReplicationError):
-    """The token is older than the changes that are still known."""
+    """The token is older than the oldest change that is still known."""
 
     exit_code = 71
 

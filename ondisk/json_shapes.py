@@ -1,11 +1,11 @@
-"""How values that JSON lacks are written in it, the same in `jsonl` segments and in what commands print.
+"""How values that JSON lacks are written as JSON, in `jsonl` segments and in the output of commands.
 
     bytes                     {"$bytes": "<base64>"}
-    text that is no Unicode   {"$text_bytes": "<base64>"}      (bytes that were decoded with surrogateescape)
+    text that is not Unicode  {"$text_bytes": "<base64>"}      (bytes that were decoded with surrogateescape)
     NaN, +inf, -inf           {"$float": "NaN" | "+Inf" | "-Inf"}
     reftime, timestamp        "2026-11-20T06:00:00Z", a fraction of six digits where it is not zero
 
-A mapping that is written as one of these three could not be told from it, and is refused.
+A mapping that looks like one of the first three shapes would be ambiguous, and is refused.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def dump(value: Any) -> bytes:
-    """Write JSON-ready values (see `to_json`) as one line of UTF-8.
+    """Return JSON-ready values (see `to_json`) as one line of UTF-8.
 
     Raises:
-        InvalidInput: an integer has more digits than Python reads or writes (4300 unless it is told otherwise).
+        InvalidInput: an integer has more digits than Python reads or writes (4300 by default).
     """
     try:
         return _encode(value).encode()
     except ValueError as error:
-        raise InvalidInput(f"no JSON: {error}") from None
+        raise InvalidInput(f"not JSON: {error}") from None
 
 
 def to_json(value: Any, max_depth: int) -> Any:
-    """Turn a value into one that JSON can hold and `from_json` turns back.
+    """Return a value that JSON can contain; `from_json` converts it back.
 
     Raises:
-        InvalidInput: it holds a type, or a key, that would come back as something else.
+        InvalidInput: it contains a type, or a key, that `from_json` would not restore.
         LimitExceeded: it is nested deeper than `max_depth`.
     """
     kind = type(value)
@@ -57,7 +57,7 @@ def to_json(value: Any, max_depth: int) -> Any:
             return value
     elif kind in _PLAIN or (kind is float and isfinite(value)):
         return value
-    if max_depth <= 0:  # the shapes below are a level, too
+    if max_depth <= 0:  # each shape below is a level of nesting
         raise LimitExceeded("nested deeper than max_depth allows")
     if kind is str:
         return _undecodable(value)
@@ -69,11 +69,11 @@ def to_json(value: Any, max_depth: int) -> Any:
         return _mapping(value, max_depth)
     if kind is list or kind is tuple:
         return [to_json(item, max_depth - 1) for item in value]
-    raise InvalidInput(f"a value of type {kind.__name__} has no form in JSON")
+    raise InvalidInput(f"a value of type {kind.__name__} cannot be written as JSON")
 
 
 def from_json(value: Any) -> Any:
-    """Turn what `json.loads` gave back into the value that `to_json` was given."""
+    """Return the value that `to_json` converted to what `json.loads` returned."""
     if isinstance(value, dict):
         if len(value) == 1 and (shape := next(iter(value))) in SHAPES:
             return _from_shape(shape, value)
@@ -84,19 +84,19 @@ def from_json(value: Any) -> Any:
 
 
 def format_time(count: int) -> str:
-    """Write microseconds since 1970 as RFC 3339 text in UTC."""
+    """Return microseconds since 1970 as RFC 3339 text in UTC."""
     return from_microseconds(count).isoformat().replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> int:
-    """Read RFC 3339 text as microseconds since 1970; finer digits are cut off.
+    """Return the microseconds since 1970 of an RFC 3339 text; finer digits are cut off.
 
     Raises:
-        InvalidInput: it is no RFC 3339 time, has no zone, or names an impossible date.
+        InvalidInput: it is not an RFC 3339 time, has no zone, or names an impossible date.
     """
     matched = _TIME.fullmatch(text)
     if matched is None:
-        raise InvalidInput(f"{text[:60]!r} is no time such as 2026-11-20T06:00:00Z")
+        raise InvalidInput(f"{text[:60]!r} is not a time such as 2026-11-20T06:00:00Z")
     day, clock, fraction, sign, hours, minutes = matched.groups()
     try:
         local = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=UTC)
@@ -104,39 +104,41 @@ def parse_time(text: str) -> int:
         if sign:
             offset = microseconds(datetime(1970, 1, 1, int(hours), int(minutes), tzinfo=UTC))
             count -= offset if sign == "+" else -offset
-        return microseconds(from_microseconds(count))  # an offset may lead out of the years 1 to 9999
+        return microseconds(from_microseconds(count))  # the offset can move it out of the years 1 to 9999
     except (ValueError, OverflowError):
         raise InvalidInput(f"{text!r} is an impossible time") from None
 
 
 def _undecodable(text: str) -> dict[str, str]:
-    """Write text that holds bytes, decoded with surrogateescape, which are no UTF-8."""
+    """Return the shape of a text that contains bytes which are not UTF-8, decoded with surrogateescape."""
     try:
         raw = text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
         raw = b""
-    # Escaped bytes that are UTF-8 together would come back as the character that they are.
+    # Escaped bytes that together are valid UTF-8 would be restored as the character.
     if raw.decode(errors="surrogateescape") != text:
-        raise InvalidInput(f"text {text[:60]!r} holds a lone surrogate, which is no Unicode text")
+        raise InvalidInput(f"text {text[:60]!r} contains a lone surrogate, which is not valid Unicode")
     return {"$text_bytes": base64.b64encode(raw).decode()}
 
 
 def _mapping(value: Mapping[Any, Any], max_depth: int) -> dict[str, Any]:
-    # What only looks like a shape, as {"$bytes": 5} does, is read back as it is.
+    # A mapping that is not a valid shape, such as {"$bytes": 5}, is restored as it is.
     if len(value) == 1 and (shape := next(iter(value))) in SHAPES and _from_shape(shape, dict(value)) != value:
-        raise InvalidInput(f"a mapping with the only key {next(iter(value))!r} could not be told from a shape of JSON")
+        raise InvalidInput(
+            f"a mapping with the only key {next(iter(value))!r} is ambiguous: JSON writes other values in this shape"
+        )
     converted = {}
     for key, item in value.items():
         if type(key) is not str:
-            raise InvalidInput(f"the key {key!r} is no text")
+            raise InvalidInput(f"the key {key!r} is not a text")
         if not (key.isascii() or is_unicode(key)):
-            raise InvalidInput(f"the key {key!r} is no Unicode text")
+            raise InvalidInput(f"the key {key!r} is not valid Unicode")
         converted[key] = item if type(item) in _PLAIN and type(item) is not str else to_json(item, max_depth - 1)
     return converted
 
 
 def _from_shape(shape: str, value: dict[str, Any]) -> Any:
-    """Read a shape; what only looks like one stays the mapping that it is."""
+    """Return the value of a shape, or the mapping if it is not a valid shape."""
     content = value[shape]
     if not isinstance(content, str):
         return {shape: from_json(content)}

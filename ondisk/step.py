@@ -1,4 +1,4 @@
-"""Steps: how time is cut into segments.
+"""Steps: the time spans of segments.
 
     step      stem                       interval
     yearly    20/2007                    the year
@@ -29,7 +29,7 @@ _PARTS = {"biweekly": (1, 16), "weekly": (1, 8, 15, 22, 29)}
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Half open: begin ≤ time < end, in microseconds since 1970-01-01T00:00:00Z. A side that is not given is open."""
+    """A half-open interval: begin ≤ time < end, in microseconds since 1970-01-01T00:00:00Z; by default all of time."""
 
     begin: int = -(2**63)
     end: int = 2**63 - 1
@@ -42,7 +42,7 @@ class Interval:
         return self.begin <= time < self.end
 
     def __and__(self, other: Interval) -> Interval:
-        """Return the time that both contain; it is empty where they do not overlap."""
+        """Return the intersection; it is empty if they do not overlap."""
         return Interval(max(self.begin, other.begin), min(self.end, other.end))
 
 
@@ -51,7 +51,7 @@ NEVER = Interval(0, 0)
 
 
 class Step(StrEnum):
-    """The time that one segment spans, by its name in `dataset.toml`."""
+    """The time span of a segment, as `dataset.toml` names it."""
 
     DAILY = "daily"
     WEEKLY = "weekly"
@@ -60,11 +60,11 @@ class Step(StrEnum):
     YEARLY = "yearly"
 
     def stem(self, reftime: int) -> str:
-        """Name the segment, without extension, that a reftime (microseconds) falls into."""
+        """Return the name, without extension, of the segment for a reftime (microseconds)."""
         return self.stem_of_day(reftime // DAY)
 
     def stem_of_day(self, day: int) -> str:
-        """Name the segment, without extension, that a day (counted from 1970-01-01) falls into."""
+        """Return the name, without extension, of the segment for a day (counted from 1970-01-01)."""
         on = date.fromordinal(day + _EPOCH_DAY)
         match self:
             case Step.DAILY:
@@ -78,7 +78,7 @@ class Step(StrEnum):
                 return f"{on.year:04}/{on.month:02}-{part}"
 
     def interval(self, stem: str) -> Interval | None:
-        """Give the interval that a stem stands for; None where it is no name of this step."""
+        """Return the interval of a segment's stem, or None if it is not a stem of this step."""
         parsed = _STEMS[self].fullmatch(stem)
         if parsed is None:
             return None
@@ -90,7 +90,7 @@ class Step(StrEnum):
         return Interval(begin * DAY, end * DAY)
 
     def _days(self, first: int, second: int, third: int = 1) -> tuple[int, int]:
-        """Turn the numbers of a stem into first day and day after the last, counted from 1970-01-01."""
+        """Return the first day and the day after the last, counted from 1970-01-01."""
         match self:
             case Step.DAILY:
                 begin = _day(first, second, third)
@@ -119,18 +119,18 @@ _STEMS = {
 
 
 def interval_of(stem: str, step: Step, *, is_archived: bool) -> Interval | None:
-    """Give the interval that a segment's stem stands for; None where it fits no step.
+    """Return the interval of a segment's stem, or None if it fits no step.
 
     Args:
-        step: that of the dataset.
-        is_archived: it may be one of any step; where several fit, it is one of the dataset's own.
+        step: the dataset's step.
+        is_archived: the stem may be of any step; if it fits several, the dataset's step wins.
     """
     steps = [step, *Step] if is_archived else [step]
     return next((found for each in steps if (found := each.interval(stem))), None)
 
 
 def days_ago(days: int, now: float | None = None) -> int:
-    """Give the begin of the day so many days before today, in UTC, as microseconds.
+    """Return the begin of the day that is `days` days before today, in UTC, as microseconds.
 
     Args:
         now: seconds since 1970; None for the present.

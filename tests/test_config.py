@@ -80,19 +80,19 @@ def test_a_configuration_made_in_python_takes_the_words_of_the_file():
         ("filter = 5", "filter", "must be a match expression", "quotes"),
         ('durability = "none"', "durability", "no durability 'none' yet", 'durability = "full"'),
         ('segments = "tar"', "segments", "must be one of concat, dir, not 'tar'", 'segments = "concat"'),
-        ('extension = ".h5"', "extension", "'.h5' is no extension", 'extension = "h5"'),
-        ('extension = "a/b"', "extension", "'a/b' is no extension", 'extension = "h5"'),
-        ('extension = "17"', "extension", "'17' is no extension", 'extension = "h5"'),
-        ("colour = 1", "colour", "there is no such key", "max_datum_size"),
+        ('extension = ".h5"', "extension", "'.h5' is not a valid extension", 'extension = "h5"'),
+        ('extension = "a/b"', "extension", "'a/b' is not a valid extension", 'extension = "h5"'),
+        ('extension = "17"', "extension", "'17' is not a valid extension", 'extension = "h5"'),
+        ("colour = 1", "colour", "unknown key", "max_datum_size"),
         ('unique = "reftime"', "unique", "must be a list", 'unique = ["reftime"'),
         ("unique = [1]", "unique", "must be a list", 'unique = ["reftime"'),
-        ('unique = ["area"]', "unique", "'area' is no declared field", 'area = "text"'),
-        ('unique = ["reftime", "reftime"]', "unique", "stands twice", "once"),
-        ('index = ["area"]', "index", "'area' is no declared field", 'area = "text"'),
+        ('unique = ["area"]', "unique", "'area' is not a declared field", 'area = "text"'),
+        ('unique = ["reftime", "reftime"]', "unique", "is listed twice", "once"),
+        ('index = ["area"]', "index", "'area' is not a declared field", 'area = "text"'),
         ('replace = "always"', "replace", "must be one of no, yes, newer, not 'always'", 'replace = "no"'),
         ("replace = true", "replace", "must be one of no, yes, newer, not True", "quotes"),
         ('replace = "newer"', "replace", "needs a version_field", "version_field ="),
-        ('version_field = "update"', "version_field", "no declared field with an order", "integer, real, timestamp"),
+        ('version_field = "update"', "version_field", "not a declared field with an order", "integer, real, timestamp"),
         ('max_datum_size = "1"', "max_datum_size", "must be a whole number", "without quotes"),
         ("max_datum_size = 0", "max_datum_size", "0 is not between 1 and", "default"),
         ("max_datum_size = true", "max_datum_size", "must be a whole number", "without quotes"),
@@ -103,12 +103,15 @@ def test_a_configuration_made_in_python_takes_the_words_of_the_file():
         ("lock_timeout = inf", "lock_timeout", "inf is not between 0 and", "default"),
         ('lock_timeout = "60"', "lock_timeout", "must be a number of seconds", "without quotes"),
         ("fields = 5", "fields", "must be a table", "[fields]"),
-        ('fields = {Station = "text"}', "fields.Station", "no name for a field", "[a-z_]"),
-        ('fields.station = "number"', "fields.station", "'number' is no type", "integer, real, text"),
-        ('[fields]\nstation = "number"', "fields.station", "'number' is no type", "integer, real, text"),
-        ('[ fields ]\n"station" = 5', "fields.station", "5 is no type", "integer, real, text"),
-        ('[fields]\n2d = "text"', "fields.2d", "'2d' is no name for a field", "[a-z_]"),
-        *((f'[fields]\n{name} = "text"', f"fields.{name}", "is no name for a field", "reftime") for name in RESERVED),
+        ('fields = {Station = "text"}', "fields.Station", "not a valid name for a field", "[a-z_]"),
+        ('fields.station = "number"', "fields.station", "'number' is not a type", "integer, real, text"),
+        ('[fields]\nstation = "number"', "fields.station", "'number' is not a type", "integer, real, text"),
+        ('[ fields ]\n"station" = 5', "fields.station", "5 is not a type", "integer, real, text"),
+        ('[fields]\n2d = "text"', "fields.2d", "'2d' is not a valid name for a field", "[a-z_]"),
+        *(
+            (f'[fields]\n{name} = "text"', f"fields.{name}", "is not a valid name for a field", "reftime")
+            for name in RESERVED
+        ),
     ],
 )
 def test_every_error_names_key_line_and_remedy(line, key, problem, remedy):
@@ -132,22 +135,22 @@ def test_a_missing_step_is_named_with_a_line_to_add(text):
 
 
 @pytest.mark.parametrize("text", ["format = vm2\n", SMALL + "step = 1\n", "[fields\n", "x = " + "[" * 5000])
-def test_what_is_no_toml_is_said_to_be_none(text):
-    with pytest.raises(ConfigError, match="is no TOML") as caught:
+def test_a_text_that_is_not_toml_is_refused(text):
+    with pytest.raises(ConfigError, match="is not valid TOML") as caught:
         DatasetConfig.from_toml(text, "dataset.toml")
     assert caught.value.hint
     assert "line" in caught.value.message or "[" * 100 in text
 
 
 def test_a_mapping_is_checked_as_the_file_is():
-    with pytest.raises(ConfigError, match="the configuration: unique: 'area' is no declared field"):
+    with pytest.raises(ConfigError, match="the configuration: unique: 'area' is not a declared field"):
         DatasetConfig.from_mapping({"format": "vm2", "step": "daily", "unique": ["area"]})
-    with pytest.raises(ConfigError, match="the configuration: unique: 'area' is no declared field"):
+    with pytest.raises(ConfigError, match="the configuration: unique: 'area' is not a declared field"):
         DatasetConfig("vm2", Step.DAILY, unique=("area",))
 
 
 def test_more_fields_than_a_table_should_have_are_refused():
-    with pytest.raises(ConfigError, match="501 are too many"):
+    with pytest.raises(ConfigError, match="501 fields are too many"):
         DatasetConfig("jsonl", Step.DAILY, fields={f"f{n}": FieldType.TEXT for n in range(501)})
 
 

@@ -56,7 +56,7 @@ def test_a_configuration_can_come_from_a_file_or_standard_input(run, name):
         ("--format vm2 --step hourly", 3, "must be one of daily, weekly"),
         ("--format grib3 --step daily", 3, "unknown format 'grib3'"),
         ("--format vm2 --step daily --field area", 2, "'area' is not NAME=TYPE"),
-        ("--format vm2 --step daily --field area=blob", 3, "'blob' is no type"),
+        ("--format vm2 --step daily --field area=blob", 3, "'blob' is not a type"),
         ("--format vm2 --step daily --field a=text --field a=real", 3, "declared twice"),
         ("--format vm2 --step daily --replace newer", 3, "version_field"),
         ("--format vm2 --step daily --replace maybe", 2, "invalid choice"),

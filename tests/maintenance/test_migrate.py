@@ -341,7 +341,7 @@ def test_of_many_offenders_the_first_hundred_are_named(tmp_path):
     [
         ({"station": "text", "product": "text"}, "station: .* is an integer, the field is declared text"),
         ({"station": "integer", "note": "integer"}, "note: .* is a text, the field is declared integer"),
-        ({"station": "integer", "note": "timestamp"}, "note: .* is no time"),
+        ({"station": "integer", "note": "timestamp"}, "note: .* is not a time"),
     ],
 )
 def test_a_value_that_is_not_of_the_new_type_is_refused(tmp_path, format, fields, reason):

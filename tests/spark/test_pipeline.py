@@ -469,7 +469,7 @@ def test_before_a_file_that_was_begun_is_done_no_other_is_divided_by_new_filters
         ("[maintenance]\nevery = 5", "line 8: maintenance.every: unknown key"),
         ('[maintenance]\nmax_duration = "5m"', "line 8: maintenance.max_duration: must be a number of seconds"),
         ('input = "low"', "line 7: input: is a dataset"),
-        ("=", "is no TOML"),
+        ("=", "is not valid TOML"),
     ],
 )
 def test_a_wrong_configuration_is_named_with_its_line(place: Path, line_: str, problem: str) -> None:
