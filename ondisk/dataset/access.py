@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation
-from ondisk.dataset.read import Reader
+from ondisk.dataset.read import DatasetReader
 from ondisk.errors import DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
@@ -25,7 +25,7 @@ class Opened:
     """An index and the reader of its segments. Both are dropped together when another index file replaces this one."""
 
     index: Index
-    reader: Reader
+    reader: DatasetReader
 
 
 class Access:
@@ -161,7 +161,7 @@ class Access:
             if self._opened is None or not self._opened.index.is_current():
                 self._drop(queries=False)
                 index = Index.open(self.directory, self.config, self.connect)
-                self._opened = Opened(index, Reader(self.directory, index.config, self.prefix))
+                self._opened = Opened(index, DatasetReader(self.directory, index.config, self.prefix))
             return self._opened
 
     def _current_to_write(self) -> Index:

@@ -329,7 +329,7 @@ class Dataset:
         if equal and match is None and sort is None and limit is None and with_data:
             key = opened.index.whole_key(equal)
             if key is not None:
-                return _found(opened, self._archives, key, query)
+                return _of_key(opened, self._archives, key, query)
         query.check(opened.index)
         return data(opened, self._archives, query, with_data=with_data)
 
@@ -544,7 +544,7 @@ class Dataset:
         return result
 
 
-def _found(opened: Opened, archives: Archives, key: Key, query: Query) -> Iterator[Datum]:
+def _of_key(opened: Opened, archives: Archives, key: Key, query: Query) -> Iterator[Datum]:
     """Yield the datum that a complete unique key names, if it exists."""
     found = opened.reader.look_up(opened.index, key)
     if found is None or (not found and any(archives.online())):

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import Archives, leave_out
-from ondisk.dataset.read import Reader, Summary, check_limit
+from ondisk.dataset.read import DatasetReader, Summary, check_limit
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import InvalidInput, LockError
 from ondisk.formats import Format
@@ -79,7 +79,7 @@ def _no_match(given: object) -> InvalidInput:
 def data(access: Opened, archives: Archives, query: Query, *, with_data: bool) -> Iterator[Datum]:
     """Yield the data that match: those of the archives, then those of the dataset; in one order if `sort` is set."""
 
-    def read(reader: Reader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[list[Datum]]:
+    def read(reader: DatasetReader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[list[Datum]]:
         return reader.query(snapshot, tree, sort, query.limit, with_data=with_data)
 
     with Snapshots(access, archives, query) as snapshots:
@@ -96,7 +96,7 @@ def payloads(access: Opened, archives: Archives, query: Query) -> Iterator[bytes
     """Yield the bytes of the data that match, in the order of `data`, and a format's file header before its first."""
 
     def read(
-        reader: Reader, snapshot: Snapshot, tree: Expression, sort: Sort | None
+        reader: DatasetReader, snapshot: Snapshot, tree: Expression, sort: Sort | None
     ) -> Iterator[tuple[Snapshot, Format, Row, bytes]]:
         for each in reader.payloads(snapshot, tree, sort, query.limit):
             yield snapshot, *each
@@ -118,7 +118,7 @@ def payloads(access: Opened, archives: Archives, query: Query) -> Iterator[bytes
 def summaries(access: Opened, archives: Archives, query: Query) -> list[Summary]:
     """Count the data that match, in each archive and in the dataset itself."""
 
-    def read(_reader: Reader, snapshot: Snapshot, tree: Expression, _sort: Sort | None) -> Summary:
+    def read(_reader: DatasetReader, snapshot: Snapshot, tree: Expression, _sort: Sort | None) -> Summary:
         totals = snapshot.totals(tree)
         fields = {name: list(snapshot.counts(tree, name)) for name in access.index.config.fields}
         return Summary(totals.count, totals.size, *span(totals), fields)
@@ -187,7 +187,7 @@ class Snapshots:
         for opened, snapshot in self._snapshots:
             yield opened, snapshot, self._query.tree(opened.index)
 
-    def of(self, read: Callable[[Reader, Snapshot, Expression, Sort | None], _T]) -> list[_T]:
+    def of(self, read: Callable[[DatasetReader, Snapshot, Expression, Sort | None], _T]) -> list[_T]:
         """Return what `read` returns for each. Iterators are closed before their snapshots."""
         results = []
         for opened, snapshot, tree in self.each():

@@ -46,7 +46,7 @@ class Summary:
     fields: dict[str, list[tuple[Value | None, int]]] = field(default_factory=dict)
 
 
-class Reader:
+class DatasetReader:
     """Reads the data of one index from the files of its segments.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.read import Reader
+from ondisk.dataset.read import DatasetReader
 from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import End, Format, is_dir
@@ -284,7 +284,7 @@ class _Rewrite:
         self._new = Segment(transaction.take_generation(), self._old.name, self._old.format, End())
         self._size = 0
 
-    def write(self, snapshot: Snapshot, reader: Reader, written: Written | None) -> None:
+    def write(self, snapshot: Snapshot, reader: DatasetReader, written: Written | None) -> None:
         """Let the data stand, in query order, beside the segment, and tell the index where they will stand.
 
         Raises:

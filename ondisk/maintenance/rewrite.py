@@ -11,7 +11,7 @@ from typing import Protocol
 from zlib import crc32
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.read import TAIL, Reader, check_end
+from ondisk.dataset.read import TAIL, DatasetReader, check_end
 from ondisk.errors import SegmentMissing, StateError
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.formats import Block, End, Format
@@ -177,7 +177,9 @@ def _records(directory: Directory, name: str, checksum: int) -> Iterator[list[tu
         raise Changed
 
 
-def lay(format: Format, snapshot: Snapshot, reader: Reader, known: Known, staged: WritableFile, told: Places) -> End:
+def lay(
+    format: Format, snapshot: Snapshot, reader: DatasetReader, known: Known, staged: WritableFile, told: Places
+) -> End:
     """Write the data of a segment to another file, without holes and in query order.
 
     Args:
@@ -196,7 +198,13 @@ class _Laying:
     """The writing of one segment's data to another file."""
 
     def __init__(
-        self, format: Format, snapshot: Snapshot, reader: Reader, known: Known, staged: WritableFile, told: Places
+        self,
+        format: Format,
+        snapshot: Snapshot,
+        reader: DatasetReader,
+        known: Known,
+        staged: WritableFile,
+        told: Places,
     ) -> None:
         self._format = format
         self._snapshot = snapshot

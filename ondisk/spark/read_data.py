@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ondisk.dataset.read import Reader, misplaced
+from ondisk.dataset.read import DatasetReader, misplaced
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import InvalidInput
 from ondisk.index import Segment, Snapshot
@@ -22,14 +22,14 @@ _GAPS = 256 * 1024  # reading over so much that is not wanted costs less than an
 _EVEN = pa.array(range(0, 2 * ROWS, 2), pa.int32())
 
 
-def is_plain(column: DataToArrow, reader: Reader, snapshot: Snapshot) -> bool:
+def is_plain(column: DataToArrow, reader: DatasetReader, snapshot: Snapshot) -> bool:
     """Tell whether no datum has to be decoded, and so nothing of it is compared with the index."""
     formats = snapshot.connection.execute("SELECT DISTINCT format FROM segment")
     return column.is_binary and all(reader.has_bytes(format) for (format,) in formats)
 
 
 def with_data(
-    rows: pa.RecordBatch, column: DataToArrow, reader: Reader, snapshot: Snapshot
+    rows: pa.RecordBatch, column: DataToArrow, reader: DatasetReader, snapshot: Snapshot
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
     """Give rows, in the order in which their data stand on disk, and the data; some at a time, by their bytes.
 
@@ -81,7 +81,7 @@ def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _bytes(
-    offsets: pa.Array, sizes: pa.Array, segment: Segment, reader: Reader, snapshot: Snapshot
+    offsets: pa.Array, sizes: pa.Array, segment: Segment, reader: DatasetReader, snapshot: Snapshot
 ) -> Iterator[pa.Array]:
     """Read bytes of one segment, in as few reads as is worth it."""
     begin, count = offsets[0].as_py(), len(offsets)
@@ -114,7 +114,7 @@ def _integers(numbers: pa.Array) -> array[int]:
 
 
 def _decoded(
-    rows: pa.RecordBatch, column: DataToArrow, segment: Segment, reader: Reader, snapshot: Snapshot
+    rows: pa.RecordBatch, column: DataToArrow, segment: Segment, reader: DatasetReader, snapshot: Snapshot
 ) -> pa.Array:
     segments, offsets, sizes, reftimes = (each.to_pylist() for each in rows.columns[:4])
     places = [*zip(reftimes, segments, offsets, sizes, strict=True)]
