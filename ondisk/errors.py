@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 EXIT_DONE = 0
-EXIT_DATA_LEFT_OUT = 8
+EXIT_DATA_SKIPPED = 8
 EXIT_FINDINGS = 9
 EXIT_INTERRUPTED = 130
 

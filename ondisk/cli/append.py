@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from ondisk.cli.arguments import add_dataset, path
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output, complain_of_input
-from ondisk.cli.progress import progress
+from ondisk.cli.progress import files_progress
 from ondisk.cli.spark import add_spark, executors
 from ondisk.cli.streams import Input
-from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, InvalidInput, OndiskError
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, InvalidInput, OndiskError
 
 if TYPE_CHECKING:
     from ondisk import AppendResult
@@ -53,18 +53,18 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
 
     if arguments.spark is not None and "-" in arguments.files:
-        raise InvalidInput(
-            "Spark's executors cannot read standard input", hint="Append without --spark, or write the input to a file."
-        )
+        hint = "Append without --spark, or write the input to a file."
+        raise InvalidInput("Spark's executors cannot read standard input", hint=hint)
     name = arguments.files[0]
     with open_dataset(arguments.dataset) as dataset, executors(arguments.spark) as spark:
         try:
-            with progress(arguments.files) as advance:
+            with files_progress(arguments.files) as advance:
                 if spark is not None:
                     for name, result in dataset.append_files(arguments.files, spark, arguments.format):
                         add(name, result)
-                for name in arguments.files if spark is None else ():
-                    add(name, append(name))
+                else:
+                    for name in arguments.files:
+                        add(name, append(name))
         except OndiskError as error:
             if "result" in error.context:
                 add(name, error.context["result"])
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 interrupt.add_note(f"append the file again: a datum that is already stored is {again}")
             raise
     _report(total, complaints, output)
-    return EXIT_DATA_LEFT_OUT if total.refused or total.damage else EXIT_DONE
+    return EXIT_DATA_SKIPPED if total.refused or total.damage else EXIT_DONE
 
 
 class _Complaints:

@@ -13,7 +13,7 @@ import argparse
 import ondisk
 from ondisk.cli.arguments import add_dataset, duration
 from ondisk.cli.output import Output
-from ondisk.cli.progress import segments
+from ondisk.cli.progress import segments_progress
 from ondisk.cli.spark import add_spark, executors
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
 
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     with (
         ondisk.open(arguments.dataset, read_only=not writes) as dataset,
         executors(arguments.spark) as spark,
-        segments("check") as progress,
+        segments_progress("check") as progress,
     ):
         report = dataset.check(arguments.accurate, max_duration=arguments.max_duration, progress=progress, spark=spark)
     output.checked(report, report.segments if arguments.all else report.findings)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import ondisk
 from ondisk.cli.arguments import add_dataset
 from ondisk.cli.output import Output
-from ondisk.cli.progress import segments
+from ondisk.cli.progress import segments_progress
 from ondisk.cli.spark import add_spark, executors
 from ondisk.cli.streams import complain
-from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, EXIT_FINDINGS, OndiskError
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
 
 if TYPE_CHECKING:
     from ondisk import Dataset
@@ -59,7 +59,7 @@ def would_mend(report: Report, verb: str, states: State, output: Output) -> int:
 def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output: Output) -> int:
     """Run fix or repack, and print what it did and the state after it. Return the exit code."""
     try:
-        with segments(name) as progress:
+        with segments_progress(name) as progress:
             report = verb(progress)
     except OndiskError as error:
         if "report" in error.context:
@@ -68,5 +68,5 @@ def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output
     left = dataset.check()
     output.mended(report, left)
     if report.lost:
-        return EXIT_DATA_LEFT_OUT
+        return EXIT_DATA_SKIPPED
     return EXIT_DONE if left.is_clean else EXIT_FINDINGS

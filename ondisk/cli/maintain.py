@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import duration, path
 from ondisk.cli.output import Output
-from ondisk.cli.progress import segments
+from ondisk.cli.progress import segments_progress
 from ondisk.cli.streams import complain
 from ondisk.errors import OndiskError
 
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     results = []
     options = {"dry_run": arguments.dry_run, "max_duration": arguments.max_duration}
     for dataset in dict.fromkeys(str(Path(each).absolute()) for each in arguments.datasets):
-        with segments(f"maintain {dataset}") as progress:
+        with segments_progress(f"maintain {dataset}") as progress:
             result = maintain(dataset, **options, progress=progress)
         show(result, output, dry_run=arguments.dry_run)
         results.append(result)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ondisk.cli.arguments import path
 from ondisk.cli.maintain import show
 from ondisk.cli.output import Output, complain_of_input
-from ondisk.cli.progress import read, segments
+from ondisk.cli.progress import bytes_progress, segments_progress
 from ondisk.cli.spark import executors
 from ondisk.cli.streams import complain
 
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         try:
             if pipeline.waiting:  # starting Spark takes seconds
                 size = sum(file.size for file in pipeline.waiting)
-                with executors(pipeline.config.master or "") as spark, read("pipeline", size) as advance:
+                with executors(pipeline.config.master or "") as spark, bytes_progress("pipeline", size) as advance:
                     from ondisk.spark.append import imports
 
                     assert spark is not None
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             output.imported(report)  # also after an error: the files before it are stored
             _complain_of(report)
         try:
-            with segments("maintain") as progress:
+            with segments_progress("maintain") as progress:
                 pipeline.maintain(progress)
         finally:
             for result in report.maintained:

@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 
-def progress(files: Sequence[str]) -> AbstractContextManager[Callable[[int], None]]:
-    """Show how much of the files has been read during the block; see `read`."""
-    return read("append", _size(files) if sys.stderr.isatty() else None)
+def files_progress(files: Sequence[str]) -> AbstractContextManager[Callable[[int], None]]:
+    """Show how much of the files has been read during the block; see `bytes_progress`."""
+    return bytes_progress("append", _size(files))
 
 
 @contextlib.contextmanager
-def read(verb: str, size: int | None) -> Iterator[Callable[[int], None]]:
+def bytes_progress(verb: str, size: int | None) -> Iterator[Callable[[int], None]]:
     """Show how much has been read, during the block.
 
     Args:
@@ -33,13 +33,13 @@ def read(verb: str, size: int | None) -> Iterator[Callable[[int], None]]:
 
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     # rich must not redirect standard output: results go there, and it may be a file.
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as shown:
-        task = shown.add_task(verb, total=size)
-        yield lambda count: shown.advance(task, count)
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(verb, total=size)
+        yield lambda count: bar.advance(task, count)
 
 
 @contextlib.contextmanager
-def segments(verb: str) -> Iterator[Callable[[str], None]]:
+def segments_progress(verb: str) -> Iterator[Callable[[str], None]]:
     """Show the current segment, and how many have been started, during the block.
 
     Yields:
@@ -53,9 +53,9 @@ def segments(verb: str) -> Iterator[Callable[[str], None]]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.completed:.0f} {task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as shown:
-        task = shown.add_task(escape(verb), total=None)
-        yield lambda name: shown.update(task, advance=1, description=escape(name))
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(escape(verb), total=None)
+        yield lambda name: bar.update(task, advance=1, description=escape(name))
 
 
 def _size(files: Sequence[str]) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ondisk.dataset import Dataset
-from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, EXIT_FINDINGS, OndiskError
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
 from ondisk.filesystem import Directory, MaintainLock
 from ondisk.maintenance.states import Diagnosis, Done, Report
 
@@ -56,7 +56,7 @@ class Maintained:
         if self.error is not None:
             return self.error.exit_code if isinstance(self.error, OndiskError) else _BUG
         if any(each.lost for each in self.done):
-            return EXIT_DATA_LEFT_OUT
+            return EXIT_DATA_SKIPPED
         return EXIT_DONE if self.left is None or self.left.is_clean else EXIT_FINDINGS
 
 
@@ -94,7 +94,7 @@ def maintain(
 
 def worst(codes: Iterable[int]) -> int:
     """Choose the exit code that tells of the worst: errors before data left out before findings."""
-    mild = {EXIT_DONE: -3, EXIT_FINDINGS: -2, EXIT_DATA_LEFT_OUT: -1}
+    mild = {EXIT_DONE: -3, EXIT_FINDINGS: -2, EXIT_DATA_SKIPPED: -1}
     return max(codes, key=lambda code: mild.get(code, code), default=EXIT_DONE)
 
 

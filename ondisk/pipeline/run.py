@@ -25,7 +25,7 @@ from ondisk.dataset import Dataset
 from ondisk.dataset.append import AppendResult, refuse_old
 from ondisk.dataset.layout import CONFIG, open_directory
 from ondisk.errors import (
-    EXIT_DATA_LEFT_OUT,
+    EXIT_DATA_SKIPPED,
     EXIT_DONE,
     EXIT_FINDINGS,
     ConfigError,
@@ -109,7 +109,7 @@ class PipelineReport:
         """The exit code of a command that did this."""
         own = EXIT_FINDINGS if self.dry_run and self.imported else EXIT_DONE
         if self.refused or self.damaged:
-            own = EXIT_DATA_LEFT_OUT
+            own = EXIT_DATA_SKIPPED
         return worst([own, *self._codes, *(each.exit_code for each in self.maintained)])
 
     def add(self, name: str, answer: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from ondisk.dataset.append import BATCH_SIZE
 from ondisk.dataset.input_file import Peeked, open_source
 from ondisk.dataset.layout import filter_of, open_directory, read_config
 from ondisk.datum import from_microseconds, microseconds
-from ondisk.errors import EXIT_DATA_LEFT_OUT, EXIT_DONE, LimitExceeded, OndiskError, StorageError
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, LimitExceeded, OndiskError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Damage, is_dir, recognised
 from ondisk.pipeline.config import plain
@@ -98,7 +98,7 @@ class _Destination:
 class _Postponed(Exception):
     """This run stores nothing of the file."""
 
-    def __init__(self, reason: str, code: int = EXIT_DATA_LEFT_OUT) -> None:
+    def __init__(self, reason: str, code: int = EXIT_DATA_SKIPPED) -> None:
         super().__init__(reason)
         self.reason = reason
         self.code = code
