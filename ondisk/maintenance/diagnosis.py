@@ -1,4 +1,4 @@
-"""The diagnosis of a segment: a pure function of what the index says, what the disk says, and the circumstances."""
+"""The diagnosis of a segment: a pure function of what the index knows, what is on disk, and the circumstances."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from ondisk.step import Interval, Step, interval_of
 
 @dataclass(slots=True)
 class Known:
-    """What the index says of a segment: the sums of its data's rows. Offsets and sizes are decompressed bytes.
+    """What the index knows about a segment: sums over the rows of its data. Offsets and sizes are decompressed bytes.
 
     Attributes:
         segment: its row.
         count: rows of data.
         size: their bytes, padding included.
         begin, end: first and last reftime, microseconds.
-        first: where the first datum begins.
-        behind: where the last ends, its padding included.
-        needed: where in the file the last ends.
-        interval: which one the index says it spans; only data inside of it are found again by their segment.
+        first: offset of the first datum.
+        behind: offset after the last datum and its padding.
+        needed: position in the file after the last datum; in a compressed segment, after its block.
+        interval: the interval in its row; data outside it cannot be found by their segment.
         is_laid_out: every datum begins where the one before it in query order ends.
-        gaps: bytes that are no data between the first and the last.
-        gap_at: where the first gap begins; None without one.
-        overlaps: data that begin inside the one before.
-        overlap_at: the first of them.
-        misplaced: data that stand behind one which a query gives later.
-        misplaced_at: the first of them.
-        damage: what an accurate check, or a fix, said is wrong with the content.
+        gaps: bytes between the first and the last datum that belong to no datum.
+        gap_at: offset of the first gap; None without one.
+        overlaps: data that begin before the end of the datum before them.
+        overlap_at: offset of the first of them.
+        misplaced: data that are out of query order: a query returns one with a lower offset later.
+        misplaced_at: offset of the first of them.
+        damage: what an accurate check or a fix found wrong with the content, and recorded.
     """
 
     segment: Segment
@@ -54,16 +54,17 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """What stands on disk in the place of a segment.
+    """What is on disk at the name of a segment.
 
     Attributes:
-        is_file: a plain file, as a concat segment must be; of a dir segment, a directory.
+        is_file: it is what a segment must be: a regular file; for a dir segment, a directory.
         size: bytes.
-        changed: when its content or its name changed last, nanoseconds since 1970.
-        is_empty: it holds no more than a new segment begins with.
+        changed: when its content or its name last changed, nanoseconds since 1970.
+        is_empty: it contains only what a new segment begins with.
         is_readable: something in it is of its format.
-        sealed: bytes of the mark behind the last datum that says the segment is complete.
-        stray: what readers would take for it by its name, and is not; None where there is no such thing.
+        sealed: bytes of the end mark after the last datum; 0 if the segment is not sealed.
+        stray: a file that readers would treat as the segment because of its name, but that is none of its generations;
+            None without one.
     """
 
     is_file: bool
@@ -82,9 +83,9 @@ class Circumstances:
     Attributes:
         step: the dataset's.
         committed_at: when the index was last changed, microseconds.
-        needs_check: the sentinel stands, or the index is missing.
+        needs_check: the sentinel exists, or the index is missing.
         archive_before, delete_before: segments that end at or before it are old enough, microseconds; None: never.
-        is_archive: names of every step fit, and nothing unknown is ever deleted.
+        is_archive: it is an archive: the names of every step are valid, and an unknown segment is never deleted.
     """
 
     step: Step
@@ -95,17 +96,17 @@ class Circumstances:
     is_archive: bool = False
 
     def interval(self, name: str) -> Interval | None:
-        """Give the interval that a segment's name stands for; None where it is no name that fits."""
+        """Return the interval that a segment's name means, or None if the name is not valid here."""
         return interval_of(name.rpartition(".")[0], self.step, is_archived=self.is_archive)
 
 
 def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
-    """Say in which states a segment is, and why.
+    """Return the states of a segment, and the reasons.
 
     Args:
-        known: what the index says; None where it does not know the segment.
-        found: what the disk says; None where nothing is there.
-        start: where the first datum of a segment of its format begins.
+        known: what the index knows; None if it does not know the segment.
+        found: what is on disk; None if nothing is.
+        start: offset of the first datum in a segment of its format.
     """
     if known is not None:
         return _known(name, known, found, at, start)
@@ -118,7 +119,7 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
         step = "any step" if at.is_archive else f"the step {at.step}"
         return Diagnosis(name, State.CORRUPTED, (f"the index does not know it, and its name does not fit {step}",))
     if not found.is_file:
-        return Diagnosis(name, State.CORRUPTED, ("no plain file stands there, and the index does not know it",))
+        return Diagnosis(name, State.CORRUPTED, ("it is not a regular file, and the index does not know it",))
     if found.is_empty:
         return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",), found.size)
     if not found.is_readable:
@@ -126,15 +127,15 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
     if at.needs_check:
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and may have lost it",))
     if found.changed // 1000 > at.committed_at:
-        return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and is older",))
+        return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and was last changed before it",))
     if at.is_archive:
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it",))
-    return Diagnosis(name, State.DELETED, ("the index does not know it, and is newer",), found.size)
+    return Diagnosis(name, State.DELETED, ("the index does not know it, and was changed after it",), found.size)
 
 
 def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
     if found is None or not found.is_file:
-        reason = "it is not on disk" if found is None else "no plain file stands in its place; what does is left there"
+        reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
     if not known.count and found.stray is None and not [*misnamed(known, at.interval(name), at)]:
         return _known_without_data(name, known, found, at)
@@ -181,11 +182,11 @@ def _known_without_data(name: str, known: Known, found: OnDisk, at: Circumstance
 
 
 def misnamed(known: Known, interval: Interval | None, at: Circumstances) -> Iterator[str]:
-    """Say where the name of a segment does not fit its data, or the step."""
+    """Yield how the name of a segment disagrees with its data, or with the step."""
     if interval is None:
         yield f"its name does not fit the step {at.step}"
     elif known.interval not in (None, interval):
-        yield "the index says that it spans another time than its name says"
+        yield "its interval in the index is not that of its name"
     elif known.count and (known.begin not in interval or known.end not in interval):
         yield "it has data of other times than its name says"
 
@@ -193,13 +194,13 @@ def misnamed(known: Known, interval: Interval | None, at: Circumstances) -> Iter
 def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circumstances, start: int) -> Iterator[str]:
     yield from misnamed(known, interval, at)
     if known.first < start:
-        yield f"its data begin at byte {known.first}, the first can only stand at byte {start}"
+        yield f"its first datum begins at byte {known.first}, but data cannot begin before byte {start}"
     if known.overlaps:
-        yield f"{known.overlaps} data begin inside the one before, the first at byte {known.overlap_at}"
+        yield f"{known.overlaps} data begin inside the datum before, the first at byte {known.overlap_at}"
     if found.stray is not None:
-        yield f"{found.stray} is none of its generations, and stands where queries look for one: move it away"
+        yield f"{found.stray} has the name of a generation of it, and is not one: move this file away"
     if known.needed > found.size:
-        yield f"it ends at byte {found.size}, its data go up to byte {known.needed}"
+        yield f"it ends at byte {found.size}, but its data go up to byte {known.needed}"
     if known.damage is not None:
         yield known.damage
 
@@ -207,17 +208,17 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
 def _dirty(known: Known, found: OnDisk, start: int) -> Iterator[str]:
     end = known.segment.end
     if known.first > start:
-        yield f"{known.first - start} bytes before its first datum are no data"
+        yield f"{known.first - start} bytes before its first datum belong to no datum"
     if known.gaps:
-        yield f"{known.gaps} bytes between its data are no data, the first at byte {known.gap_at}"
+        yield f"{known.gaps} bytes between its data belong to no datum, the first at byte {known.gap_at}"
     if end.length > known.behind:
-        yield f"{end.length - known.behind} bytes behind its last datum are no data"
+        yield f"{end.length - known.behind} bytes after its last datum belong to no datum"
     if found.size > end.size + found.sealed:
-        yield f"{found.size - end.size} bytes at its end are of an append that did not come through, or runs now"
+        yield f"{found.size - end.size} bytes at its end belong to an interrupted or running append"
     elif known.needed <= found.size < end.size:
-        yield f"it ends at byte {found.size}, it once went up to byte {end.size}; all its data are there"
+        yield f"it ends at byte {found.size}, and once ended at byte {end.size}; all its data are there"
     if known.misplaced:
-        yield f"{known.misplaced} data stand behind one that comes later, the first at byte {known.misplaced_at}"
+        yield f"{known.misplaced} data are out of time order, the first at byte {known.misplaced_at}"
 
 
 def _freed(known: Known, found: OnDisk, start: int) -> int:

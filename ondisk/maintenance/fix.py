@@ -60,7 +60,7 @@ def fix(
     """
     report = Report(str(access.path))
     errors: list[OndiskError] = []
-    with report.told(errors):
+    with report.attached(errors):
         for part in access.archives.maintained():
             report.add(part.prefix, _fix(part, access.archives, now, progress, scan_all, errors))
             report.needs_check |= part.needs_check()

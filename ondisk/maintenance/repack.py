@@ -68,7 +68,7 @@ def repack(
         check_trusted(part)
     report = Report(str(access.path))
     errors: list[OndiskError] = []
-    with report.told(errors):
+    with report.attached(errors):
         for part in parts:
             report.segments += abandoned.removed(part, now)
             try:

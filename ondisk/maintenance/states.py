@@ -1,4 +1,4 @@
-"""The states of a segment, and what a check says of one."""
+"""The states of a segment, and what check, fix and repack report about it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, Stat
 
 
 class State(Flag):
-    """What is to be said of a segment; states combine. Source: arkimet's ondisk2 datasets."""
+    """The states of a segment; they combine. Source: arkimet's ondisk2 datasets."""
 
     OK = 0
     DIRTY = auto()
@@ -24,7 +24,7 @@ class State(Flag):
 
     @property
     def names(self) -> list[str]:
-        """The names of the states that are combined here."""
+        """The names of the combined states."""
         return [str(state.name) for state in self] or ["OK"]
 
 
@@ -32,23 +32,23 @@ FIXED = State.UNALIGNED | State.MISSING
 """The states that a fix mends."""
 
 REPACKED = State.DIRTY | State.MISSING | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE
-"""The states that a repack mends, where no CORRUPTED stands beside them."""
+"""The states that a repack mends, unless the segment is also CORRUPTED."""
 
 FATAL = (DiskFull, DurabilityLost, LockError, StateError)
-"""Errors at one segment that the others would meet, too."""
+"""Errors at one segment that would also occur at the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is to be said of one segment.
+    """The state of one segment, and the reasons for it.
 
     Attributes:
-        segment: its name; in a report `.archive/last/…` for one of the archive.
-        state: all that is so.
-        reasons: why, each for itself.
-        freed: bytes that a repack would give back; of a compressed segment estimated.
-        noted: it is CORRUPTED only by what was once found in its content; a fix looks whether that is still so.
-        error: what kept it from being looked at; None where it was.
+        segment: its name; in a report `.archive/last/…` for a segment of the archive.
+        state: all states that apply.
+        reasons: one for each thing that is wrong.
+        freed: bytes that a repack would free; estimated if the segment is compressed.
+        noted: it is CORRUPTED only because the index recorded damage of its content; a fix checks that again.
+        error: why it could not be examined; None if it was.
     """
 
     segment: str
@@ -60,7 +60,7 @@ class Diagnosis:
 
     @property
     def action(self) -> str | None:
-        """What mends it, or None: `rescan` and `remove from the index` by fix; the others by repack."""
+        """What mends it, or None: a fix does `rescan` and `remove from the index`, a repack does the others."""
         state = self.state
         if State.CORRUPTED in state:
             return None
@@ -74,7 +74,7 @@ class Diagnosis:
         return " and ".join(steps) or None
 
     def failed(self, what: str, error: OndiskError | OSError, errors: list[OndiskError]) -> Done:
-        """Say that it was left as it is, since something went wrong, which is added to `errors`."""
+        """Return the result for a segment that an error left unchanged, and add the error to `errors`."""
         errors.append(error if isinstance(error, OndiskError) else StorageError(f"{self.segment}: {error}"))
         reason = f"it could not be {what}: {'. '.join(str(error).splitlines())}"
         return Done(self.segment, self.state, (*self.reasons, reason))
@@ -82,16 +82,16 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What fix or repack did, or would do, with one segment.
+    """What fix or repack did with one segment.
 
     Attributes:
         segment: its name.
-        state: what it was in.
-        reasons: why; behind a fix also what it met that is no datum, or was a duplicate.
-        action: what was done, in the words of `Diagnosis.action`; None where it was left alone.
-        freed: bytes given back.
-        lost: how many data the index does not know any more: those of a segment that is missing, and one for each
-            place where something stands that is no datum. What another segment holds as well is not lost.
+        state: its states before.
+        reasons: why; after a fix also what it found that is not a datum, or was a duplicate.
+        action: what was done, in the words of `Diagnosis.action`; None if it was left alone.
+        freed: bytes that were freed.
+        lost: how many data the index does not know any more: all data of a missing segment, and one for each place
+            whose content is not a datum. Data that are also in another segment are not lost.
     """
 
     segment: str
@@ -108,9 +108,9 @@ class Report:
 
     Attributes:
         dataset: its path.
-        ok: segments that are OK.
-        segments: the others, in the order of their names; of a check of everything also those that are OK.
-        needs_check: the sentinel stands, or the index is missing.
+        ok: number of segments that are OK.
+        segments: the others, in the order of their names; after a check also those that are OK.
+        needs_check: the sentinel exists, or the index is missing.
     """
 
     dataset: str
@@ -119,18 +119,18 @@ class Report:
     needs_check: bool = False
 
     def add(self, prefix: str, found: Iterable[Diagnosis | Done]) -> None:
-        """Add segments, whose names begin with a prefix here; of what fix or repack did, what is OK is only counted."""
+        """Add segments, with a prefix to their names. Segments of a fix or repack that were OK are only counted."""
         for each in found:
             self.ok += not each.state
             if each.state or isinstance(each, Diagnosis):
                 self.segments.append(replace(each, segment=prefix + each.segment))
 
     @contextlib.contextmanager
-    def told(self, errors: list[OndiskError]) -> Iterator[None]:
-        """Put the segments in order behind the block, and let an error tell of them: `error.context["report"]`.
+    def attached(self, errors: list[OndiskError]) -> Iterator[None]:
+        """Sort the segments after the block, and attach this report to an error: `error.context["report"]`.
 
         Args:
-            errors: what went wrong at single segments; the first of them is raised where no other ends the block.
+            errors: what went wrong at single segments. The first is raised if no other error ends the block.
         """
         try:
             yield
@@ -143,7 +143,7 @@ class Report:
             self.sort()
 
     def sort(self) -> None:
-        """Put the segments in the order of their names, those of the archive last."""
+        """Sort the segments by name, those of the archive last."""
         self.segments.sort(key=lambda each: (each.segment.startswith("."), each.segment))
 
     def __iter__(self) -> Iterator[Diagnosis | Done]:
@@ -156,21 +156,21 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Whether there is nothing to be done or to be said."""
+        """Whether there is nothing to do or to report."""
         return not self.needs_check and not self.findings
 
     @property
     def freed(self) -> int:
-        """Bytes given back, or that a repack would give back."""
+        """Bytes that were freed, or that a repack would free."""
         return sum(each.freed for each in self.mended_by(REPACKED))
 
     @property
     def lost(self) -> int:
-        """How many data are lost; see `Done.lost`."""
+        """How many data are lost; `Done.lost` says which."""
         return sum(each.lost for each in self.segments if isinstance(each, Done))
 
     def mended_by(self, states: State) -> list[Diagnosis | Done]:
-        """Choose the segments with which a verb that mends these states has something to do."""
+        """Return the segments in one of these states that are not CORRUPTED, which fix and repack leave alone."""
         return [each for each in self.segments if each.state & states and State.CORRUPTED not in each.state]
 
     @property

@@ -51,7 +51,7 @@ def test_findings_end_with_9_and_tell_why_and_what_mends_them(run, weather):
     done = run("check", weather)
     assert done.code == 9
     assert done.text.splitlines() == [
-        f"{FIRST}: DIRTY: 35 bytes behind its last datum are no data -> repack",
+        f"{FIRST}: DIRTY: 35 bytes after its last datum belong to no datum -> repack",
         f"{SECOND}: MISSING: it is not on disk; the index knows 1 data of it -> fix: remove from the index",
         f"{weather.absolute()}: 0 segments OK, 1 DIRTY, 1 MISSING; a repack frees 35 bytes",
     ]

@@ -24,7 +24,7 @@ def test_without_yes_it_only_says_what_it_would_do(run, weather):
     done = run("repack", weather)
     assert (done.code, done.err) == (9, "")
     assert done.text.splitlines() == [
-        f"{FIRST}: DIRTY: 35 bytes behind its last datum are no data -> repack",
+        f"{FIRST}: DIRTY: 35 bytes after its last datum belong to no datum -> repack",
         "2026/11-22.vm2: DELETED: it is empty, and the index does not know it -> repack: delete",
         f"{weather.absolute()}: 1 segment OK, 1 DIRTY, 1 DELETED",
         "2 segments to repack; --yes does it",
@@ -41,7 +41,7 @@ def test_with_yes_it_repacks_and_tells_the_bytes_freed(run, weather):
     done = run("repack", weather, "--yes")
     assert done.code == 0
     assert done.text.splitlines() == [
-        f"{FIRST}: DIRTY: 35 bytes behind its last datum are no data -> repack, 35 bytes freed",
+        f"{FIRST}: DIRTY: 35 bytes after its last datum belong to no datum -> repack, 35 bytes freed",
         f"{weather.absolute()}: 2 segments OK; 35 bytes freed",
     ]
     assert (weather / FIRST).read_bytes() == LINES.splitlines(keepends=True)[0]

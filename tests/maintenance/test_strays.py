@@ -50,7 +50,7 @@ def test_a_good_segment_stays_whole_whatever_stands_at_its_hidden_name(put, is_d
     for _ in range(2):
         (found,) = (each for each in world.check() if each.state)
         assert "CORRUPTED" in found.state.names
-        assert f"2026/{place.name} is none of its generations" in found.reasons[0]
+        assert f"2026/{place.name} has the name of a generation of it" in found.reasons[0]
         world.fix()
         world.repack()
         assert world.file(A).read_bytes() == before
