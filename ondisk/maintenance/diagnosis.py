@@ -20,7 +20,7 @@ class Known:
         size: their bytes, padding included.
         begin, end: first and last reftime, microseconds.
         first: offset of the first datum.
-        behind: offset after the last datum and its padding.
+        data_end: offset after the last datum and its padding.
         needed: position in the file after the last datum; in a compressed segment, after its block.
         interval: the interval in its row; data outside it cannot be found by their segment.
         is_laid_out: every datum begins where the one before it in query order ends.
@@ -39,7 +39,7 @@ class Known:
     begin: int = 0
     end: int = 0
     first: int = 0
-    behind: int = 0
+    data_end: int = 0
     needed: int = 0
     interval: Interval | None = None
     is_laid_out: bool = True
@@ -211,8 +211,8 @@ def _dirty(known: Known, found: OnDisk, start: int) -> Iterator[str]:
         yield f"{known.first - start} bytes before its first datum belong to no datum"
     if known.gaps:
         yield f"{known.gaps} bytes between its data belong to no datum, the first at byte {known.gap_at}"
-    if end.length > known.behind:
-        yield f"{end.length - known.behind} bytes after its last datum belong to no datum"
+    if end.length > known.data_end:
+        yield f"{end.length - known.data_end} bytes after its last datum belong to no datum"
     if found.size > end.size + found.sealed:
         yield f"{found.size - end.size} bytes at its end belong to an interrupted or running append"
     elif known.needed <= found.size < end.size:

@@ -156,9 +156,9 @@ def _diagnosed(
     if known is not None and known.count:
         if not known.is_laid_out:
             lay_out(snapshot, known, len(format.padding))
-        known.needed = known.behind
+        known.needed = known.data_end
         if known.segment.end.compressed:
-            known.needed = segment_rows.position_behind(snapshot, known.segment, known.behind)
+            known.needed = segment_rows.position_behind(snapshot, known.segment, known.data_end)
     return diagnose(name, known, found, at, format.begin().end.length)
 
 
@@ -183,8 +183,8 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
         else:
             seq, _, each.first, each.begin = run
             each.count = last[0] - seq + 1
-            each.behind = last[1] + paddings[each.segment.format]
-            each.size = each.behind - each.first
+            each.data_end = last[1] + paddings[each.segment.format]
+            each.size = each.data_end - each.first
             each.end = last[2]
 
     run: tuple[Any, ...] | None = None
@@ -229,7 +229,7 @@ def _add(known: Known, offsets: tuple[int, ...], behind: list[int], reftimes: tu
     known.count += len(offsets)
     known.size += sum(behind) - sum(offsets)
     known.first = min(known.first, min(offsets))
-    known.behind = max(known.behind, max(behind))
+    known.data_end = max(known.data_end, max(behind))
     known.begin = min(known.begin, min(reftimes))
     known.end = max(known.end, max(reftimes))
 

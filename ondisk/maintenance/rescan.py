@@ -158,8 +158,12 @@ class Rescan:
                 self._add(found, segment, first, known_offsets)
                 transaction.save_blocks(segment, found.blocks)
                 self._note(found)
-        if known is not None and known.count and (end.length < known.behind or (end.compressed and self._damage.count)):
-            reason = f"it can be read up to byte {end.length}, its data go up to byte {known.behind}; {REMEDY}"
+        if (
+            known is not None
+            and known.count
+            and (end.length < known.data_end or (end.compressed and self._damage.count))
+        ):
+            reason = f"it can be read up to byte {end.length}, its data go up to byte {known.data_end}; {REMEDY}"
             raise Unsafe(segment, self._damaged() if self._damage.count else reason)
         self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
         return True

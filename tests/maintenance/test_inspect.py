@@ -71,9 +71,9 @@ def counted(segment: Segment, rows: list[Place]) -> Known:
     known.size = sum(row.size + padding for row, _ in mine)
     known.begin, known.end = min(row.reftime for row, _ in mine), max(row.reftime for row, _ in mine)
     known.first = min(row.offset for row, _ in mine)
-    known.behind = max(row.offset + row.size + padding for row, _ in mine)
+    known.data_end = max(row.offset + row.size + padding for row, _ in mine)
     covered = {byte for row, _ in mine for byte in range(row.offset, row.offset + row.size + padding)}
-    free = sorted(set(range(known.first, known.behind)) - covered)
+    free = sorted(set(range(known.first, known.data_end)) - covered)
     known.gaps, known.gap_at = len(free), free[0] if free else None
     mine.sort(key=lambda pair: (pair[0].offset, pair[1]))
     for at, (row, seq) in enumerate(mine[1:], 1):
