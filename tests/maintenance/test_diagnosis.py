@@ -27,9 +27,9 @@ NEWER, OLDER = OnDisk(True, 112, COMMITTED * 1000 + 1000), OnDisk(True, 112, COM
 def known(
     *, size: int = 112, length: int | None = None, compressed: bool = False, data: int = 100, **values: Any
 ) -> Known:
-    """Say what the index says of `data` bytes of data, one behind the other."""
+    """Say what the index says of `data` bytes of data, one after the other."""
     end = End(size, size if length is None else length, 10, compressed)
-    usual = {"count": 10, "size": data, "begin": BEGIN, "end": END - 1, "first": START, "behind": 112, "needed": 112}
+    usual = {"count": 10, "size": data, "begin": BEGIN, "end": END - 1, "first": START, "data_end": 112, "needed": 112}
     return Known(Segment(7, NAME, "seg", end), **{**usual, **values})
 
 
