@@ -158,7 +158,7 @@ class Source:
     def error(self, key: str, problem: str, hint: str) -> ConfigError:
         line = self._line(key)
         place = f"{self.name}, line {line}" if line else self.name
-        return ConfigError(f"{place}: {key}: {problem}", hint=hint, key=key, line=line)
+        return ConfigError(f"{place}: {key}: {problem}", hint=hint, key=key, line=line, problem=problem)
 
     def _line(self, key: str) -> int | None:
         """Return the line of `key`, or of `fields.key`; None without a text, or if no line has the key."""
@@ -194,16 +194,13 @@ def _parse(values: Mapping[str, Any], source: Source) -> DatasetConfig:
         elif key not in known:
             raise source.error(key, "unknown key", f"The keys are {', '.join([*known, *_ONLY])}.")
         else:
-            arguments[key] = _READERS[key](key, value, source)
+            arguments[key] = value
     if "step" not in arguments:
         raise source.error("step", "is required", 'Add a line such as step = "daily".')
-    # Check here as well as in __post_init__: only this source knows the lines.
-    config = object.__new__(DatasetConfig)
-    for key, declared in known.items():
-        default = {} if key == "fields" else declared.default
-        object.__setattr__(config, key, arguments.get(key, default))
-    _check(config, source)
-    return DatasetConfig(**arguments)
+    try:
+        return DatasetConfig(**arguments)
+    except ConfigError as error:  # only this source knows the line
+        raise source.error(error.context["key"], error.context["problem"], error.hint) from None
 
 
 def _reader(

@@ -233,7 +233,7 @@ def test_a_forked_child_is_told_to_open_the_dataset_itself(create):
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(b"step = 5", "step"), (b"\xff", "no UTF-8"), (b"[", "no TOML"), (b"#" * 2_000_000, "larger")],
+    [(b"step = 5", "step"), (b"\xff", "not UTF-8"), (b"[", "not valid TOML"), (b"#" * 2_000_000, "larger")],
 )
 def test_a_configuration_file_that_cannot_be_read_is_named(create, content, problem):
     dataset = create()
