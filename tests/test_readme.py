@@ -203,11 +203,19 @@ def test_the_page_on_datasets_has_every_key_of_the_configuration():
 def test_the_table_of_modules_has_every_module_in_the_order_of_the_floors() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     modules = {path.name + "/" * path.is_dir() for path in (ROOT / "ondisk").iterdir() if not path.name.startswith("_")}
-    cells = re.findall(r"^\| (`.*?) \|", text[text.index("| module |") :], re.MULTILINE)
+    cells = re.findall(r"^\| (`.*?) \|", text[text.index("| module |") : text.index("| question |")], re.MULTILINE)
     listed = re.findall(r"`([\w.]+/?)`", " ".join(cells))
     assert modules - {"py.typed"} | {"migrations/"} == set(listed)
     names = [re.sub(r"\.py$|/$", "", name) for name in listed if name != "migrations/"]
     assert names == [floor for floor in FLOORS if not floor.startswith("_")]
+
+
+def test_the_files_to_look_at_first_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = text[text.index("| question |") : text.index("## Rules")]
+    named = [each for cell in re.findall(r"^\| .*\? \| (.*) \|$", rows, re.MULTILINE) for each in cell.split(", ")]
+    assert len(named) > 10
+    assert all((ROOT / "ondisk" / name.strip("`")).is_file() for name in named)
 
 
 def test_the_glossary_explains_each_word_once_in_two_lines() -> None:
