@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
 
 from ondisk import json_shapes
 from ondisk.config import MAX_DEPTH, DatasetConfig
-from ondisk.datum import Datum, FieldType, canonical, microseconds, restored
+from ondisk.datum import Datum, FieldType, canonical, restored
 from ondisk.errors import FrameCorrupt, InvalidInput
-from ondisk.formats.base import Batch
 from ondisk.formats.lines import LineFormat, why_not_text
+from ondisk.formats.metadata import canonical_metadata
 
 # The closing quote is optional: else every quote in an unclosed string would be tried as the beginning of a string.
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]')
@@ -64,54 +64,19 @@ class JsonLines(LineFormat):
         except InvalidInput as error:
             raise FrameCorrupt(f"not a line of JSON: {error.message}") from None
 
-    def parse_lines(self, lines: list[bytes], number: int) -> Batch:
-        batch = Batch()
-        for at, line in enumerate(lines, number):
-            if not line or line.isspace():
-                continue
-            try:
-                self._check_size(line)
-                reftime, metadata = self._read(line, self.config.max_depth)
-            except InvalidInput as error:
-                batch.refused.append((len(batch), f"line {at}: {error.message}"))
-            else:
-                batch.reftimes.append(reftime)
-                batch.metadata.append(metadata)
-                batch.payloads.append(line)
-        return batch
+    def read_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
+        self.check_size(line)
+        return self._read(line, self.config.max_depth)
 
-    def encode(self, data: Sequence[Datum]) -> Batch:
-        batch = Batch()
-        for position, datum in enumerate(data):
-            try:
-                metadata = self._canonical(datum.metadata)
-                payload = self._write(datum, metadata)
-            except InvalidInput as error:
-                batch.refused.append((position, error.message))
-            else:
-                batch.reftimes.append(microseconds(datum.reftime))
-                batch.metadata.append(metadata)
-                batch.payloads.append(payload)
-        return batch
-
-    def _canonical(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        fields = self.config.fields
-        result = {}
-        for name, value in metadata.items():
+    def write_line(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
+        fields, depth = self.config.fields, self.config.max_depth  # the line itself is the first level
+        for name in datum.metadata:
             if name not in fields:
                 raise InvalidInput(f"jsonl cannot store the metadata {name!r}: it is not a declared field")
-            if value is not None:
-                try:
-                    result[name] = canonical(value, fields[name])
-                except InvalidInput as error:
-                    raise InvalidInput(f"{name}: {error.message}") from None
-        return result
-
-    def _write(self, datum: Datum, metadata: Mapping[str, Any]) -> bytes:
+        metadata = canonical_metadata(datum.metadata, fields, times_as_text=False)
         data = {} if datum.data is None else datum.data
         if not isinstance(data, Mapping):
             raise InvalidInput(f"the data of jsonl must be a mapping, not {type(data).__name__}")
-        fields, depth = self.config.fields, self.config.max_depth  # the line itself is the first level
         line: dict[str, Any] = {"reftime": datum.reftime.isoformat().replace("+00:00", "Z")}
         for name in fields:
             if name in metadata:
@@ -123,8 +88,8 @@ class JsonLines(LineFormat):
         shaped = json_shapes.to_json({"reftime": None, **data}, depth)
         del shaped["reftime"]
         payload = json_shapes.dump(line | shaped)
-        self._check_size(payload)
-        return payload
+        self.check_size(payload)
+        return metadata, payload
 
     def _read(self, line: bytes, max_depth: int) -> tuple[int, Mapping[str, Any]]:
         content = self._loads(line, max_depth)
@@ -179,10 +144,6 @@ class JsonLines(LineFormat):
             except InvalidInput as error:
                 raise InvalidInput(f"{name}: {error.message}") from None
         return metadata
-
-    def _check_size(self, payload: bytes) -> None:
-        if len(payload) > self.config.max_datum_size:
-            raise InvalidInput(f"{len(payload)} bytes are more than max_datum_size, {self.config.max_datum_size}")
 
 
 def _to_json(stored: Any, kind: FieldType, depth: int) -> Any:

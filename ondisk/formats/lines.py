@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ondisk.errors import LimitExceeded
+from ondisk.datum import Datum, microseconds
+from ondisk.errors import InvalidInput, LimitExceeded
 from ondisk.formats.base import BATCH_BYTES, Batch, Damage, End, Format, Readable, ScanResult, SegmentFile
 
 _SCANNED = 512 * 1024  # bytes of a segment that are read together
@@ -15,7 +16,7 @@ _CHUNK = 2 * 1024 * 1024
 
 
 class LineFormat(Format):
-    """A format of lines; a subclass reads and writes one line."""
+    """A format of lines; a subclass reads and writes one line, and may read or write many at once."""
 
     padding: ClassVar[bytes] = b"\n"
 
@@ -23,8 +24,50 @@ class LineFormat(Format):
         return tail.endswith((b"\n", b"\r"))  # a line of a CR LF file is stored with its CR
 
     @abstractmethod
+    def read_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
+        """Return reftime and metadata (canonical values) of a line from outside.
+
+        Raises:
+            InvalidInput: the line is not of this format, or larger than the configuration allows.
+        """
+
+    @abstractmethod
+    def write_line(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
+        """Return metadata (canonical values) and line of a datum.
+
+        Raises:
+            InvalidInput: the format cannot represent the datum.
+        """
+
     def parse_lines(self, lines: list[bytes], number: int) -> Batch:
         """Return the data in lines, and skip blank lines. The first line is line `number` of its file."""
+        batch = Batch()
+        for at, line in enumerate(lines, number):
+            if not line.strip():
+                continue
+            try:
+                reftime, metadata = self.read_line(line)
+            except InvalidInput as error:
+                batch.refused.append((len(batch), f"line {at}: {error.message}"))
+            else:
+                _add(batch, reftime, metadata, line)
+        return batch
+
+    def encode(self, data: Sequence[Datum]) -> Batch:
+        batch = Batch()
+        for position, datum in enumerate(data):
+            try:
+                metadata, line = self.write_line(datum)
+            except InvalidInput as error:
+                batch.refused.append((position, error.message))
+            else:
+                _add(batch, microseconds(datum.reftime), metadata, line)
+        return batch
+
+    def check_size(self, line: bytes) -> None:
+        """Raise InvalidInput if a line is larger than the configuration allows."""
+        if len(line) > self.config.max_datum_size:
+            raise InvalidInput(f"{len(line)} bytes are more than max_datum_size, {self.config.max_datum_size}")
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
         number = 1
@@ -145,6 +188,12 @@ def _chunks_of_lines(stream: Readable, max_line: int) -> Iterator[list[bytes]]:
         yield _without_cr(lines) if b"\r" in chunk or lines[0].endswith(b"\r") else lines
     if length:
         yield _without_cr([b"".join(begun)])
+
+
+def _add(batch: Batch, reftime: int, metadata: Mapping[str, Any], line: bytes) -> None:
+    batch.reftimes.append(reftime)
+    batch.metadata.append(metadata)
+    batch.payloads.append(line)
 
 
 def _without_cr(lines: list[bytes]) -> list[bytes]:

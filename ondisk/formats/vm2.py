@@ -75,7 +75,7 @@ class Vm2(LineFormat):
 
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
         try:
-            return self._read(payload)
+            return self.read_line(payload)
         except InvalidInput as error:
             raise FrameCorrupt(f"not a line of VM2: {error.message}") from None
 
@@ -83,7 +83,7 @@ class Vm2(LineFormat):
         batch = Batch()
         for at in range(0, len(lines), _TOGETHER):
             some = lines[at : at + _TOGETHER]
-            batch.extend(self._parse_all(some, b"\n".join(some)) or self._parse_one_by_one(some, number + at))
+            batch.extend(self._parse_all(some, b"\n".join(some)) or super().parse_lines(some, number + at))
         return batch
 
     def encode(self, data: Sequence[Datum]) -> Batch:
@@ -92,7 +92,7 @@ class Vm2(LineFormat):
             batch = self._parse_whole(payloads)
             if batch is not None and self._agree(data, batch):
                 return batch
-        return self._encode_one_by_one(data)
+        return super().encode(data)
 
     def encode_columns(
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], data: Sequence[Any]
@@ -144,19 +144,8 @@ class Vm2(LineFormat):
             return False
         return _are_part_of([datum.metadata for datum in data], batch.metadata)
 
-    def _encode_one_by_one(self, data: Sequence[Datum]) -> Batch:
-        batch = Batch()
-        for position, datum in enumerate(data):
-            try:
-                reftime, metadata = self._read(datum.data)
-                self._check_agrees(datum, reftime, metadata)
-            except InvalidInput as error:
-                batch.refused.append((position, error.message))
-            else:
-                _add(batch, reftime, metadata, datum.data)
-        return batch
-
-    def _check_agrees(self, datum: Datum, reftime: int, metadata: Mapping[str, Any]) -> None:
+    def write_line(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
+        reftime, metadata = self.read_line(datum.data)
         for name, value in datum.metadata.items():
             if name not in metadata:
                 raise InvalidInput(f"vm2 cannot store the metadata {name!r}, only area and product")
@@ -164,28 +153,15 @@ class Vm2(LineFormat):
                 raise InvalidInput(f"{name} is {value!r}, but {metadata[name]!r} in the line")
         if microseconds(datum.reftime) != reftime:
             raise InvalidInput(f"reftime is {datum.reftime.isoformat()}, but another time in the line")
+        return metadata, datum.data
 
-    def _parse_one_by_one(self, lines: list[bytes], number: int) -> Batch:
-        batch = Batch()
-        for at, line in enumerate(lines, number):
-            if not line.strip():
-                continue
-            try:
-                reftime, metadata = self._read(line)
-            except InvalidInput as error:
-                batch.refused.append((len(batch), f"line {at}: {error.message}"))
-            else:
-                _add(batch, reftime, metadata, line)
-        return batch
-
-    def _read(self, line: Any) -> tuple[int, Mapping[str, Any]]:
+    def read_line(self, line: Any) -> tuple[int, Mapping[str, Any]]:
         if not isinstance(line, bytes):
             raise InvalidInput(f"the data of vm2 must be a line as bytes, not {type(line).__name__}")
         matched = _ONE_LINE.fullmatch(line)
         if matched is None:
             raise InvalidInput(f"{_excerpt(line)}: {_fault(line)}")
-        if len(line) > self.config.max_datum_size:
-            raise InvalidInput(f"{len(line)} bytes are more than max_datum_size, {self.config.max_datum_size}")
+        self.check_size(line)
         times, metadata = self._caches()
         reftime = times[matched[1]]
         if reftime is None:
@@ -239,12 +215,6 @@ def _are_part_of(given: Sequence[Mapping[str, Any]], metadata: Sequence[Mapping[
 
 def _is_part_of(given: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
     return not given or given.items() <= metadata.items()
-
-
-def _add(batch: Batch, reftime: int, metadata: Mapping[str, Any], line: bytes) -> None:
-    batch.reftimes.append(reftime)
-    batch.metadata.append(metadata)
-    batch.payloads.append(line)
 
 
 def _fault(line: bytes) -> str:
