@@ -80,7 +80,8 @@ class Incoming:
 
     def __init__(self, transaction: Transaction, paths: Sequence[str]) -> None:
         self._transaction = transaction
-        self._connection = transaction.connection
+        self._execute = transaction.connection.execute
+        self._execute_many = transaction.connection.executemany
         self._columns = transaction.schema
         self._files: list[_File] = []
         self.first = self.count = 0
@@ -88,44 +89,43 @@ class Incoming:
         for path in paths:
             schema = transaction.attach(path)
             self._files.append(_File(path, schema, pieces, self.count))
-            sql = f"SELECT count(*), ifnull(max(seq), 0) FROM {schema}.datum"
-            count, highest = self._connection.execute(sql).fetchone()
-            if count != highest:
+            sql = "SELECT count(*), ifnull(max(seq), 0), (SELECT ifnull(max(id), 0) FROM {0}.piece) FROM {0}.datum"
+            count, last, last_piece = self._execute(sql.format(schema)).fetchone()
+            if count != last:
                 raise _damaged(path, "rows are missing")
             self.count += count
-            pieces += self._highest(f"{schema}.piece", "id")
+            pieces += last_piece
         for table in (
             "placed (piece INTEGER PRIMARY KEY, segment INTEGER, shift INTEGER, padding INTEGER)",
-            "again (seq INTEGER PRIMARY KEY)",
             "surplus (seq INTEGER PRIMARY KEY)",
             "chosen (piece INTEGER PRIMARY KEY)",
             "kept (piece INTEGER, seq INTEGER, place INTEGER, size INTEGER, beside BLOB, PRIMARY KEY (piece, seq))",
         ):
-            self._connection.execute(f"CREATE TEMP TABLE {table}")
+            self._execute(f"CREATE TEMP TABLE {table}")
         # Last: who could not begin does not close, which gives the memory back.
-        (self._cache,) = self._connection.execute("PRAGMA cache_size").fetchone()
-        self._connection.execute(f"PRAGMA cache_size={_CACHE}")
+        (self._cache,) = self._execute("PRAGMA cache_size").fetchone()
+        self._execute(f"PRAGMA cache_size={_CACHE}")
 
     def close(self) -> None:
         """Drop the temporary tables, which a commit would keep, and give memory back."""
-        self._connection.execute(f"PRAGMA cache_size={self._cache}")
+        self._execute(f"PRAGMA cache_size={self._cache}")
         tables = "SELECT name FROM temp.sqlite_schema WHERE type = 'table'"
-        for (table,) in self._connection.execute(tables).fetchall():
-            self._connection.execute(f"DROP TABLE temp.{table}")
+        for (table,) in self._execute(tables).fetchall():
+            self._execute(f"DROP TABLE temp.{table}")
 
     def pieces(self) -> list[Piece]:
         """Give all pieces, in the order in which they are to stand in their segments."""
         return [
             Piece(id_ + file.pieces, *rest)
             for file in self._files
-            for id_, *rest in self._connection.execute(f"SELECT * FROM {file.schema}.piece ORDER BY id")
+            for id_, *rest in self._execute(f"SELECT * FROM {file.schema}.piece ORDER BY id")
         ]
 
     def blocks(self, piece: Piece) -> list[Block]:
         """Give the blocks of a compressed piece; offsets and positions count from its begin."""
         file = self._file_of(piece.id)
         sql = f'SELECT "offset", position, stored FROM {file.schema}.block WHERE piece = ? ORDER BY "offset"'
-        return [*map(Block._make, self._connection.execute(sql, (piece.id - file.pieces,)))]
+        return [*map(Block._make, self._execute(sql, (piece.id - file.pieces,)))]
 
     def keys(self, begin: int, end: int, names: Sequence[str]) -> Iterator[_Keys]:
         """Give seqs, reftimes and canonical values of some fields, of data of a span of time, some at a time."""
@@ -135,7 +135,7 @@ class Incoming:
                 f"SELECT {self._seq(file)}, d.reftime{columns} FROM {file.schema}.datum AS d"
                 " WHERE d.reftime >= ? AND d.reftime < ?"
             )
-            cursor = self._connection.execute(sql, (begin, end))
+            cursor = self._execute(sql, (begin, end))
             while rows := cursor.fetchmany(_KEYS):
                 seqs, reftimes, *_ = zip(*rows, strict=True)
                 found = [dict(zip(names, row[2:], strict=True)) for row in rows]
@@ -149,7 +149,7 @@ class Incoming:
     def place(self, placed: Iterable[Placed]) -> None:
         """Say where the pieces go."""
         rows = ((each.piece, each.segment, each.shift, each.padding) for each in placed)
-        self._connection.executemany("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
+        self._execute_many("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
 
     def insert(self) -> int:
         """Insert all rows but duplicates, and return how many were inserted.
@@ -167,7 +167,7 @@ class Incoming:
         """Note the rows that stayed out as duplicates, see `duplicates`; to be called before `settle`."""
         for file in self._files:
             rows = f"SELECT {self._seq(file)} FROM {file.schema}.datum AS d WHERE {self._is_out(file)}"
-            self._connection.execute(f"INSERT INTO temp.surplus {rows}")
+            self._execute(f"INSERT INTO temp.surplus {rows}")
 
     def duplicates(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """Give the duplicates that were noted and did not take another's place: by piece, place and size of each."""
@@ -176,7 +176,7 @@ class Incoming:
                 f'SELECT d.piece + {file.pieces}, d."offset", d.size FROM {file.schema}.datum AS d'
                 f" CROSS JOIN temp.surplus ON surplus.seq = {self._seq(file)} ORDER BY 1, d.seq"
             )
-            for piece, rows in groupby(self._connection.execute(sql), key=itemgetter(0)):
+            for piece, rows in groupby(self._execute(sql), key=itemgetter(0)):
                 yield piece, [(at, size) for _, at, size in rows]
 
     def settle(self, kept_out: Iterable[int], version: str | None) -> int:
@@ -191,12 +191,11 @@ class Incoming:
         keys, mine = self._columns.keys_of("datum"), self._columns.keys_of("a")
         equal = " AND ".join(f"{key} = {own}" for key, own in zip(keys, mine, strict=True))
         names = ", ".join(self._columns.of_table["datum"])
-        execute = self._connection.execute
-        execute("DROP TABLE temp.again")
+        execute = self._execute
         execute(f"CREATE TEMP TABLE again AS SELECT {names} FROM main.datum WHERE false")
         for file in self._files:
             execute(f"INSERT INTO temp.again {self._rows(file, self._seq(file))} WHERE {self._is_out(file)}")
-        self._connection.executemany("DELETE FROM temp.again WHERE seq = ?", ((seq,) for seq in kept_out))
+        self._execute_many("DELETE FROM temp.again WHERE seq = ?", ((seq,) for seq in kept_out))
         if version is not None:
             self._drop_older(version, mine, equal)
         execute("DELETE FROM temp.surplus WHERE seq IN (SELECT seq FROM temp.again)")
@@ -222,7 +221,7 @@ class Incoming:
                 f"SELECT {', '.join(columns)} FROM {file.schema}.datum AS d WHERE {self._is_out(file)}"
                 " ORDER BY d.seq LIMIT 1"
             )
-            row = self._connection.execute(sql).fetchone()
+            row = self._execute(sql).fetchone()
             if row is not None:
                 return dict(zip(names, row, strict=True))
         return None
@@ -235,7 +234,7 @@ class Incoming:
                 f"SELECT d.piece + {file.pieces}, count(*), sum(d.size) FROM {file.schema}.datum AS d"
                 f" WHERE NOT {self._is_out(file)} GROUP BY 1"
             )
-            found.update((piece, (count, size)) for piece, count, size in self._connection.execute(sql))
+            found.update((piece, (count, size)) for piece, count, size in self._execute(sql))
         return found
 
     def move(self) -> None:
@@ -245,14 +244,14 @@ class Incoming:
             at = f"p.shift + sum({each}) OVER (PARTITION BY d.piece ORDER BY d.seq) - {each}"
             moved = f"SELECT {self._seq(file)} AS seq, {at} AS at {self._from(file)} WHERE NOT {self._is_out(file)}"
             sql = f'UPDATE main.datum SET "offset" = moved.at FROM ({moved}) AS moved WHERE datum.seq = moved.seq'
-            self._connection.execute(sql)
+            self._execute(sql)
 
     def keep(self, pieces: Iterable[int]) -> None:
         """Prepare to give the data of some pieces that are in the index, see `kept_of`."""
         rows = [(piece,) for piece in pieces]  # there may be more than a statement can name
         if not rows:
             return
-        self._connection.executemany("INSERT INTO temp.chosen VALUES (?)", rows)
+        self._execute_many("INSERT INTO temp.chosen VALUES (?)", rows)
         for file in self._files:
             piece = f"d.piece + {file.pieces}"
             sql = (
@@ -260,16 +259,16 @@ class Incoming:
                 f" FROM {file.schema}.datum AS d LEFT JOIN {file.schema}.beside ON beside.seq = d.seq"
                 f" WHERE {piece} IN temp.chosen AND NOT {self._is_out(file)}"
             )
-            self._connection.execute(sql)
+            self._execute(sql)
 
     def kept_of(self, piece: Piece) -> list[tuple[int, int, bytes]]:
         """Give place and size in the piece, and what stands beside it, of each datum of it that is in the index."""
         sql = "SELECT place, size, beside FROM temp.kept WHERE piece = ? ORDER BY seq"
-        return self._connection.execute(sql, (piece.id,)).fetchall()
+        return self._execute(sql, (piece.id,)).fetchall()
 
     def _take_values(self, file: _File) -> None:
         """Give ids to the values of a file that have none, and note all that the file uses."""
-        execute, schema = self._connection.execute, file.schema
+        execute, schema = self._execute, file.schema
         execute(f"CREATE TEMP TABLE {file.own.removeprefix('temp.')} (local INTEGER PRIMARY KEY, id INTEGER)")
         execute(f"INSERT OR IGNORE INTO main.value (value) SELECT value FROM {schema}.value ORDER BY id")
         execute(
@@ -280,7 +279,7 @@ class Incoming:
     def _outnumber(self) -> bool:
         """Tell whether the rows are many more than those in the index, which are no more than their numbers span."""
         span = "SELECT (SELECT max(seq) FROM datum) - (SELECT min(seq) FROM datum)"
-        (before,) = self._connection.execute(span).fetchone()
+        (before,) = self._execute(span).fetchone()
         return before is None or self.count > _MANY * before
 
     def _insert_at_once(self) -> bool:
@@ -289,17 +288,14 @@ class Incoming:
         Cost: half the time of keeping the indices up to date, less where rows come in no order of theirs. Sorting takes
             as much memory as the cache, then temporary files.
         """
-        execute = self._connection.execute
-        sql = "SELECT name, sql FROM main.sqlite_schema WHERE type = 'index' AND tbl_name = 'datum' ORDER BY rowid"
-        indices = dict(execute(sql).fetchall())
-        unique = indices.pop(UNIQUE, None)
+        execute = self._execute
+        sql = "SELECT name, sql FROM main.sqlite_schema WHERE type = 'index' AND tbl_name = 'datum' ORDER BY name <> ?"
+        indices = dict(execute(sql, (UNIQUE,)).fetchall())  # that of the unique fields, which may fail, comes first
         execute("SAVEPOINT at_once")
         try:
-            for name in (*indices, *([UNIQUE] if unique else [])):
+            for name in indices:
                 execute(f'DROP INDEX main."{name}"')
             self._insert("")
-            if unique:
-                execute(unique)
             for statement in indices.values():
                 execute(statement)
             is_done = True
@@ -318,7 +314,7 @@ class Incoming:
                 seq = f"iif(d.seq = 1, {seq}, NULL)"
             rows = f"{self._rows(file, seq)} WHERE true ORDER BY d.seq"
             try:
-                count += self._connection.execute(f"{self._columns.insert_into} {rows} {conflict}").rowcount
+                count += self._execute(f"{self._columns.insert_into} {rows} {conflict}").rowcount
             except sqlite3.IntegrityError as error:
                 if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_NOTNULL:  # the outer joins found nothing
                     raise _damaged(file.path, "a row lacks its piece or a value") from error
@@ -368,11 +364,7 @@ class Incoming:
             f" SELECT DISTINCT datum.seq, datum.{at}, {keys} FROM temp.again AS a CROSS JOIN main.datum ON {equal}"
         )
         older = f"SELECT seq FROM (SELECT seq, v, {before} AS most FROM ({every})) WHERE most > v"
-        self._connection.execute(f"DELETE FROM temp.again WHERE {at} IS NULL OR seq IN ({older})")
-
-    def _highest(self, table: str, key: str) -> int:
-        (found,) = self._connection.execute(f"SELECT ifnull(max({key}), 0) FROM {table}").fetchone()
-        return int(found)
+        self._execute(f"DELETE FROM temp.again WHERE {at} IS NULL OR seq IN ({older})")
 
     def _file_of(self, piece: int) -> _File:
         return next(file for file in reversed(self._files) if file.pieces < piece)
