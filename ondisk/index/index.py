@@ -10,6 +10,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 from ondisk.config import DatasetConfig
@@ -34,14 +35,13 @@ from ondisk.index.connection import (
     empty,
     sqlite_errors,
 )
-from ondisk.index.snapshot import Row, Segment, Snapshot, key_query
-from ondisk.index.where import add_functions, check_fields, check_size
-from ondisk.matcher import Expression
+from ondisk.index.snapshot import Row, Segment, Snapshot
+from ondisk.index.where import add_functions, check_fields, check_size, condition
+from ondisk.matcher import And, Compare, Expression
 
 _POOLED = 8
 _LARGE_WAL = 64 * 1024 * 1024  # bytes
 _PATIENCE = 2_000  # milliseconds
-_LOOK_UPS = 256
 STAGED = ".index.sqlite.new"
 _BUILT_FOR = ("step", "unique", "index", "fields")
 
@@ -94,7 +94,7 @@ class Index:
         self.segments: dict[int, Segment] = {}
         self.outside: frozenset[int] | None = None  # segments with data of other times, which only damage makes
         self.replaced: Replaced = (None, 0, 0, [])
-        self._look_ups: dict[tuple[str, ...], _LookUp | None] = {}
+        self._look_ups = lru_cache(256)(partial(_look_up_of, self.columns))
 
     @classmethod
     def open(
@@ -211,10 +211,10 @@ class Index:
         Returns:
             SQL and values; None where the fields are no whole key, or a value is not of its field's type.
         """
-        query = self._look_up_query(tuple(equal))
-        if query is None:
+        look_up = self._look_ups(tuple(equal))
+        if look_up is None:
             return None
-        sql, converters = query
+        sql, converters = look_up
         try:
             return sql, [convert(equal[name]) for name, convert in converters]
         except InvalidInput:
@@ -238,22 +238,6 @@ class Index:
             return []
         segment, metadata = self.segments.get(row[1]), self.metadata.get(row[4:])
         return None if segment is None or metadata is None else [(row, segment, metadata)]
-
-    def _look_up_query(self, names: tuple[str, ...]) -> _LookUp | None:
-        try:
-            return self._look_ups[names]
-        except KeyError:
-            if len(self._look_ups) > _LOOK_UPS:
-                self._look_ups.clear()
-        query = key_query(names, self.columns)
-        if query is None:
-            self._look_ups[names] = None
-            return None
-        sql, bound = query
-        kinds = self.columns.kinds
-        look_up = sql, [(name, converter(kinds.get(name, FieldType.TIMESTAMP))) for name in bound]
-        self._look_ups[names] = look_up
-        return look_up
 
     def writer(self) -> Connection:
         """Give the writing connection. Under the writers' lock."""
@@ -340,6 +324,16 @@ class Index:
             self._readers.append(connection)
         else:
             connection.close()
+
+
+def _look_up_of(columns: Columns, names: tuple[str, ...]) -> _LookUp | None:
+    """Write the query for the row in which these fields equal given values; None unless they are a whole unique key."""
+    if not columns.unique_names or not set(columns.unique_names) <= set(names) <= {"reftime", *columns.kinds}:
+        return None
+    # Each field's name stands in for its value: it comes back where the value is to be bound.
+    where = condition(And(tuple(Compare(name, "=", name) for name in names)), columns)
+    converters = [(name, converter(columns.kinds.get(name, FieldType.TIMESTAMP))) for name in map(str, where.values)]
+    return f"SELECT {columns.row} FROM datum WHERE {where.sql}", converters
 
 
 def _create_statements(config: DatasetConfig) -> Iterator[str]:

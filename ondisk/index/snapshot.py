@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType, TracebackType
@@ -15,10 +15,9 @@ from ondisk.datum import Value, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
 from ondisk.formats import Block, End, has_extension, is_dir
-from ondisk.index.columns import Columns
 from ondisk.index.connection import RESTORE, Connection, of_damage
 from ondisk.index.where import Condition, condition, resolve
-from ondisk.matcher import And, Compare, Expression, Sort, SortInterval
+from ondisk.matcher import Expression, Sort, SortInterval
 from ondisk.step import DAY, Step
 
 if TYPE_CHECKING:
@@ -81,20 +80,6 @@ class Totals:
     size: int
     begin: int | None
     end: int | None
-
-
-def key_query(names: tuple[str, ...], columns: Columns) -> tuple[str, Sequence[str]] | None:
-    """Write the query for the row in which these fields equal given values.
-
-    Returns:
-        The SQL, and the field whose value each of its question marks stands for; None where the fields are no whole
-        unique key.
-    """
-    if not columns.unique_names or not set(columns.unique_names) <= set(names) <= {"reftime", *columns.kinds}:
-        return None
-    # Each field's name stands in for its value: it comes back where the value is to be bound.
-    where = condition(And(tuple(Compare(name, "=", name) for name in names)), columns)
-    return f"SELECT {columns.row} FROM datum WHERE {where.sql}", [str(name) for name in where.values]
 
 
 class Snapshot:
@@ -211,8 +196,17 @@ class Snapshot:
         Raises:
             IndexCorrupt: there is none, or its name is none that ondisk gives.
         """
-        known = self.index.segments.get(id)
-        return known or self._segment("id", id)
+        if (known := self.index.segments.get(id)) is not None:
+            return known
+        row = self.connection.execute(f"SELECT {Segment.COLUMNS} FROM segment WHERE id = ?", (id,)).fetchone()
+        if row is None:
+            raise self.corrupt(f"it has data of a segment {id} that it does not know")
+        segment = Segment.of(row)
+        if not any(step.interval(segment.name.rpartition(".")[0]) for step in Step):
+            raise self.corrupt(f"{segment.name!r} is no name of a segment")
+        components(segment.name)
+        self.index.segments[segment.id] = segment
+        return segment
 
     def segment_named(self, name: str) -> Segment | None:
         """Look up a segment by its name, with the end it has now; None where the index knows none."""
@@ -249,7 +243,7 @@ class Snapshot:
 
     def segments(self) -> int:
         """Count the segments."""
-        return self._count("SELECT count(*) FROM segment")
+        return int(self.connection.execute("SELECT count(*) FROM segment").fetchone()[0])
 
     def metadata(self, key: Row) -> Mapping[str, Any]:
         """Turn the stored fields of a row into metadata; rows of equal fields share one, read-only."""
@@ -322,21 +316,6 @@ class Snapshot:
             " AND datum.seq NOT IN (SELECT value FROM json_each(?))"
         )
         return Condition(f"({where.sql}) AND {held}", [*where.values, *self._left_out])
-
-    def _count(self, sql: str) -> int:
-        (count,) = self.connection.execute(sql).fetchone()
-        return int(count)
-
-    def _segment(self, column: str, value: int | str) -> Segment:
-        row = self.connection.execute(f"SELECT {Segment.COLUMNS} FROM segment WHERE {column} = ?", (value,)).fetchone()
-        if row is None:
-            raise self.corrupt(f"it has data of a segment {value!r} that it does not know")
-        segment = Segment.of(row)
-        if not any(step.interval(segment.name.rpartition(".")[0]) for step in Step):
-            raise self.corrupt(f"{segment.name!r} is no name of a segment")
-        components(segment.name)
-        self.index.segments[segment.id] = segment
-        return segment
 
     def _value(self, id: int) -> str | bytes:
         row = self.connection.execute("SELECT value FROM value WHERE id = ?", (id,)).fetchone()
