@@ -16,7 +16,7 @@ from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Transaction
 from ondisk.index.connection import NEXT, Connection, connect_to_read
-from ondisk.index.replace import complete
+from ondisk.index.swap import finish_swap
 from ondisk.segments.generations import generations_of, left_behind, settle
 
 
@@ -166,7 +166,7 @@ class Access:
 
     def _current_to_write(self) -> Index:
         """Return the index to write to, and rebuild a lost one empty. The caller must hold the writers' lock."""
-        complete(self.directory, self.config.lock_timeout)
+        finish_swap(self.directory, self.config.lock_timeout)
         index = self.current().index
         if index.missing:
             self._replace_lost_index()
@@ -194,7 +194,7 @@ class Access:
             raise ReadOnly(f"this user has no permission to write to {self.path}", hint=hint)
         if self.directory.inode(NEXT) is not None:
             with self._lock.hold("open"):
-                complete(self.directory, self.config.lock_timeout)
+                finish_swap(self.directory, self.config.lock_timeout)
         index = self.current().index
         if index.missing or not index.is_built_for(self.config):
             with self._lock.hold("open"):

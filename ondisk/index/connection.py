@@ -26,8 +26,10 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, SharedLock
 
 INDEX = "index.sqlite"
+NEW = ".index.sqlite.new"
+"""An index that is being built."""
 NEXT = ".index.sqlite.next"
-"""An index that is about to be put in the place of the old one, see `rebuild`."""
+"""A complete index that is about to replace the old one, see `ondisk.index.swap`."""
 
 WAL_LIMIT = 16 * 1024 * 1024
 """The WAL keeps up to this much space on disk, so that deleting works on a full disk; bytes."""

@@ -28,6 +28,7 @@ from ondisk.filesystem import Directory
 from ondisk.index.columns import REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
+    NEW,
     RESTORE,
     Connection,
     connect_to_read,
@@ -42,7 +43,6 @@ from ondisk.matcher import And, Compare, Expression
 _POOLED = 8
 _LARGE_WAL = 64 * 1024 * 1024  # bytes
 _PATIENCE = 2_000  # milliseconds
-STAGED = ".index.sqlite.new"
 _BUILT_FOR = ("step", "unique", "index", "fields")
 
 _LookUp: TypeAlias = tuple[str, list[tuple[str, Callable[[Any], Any]]]]
@@ -140,13 +140,13 @@ class Index:
         Durability: built beside its place, synced by SQLite, renamed, directory synced. Stale `-journal`,
             `-wal` and `-shm` files go first: SQLite would take them for the new index's.
         """
-        for name in (STAGED, f"{STAGED}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm"):
+        for name in (NEW, f"{NEW}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm"):
             with contextlib.suppress(FileNotFoundError):
                 directory.unlink(name)
         directory.sync()  # else a power cut could keep the rename and lose an unlink
-        directory.create_file(STAGED).close()
+        directory.create_file(NEW).close()
         with sqlite_errors(directory):
-            connection = sqlite3.connect(directory.path / STAGED, isolation_level=None)
+            connection = sqlite3.connect(directory.path / NEW, isolation_level=None)
             try:
                 connection.execute("PRAGMA synchronous=EXTRA")
                 connection.execute("BEGIN")
@@ -157,7 +157,7 @@ class Index:
                 connection.execute("COMMIT")
             finally:
                 connection.close()
-        directory.rename(STAGED, INDEX)
+        directory.rename(NEW, INDEX)
 
     def is_current(self) -> bool:
         """Tell whether the file at the index's place is still this one.

@@ -1,6 +1,6 @@
 """An index of another revision or another configuration, made of a copy of the one that it follows.
 
-The copy is built at `.index.sqlite.new`, where nobody else opens it; `replace` puts it in the place of the old one.
+The copy is built at `.index.sqlite.new`, where nobody else opens it; `swap` puts it in the place of the old one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ondisk.datum import FieldType, Value, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import Directory
 from ondisk.index.columns import REVISION, Columns
-from ondisk.index.connection import INDEX, RESTORE, Connection, connect_to_read, sqlite_errors
-from ondisk.index.index import STAGED, built_for, check_revision, check_tables, dump, revision_of
+from ondisk.index.connection import INDEX, NEW, RESTORE, Connection, connect_to_read, sqlite_errors
+from ondisk.index.index import built_for, check_revision, check_tables, dump, revision_of
 from ondisk.index.migrations import upgrade
 from ondisk.index.tables import DIALECT, Tables
 
-_STAGED_BACKUP = ".index.sqlite.before"
+_BACKUP = ".index.sqlite.before"
 
 Place: TypeAlias = tuple[int, int, int]
 """seq, offset and size of a datum."""
@@ -93,12 +93,12 @@ class Rebuilt:
     @classmethod
     def begin(cls, directory: Directory, source: sqlite3.Connection) -> Rebuilt:
         """Copy an index."""
-        return cls(directory, _copied(directory, source, STAGED))
+        return cls(directory, _copied(directory, source, NEW))
 
     @property
     def is_there(self) -> bool:
         """Whether it stands where it was built, and not in the place of the old one."""
-        return self.directory.inode(STAGED) is not None
+        return self.directory.inode(NEW) is not None
 
     def upgrade(self, config: DatasetConfig) -> None:
         """Bring the copy to the newest revision.
@@ -193,7 +193,7 @@ class Rebuilt:
         mode = "delete" if self.directory.is_network() else "wal"
         execute(f"PRAGMA journal_mode={mode}")
         self.close()
-        _sync(self.directory, STAGED)
+        _sync(self.directory, NEW)
 
     def close(self) -> None:
         self.connection.close()
@@ -201,7 +201,7 @@ class Rebuilt:
     def discard(self) -> None:
         """Remove the copy."""
         self.close()
-        _remove(self.directory, STAGED)
+        _remove(self.directory, NEW)
 
     def _objects(self) -> list[tuple[str, str, str]]:
         """Give the indices and views that depend on the fields: kind, name, SQL."""
@@ -249,7 +249,7 @@ def _value(name: str, kind: FieldType) -> str:
 
 def clear(directory: Directory) -> None:
     """Remove what a killed migration left of copies that were not complete. Under the writers' lock."""
-    for name in (STAGED, _STAGED_BACKUP):
+    for name in (NEW, _BACKUP):
         _remove(directory, name)
 
 
@@ -260,18 +260,18 @@ def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
         The name.
     """
     try:
-        _copied(directory, source, _STAGED_BACKUP).close()
-        _sync(directory, _STAGED_BACKUP)
+        _copied(directory, source, _BACKUP).close()
+        _sync(directory, _BACKUP)
         taken, number = name, 1
         while True:
             try:
-                directory.link(_STAGED_BACKUP, taken)
+                directory.link(_BACKUP, taken)
                 break
             except FileExistsError:
                 number += 1
                 taken = f"{name}.{number}"
     finally:
-        _remove(directory, _STAGED_BACKUP)
+        _remove(directory, _BACKUP)
     directory.sync()
     return taken
 

@@ -21,7 +21,7 @@ from ondisk.formats import ScanResult, find
 from ondisk.index import INDEX, Index
 from ondisk.index.columns import REVISION
 from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflict, old
-from ondisk.index.replace import complete, put_in_place
+from ondisk.index.swap import finish_swap, swap_in
 from ondisk.maintenance.check import reason_at
 from ondisk.segments import ConcatReader
 from ondisk.segments.dir import scan
@@ -138,7 +138,7 @@ def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration
             for part in parts:
                 if part.directory is not directory:
                     stack.enter_context(WritersLock(part.directory, config.lock_timeout).hold("migrate"))
-                complete(part.directory, config.lock_timeout)
+                finish_swap(part.directory, config.lock_timeout)
                 clear(part.directory)
             return _migrated(parts)
 
@@ -219,7 +219,7 @@ def _migrated(parts: list[_Part]) -> Migration:
             if not part.is_configured:
                 _configure(part)  # first: killed behind it, it is still plain that there is something to do
             if part.migration.changes_index:
-                put_in_place(part.directory, part.config.lock_timeout)
+                swap_in(part.directory, part.config.lock_timeout)
                 _open_once(part)
                 part.migration.done = True
     finally:

@@ -23,13 +23,12 @@ from collections.abc import Iterator
 
 from ondisk.errors import LockError
 from ondisk.filesystem import Directory
-from ondisk.index.connection import INDEX, NEXT, connect_to_write, sqlite_errors
-from ondisk.index.index import STAGED
+from ondisk.index.connection import INDEX, NEW, NEXT, connect_to_write, sqlite_errors
 
 _POLL = 0.01  # seconds
 
 
-def put_in_place(directory: Directory, timeout: float) -> None:
+def swap_in(directory: Directory, timeout: float) -> None:
     """Put the new index, which is complete, in the place of the old one. Under the writers' lock.
 
     Args:
@@ -40,11 +39,11 @@ def put_in_place(directory: Directory, timeout: float) -> None:
     """
     with _exclusive(directory, timeout):
         _move_log(directory, timeout)
-        directory.rename(STAGED, NEXT)
+        directory.rename(NEW, NEXT)
         _replace(directory)
 
 
-def complete(directory: Directory, timeout: float) -> bool:
+def finish_swap(directory: Directory, timeout: float) -> bool:
     """End what was killed while it put a new index in place; tell whether there was such a one.
 
     Locks: under the writers' lock.
