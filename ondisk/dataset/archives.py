@@ -466,16 +466,16 @@ def replaced(main: Snapshot, archive: Snapshot) -> list[tuple[int, int]]:
         since, after, changes = begin, begin, []
     if state > after:
         new = segment_rows.deletions(main, after, segment_rows.last_seq(archive))
-        changes = changes + [change for some in new for change in segment_rows.among(archive, some)]
+        changes = changes + [change for some in new for change in segment_rows.still_present(archive, some)]
         archive.index.replaced = main.index.inode, since, state, changes
-    return segment_rows.among(archive, [change for change in changes if begin < change[0] <= state])
+    return segment_rows.still_present(archive, [change for change in changes if begin < change[0] <= state])
 
 
 def leave_out(main: Snapshot, archive: Snapshot) -> None:
     """Make the archive's snapshot skip the data that the dataset's snapshot contains too, or says were deleted."""
     runs, old = in_both(main, archive), replaced(main, archive)
     if runs or old:
-        archive.leave_out(runs, [datum for _, datum in old])
+        archive.exclude(runs, [datum for _, datum in old])
 
 
 def merged(summaries: list[Summary]) -> Summary:

@@ -257,7 +257,7 @@ class _Commit:
 
     def _duplicate(self, incoming: Incoming, count: int) -> DuplicateDatum:
         message = f"{self._access.path}: {count} of {incoming.count} data are duplicates"
-        found = incoming.left_out() if self._config.replace == "no" else None
+        found = incoming.first_duplicate() if self._config.replace == "no" else None
         if found is not None:
             kinds = {**self._config.fields, "reftime": FieldType.TIMESTAMP}
             values = (f"{name} {restored(value, kinds[name])!s}" for name, value in found.items() if value is not None)

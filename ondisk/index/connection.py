@@ -135,7 +135,7 @@ def sqlite_errors(directory: Directory) -> Iterator[None]:
         raise translated(error, directory) from error
 
 
-def of_damage(error: BaseException | None, connection: sqlite3.Connection, directory: Directory) -> OndiskError | None:
+def own_error(error: BaseException | None, connection: sqlite3.Connection, directory: Directory) -> OndiskError | None:
     """Give the error of ondisk that is behind another, if that is one of SQLite, or met what no column may hold.
 
     Cost: of errors that can be nothing else than bugs or damage, a look at the whole index, which tells them apart.

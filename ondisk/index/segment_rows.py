@@ -129,7 +129,7 @@ def blocks_of(snapshot: Snapshot, segment: Segment) -> Iterator[Block]:
     return map(Block._make, snapshot.connection.execute(sql, (segment.id,)))
 
 
-def position_behind(snapshot: Snapshot, segment: Segment, offset: int) -> int:
+def end_of_block_before(snapshot: Snapshot, segment: Segment, offset: int) -> int:
     """Tell where in the file of a compressed segment the block ends that holds the byte before `offset`."""
     sql = "SELECT position + stored FROM block WHERE segment = ? AND offset < ? ORDER BY offset DESC LIMIT 1"
     row: tuple[Any, ...] | None = snapshot.connection.execute(sql, (segment.id, offset)).fetchone()
@@ -164,7 +164,7 @@ def deletions(snapshot: Snapshot, after: int, last: int) -> Iterator[list[tuple[
     return _some(snapshot.connection.execute(sql, (after, last)))
 
 
-def among(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def still_present(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Give those of some changes whose data are there."""
     if not changes:
         return changes

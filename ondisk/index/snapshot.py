@@ -15,7 +15,7 @@ from ondisk.datum import Value, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
 from ondisk.formats import Block, End, has_extension, is_dir
-from ondisk.index.connection import RESTORE, Connection, of_damage
+from ondisk.index.connection import RESTORE, Connection, own_error
 from ondisk.index.where import Condition, condition, resolve
 from ondisk.matcher import Expression, Sort, SortInterval
 from ondisk.step import DAY, Step
@@ -96,7 +96,7 @@ class Snapshot:
     def __init__(self, index: Index) -> None:
         self.columns = index.columns
         self.known_metadata = index.metadata
-        self._left_out: tuple[str, str] | None = None
+        self._excluded: tuple[str, str] | None = None
         self.index = index
         self._is_apart = False
 
@@ -113,7 +113,7 @@ class Snapshot:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if (known := of_damage(error, self.connection, self.index.directory)) is not None:
+            if (known := own_error(error, self.connection, self.index.directory)) is not None:
                 raise known from error
         finally:
             if self._is_apart:
@@ -296,26 +296,26 @@ class Snapshot:
         names = ("uuid", "seq", "generation", "committed_at")
         return dict(zip(names, self.connection.execute(sql).fetchone() or (None, 0, 0, None), strict=True))
 
-    def leave_out(self, runs: Iterable[tuple[int, int, int]], seqs: Iterable[int]) -> None:
+    def exclude(self, runs: Iterable[tuple[int, int, int]], seqs: Iterable[int]) -> None:
         """Give, from now on, no data that another snapshot gives, or has given a replacement for.
 
         Args:
             runs: of a segment, all data from one number to another.
             seqs: numbers of data.
         """
-        self._left_out = json.dumps([*runs]), json.dumps([*seqs])
+        self._excluded = json.dumps([*runs]), json.dumps([*seqs])
 
     def where(self, tree: Expression) -> Condition:
         """Write a condition as SQL, for this snapshot."""
         where = condition(resolve(tree, self.columns, self.connection), self.columns)
-        if self._left_out is None:
+        if self._excluded is None:
             return where
         held = (
             "NOT EXISTS (SELECT 1 FROM json_each(?) WHERE datum.segment = value ->> 0"
             " AND datum.seq BETWEEN value ->> 1 AND value ->> 2)"
             " AND datum.seq NOT IN (SELECT value FROM json_each(?))"
         )
-        return Condition(f"({where.sql}) AND {held}", [*where.values, *self._left_out])
+        return Condition(f"({where.sql}) AND {held}", [*where.values, *self._excluded])
 
     def _value(self, id: int) -> str | bytes:
         row = self.connection.execute("SELECT value FROM value WHERE id = ?", (id,)).fetchone()

@@ -16,7 +16,7 @@ from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, Ond
 from ondisk.filesystem import Directory
 from ondisk.formats import Block
 from ondisk.index.columns import Columns, stored_columns
-from ondisk.index.connection import INDEX, RESTORE, Connection, of_damage, sqlite_errors
+from ondisk.index.connection import INDEX, RESTORE, Connection, own_error, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.snapshot import Segment
 from ondisk.index.where import condition, resolve
@@ -93,7 +93,7 @@ class Transaction:
         if self._interned and not self._committed:
             self._index.ids.clear()
             self._index.ids[None] = 0
-        if (known := of_damage(error, self._connection, self.directory)) is not None:
+        if (known := own_error(error, self._connection, self.directory)) is not None:
             raise known from error
 
     def _roll_back(self) -> None:
@@ -252,7 +252,7 @@ class Transaction:
         self.supersede(segment)
         return True
 
-    def thin_out(self, segment: Segment, count: int) -> int:
+    def remove_some(self, segment: Segment, count: int) -> int:
         """Remove some data of a segment; returns how many, none only where it has no more.
 
         Their rows go first, so that a file which cannot grow has space for what is noted of them.
@@ -304,7 +304,7 @@ class Transaction:
         """Set where data stand: (generation, offset, seq)."""
         self._execute_many("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
 
-    def place_anew(self, old: Segment, new: Segment, places: Iterable[tuple[int, int, int]]) -> int:
+    def relocate(self, old: Segment, new: Segment, places: Iterable[tuple[int, int, int]]) -> int:
         """Set where data of a segment stand in its next generation: (seq, offset before, offset then).
 
         Returns:

@@ -158,7 +158,7 @@ def _diagnosed(
             lay_out(snapshot, known, len(format.padding))
         known.needed = known.data_end
         if known.segment.end.compressed:
-            known.needed = segment_rows.position_behind(snapshot, known.segment, known.data_end)
+            known.needed = segment_rows.end_of_block_before(snapshot, known.segment, known.data_end)
     return diagnose(name, known, found, at, format.begin().end.length)
 
 

@@ -238,7 +238,7 @@ def _thinned_out(inspection: Inspection, name: str) -> tuple[Diagnosis | None, i
         while True:
             try:
                 with access.transaction("repack") as transaction:
-                    if not (count := transaction.thin_out(known.segment, some)):
+                    if not (count := transaction.remove_some(known.segment, some)):
                         return diagnosis, removed
                     transaction.commit()
                 removed += count

@@ -50,7 +50,7 @@ class InIndex:
         self.count = 0
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
-        self.count += self._transaction.place_anew(self._old, self._new, places)
+        self.count += self._transaction.relocate(self._old, self._new, places)
 
     def save_blocks(self, blocks: Iterable[Block]) -> None:
         self._transaction.save_blocks(self._new, blocks)

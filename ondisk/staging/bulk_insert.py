@@ -212,7 +212,7 @@ class Incoming:
         execute(f"{self._columns.insert_into} SELECT {names} FROM temp.again")
         return int(replacing)
 
-    def left_out(self) -> dict[str, Any] | None:
+    def first_duplicate(self) -> dict[str, Any] | None:
         """Give the key of the first row that is not in the index; None where all are."""
         names = self._columns.unique_names
         for file in self._files:

@@ -77,7 +77,7 @@ class StagedRows:
     def __init__(self, directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> None:
         self._directory = directory
         self._kinds = kinds
-        self._ids = _Ids()
+        self._ids = _ValueIds()
         self._seq = self._pieces = self._values = 0
         self._connection = _create(directory, name, kinds)
         self._columns = ", ".join(("reftime", "piece", '"offset"', "size", *(f"f_{name}" for name in kinds)))
@@ -133,7 +133,7 @@ class StagedRows:
         self._connection.close()
 
 
-class _Ids(dict[Any, int]):
+class _ValueIds(dict[Any, int]):
     """Value → id, in the order in which they are asked for."""
 
     def __init__(self) -> None:
