@@ -16,6 +16,8 @@ from ondisk.index.snapshot import Row, Segment, Snapshot
 from ondisk.matcher import Expression
 from ondisk.step import Interval
 
+_ROWS = 1024
+
 Column: TypeAlias = tuple[int, ...]
 Places: TypeAlias = tuple[Column, Column, Column]
 """Columns of equal length: offsets, sizes, reftimes."""
@@ -107,7 +109,7 @@ def in_order_of_offset(
 def in_order_of_query(snapshot: Snapshot, segment: Segment, begin: int, end: int) -> Iterator[list[tuple[int, Row]]]:
     """Give seq and row of one segment's data, whose reftimes lie from `begin` to `end`, some hundreds at a time."""
     data = _data(snapshot, segment, f"seq, {snapshot.columns.row}", "ORDER BY reftime, seq", (begin, end))
-    for rows in _some(data, 512):
+    for rows in _some(data):
         yield [(row[0], row[1:]) for row in rows]
 
 
@@ -182,7 +184,7 @@ def seqs_of(snapshot: Snapshot, tree: Expression) -> Iterator[int]:
 def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:
     """Give offset, size, reftime and stored fields of one segment's data, in the order of their offsets."""
     fields = "".join(f", f_{name}" for name in snapshot.columns.kinds)
-    yield from _some(_data(snapshot, segment, f"offset, size, reftime{fields}", "ORDER BY offset"), 1024)
+    yield from _some(_data(snapshot, segment, f"offset, size, reftime{fields}", "ORDER BY offset"))
 
 
 def longest_unchecked(snapshot: Snapshot) -> list[str]:
@@ -207,6 +209,6 @@ def _data(
     return snapshot.connection.execute(sql, (*span, segment.id))
 
 
-def _some(cursor: sqlite3.Cursor, count: int = 4096) -> Iterator[list[Any]]:
-    while rows := cursor.fetchmany(count):
+def _some(cursor: sqlite3.Cursor) -> Iterator[list[Any]]:
+    while rows := cursor.fetchmany(_ROWS):
         yield rows
