@@ -18,6 +18,7 @@ FLOORS = [
     "step",
     "json_shapes",
     "config",
+    "segment",
     "formats",
     "matcher",
     "segments",

@@ -21,7 +21,7 @@ from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, InvalidInput, OndiskErro
 
 if TYPE_CHECKING:
     from ondisk import AppendResult
-    from ondisk.formats import Damage
+    from ondisk.segment import Damage
 
 _NAMED = 100  # refusals of all files
 _FIRST = 3  # refusals of a file that has no valid datum

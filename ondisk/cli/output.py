@@ -11,7 +11,7 @@ from ondisk.cli.output_text import TextOutput
 from ondisk.cli.streams import complain
 
 if TYPE_CHECKING:
-    from ondisk.formats import Damage
+    from ondisk.segment import Damage
 
 Output: TypeAlias = TextOutput | JsonOutput
 

@@ -13,11 +13,11 @@ from ondisk.datum import Datum, Location, microseconds
 
 if TYPE_CHECKING:
     from ondisk import AppendResult, Summary
-    from ondisk.formats import Damage
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
     from ondisk.pipeline.run import PipelineReport
+    from ondisk.segment import Damage
 
 _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
 

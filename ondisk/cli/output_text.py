@@ -16,11 +16,11 @@ from ondisk.datum import Datum
 
 if TYPE_CHECKING:
     from ondisk import AppendResult, Summary
-    from ondisk.formats import Damage
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
     from ondisk.pipeline.run import PipelineReport
+    from ondisk.segment import Damage
 
 _PAGE = 1000  # data in a table: a table is laid out in memory, so more data are printed as several tables
 _LONGEST = 80  # characters of a datum's data

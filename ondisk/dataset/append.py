@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, groupby, islice, repeat
 from typing import Any, Literal, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.archives import Archived
+from ondisk.dataset.batch_writer import BatchWriter, Target
 from ondisk.datum import Datum
-from ondisk.errors import InvalidInput, SegmentCorrupt, StateError
+from ondisk.errors import InvalidInput
 from ondisk.filesystem import Directory
-from ondisk.formats import Batch, Block, Damage, End, Format, Laid
+from ondisk.formats import Batch, Format
 from ondisk.formats.base import BATCH_BYTES
-from ondisk.index import Segment, Transaction
+from ondisk.index import Transaction
 from ondisk.index.import_log import Mark
-from ondisk.segments import ConcatWriter, DirWriter
-from ondisk.step import DAY, Interval, Step, days_ago
+from ondisk.segment import Damage
+from ondisk.step import DAY, Step, days_ago
 
 _T = TypeVar("_T")
 BATCH_SIZE = 100_000
@@ -195,10 +196,8 @@ def store(
     """
     if not batch.payloads:
         return Stored()
-    writer = DirWriter(directory) if format.is_dir else ConcatWriter(directory)
-    transaction.on_rollback(writer.undo)
-    try:
-        targets = _Targets(batch.reftimes, format, config.step, transaction, writer, trusted=trusted)
+    with BatchWriter(directory, transaction, trusted=trusted) as writer:
+        targets = _Targets(batch.reftimes, format, config.step, transaction, writer)
         seqs: Sequence[int] = transaction.take_seqs(len(batch.payloads))
         sizes = list(map(len, batch.payloads))
         offsets = targets.offsets(sizes)
@@ -221,32 +220,15 @@ def store(
                 (offset, seqs[place]) for place, offset in zip(kept, moved, strict=True) if offset != offsets[place]
             )
             seqs = [seqs[place] for place in kept]
-        if isinstance(writer, DirWriter):
-            _write_files(targets, payloads, beside, seqs, transaction, writer, stored)
-        else:
-            _write(targets, payloads, format, transaction, writer, stored)
+        _write(targets, payloads, beside, seqs, transaction, writer)
+        stored.bytes = sum(map(len, payloads))
+        stored.segments = {target.segment.name for target, _ in targets.runs}
         if archived is not None:
             stored.imported -= len(replacing - stored.replaced)
             stored.replaced |= replacing
             archived.replace_with(transaction)
         transaction.commit()
-    finally:
-        writer.close()
     return stored
-
-
-class Target:
-    """A segment that is appended to: where it ends, and what must stand there before new data."""
-
-    __slots__ = ("blocks", "interval", "known", "laid", "next", "segment")
-
-    def __init__(self, segment: Segment, interval: Interval, laid: Laid, *, known: bool) -> None:
-        self.segment = segment
-        self.known = known
-        self.interval = interval
-        self.laid = laid
-        self.blocks: list[Block] = []
-        self.next = laid.end.length
 
 
 class _Targets:
@@ -262,9 +244,7 @@ class _Targets:
         format: Format,
         step: Step,
         transaction: Transaction,
-        writer: ConcatWriter | DirWriter,
-        *,
-        trusted: bool,
+        writer: BatchWriter,
     ) -> None:
         self._format = format
         self._days = [reftime // DAY for reftime in reftimes]
@@ -275,8 +255,7 @@ class _Targets:
         for stem, name in names.items():
             interval = step.interval(stem)
             assert interval is not None
-            segment = known.get(name)
-            by_stem[stem] = find_target(segment, name, interval, format, transaction, writer, trusted=trusted)
+            by_stem[stem] = writer.target(known.get(name), name, interval, format)
         self._by_day = {day: by_stem[stem] for day, stem in stems.items()}
         self.runs = self._found_runs()
 
@@ -293,97 +272,14 @@ class _Targets:
         return [id_ for target, count in self.runs for id_ in repeat(target.segment.id, count)]
 
     def offsets(self, sizes: list[int]) -> list[int]:
-        """Lay the data one after the other at the ends of their segments; give the offset of each."""
-        padding = len(self._format.padding)
-        if self._format.is_dir:
-            sizes = [1] * len(sizes)  # an offset counts files
-        for target in self._by_day.values():
-            target.next = target.laid.end.length
+        """Return the offset of each datum, laid one after the other at the ends of their segments."""
+        ends = {target: target.start.end.length for target in self._by_day.values()}
+        extents = iter(self._format.extents(sizes))
         offsets: list[int] = []
-        at = 0
         for target, count in self.runs:
-            lengths = map(padding.__add__, sizes[at : at + count])
-            offsets += accumulate(lengths, initial=target.next)
-            target.next = offsets.pop()
-            at += count
+            offsets += accumulate(islice(extents, count), initial=ends[target])
+            ends[target] = offsets.pop()
         return offsets
-
-
-def find_target(
-    segment: Segment | None,
-    name: str,
-    interval: Interval,
-    format: Format,
-    transaction: Transaction,
-    writer: ConcatWriter | DirWriter,
-    *,
-    trusted: bool,
-) -> Target:
-    """Find where a segment goes on.
-
-    Args:
-        segment: as the index knows it; None where it does not.
-        trusted: as in `store`.
-    """
-    if isinstance(writer, DirWriter):
-        return _directory(segment, name, interval, format, transaction, writer, trusted=trusted)
-    return _target(segment, name, interval, format, transaction, writer, trusted=trusted)
-
-
-def _target(
-    segment: Segment | None,
-    name: str,
-    interval: Interval,
-    format: Format,
-    transaction: Transaction,
-    writer: ConcatWriter,
-    *,
-    trusted: bool,
-) -> Target:
-    """Find where a segment ends."""
-    if segment is not None:
-        is_there = writer.exists(name, segment.id, segment.end.size)
-        if not is_there and transaction.forget(segment, interval):
-            segment = None  # its data were deleted, and then its file: it begins anew
-    if segment is not None and trusted:
-        return Target(segment, interval, Laid(b"", segment.end), known=True)
-    # Nobody vouches for what is behind the known bytes: it may be data of a lost index, and stays.
-    end = End() if segment is None else segment.end
-    file = writer.look(name)
-    if file is None:
-        laid = format.begin() if segment is None else Laid(b"", end)
-    else:
-        try:
-            laid = format.resume(file, end)
-        except (SegmentCorrupt, StateError) as error:
-            message = f"nothing is appended to {file.path}: {error.message}"
-            raise type(error)(message, hint=error.hint, segment=name) from error
-    known = segment is not None
-    if segment is None:
-        segment = Segment(transaction.take_generation(), name, format.name, laid.end)
-        writer.clear(name, segment.id)
-    return Target(segment, interval, laid, known=known)
-
-
-def _directory(
-    segment: Segment | None,
-    name: str,
-    interval: Interval,
-    format: Format,
-    transaction: Transaction,
-    writer: DirWriter,
-    *,
-    trusted: bool,
-) -> Target:
-    """Find which number the next file of a dir segment has."""
-    if segment is not None and not writer.exists(name) and transaction.forget(segment, interval):
-        segment = None  # its data were deleted, and then its files: it begins anew
-    known = segment is not None
-    end = End() if segment is None else segment.end
-    number = writer.next_number(name, end, trusted=known and trusted)
-    if segment is None:
-        segment = Segment(transaction.take_generation(), name, format.name, end)
-    return Target(segment, interval, Laid(b"", End(end.size, number)), known=known)
 
 
 def _settle_duplicates(
@@ -421,66 +317,27 @@ def _settle_duplicates(
 def _write(
     targets: _Targets,
     payloads: list[bytes],
-    format: Format,
-    transaction: Transaction,
-    writer: ConcatWriter,
-    stored: Stored,
-) -> None:
-    """Write the data to their segments, make them durable, and tell the index how far the segments go now."""
-    contents: dict[Target, list[bytes]] = {}
-    at = 0
-    for target, count in targets.runs:
-        contents.setdefault(target, []).extend(payloads[at : at + count])
-        at += count
-    for target, content in contents.items():
-        before = target.laid
-        target.laid = format.lay(content, before.end)
-        target.blocks = [*before.blocks, *target.laid.blocks]
-        content.clear()
-        position = before.end.size - len(before.content)
-        written = before.content + target.laid.content
-        writer.append(target.segment.name, position, written, target.laid.patch, known=target.known)
-    writer.sync()
-    for target in contents:
-        segment = replace(target.segment, end=target.laid.end)
-        transaction.save_segment(segment, target.interval, writer.mtime(segment.name))
-        transaction.save_blocks(segment, target.blocks)
-    stored.bytes = sum(map(len, payloads))
-    stored.segments = {target.segment.name for target in contents}
-
-
-def _write_files(
-    targets: _Targets,
-    payloads: list[bytes],
     beside: list[bytes],
     seqs: Sequence[int],
     transaction: Transaction,
-    writer: DirWriter,
-    stored: Stored,
+    writer: BatchWriter,
 ) -> None:
-    """Write the data as files of dir segments, make them durable, and tell the index which numbers are taken."""
-    places: dict[Target, list[int]] = {}
+    """Write the data to their segments, make them durable, and save in the index how far the segments go now."""
+    contents: dict[Target, tuple[list[bytes], list[bytes]]] = {}
     at = 0
     for target, count in targets.runs:
-        places.setdefault(target, []).extend(range(at, at + count))
+        mine = contents.setdefault(target, ([], []))
+        mine[0].extend(payloads[at : at + count])
+        mine[1].extend(beside[at : at + count])
         at += count
-    while True:
-        try:
-            for target, mine in places.items():
-                name, end, first = target.segment.name, target.segment.end, target.laid.end.length
-                contents, others = [payloads[place] for place in mine], [beside[place] for place in mine]
-                writer.append(name, end, first, contents, others, known=target.known)
-            break
-        except FileExistsError:  # left by a crash; above all that are there, none is
-            writer.undo()
-            target.laid = Laid(b"", End(target.laid.end.size, writer.number_behind(name)))
-            transaction.move(zip(targets.offsets(list(map(len, payloads))), seqs, strict=True))
-    writer.sync()
-    for target in places:
-        segment = replace(target.segment, end=writer.end(target.segment.name))
-        transaction.save_segment(segment, target.interval, writer.mtime(segment.name))
-    stored.bytes = sum(map(len, payloads))
-    stored.segments = {target.segment.name for target in places}
+
+    def fill(target: Target, segment: Any) -> None:
+        segment.add(*contents[target])
+
+    def renumber() -> None:
+        transaction.move(zip(targets.offsets(list(map(len, payloads))), seqs, strict=True))
+
+    writer.write(contents, fill, renumber)
 
 
 def _check_data(piece: Sequence[object]) -> None:

@@ -6,21 +6,21 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.append import AppendResult, Target, find_target
+from ondisk.dataset.append import AppendResult
 from ondisk.dataset.archives import LAST, Archived, DatasetAccess
+from ondisk.dataset.batch_writer import BatchWriter, Target
 from ondisk.dataset.query import Match, Query
 from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError
 from ondisk.filesystem import ReadableFile
-from ondisk.formats import Block, Format, Laid, Patch
+from ondisk.formats import Format
 from ondisk.index import Transaction, import_log
 from ondisk.index.import_log import Mark
 from ondisk.index.index import dump
-from ondisk.segments import ConcatWriter, DirWriter, Span
 from ondisk.staging.bulk_insert import Incoming, Placed
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.rows import MERGED, Piece, damaged, merge
@@ -138,8 +138,7 @@ class _Commit:
         self._folder = f"{STAGED}/{job}"
         self._config = access.config
         self._segments: dict[str, _Segment] = {}
-        self._files = ConcatWriter(access.directory)
-        self._dirs = DirWriter(access.directory)
+        self._writer = BatchWriter(access.directory, transaction, trusted=not access.has_sentinel())
 
     def run(
         self,
@@ -152,22 +151,16 @@ class _Commit:
         access, transaction = self._access, self._transaction
         if any(each.built_for != dump(access.config) for each in staged):
             raise StateError(f"{access.path} was configured anew since the data were staged", hint=_AGAIN)
-        transaction.on_rollback(self._files.undo)
-        transaction.on_rollback(self._dirs.undo)
         archived, removed = self._archives.of_append(self._config), 0
-        try:
-            if overwrite is not None:
-                archived, removed = self._overwrite(overwrite, archived)
-            with contextlib.closing(Incoming(transaction, paths)) as incoming:
-                result = self._store(incoming, archived, on_duplicate)
-            if result.imported or result.replaced or removed or new:
-                import_log.save(transaction, new)
-                if archived is not None:
-                    archived.replace_with(transaction)
-                transaction.commit()
-        finally:
-            self._files.close()
-            self._dirs.close()
+        if overwrite is not None:
+            archived, removed = self._overwrite(overwrite, archived)
+        with self._writer, contextlib.closing(Incoming(transaction, paths)) as incoming:
+            result = self._store(incoming, archived, on_duplicate)
+        if result.imported or result.replaced or removed or new:
+            import_log.save(transaction, new)
+            if archived is not None:
+                archived.replace_with(transaction)
+            transaction.commit()
         return result
 
     def _overwrite(self, match: Match, archived: Archived | None) -> tuple[Archived | None, int]:
@@ -208,10 +201,10 @@ class _Commit:
             raise self._duplicate(incoming, left_out)
         if left_out and self._duplicates is not None:
             self._duplicates(self._left_out(incoming))
-        if imported < incoming.count or any(segment.format.is_dir for segment in self._segments.values()):
-            self._lay_out_anew(incoming)
-        self._write(incoming)
+        if imported < incoming.count or any(segment.target.format.is_dir for segment in self._segments.values()):
+            self._lay_out_again(incoming)
         written = {name: segment for name, segment in self._segments.items() if segment.pieces}
+        self._write(incoming, written)
         size = sum(segment.size for segment in written.values())
         return AppendResult(imported, left_out, replaced, bytes=size, _segments={*written})
 
@@ -221,26 +214,23 @@ class _Commit:
         for piece in incoming.pieces():
             pieces.setdefault(piece.name, []).append(piece)
         known = self._transaction.segments(pieces)
-        trusted = not self._access.has_sentinel()
         for name, mine in pieces.items():
             interval = self._config.step.interval(name.rpartition(".")[0])
             assert interval is not None, "the stage named it"
             format = self._access.format(mine[0].format)
-            writer = self._dirs if format.is_dir else self._files
-            target = find_target(known.get(name), name, interval, format, self._transaction, writer, trusted=trusted)
-            self._segments[name] = _Segment(target, format, mine)
+            self._segments[name] = _Segment(self._writer.target(known.get(name), name, interval, format), mine)
 
     def _placed(self) -> Iterator[Placed]:
         """Lay the pieces of each segment one behind the other."""
         for segment in self._segments.values():
-            shift = segment.target.laid.end.length
-            padding = -1 if segment.format.is_dir else len(segment.format.padding)
+            format, shift = segment.target.format, segment.target.start.end.length
+            padding = -1 if format.is_dir else len(format.padding)
             for piece in segment.pieces:
                 yield Placed(piece.id, segment.target.segment.id, shift, padding)
                 shift += piece.length
 
-    def _lay_out_anew(self, incoming: Incoming) -> None:
-        """Say where the data stand, now that it is known which of them go in."""
+    def _lay_out_again(self, incoming: Incoming) -> None:
+        """Place the data again, now that it is known which of them go in."""
         kept = incoming.kept()
         for segment in self._segments.values():
             segment.keep(kept)
@@ -253,7 +243,7 @@ class _Commit:
         for number, places in incoming.duplicates():
             piece, segment = pieces[number]
             payloads = segment.payloads(piece, incoming, self._open, places)
-            yield piece.part.removesuffix(DATA), segment.format, payloads
+            yield piece.part.removesuffix(DATA), segment.target.format, payloads
 
     def _duplicate(self, incoming: Incoming, count: int) -> DuplicateDatum:
         message = f"{self._access.path}: {count} of {incoming.count} data are duplicates"
@@ -264,48 +254,19 @@ class _Commit:
             message += f", the first has {', '.join(values)}"
         return DuplicateDatum(f"{message}; nothing was stored", hint="Skip duplicates to leave them out.", count=count)
 
-    def _write(self, incoming: Incoming) -> None:
-        """See to it that the data are in their segments, durably, and tell the index how far these go now."""
-        segments = [segment for segment in self._segments.values() if segment.pieces]
-        incoming.keep(piece.id for segment in segments for piece in segment.pieces if not segment.is_copied(piece))
-        # Files first: as long as they may move, all places are told anew, which go by where segments end before.
-        self._write_files([segment for segment in segments if segment.format.is_dir], incoming)
-        self._append(incoming)
-        self._dirs.sync()
-        for segment in segments:
-            name = segment.target.segment.name
-            writer = self._dirs if segment.format.is_dir else self._files
-            end = self._dirs.end(name) if segment.format.is_dir else segment.target.laid.end
-            known = replace(segment.target.segment, end=end)
-            self._transaction.save_segment(known, segment.target.interval, writer.mtime(name))
-            self._transaction.save_blocks(known, segment.target.blocks)
+    def _write(self, incoming: Incoming, segments: Mapping[str, _Segment]) -> None:
+        """Write the data to their segments, make them durable, and save in the index how far the segments go now."""
+        pieces = ((segment, piece) for segment in segments.values() for piece in segment.pieces)
+        incoming.keep(piece.id for segment, piece in pieces if not segment.is_copied(piece))
 
-    def _append(self, incoming: Incoming) -> None:
-        """Write to concat segments, and make them durable."""
-        for segment in self._segments.values():
-            if segment.pieces and not segment.format.is_dir:
-                contents = segment.contents(incoming, self._open)
-                before, target = segment.target.laid, segment.target
-                position = before.end.size - len(before.content)
-                self._files.append(target.segment.name, position, contents, segment.patch(), known=target.known)
-        self._files.sync()
+        def fill(target: Target, writer: Any) -> None:
+            segments[target.segment.name].write(writer, incoming, self._open)
 
-    def _write_files(self, segments: Sequence[_Segment], incoming: Incoming) -> None:
-        """Write the data of dir segments, each to a file."""
-        while True:
-            try:
-                for segment in segments:
-                    target, name = segment.target, segment.target.segment.name
-                    payloads = (each for piece in segment.pieces for each in segment.kept(piece, incoming, self._open))
-                    beside = (each for piece in segment.pieces for _, _, each in incoming.kept_of(piece))
-                    first = target.laid.end.length
-                    self._dirs.append(name, target.segment.end, first, payloads, beside, known=target.known)
-                return
-            except FileExistsError:  # left by a crash; above all that are there, none is
-                self._dirs.undo()
-                target.laid = Laid(b"", replace(target.laid.end, length=self._dirs.number_behind(name)))
-                incoming.place(self._placed())
-                incoming.move()
+        def renumber() -> None:
+            incoming.place(self._placed())
+            incoming.move()
+
+        self._writer.write([segment.target for segment in segments.values()], fill, renumber)
 
     def _open(self, part: str) -> ReadableFile:
         """Open a file of staged bytes."""
@@ -320,68 +281,54 @@ class _Segment:
     """A segment, and the pieces that go into it.
 
     Attributes:
-        target: where it ends, and what comes before new data; behind `contents`, where it ends then.
-        pieces: those of which something goes in; `count` and `length` are of what does.
-        size: bytes of the data that go in, without padding.
+        target: where it continues.
+        pieces: those of which something goes in; `count`, `length` and `data_size` are of what does.
     """
 
-    def __init__(self, target: Target, format: Format, pieces: list[Piece]) -> None:
+    def __init__(self, target: Target, pieces: list[Piece]) -> None:
         self.target = target
-        self.format = format
         self.pieces = pieces
-        self.size = sum(
-            piece.size if format.is_dir else piece.length - piece.count * len(format.padding) for piece in pieces
-        )
         self._staged = {piece.id: piece.count for piece in pieces}
 
+    @property
+    def size(self) -> int:
+        """Bytes of the data that go in, without padding."""
+        return sum(piece.data_size for piece in self.pieces)
+
     def keep(self, kept: Mapping[int, tuple[int, int]]) -> None:
-        """Leave out what does not go in: of the pieces, so many data, of so many bytes, do."""
-        pieces, self.size = [], 0
+        """Remove what does not go in.
+
+        Args:
+            kept: of each piece, the number of data that go in, and their bytes.
+        """
+        pieces = []
         for piece in self.pieces:
             count, size = kept.get(piece.id, (0, 0))
-            length = count if self.format.is_dir else size + count * len(self.format.padding)
-            self.size += size
             if count:
-                pieces.append(replace(piece, count=count, length=length, counted=min(piece.counted, count)))
+                length = self.target.format.extent(count, size)
+                pieces.append(replace(piece, count=count, length=length, data_size=size))
         self.pieces = pieces
 
     def is_copied(self, piece: Piece) -> bool:
-        """Tell whether the bytes of a piece are copied as they stand."""
+        """Return whether the bytes of a piece are copied as they are."""
         is_whole = piece.count == self._staged[piece.id]
-        return is_whole and not self.format.is_dir and piece.compressed == self.target.laid.end.compressed
+        return is_whole and not self.target.format.is_dir and piece.compressed == self.target.start.end.compressed
 
-    def patch(self) -> Patch | None:
-        """Give what is to be written at the segment's begin."""
-        end = self.target.laid.end
-        before = self.format.lay([], end).patch
-        after = self.format.lay([], replace(end, count=end.count + sum(piece.counted for piece in self.pieces))).patch
-        return None if before is None or after is None else replace(after, before=before.content)
+    def write(self, writer: Any, incoming: Incoming, opened: _Opened) -> None:
+        """Add the data to the segment.
 
-    def contents(self, incoming: Incoming, opened: _Opened) -> Iterator[bytes | Span]:
-        """Give what is to be written behind the segment's end."""
-        target = self.target
-        yield target.laid.content
-        end, blocks = target.laid.end, [*target.laid.blocks]
+        Args:
+            writer: a `SegmentWriter` or a `FileWriter`.
+        """
         for piece in self.pieces:
             if self.is_copied(piece):
-                yield Span(_whole(piece, opened), piece.position, piece.size)
-                if piece.compressed:
-                    blocks += (
-                        Block(end.length + block.offset, end.size + block.position, block.stored)
-                        for block in incoming.blocks(piece)
-                    )
-                end = replace(end, size=end.size + piece.size, length=end.length + piece.length,
-                              count=end.count + piece.counted)  # fmt: skip
+                blocks = incoming.blocks(piece) if piece.compressed else ()
+                span = piece.position, piece.size
+                writer.copy(_whole(piece, opened), [span], count=piece.count, length=piece.length, blocks=blocks)
             else:
-                laid = self.format.lay(self.kept(piece, incoming, opened), end)
-                yield laid.content
-                blocks += laid.blocks
-                end = laid.end
-        target.laid, target.blocks = Laid(b"", end), blocks
-
-    def kept(self, piece: Piece, incoming: Incoming, opened: _Opened) -> list[bytes]:
-        """Read the data of a piece that go in."""
-        return self.payloads(piece, incoming, opened, [(at, size) for at, size, _ in incoming.kept_of(piece)])
+                kept = [*incoming.kept_of(piece)]
+                payloads = self.payloads(piece, incoming, opened, [(at, size) for at, size, _ in kept])
+                writer.add(payloads, [beside for _, _, beside in kept])
 
     def payloads(
         self, piece: Piece, incoming: Incoming, opened: _Opened, places: Sequence[tuple[int, int]]
@@ -391,7 +338,7 @@ class _Segment:
         if piece.compressed:
             stored = memoryview(content)
             content = b"".join(
-                self.format.unpack(stored[block.position : block.position + block.stored])
+                self.target.format.unpack(stored[block.position : block.position + block.stored])
                 for block in incoming.blocks(piece)
             )
         return [content[at : at + size] for at, size in places]

@@ -13,10 +13,11 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, Datum, Location, Value, from_microseconds
 from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, IntegrityError, InvalidInput, SegmentCorrupt
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.formats import Block, Format, find
+from ondisk.formats import Format, find
 from ondisk.formats.base import Loaded
 from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot
 from ondisk.matcher import Expression, Sort
+from ondisk.segment import Block
 from ondisk.segments import ConcatReader, DirReader
 
 _SPAN = 1024 * 1024  # bytes of one read: in memory an event may take 70 times its bytes, and all of a read are alive

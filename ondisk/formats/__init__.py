@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 from ondisk.config import EXTENSION, DatasetConfig
 from ondisk.errors import ConfigError
-from ondisk.formats.base import Batch, Block, Damage, End, Format, Laid, Patch, ScanResult
+from ondisk.formats.base import Batch, Format
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-__all__ = ["Batch", "Block", "Damage", "End", "Format", "Laid", "Patch", "ScanResult", "find", "has_extension",
-           "is_dir", "is_known", "of_extension", "recognise", "recognised"]  # fmt: skip
+__all__ = ["Batch", "Format", "find", "has_extension", "is_dir", "is_known", "of_extension", "recognise", "recognised"]
 
 _BUILT_IN = {
     "seg": ("ondisk.formats.diskqueue.seg", "Seg"),

@@ -7,13 +7,14 @@ address: an `offset` counts its decompressed bytes, including the header; a `pos
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import ConfigError, FrameCorrupt, SegmentCorrupt
+from ondisk.segment import Damage, End, Laid, Patch, ScanResult, SegmentFile
 
 BATCH_BYTES = 64 * 1024 * 1024
 """A batch ends at this many bytes, even if it has fewer data than allowed."""
@@ -43,85 +44,6 @@ class Chained:
         return content
 
 
-class SegmentFile(Protocol):
-    """The part of a segment's file that a format needs."""
-
-    def size(self) -> int: ...
-
-    def read(self, position: int, size: int, /) -> bytes:
-        """Return `size` bytes, or fewer at the end of the file."""
-
-    def read_into(self, position: int, buffer: memoryview, /) -> int:
-        """Read into a buffer and return the number of bytes read; 0 only at the end of the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Where a segment ends, with what an append needs to continue there.
-
-    Attributes:
-        size: bytes of its file.
-        length: its decompressed bytes, including the header: the offset of the next datum. Equals `size` unless the
-            segment is compressed.
-        count: number of data ever written to it, if the format counts them.
-        compressed: it is stored in blocks.
-
-    For a dir segment, `size` is the size of its metadata file, and `length` the number of the next data file.
-    """
-
-    size: int = 0
-    length: int = 0
-    count: int = 0
-    compressed: bool = False
-
-
-class Block(NamedTuple):
-    """A block of a compressed segment.
-
-    Attributes:
-        offset: of its first decompressed byte.
-        position: of its first byte in the file.
-        stored: bytes that it occupies in the file.
-    """
-
-    offset: int
-    position: int
-    stored: int
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """Bytes near the beginning of a segment that change as it grows.
-
-    Attributes:
-        position: of the first of them in the file.
-        content: the new bytes.
-        before: bytes that undo the change. They may differ from the old bytes, as long as they are true: readers use
-            them only as hints.
-    """
-
-    position: int
-    content: bytes
-    before: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Laid:
-    """Bytes to write at the end of a segment.
-
-    Attributes:
-        content: the bytes.
-        end: where the segment ends after they are written.
-        blocks: the blocks in `content`, if the segment is compressed.
-        patch: a change to make elsewhere in the file.
-    """
-
-    content: bytes
-    end: End
-    blocks: Sequence[Block] = ()
-    patch: Patch | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """The content of several data, in columns: entry i belongs to datum i.
@@ -135,21 +57,6 @@ class Loaded:
     data: Sequence[Any]
     undeclared: Sequence[Mapping[str, Any]] | None = None
     reftimes: Sequence[int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Damaged bytes in an input file or a segment, which were skipped.
-
-    Attributes:
-        offset: of the first of them, in the file's decompressed bytes.
-        size: number of bytes skipped; decompressed bytes if they could be decompressed.
-        reason: what is wrong there.
-    """
-
-    offset: int
-    size: int
-    reason: str
 
 
 @dataclass(slots=True)
@@ -207,33 +114,6 @@ class Batch:
             return range(len(self.payloads))
         refused = {position for position, _ in self.refused}
         return [position for position in range(len(self)) if position not in refused]
-
-
-@dataclass(slots=True)
-class ScanResult:
-    """Consecutive data found in a segment's file, in columns: entry i of the first four lists belongs to datum i.
-
-    Attributes:
-        offsets: where each datum begins, ascending.
-        sizes: bytes of each datum, without padding.
-        reftimes: microseconds since 1970.
-        metadata: canonical values by declared field; data with equal metadata may share one mapping.
-        blocks: the blocks that contain the data, if the segment is compressed.
-        damage: bytes between or after the data that belong to no datum.
-        end: the end of the last whole datum read so far. After the last result of a scan, any further bytes of the file
-            are damage or the rest of an interrupted append.
-        foreign: the file must be rewritten from the result of `parse`, because its data cannot be read in place or
-            nothing can be appended to it.
-    """
-
-    offsets: list[int] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    reftimes: list[int] = field(default_factory=list)
-    metadata: list[Mapping[str, Any]] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-    damage: list[Damage] = field(default_factory=list)
-    end: End = field(default_factory=End)
-    foreign: bool = False
 
 
 class Format(ABC):
@@ -384,6 +264,21 @@ class Format(ABC):
         """
         content = self.padding.join([*payloads, b""]) if payloads else b""
         return Laid(content, End(end.size + len(content), end.length + len(content), end.count))
+
+    def patch(self, end: End) -> Patch | None:
+        """Return the bytes near the beginning of a segment that ends at `end`, if the format counts its data there.
+
+        Readers use them only as hints.
+        """
+        return None
+
+    def extents(self, sizes: Iterable[int]) -> Iterable[int]:
+        """Return how much each datum of these sizes adds to the offset of the next one."""
+        return map(len(self.padding).__add__, sizes) if self.padding else sizes
+
+    def extent(self, count: int, size: int) -> int:
+        """Return how much `count` data of `size` bytes add to an offset together."""
+        return size + count * len(self.padding)
 
     def ends(self, tail: bytes, size: int) -> bool:
         """Return whether a datum of `size` bytes, including padding, may end with `tail`, its last four bytes.

@@ -10,16 +10,17 @@ is `extension` in `dataset.toml`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, Datum, microseconds
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
 from ondisk.formats import is_known
-from ondisk.formats.base import Batch, Format, Loaded, Readable, ScanResult, SegmentFile
+from ondisk.formats.base import Batch, Format, Loaded, Readable
 from ondisk.formats.diskqueue import cbor
 from ondisk.formats.metadata import canonical_metadata, times_to_text, without
+from ondisk.segment import End, Laid, ScanResult, SegmentFile
 
 MAX_METADATA = 1024 * 1024
 """Limit, in bytes, for reftime and metadata of one file."""
@@ -100,6 +101,17 @@ class Blob(Format):
             reftimes.append(reftime)
             undeclared.append(without(metadata, declared))
         return Loaded([], undeclared, reftimes)
+
+    def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
+        """Return the bytes of data one after the other, as a staged file contains them; offsets count data."""
+        content = b"".join(payloads)
+        return Laid(content, End(end.size + len(content), end.length + len(payloads), end.count))
+
+    def extents(self, sizes: Iterable[int]) -> Iterable[int]:
+        return (1 for _ in sizes)
+
+    def extent(self, count: int, size: int) -> int:
+        return count
 
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         raise NotImplementedError("ondisk.segments.dir finds the data of a directory")

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from ondisk.datum import Datum, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded
-from ondisk.formats.base import BATCH_BYTES, Batch, Damage, End, Format, Readable, ScanResult, SegmentFile
+from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable
+from ondisk.segment import Damage, End, ScanResult, SegmentFile
 
 _SCANNED = 512 * 1024  # bytes of a segment that are read together
 _CHUNK = 2 * 1024 * 1024

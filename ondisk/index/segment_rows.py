@@ -11,9 +11,9 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from ondisk.formats import Block
 from ondisk.index.snapshot import Row, Segment, Snapshot
 from ondisk.matcher import Expression
+from ondisk.segment import Block
 from ondisk.step import Interval
 
 _ROWS = 1024

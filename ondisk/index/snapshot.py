@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 from ondisk.datum import Value, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
-from ondisk.formats import Block, End, has_extension, is_dir
+from ondisk.formats import has_extension, is_dir
 from ondisk.index.connection import RESTORE, Connection, own_error
 from ondisk.index.where import Condition, condition, resolve
 from ondisk.matcher import Expression, Sort, SortInterval
+from ondisk.segment import Block, End
 from ondisk.step import DAY, Step
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from urllib.parse import quote
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
 from ondisk.filesystem import Directory
-from ondisk.formats import Block
 from ondisk.index.columns import Columns, stored_columns
 from ondisk.index.connection import INDEX, RESTORE, Connection, own_error, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.snapshot import Segment
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import Expression
+from ondisk.segment import Block
 from ondisk.step import Interval
 
 _CACHED_IDS = 200_000

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess, common, in_both, replaced
@@ -23,14 +24,14 @@ from ondisk.errors import (
     StateError,
 )
 from ondisk.filesystem import Directory
-from ondisk.formats import End
 from ondisk.index import INDEX, Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.index.connection import RESTORE
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.inspect import Inspection, all_known, check_trusted
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
-from ondisk.segments import DirWriter, generations
+from ondisk.segment import End
+from ondisk.segments import DirWriter, SegmentWriter, generations
 from ondisk.segments.dir import open_directory
 from ondisk.step import Interval
 
@@ -298,14 +299,15 @@ class _Move:
             interval = segment_rows.interval_of(snapshot, self._segment)
             transaction.advance_seq(snapshot.dataset()["seq"])
             new = there or Segment(transaction.take_generation(), name, self._segment.format, End())
-            shift = writer.next_number(name, new.end, trusted=False)
+            start = writer.start(name, new.end, trusted=False)
+            shift = start.end.length
             self._insert(snapshot, transaction, new, shift)
             placed = [
                 offset for piece in transaction.pieces_of([new], interval, _PIECE) for _, _, _, offset, _ in piece
             ]
             numbers = sorted(offset - shift for offset in placed if offset >= shift)
             with open_directory(self._source.directory, name) as folder:
-                self.is_whole = writer.adopt(name, new.end, folder, numbers, shift, known=there is not None)
+                self.is_whole = writer.adopt(name, start, folder, numbers, known=there is not None)
         writer.sync()
         transaction.save_segment(replace(new, end=writer.end(name)), interval, writer.mtime(name))
 
@@ -373,11 +375,8 @@ class _Move:
         format = self._format
         directory, name = self._target.directory, new.name
         readers = {there.id: (self._target.current().reader, behind), new.id: (self._source.current().reader, snapshot)}
-        padding = len(format.padding)
         with generations.stage(directory, name, new.id) as staged:
-            laid = format.begin()
-            staged.write(0, laid.content)
-            patch = laid.patch
+            writer = SegmentWriter(format, staged, save_blocks=partial(transaction.save_blocks, new))
             for piece in transaction.pieces_of((there, new), interval, _PIECE):
                 contents = {}
                 for id_, (reader, its) in readers.items():
@@ -386,21 +385,11 @@ class _Move:
                         (reftime, own, offset, size) for _, reftime, of, offset, size in piece if of == id_
                     ]
                     contents[id_] = reader.contents(its, rows) if rows else iter(())
-                payloads = [next(contents[of]) for _, _, of, _, _ in piece]
-                begin, laid = laid.end, format.lay(payloads, laid.end)
-                staged.write(begin.size, laid.content)
-                patch = laid.patch or patch
-                transaction.save_blocks(new, laid.blocks)
-                offset, placed = begin.length, []
-                for seq, _, _, _, size in piece:
-                    placed.append((new.id, offset, seq))
-                    offset += size + padding
-                transaction.place(placed)
-            if patch is not None:
-                staged.write(patch.position, patch.content)
-            staged.write(laid.end.size, format.seal(laid.end))
-            staged.sync()
+                offsets = accumulate(format.extents(size for *_, size in piece), initial=writer.end.length)
+                writer.add([next(contents[of]) for _, _, of, _, _ in piece])
+                transaction.place((new.id, offset, seq) for (seq, *_), offset in zip(piece, offsets, strict=False))
+            end = writer.seal()
             mtime = staged.stat().st_mtime_ns
         generations.complete(directory, name, there.id, there.end.size)
         generations.retire(directory, name, there.id)
-        return laid.end, mtime
+        return end, mtime

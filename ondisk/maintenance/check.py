@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
-from ondisk.formats import ScanResult
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.states import Diagnosis, Report, State
+from ondisk.segment import ScanResult
 from ondisk.segments.dir import scan
 
 _REMEMBERED = 50_000
@@ -166,7 +166,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
         if apart and file is not None:
             snapshot.set_apart(segment)
         blocks = {block.offset: block for block in segment_rows.blocks_of(snapshot, segment)}
-        for found in scan(access.directory, segment.name, format) if file is None else format.scan(file):
+        for found in scan(access.directory, segment.name, format.describe) if file is None else format.scan(file):
             is_whole &= not (found.damage or found.foreign)
             _compare(rows.up_to(found), found, snapshot, wrong, equal)
             known = [block for block in found.blocks if block.offset < segment.end.length]

@@ -17,12 +17,13 @@ from ondisk.dataset.layout import ARCHIVE, CONFIG, open_directory, read_config
 from ondisk.datum import FieldType, Location, Value
 from ondisk.errors import ConfigError, DuplicateDatum, LockError, ReadOnly, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, WritersLock
-from ondisk.formats import ScanResult, find
+from ondisk.formats import find
 from ondisk.index import INDEX, Index
 from ondisk.index.columns import REVISION
 from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflict, old
 from ondisk.index.swap import finish_swap, swap_in
 from ondisk.maintenance.check import reason_at
+from ondisk.segment import ScanResult
 from ondisk.segments import ConcatReader
 from ondisk.segments.dir import scan
 
@@ -314,7 +315,9 @@ def _fill(part: _Part, new: Rebuilt) -> None:
             ahead = _Ahead(places)
             form = find(format)(config)
             try:
-                for found in scan(part.directory, name, form) if form.is_dir else form.scan(reader.file_of(id, name)):
+                for found in (
+                    scan(part.directory, name, form.describe) if form.is_dir else form.scan(reader.file_of(id, name))
+                ):
                     values, others = _matched(ahead.before_end_of(found), found)
                     new.fill(kinds, values)
                     _refuse(part, name, others)

@@ -13,7 +13,7 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.read import DatasetReader
 from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
-from ondisk.formats import End, Format, is_dir
+from ondisk.formats import Format, is_dir
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance import abandoned, dir_segments
 from ondisk.maintenance.archive import UNMOVABLE, archived
@@ -21,6 +21,7 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, check_trusted, why_kept
 from ondisk.maintenance.rewrite import InIndex, Written, lay
 from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State
+from ondisk.segment import End
 from ondisk.segments import generations
 from ondisk.staging.jobs import Changed
 

@@ -6,19 +6,21 @@ import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from itertools import compress, count, repeat
+from functools import partial
+from itertools import accumulate, compress, count, repeat
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import of_same_key
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.formats import End, Format, Patch, ScanResult, is_dir
+from ondisk.formats import Format, is_dir
 from ondisk.index import Segment, Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis, Done
-from ondisk.segments import generations
+from ondisk.segment import End, ScanResult
+from ondisk.segments import SegmentWriter, generations
 from ondisk.segments.dir import file_name, raise_sequence, scan
 from ondisk.step import Interval
 
@@ -212,7 +214,7 @@ class Rescan:
         end = segment.end
         with self._known_offsets(segment) as known_offsets:
             first = transaction.take_seqs(0).start
-            for found in scan(self._directory, self._name, self._format):
+            for found in scan(self._directory, self._name, self._format.describe):
                 end = found.end
                 self._add(found, segment, first, known_offsets)
                 self._note(found)
@@ -233,32 +235,21 @@ class Rescan:
         places = [generations.hidden(self._name, each) for each in (segment.id, old)]
         transaction.on_rollback(lambda: generations.discard(self._directory, places))
         with generations.stage(self._directory, self._name, segment.id) as staged:
-            laid = self._format.begin()
-            staged.write(0, laid.content)
-            patch: Patch | None = None
+            writer = SegmentWriter(self._format, staged, save_blocks=partial(transaction.save_blocks, segment))
             for batch in self._format.parse(_Stream(source), 100_000):
-                begin = laid.end
                 sizes = list(map(len, batch.payloads))
-                offsets, at = [], begin.length
-                for size in sizes:
-                    offsets.append(at)
-                    at += size + len(self._format.padding)
-                laid = self._format.lay(batch.payloads, begin)
-                staged.write(begin.size, laid.content)
-                patch = laid.patch or patch
-                found = ScanResult(offsets, sizes, batch.reftimes, batch.metadata, [*laid.blocks], batch.damage)
+                *offsets, _ = accumulate(self._format.extents(sizes), initial=writer.end.length)
+                writer.add(batch.payloads)
+                found = ScanResult(offsets, sizes, batch.reftimes, batch.metadata, damage=batch.damage)
                 self._add(found, segment, first, lambda _begin, _end: set())
-                transaction.save_blocks(segment, found.blocks)
                 self._note(found)
                 for _, reason in batch.refused:
                     self._damage.add(reason)
-            if patch is not None:
-                staged.write(patch.position, patch.content)
-            staged.sync()
+            end = writer.seal()
         if self._damage.count:
             self._keep_original()
         generations.retire(self._directory, self._name, old)
-        self._save(replace(segment, end=laid.end), None)
+        self._save(replace(segment, end=end), None)
         self._access.leave(self._name)
         transaction.after_commit(lambda: generations.take_over(self._directory, self._name, segment.id))
         transaction.commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import accumulate, starmap
 from struct import Struct
 from typing import Protocol
 from zlib import crc32
@@ -14,10 +14,12 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.read import TAIL, DatasetReader, check_end
 from ondisk.errors import SegmentMissing, StateError
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
-from ondisk.formats import Block, End, Format
+from ondisk.formats import Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import known_of
+from ondisk.segment import Block, End
+from ondisk.segments import SegmentWriter
 from ondisk.staging.jobs import Changed, create_staged
 
 _PIECE = 4 * 1024 * 1024  # bytes that are laid together
@@ -183,15 +185,14 @@ def lay(
     """Write the data of a segment to another file, without holes and in query order.
 
     Args:
-        told: is told where they stand there.
+        told: receives the new place of each datum.
+
+    Returns:
+        Where the segment ends.
 
     Durability: the file is synced.
     """
-    laying = _Laying(format, snapshot, reader, known, staged, told)
-    end = laying.lay()
-    staged.write(end.size, format.seal(end))
-    staged.sync()
-    return end
+    return _Laying(format, snapshot, reader, known, staged, told).lay()
 
 
 class _Laying:
@@ -211,31 +212,24 @@ class _Laying:
         self._reader = reader
         self._known = known
         self._old = known.segment
-        self._staged = staged
+        self._writer = SegmentWriter(format, staged, save_blocks=told.save_blocks)
         self._told = told
 
     def lay(self) -> End:
-        """Write all of them; gives where they end."""
-        staged, laid = self._staged, self._format.begin()
-        staged.write(0, laid.content)
-        end, patch = laid.end, laid.patch
-        source = None if end.compressed or self._old.end.compressed else self._reader.file_of(self._old)
+        """Write all of them, and return where they end."""
+        writer = self._writer
+        is_compressed = writer.end.compressed or self._old.end.compressed
+        source = None if is_compressed else self._reader.file_of(self._old)
         for rows in _pieces(self._snapshot, self._known):
+            offset = writer.end.length
             spans = [] if source is None else self._spans(rows)
             if source is not None and sum(row[3] for _, row in rows) > _WORTH_COPYING * len(spans):
                 self._check_ends(source, rows, spans)
-                end = self._copy(source, spans, end, len(rows))
-                patch = self._format.lay([], end).patch
+                self._copy(source, spans, len(rows))
             else:
-                payloads = [*self._reader.contents(self._snapshot, [row for _, row in rows])]
-                begin, laid = end, self._format.lay(payloads, end)
-                staged.write(begin.size, laid.content)
-                self._told.save_blocks(laid.blocks)
-                end, patch = laid.end, laid.patch
-            self._place(rows, end)
-        if patch is not None:
-            staged.write(patch.position, patch.content)
-        return end
+                writer.add([*self._reader.contents(self._snapshot, [row for _, row in rows])])
+            self._place(rows, offset)
+        return writer.seal()
 
     def _spans(self, rows: list[tuple[int, Row]]) -> list[tuple[int, int]]:
         """Join data that stand one behind the other already, padding included: (begin, size)."""
@@ -259,23 +253,17 @@ class _Laying:
                 tail = source.read(row[2] + size - length, length)
                 check_end(self._format, self._old, row[2], size, tail)
 
-    def _copy(self, source: ReadableFile, spans: list[tuple[int, int]], end: End, count: int) -> End:
+    def _copy(self, source: ReadableFile, spans: list[tuple[int, int]], count: int) -> None:
         try:
-            self._staged.copy_spans(source, spans, end.size)
+            self._writer.copy(source, spans, count=count)
         except EOFError as error:
             raise SegmentMissing(str(error), segment=self._old.name) from error
-        behind = end.size + sum(size for _, size in spans)
-        return End(behind, behind, end.count + count)
 
-    def _place(self, rows: list[tuple[int, Row]], end: End) -> None:
-        """Tell where data stand that end at `end`, one behind the other."""
-        padding = len(self._format.padding)
-        offset = end.length - sum(row[3] + padding for _, row in rows)
-        placed = []
-        for seq, row in rows:
-            placed.append((seq, row[2], offset))
-            offset += row[3] + padding
-        self._told.place(placed)
+    def _place(self, rows: list[tuple[int, Row]], offset: int) -> None:
+        """Report the places of data that are at an offset, one after the other."""
+        extents = self._format.extents(row[3] for _, row in rows)
+        offsets = accumulate(extents, initial=offset)
+        self._told.place((seq, row[2], at) for (seq, row), at in zip(rows, offsets, strict=False))
 
 
 def _pieces(snapshot: Snapshot, known: Known) -> Iterator[list[tuple[int, Row]]]:

@@ -13,8 +13,8 @@ from zlib import crc32
 from ondisk.dataset.access import Access
 from ondisk.errors import StateError
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.formats import Block, Damage, End, ScanResult
 from ondisk.json_shapes import from_json, to_json
+from ondisk.segment import Block, Damage, End, ScanResult
 from ondisk.staging.jobs import Changed, create_staged
 
 _HEAD = Struct("<qI")

@@ -35,7 +35,7 @@ from ondisk.errors import (
     StorageError,
 )
 from ondisk.filesystem import PipelineLock
-from ondisk.formats import Damage, Format, find
+from ondisk.formats import Format, find
 from ondisk.index.import_log import Mark
 from ondisk.index.index import dump
 from ondisk.maintenance.maintain import Maintained, maintain, worst
@@ -43,6 +43,7 @@ from ondisk.maintenance.metrics import write
 from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain
 from ondisk.pipeline.route import read_again
 from ondisk.pipeline.task import CHANGED, NAMED, ImportOptions, InputFile
+from ondisk.segment import Damage
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.stage import Stage, Staged
 

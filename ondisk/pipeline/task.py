@@ -24,9 +24,10 @@ from ondisk.dataset.layout import filter_of, open_directory, read_config
 from ondisk.datum import from_microseconds, microseconds
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, LimitExceeded, OndiskError, StorageError
 from ondisk.filesystem import Directory
-from ondisk.formats import Batch, Damage, is_dir, recognised
+from ondisk.formats import Batch, is_dir, recognised
 from ondisk.pipeline.config import plain
 from ondisk.pipeline.route import Division, Route, Share
+from ondisk.segment import Damage
 from ondisk.staging.jobs import STAGED
 from ondisk.staging.stage import Stage
 

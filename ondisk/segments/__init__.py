@@ -1,6 +1,10 @@
-"""The files of segments: who appends to them, reads them, cuts a tail off. Knows files, not formats."""
+"""The files of segments, `concat` and `dir`: who appends, reads, cuts a tail and syncs. Knows files, not formats.
 
-from ondisk.segments.concat import ConcatReader, ConcatWriter, Span
+Both kinds of writer and of reader offer the same methods; `SegmentWriter` lays data into one file.
+"""
+
+from ondisk.segments.concat import ConcatReader, ConcatWriter
 from ondisk.segments.dir import DirReader, DirWriter
+from ondisk.segments.writer import SegmentWriter
 
-__all__ = ["ConcatReader", "ConcatWriter", "DirReader", "DirWriter", "Span"]
+__all__ = ["ConcatReader", "ConcatWriter", "DirReader", "DirWriter", "SegmentWriter"]

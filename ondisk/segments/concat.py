@@ -14,41 +14,35 @@ import contextlib
 import resource
 import stat
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
-from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StorageError
+from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StateError, StorageError
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
-from ondisk.formats import Patch
+from ondisk.segment import Block, End, Laid, Layout, Patch
 from ondisk.segments.generations import complete, discard, hidden
+from ondisk.segments.writer import SegmentWriter
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
 _OPEN_TO_READ = 256  # files; fewer where a process may have few, see ConcatReader
 _LARGE = 16 * 1024 * 1024  # bytes
 
 
-class Span(NamedTuple):
-    """Bytes of another file."""
-
-    file: ReadableFile
-    begin: int
-    size: int
-
-
 @dataclass(slots=True)
 class _Written:
-    """One segment a batch has written to: what is needed to sync it, or to take the batch back."""
+    """One segment that a batch has written to: what is needed to sync it, or to undo the batch."""
 
     file: WritableFile | None
     size_before: int | None  # None: the batch created the file
-    patch: Patch | None
+    patch: Patch | None  # as the header was before
     known: bool
+    end: End = field(default_factory=End)
+    blocks: list[Block] = field(default_factory=list)
     mtime: int = 0
 
 
 class ConcatWriter:
-    """Appends one batch to its segments: write them all, then sync them all, or take everything back.
+    """Appends one batch to its segments: write them all, then sync them all, or undo everything.
 
     Used under the writers' lock.
     """
@@ -59,74 +53,75 @@ class ConcatWriter:
         self._unsynced: list[str] = []
 
     def exists(self, name: str, generation: int, size: int) -> bool:
-        """Tell whether a segment is on disk, whatever stands there; a switch that a crash interrupted is ended.
+        """Return whether anything is at the segment's name, after completing a switch that a crash interrupted.
 
         Args:
-            size: bytes that are committed of this generation.
+            size: committed bytes of this generation.
         """
         complete(self._directory, name, generation, size)
         return self._directory.stat(name) is not None
+
+    def start(self, name: str, end: End | None, layout: Layout, *, trusted: bool) -> Laid:
+        """Return where a segment continues, and what to write before new data.
+
+        Args:
+            end: as the index knows it; None if it does not know the segment.
+            trusted: the index is trusted, so bytes after the committed size are an interrupted append. Otherwise they
+                may be data that a lost index knew, and stay.
+
+        Raises:
+            SegmentCorrupt, StateError: nothing can be appended to this file.
+        """
+        if end is not None and trusted:
+            return Laid(b"", end)
+        try:
+            file = self._directory.open_to_read(name)
+        except FileNotFoundError:
+            return layout.begin() if end is None else Laid(b"", end)
+        try:
+            return layout.resume(file, end or End())
+        except (SegmentCorrupt, StateError) as error:
+            message = f"nothing is appended to {file.path}: {error.message}"
+            raise type(error)(message, hint=error.hint, segment=name) from error
 
     def clear(self, name: str, generation: int) -> None:
         """Remove what a crash left in the place of a new generation."""
         discard(self._directory, [hidden(name, generation)])
 
-    def look(self, name: str) -> ReadableFile | None:
-        """Open a segment to look where it ends; None where there is no file."""
-        try:
-            return self._directory.open_to_read(name)
-        except FileNotFoundError:
-            return None
+    @contextlib.contextmanager
+    def writing(self, name: str, start: Laid, layout: Layout, *, known: bool) -> Iterator[SegmentWriter]:
+        """Open a segment to write a batch's data to it; bytes after `start` are cut off.
 
-    def append(
-        self,
-        name: str,
-        position: int,
-        content: bytes | Iterable[bytes | Span],
-        patch: Patch | None = None,
-        *,
-        known: bool = False,
-    ) -> None:
-        """Write a batch's bytes of one segment at `position`; what lies behind it is cut off.
-
-        Durability: nothing, until `sync`. A crash in between leaves a tail behind the committed size, and a patch that
-            may speak of data which are not there.
+        Durability: nothing, until `sync`. A crash before leaves a tail after the committed size, and a header that may
+            count data which are not there.
 
         Args:
-            position: where the bytes end that are to stay; behind it there is at most the tail of a batch that was
-                never acknowledged.
-            content: bytes, or several pieces, one behind the other; those of other files are copied.
-            patch: what else is to be written, at the segment's begin.
+            start: where it continues. After its beginning there is at most the tail of a batch that was never
+                acknowledged.
             known: the index knows the segment, so its directory entry is durable.
 
         Raises:
             SegmentMissing: the index knows bytes of it, and it is not on disk.
             SegmentCorrupt: it is shorter than the index says.
-            EOFError: another file ends before the bytes that are to be copied do.
         """
         if len(self._unsynced) >= _OPEN_TO_WRITE:
             self.sync()
+        position = start.end.size - len(start.content)
         file, size = self._open(name, position)
-        written = self._written[name] = _Written(file, size, patch, known)
+        written = self._written[name] = _Written(file, size, layout.patch(start.end), known)
         self._unsynced.append(name)
         if size is not None and size > position:
             file.truncate(position)
             written.size_before = position
-        for piece in (content,) if isinstance(content, bytes) else content:
-            if isinstance(piece, Span):
-                file.copy(*piece, position)
-                position += piece.size
-            else:
-                file.write(position, piece)
-                position += len(piece)
-        if patch is not None:
-            file.write(patch.position, patch.content)
+        writer = SegmentWriter(layout, file, start, save_blocks=written.blocks.extend)
+        yield writer
+        written.end = writer.finish()
         written.mtime = file.stat().st_mtime_ns
 
     def sync(self) -> None:
         """Make everything written so far durable: the files, then the directories of those the index does not know.
 
-        Not only of those that this batch created: who created one may have been killed before its sync.
+        Not only of those that this batch created: the process that created one may have been killed before its sync.
 
         Raises:
             DurabilityLost: a sync failed; the batch must not be committed.
@@ -144,14 +139,22 @@ class ConcatWriter:
         for parent in parents:
             self._directory.sync(parent)
 
+    def end(self, name: str) -> End:
+        """Return where a segment ends now."""
+        return self._written[name].end
+
+    def blocks(self, name: str) -> list[Block]:
+        """Return the new blocks of a segment, if it is compressed."""
+        return self._written[name].blocks
+
     def mtime(self, name: str) -> int:
-        """Tell when a segment was written, nanoseconds since 1970."""
+        """Return when a segment was written, nanoseconds since 1970."""
         return self._written[name].mtime
 
     def undo(self) -> None:
-        """Take back what was written, as far as the disk lets us: what stays is a tail that nobody reads.
+        """Undo all writes as far as the disk allows; what stays is a tail that nobody reads.
 
-        Not synced: after a crash it may stand there again, as if it had not been taken back.
+        Not synced: after a crash the tail may be there again.
         """
         for name, written in self._written.items():
             with contextlib.suppress(OSError, OndiskError):
@@ -162,18 +165,19 @@ class ConcatWriter:
                     written.file = file
                     file.truncate(written.size_before)
                     patch = written.patch
-                    if patch is not None and patch.position + len(patch.before) <= written.size_before:
-                        file.write(patch.position, patch.before)
+                    if patch is not None and patch.position + len(patch.content) <= written.size_before:
+                        file.write(patch.position, patch.content)
         self.close()
 
     def close(self) -> None:
+        """Close all files; `undo` opens them again."""
         for written in self._written.values():
             if written.file is not None:
                 written.file.close()
                 written.file = None
 
     def _open(self, name: str, position: int) -> tuple[WritableFile, int | None]:
-        """Open a segment to append at `position`; give its size, None for a new one."""
+        """Open a segment to append at `position`; return its size, None for a new one."""
         try:
             file = self._directory.open_to_write(name)
         except FileNotFoundError:

@@ -25,15 +25,15 @@ import re
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
 
 from ondisk.errors import FrameCorrupt, OndiskError, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.formats import Damage, End, Format, ScanResult
 from ondisk.formats.diskqueue import frame
+from ondisk.segment import Block, Damage, End, Laid, Layout, ScanResult
 
 METADATA, SEQUENCE, STAGED = ".metadata", ".sequence", ".metadata.new"
 
@@ -47,6 +47,10 @@ _KEPT = 4  # segments of which a reader keeps the places of all entries
 _FILE = re.compile(r"([0-9]{6,18})\.(.+)")
 _FOUND = 256  # data that are described together
 _RESTORE = "Restore the file from a backup, or delete the datum by its location."
+
+
+Describe: TypeAlias = Callable[[bytes], tuple[int, Mapping[str, Any]]]
+"""Reads reftime (microseconds) and metadata from what is beside a file."""
 
 
 class Entry(NamedTuple):
@@ -218,9 +222,9 @@ class _Written:
     is_new: bool  # the batch made the directory
     known: bool
     size_before: int  # of .metadata
-    next: int  # number behind the last one given out
+    next: int  # number after the last one given out
     numbers: list[int] = field(default_factory=list)
-    entries: bytes = b""
+    entries: list[bytes] = field(default_factory=list)
     is_synced: bool = False
     size: int = 0  # of .metadata
     mtime: int = 0
@@ -236,70 +240,70 @@ class DirWriter:
         self._directory = directory
         self._written: dict[str, _Written] = {}
 
-    def exists(self, name: str) -> bool:
-        """Tell whether a segment is on disk, whatever stands there."""
+    def exists(self, name: str, generation: int = 0, size: int = 0) -> bool:
+        """Return whether anything is at the segment's name; a dir segment has no generations."""
         return self._directory.stat(name) is not None
 
-    def next_number(self, name: str, end: End, *, trusted: bool) -> int:
-        """Give the number of the next file.
+    def start(self, name: str, end: End | None, layout: Layout | None = None, *, trusted: bool) -> Laid:
+        """Return where a segment continues: its `length` is the number of the next file.
 
         Args:
-            end: as the index knows it.
-            trusted: the index knows the segment, and can be trusted. Else files and entries are looked at, too.
+            end: as the index knows it; None if it does not know the segment.
+            trusted: the index is trusted. Otherwise files and entries are looked at, too.
         """
+        known = end or End()
         if not self.exists(name):
-            return end.length
+            return Laid(b"", known)
         with self._directory.inside(name) as folder:
             sequence = read_sequence(folder)
-            if trusted and sequence is not None:
-                return max(end.length, sequence + 1)
+            if trusted and end is not None and sequence is not None:
+                return Laid(b"", End(known.size, max(known.length, sequence + 1)))
             entries = Entries.of(folder)
-        return max(end.length, self.number_behind(name), *(number + 1 for number in entries or ()))
+        number = max(known.length, self._free_number(name), *(number + 1 for number in entries or ()))
+        return Laid(b"", End(known.size, number))
 
-    def number_behind(self, name: str) -> int:
-        """Give the number above those of all files that are there, and above the last that was given out."""
+    def restart(self, name: str, start: Laid) -> Laid:
+        """Return where a segment continues after all files that a crash left there."""
+        return Laid(b"", End(start.end.size, self._free_number(name)))
+
+    def clear(self, name: str, generation: int) -> None:
+        """Do nothing: a dir segment has no generations."""
+
+    @contextlib.contextmanager
+    def writing(self, name: str, start: Laid, layout: Layout | None = None, *, known: bool) -> Iterator[FileWriter]:
+        """Open a segment to write a batch's data to it, as files numbered from `start` on.
+
+        Durability: nothing, until `sync`. A crash before leaves files above `.sequence`.
+
+        Args:
+            start: where it continues; entries are written to `.metadata` from its `size` on.
+            known: the index knows the segment, so its directory entry is durable.
+
+        Raises:
+            FileExistsError: one of these files exists already, and is never overwritten; see `restart`.
+            SegmentMissing: the index knows data of it, and it is not on disk.
+            SegmentCorrupt: `.metadata` is damaged.
+        """
+        written = self._begin(name, start.end, known=known)
+        with self._directory.inside(name) as folder:
+            yield FileWriter(folder, name, written)
+
+    def _free_number(self, name: str) -> int:
+        """Return the number above those of all files, and above the last one given out."""
         with self._directory.inside(name) as folder:
             sequence = read_sequence(folder)
             numbers = [number_of(name, each) for each in folder.names()]
         return max([-1 if sequence is None else sequence, *(each for each in numbers if each is not None)]) + 1
 
-    def append(
-        self, name: str, end: End, first: int, payloads: Iterable[bytes], beside: Iterable[bytes], *, known: bool
-    ) -> None:
-        """Write a batch's data of one segment, as files numbered from `first` on.
-
-        Durability: nothing, until `sync`. A crash in between leaves files above `.sequence`.
-
-        Args:
-            end: as the index knows it; `.metadata` is gone on with there.
-            known: the index knows the segment, so its directory entry is durable.
-
-        Raises:
-            FileExistsError: one of these files is there already, which is never overwritten.
-            SegmentMissing: the index knows data of it, and it is not on disk.
-            SegmentCorrupt: `.metadata` is damaged.
-        """
-        written = self._begin(name, end, first, known=known)
-        with self._directory.inside(name) as folder:
-            contents = []
-            for number, (payload, each) in enumerate(zip(payloads, beside, strict=True), first):
-                with folder.create_file(file_name(name, number)) as file:
-                    written.numbers.append(number)
-                    file.write(0, payload)
-                contents.append(_BEGIN.pack(number, len(payload), crc32(payload)) + each)
-        written.next += len(contents)
-        written.entries = b"".join(frame.encode(contents))
-
-    def adopt(self, name: str, end: End, source: Directory, numbers: Sequence[int], shift: int, *, known: bool) -> bool:
+    def adopt(self, name: str, start: Laid, source: Directory, numbers: Sequence[int], *, known: bool) -> bool:
         """Give files of the same segment of another dataset a second name here, and copy their entries.
 
-        Durability: as `append`.
+        Durability: as `writing`.
 
         Args:
-            end, known: as in `append`.
+            start, known: as in `writing`. A file's number here is its number there, plus the number of `start`.
             source: the segment's directory there.
             numbers: those of its files.
-            shift: what is added to a number here; all that are given out already are below it.
 
         Returns:
             False where they had to be copied, since they are on another filesystem.
@@ -307,9 +311,9 @@ class DirWriter:
         Raises:
             SegmentMissing: a file, or its entry, is not there.
         """
-        written = self._begin(name, end, shift, known=known)
+        shift = start.end.length
+        written = self._begin(name, start.end, known=known)
         entries = Entries.of(source)
-        contents = []
         is_linked = True
         with self._directory.inside(name) as folder:
             for number in numbers:
@@ -322,9 +326,8 @@ class DirWriter:
                     is_linked &= _link_or_copy(source, file, folder, file_name(name, number + shift))
                 except FileNotFoundError:
                     raise SegmentMissing(f"{source.path / file} is not on disk", segment=name) from None
-                contents.append(_BEGIN.pack(number + shift, entry.size, entry.checksum) + entry.beside)
+                written.entries.append(_BEGIN.pack(number + shift, entry.size, entry.checksum) + entry.beside)
         written.next = max(written.numbers, default=shift - 1) + 1
-        written.entries = b"".join(frame.encode(contents))
         return is_linked
 
     def sync(self) -> None:
@@ -358,9 +361,13 @@ class DirWriter:
         return self._directory.sync_together(self._written)
 
     def end(self, name: str) -> End:
-        """Tell where a segment that was synced ends now."""
+        """Return where a segment that was synced ends now."""
         written = self._written[name]
         return End(written.size, written.next)
+
+    def blocks(self, name: str) -> list[Block]:
+        """Return no blocks: files are not compressed."""
+        return []
 
     def mtime(self, name: str) -> int:
         """Tell when a segment was written, nanoseconds since 1970."""
@@ -387,7 +394,7 @@ class DirWriter:
     def close(self) -> None:
         """Do nothing: no file is open between two calls."""
 
-    def _begin(self, name: str, end: End, first: int, *, known: bool) -> _Written:
+    def _begin(self, name: str, end: End, *, known: bool) -> _Written:
         """Make the directory of a segment, if it is not there."""
         is_new = not self.exists(name)
         if is_new and end.length:
@@ -395,7 +402,7 @@ class DirWriter:
         if is_new:
             self._directory.create_file(f"{name}/{SEQUENCE}").close()
         with self._directory.inside(name) as folder:
-            written = _Written(is_new, known, _end_of_entries(folder, name, end), first)
+            written = _Written(is_new, known, _end_of_entries(folder, name, end), end.length)
         self._written[name] = written
         return written
 
@@ -408,12 +415,40 @@ class DirWriter:
         with file:
             if file.stat().st_size > written.size_before:
                 file.truncate(written.size_before)
-            file.write(written.size_before, written.entries)
+            entries = b"".join(frame.encode(written.entries))
+            file.write(written.size_before, entries)
             file.sync()
-        written.size = written.size_before + len(written.entries)
+        written.size = written.size_before + len(entries)
         write_sequence(folder, written.next - 1)
         sequence = folder.stat(SEQUENCE)
         written.mtime = 0 if sequence is None else sequence.st_mtime_ns
+
+
+class FileWriter:
+    """Writes data to a dir segment, each to a file of its own."""
+
+    def __init__(self, folder: Directory, name: str, written: _Written) -> None:
+        self._folder = folder
+        self._name = name
+        self._written = written
+
+    def add(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> None:
+        """Write data, and remember the entry of each.
+
+        Args:
+            beside: reftime and metadata of each, as the format wrote them.
+
+        Raises:
+            FileExistsError: there is such a file already.
+        """
+        written = self._written
+        for payload, each in zip(payloads, beside, strict=True):
+            number = written.next
+            with self._folder.create_file(file_name(self._name, number)) as file:
+                written.numbers.append(number)
+                file.write(0, payload)
+            written.entries.append(_BEGIN.pack(number, len(payload), crc32(payload)) + each)
+            written.next += 1
 
 
 def _end_of_entries(folder: Directory, name: str, end: End) -> int:
@@ -523,7 +558,7 @@ class DirReader:
         self._entries.clear()
 
 
-def scan(directory: Directory, name: str, format: Format) -> Iterator[ScanResult]:
+def scan(directory: Directory, name: str, describe: Describe) -> Iterator[ScanResult]:
     """Find the data of a segment: files that are as their entries say. Offsets, and those of damage, are numbers.
 
     An entry without its file is damage, unless a repack has removed that. Files behind the last entry are of an append
@@ -549,7 +584,7 @@ def scan(directory: Directory, name: str, format: Format) -> Iterator[ScanResult
                 continue
             try:
                 entry = entries.get(number)
-                reftime, metadata = _described(folder, file_name(name, number), entry, format)
+                reftime, metadata = _described(folder, file_name(name, number), entry, describe)
             except (FrameCorrupt, FileNotFoundError) as error:
                 reason = error.message if isinstance(error, FrameCorrupt) else "it has gone"
                 found.damage.append(Damage(number, 1, reason))
@@ -572,7 +607,7 @@ def files_of(folder: Directory, name: str) -> dict[int, int]:
     return {number: each.size for number, each in numbers if number is not None}
 
 
-def _described(folder: Directory, file: str, entry: Entry, format: Format) -> tuple[int, Mapping[str, object]]:
+def _described(folder: Directory, file: str, entry: Entry, describe: Describe) -> tuple[int, Mapping[str, Any]]:
     """Read a file, and describe it, if it is as its entry says.
 
     Raises:
@@ -586,4 +621,4 @@ def _described(folder: Directory, file: str, entry: Entry, format: Format) -> tu
         checksum, at = crc32(piece, checksum), at + len(piece)
     if checksum != entry.checksum:
         raise FrameCorrupt(f"its checksum is {checksum:#010x} instead of {entry.checksum:#010x}")
-    return format.describe(entry.beside)
+    return describe(entry.beside)

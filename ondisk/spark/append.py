@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from ondisk.dataset import Dataset
 from ondisk.dataset.append import AppendResult
 from ondisk.dataset.layout import open_directory
-from ondisk.formats import Damage
+from ondisk.segment import Damage
 from ondisk.spark.executors import Answer, answers
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.stage import Staged

@@ -10,13 +10,13 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from ondisk.dataset.access import Access
-from ondisk.formats import End
 from ondisk.maintenance.check import ReadAll, wrong_with
 from ondisk.maintenance.fix import ScanAll
 from ondisk.maintenance.repack import WriteAll, is_rewritten
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis
+from ondisk.segment import End
 from ondisk.segments.dir import files_of
 from ondisk.spark.executors import Answer, answers
 from ondisk.staging.jobs import staged

@@ -22,9 +22,9 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ondisk.errors import StateError
-from ondisk.formats import Block
 from ondisk.index.columns import UNIQUE
 from ondisk.index.transaction import Transaction
+from ondisk.segment import Block
 from ondisk.staging.rows import Piece
 
 _KEYS = 1000

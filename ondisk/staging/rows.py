@@ -24,11 +24,12 @@ from urllib.parse import quote
 
 from ondisk.datum import FieldType
 from ondisk.filesystem import Directory
-from ondisk.formats import Batch, Block
+from ondisk.formats import Batch
 from ondisk.index.columns import stored_columns
 from ondisk.index.connection import SQLITE_ERRORS, sqlite_errors
+from ondisk.segment import Block
 
-_NUMBERS = ("position", "size", "length", "count", "counted", "compressed")
+_NUMBERS = ("position", "size", "length", "count", "data_size", "compressed")
 _TABLES = (
     f"piece (id INTEGER PRIMARY KEY, part TEXT, name TEXT, format TEXT, {' INTEGER, '.join(_NUMBERS)} INTEGER)",
     'block (piece INTEGER, "offset" INTEGER, position INTEGER, stored INTEGER)',
@@ -55,7 +56,7 @@ class Piece:
         size: bytes they take there.
         length: decompressed bytes.
         count: how many they are.
-        counted: how many of them the format counts.
+        data_size: their bytes, without padding.
         compressed: they are stored in blocks.
     """
 
@@ -67,7 +68,7 @@ class Piece:
     size: int
     length: int
     count: int
-    counted: int
+    data_size: int
     compressed: bool
 
 

@@ -18,9 +18,11 @@ from typing import Self
 
 from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
-from ondisk.formats import Batch, End, Format, Laid
+from ondisk.formats import Batch, Format
 from ondisk.index.import_log import Mark
 from ondisk.index.index import dump
+from ondisk.segment import Block, End, Laid
+from ondisk.segments import SegmentWriter
 from ondisk.staging.jobs import STAGED
 from ondisk.staging.rows import Piece, StagedRows
 from ondisk.step import DAY
@@ -99,16 +101,17 @@ class Stage:
         """
         places = _by_segment(batch, format, self._config)
         offsets, pieces = [0] * len(batch.payloads), [0] * len(batch.payloads)
-        begin = End(compressed=format.begin().end.compressed)
+        begin = Laid(b"", End(compressed=format.begin().end.compressed))
         for name, mine in places.items():
             payloads = [batch.payloads[place] for place in mine]
-            laid = _joined(payloads) if format.is_dir else format.lay(payloads, begin)
-            size = len(laid.content)
-            self._file.write(self._at, laid.content)
-            piece = Piece(0, self._name + DATA, name, format.name, self._at, size, laid.end.length, len(mine),
-                          laid.end.count, laid.end.compressed)  # fmt: skip
-            number = self._rows.add_piece(piece, laid.blocks)
-            self._at += size
+            blocks: list[Block] = []
+            writer = SegmentWriter(format, self._file, begin, base=self._at, save_blocks=blocks.extend)
+            writer.add(payloads)
+            end, data_size = writer.end, sum(map(len, payloads))
+            piece = Piece(0, self._name + DATA, name, format.name, self._at, end.size, end.length, len(mine),
+                          data_size, end.compressed)  # fmt: skip
+            number = self._rows.add_piece(piece, blocks)
+            self._at += end.size
             sizes = map(add, map(len, payloads), repeat(len(format.padding)))
             for place, offset in zip(mine, accumulate(sizes, initial=0), strict=False):
                 offsets[place], pieces[place] = offset, number
@@ -119,11 +122,6 @@ class Stage:
         self._rows.finish()
         self._finished = True
         return Staged(self._name, self._rows.count, dump(self._config), mark)
-
-
-def _joined(payloads: list[bytes]) -> Laid:
-    """Lay data one behind the other that are to become files."""
-    return Laid(b"".join(payloads), End(length=len(payloads)))
 
 
 def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str, list[int]]:

@@ -539,9 +539,10 @@ class DatasetMachine(RuleBasedStateMachine):
         for piece in (payloads[:cut], payloads[cut:]):
             laid = format.lay(piece, laid.end)
             content += laid.content
-            if laid.patch is not None and counted:
-                behind = laid.patch.position + len(laid.patch.content)
-                content = content[: laid.patch.position] + laid.patch.content + content[behind:]
+            patch = format.patch(laid.end)
+            if patch is not None and counted:
+                after = patch.position + len(patch.content)
+                content = content[: patch.position] + patch.content + content[after:]
         if laid.end.compressed:
             return content + data.draw(st.sampled_from([b"", END_MARK]))
         return content.removesuffix(format.padding) if data.draw(st.booleans()) else content

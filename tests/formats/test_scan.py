@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import EPOCH, Datum
-from ondisk.formats import Batch, Block, End, Format, ScanResult, find, lines
+from ondisk.formats import Batch, Format, find, lines
+from ondisk.segment import Block, End, ScanResult
 from ondisk.testing import EVERY_TYPE, strategies
 
 CONFIGS = [

@@ -12,9 +12,9 @@ import pytest
 from ondisk import DatasetConfig, Datum
 from ondisk.datum import from_microseconds, microseconds
 from ondisk.errors import ConfigError, FrameCorrupt, LimitExceeded, SegmentCorrupt
-from ondisk.formats import End, Laid
 from ondisk.formats.base import Loaded
 from ondisk.formats.vm2 import Vm2
+from ondisk.segment import End, Laid
 
 # Files of arkimet's tests with what arkimet says of them; beside the checkout, since they may not be copied into it.
 GOLDEN = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "arkimet"

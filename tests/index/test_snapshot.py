@@ -8,10 +8,10 @@ import pytest
 
 from ondisk import Datum
 from ondisk.errors import IndexCorrupt, StateError, StorageError
-from ondisk.formats import Block, End
 from ondisk.index import Transaction, segment_rows
 from ondisk.index.snapshot import ROWS, Segment, Totals
 from ondisk.matcher import Everything, Fields, parse_sort
+from ondisk.segment import Block, End
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 FIELDS = {"station": "integer", "product": "text", "level": "real"}

@@ -9,9 +9,9 @@ import pytest
 from ondisk import DatasetConfig, Datum
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError
 from ondisk.filesystem import Directory
-from ondisk.formats import Block, End
 from ondisk.index import INDEX, Index, Segment, Transaction
 from ondisk.matcher import Everything, Fields
+from ondisk.segment import Block, End
 from ondisk.step import DAY, Interval
 
 FIELDS = {"station": "integer", "product": "text"}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ondisk.formats import End
 from ondisk.index import Segment
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.states import Diagnosis, State
+from ondisk.segment import End
 from ondisk.step import DAY, Step
 
 NAME = "1970/01-11.seg"

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk.dataset.access import Access
-from ondisk.formats import End
 from ondisk.index import Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import all_known, found_segments, known_of, lay_out
+from ondisk.segment import End
 from ondisk.step import DAY, Interval
 
 _NAMES = ["1970/01-02.vm2", "1970/01-03.vm2", "1970/01-04.seg"]

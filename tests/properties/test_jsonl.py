@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ondisk import DatasetConfig, Datum, json_shapes
 from ondisk.datum import canonical, from_microseconds, microseconds
 from ondisk.errors import FrameCorrupt, InvalidInput
-from ondisk.formats import End
 from ondisk.formats.jsonl import JsonLines
+from ondisk.segment import End
 from ondisk.testing import EVERY_TYPE, same, strategies
 
 CONFIG = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": EVERY_TYPE, "max_depth": 20})

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ondisk import DatasetConfig, Datum
 from ondisk.datum import from_microseconds, microseconds
 from ondisk.errors import FrameCorrupt
-from ondisk.formats import End
 from ondisk.formats.vm2 import Vm2
+from ondisk.segment import End
 from ondisk.testing import strategies
 
 CONFIG = DatasetConfig.from_mapping(

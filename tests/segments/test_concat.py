@@ -7,11 +7,48 @@ import pytest
 
 from ondisk.errors import DiskFull, DurabilityLost, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
-from ondisk.formats import Patch
-from ondisk.segments import ConcatReader, ConcatWriter, Span
+from ondisk.segment import End, Laid, Patch
+from ondisk.segments import ConcatReader, ConcatWriter
 
 NAME = "2026/11-20.vm2"
-PATCH = Patch(2, b"02", b"01")
+
+
+class Lines:
+    """A layout of lines."""
+
+    def begin(self):
+        return Laid(b"", End())
+
+    def lay(self, payloads, end):
+        content = b"".join(payload + b"\n" for payload in payloads)
+        size = end.size + len(content)
+        return Laid(content, End(size, size, end.count + len(payloads)))
+
+    def patch(self, end):
+        return None
+
+    def seal(self, end):
+        return b""
+
+
+class CountedLines(Lines):
+    """A layout of lines after their number, of four digits."""
+
+    def begin(self):
+        return Laid(b"0000", End(4, 4))
+
+    def patch(self, end):
+        return Patch(2, b"%02d" % end.count)
+
+
+LINES, COUNTED = Lines(), CountedLines()
+
+
+def append(writer, name, position, *lines, layout=LINES, count=0, known=False):
+    """Append lines at a position of a segment, at 0 of a new one."""
+    start = Laid(b"", End(position, position, count)) if position else layout.begin()
+    with writer.writing(name, start, layout, known=known) as segment:
+        segment.add(lines)
 
 
 @pytest.fixture
@@ -34,7 +71,7 @@ def path(tmp_path):
 
 
 def test_a_new_segment_is_made_with_its_directory(writer, tmp_path):
-    writer.append(NAME, 0, b"one\n")
+    append(writer, NAME, 0, b"one")
     writer.sync()
     assert (tmp_path / NAME).read_bytes() == b"one\n"
     assert writer.mtime(NAME) == (tmp_path / NAME).stat().st_mtime_ns
@@ -42,25 +79,39 @@ def test_a_new_segment_is_made_with_its_directory(writer, tmp_path):
 
 def test_bytes_go_to_the_end_of_what_is_known(writer, path):
     path.write_bytes(b"one\n")
-    writer.append(NAME, 4, b"two\n")
+    append(writer, NAME, 4, b"two")
     assert path.read_bytes() == b"one\ntwo\n"
 
 
-@pytest.mark.parametrize("content", [b"", b"x\n", b"longer than the tail\n"])
-def test_what_lies_behind_the_position_is_cut_off_and_what_lies_before_it_stays(writer, path, content):
+@pytest.mark.parametrize("lines", [[], [b"x"], [b"longer than the tail"]])
+def test_what_follows_the_position_is_cut_off_and_what_is_before_it_stays(writer, path, lines):
     path.write_bytes(b"one\ntail")
-    writer.append(NAME, 4, content)
-    assert path.read_bytes() == b"one\n" + content
+    append(writer, NAME, 4, *lines)
+    assert path.read_bytes() == b"one\n" + b"".join(line + b"\n" for line in lines)
 
 
 def test_bytes_of_other_files_are_copied_between_others(writer, directory, path, tmp_path):
     path.write_bytes(b"one\ntail of an append")
     (tmp_path / "other").write_bytes(b"two\nthree\n")
     other = directory.open_to_read("other")
-    writer.append(NAME, 4, iter([b"1.5\n", Span(other, 4, 6), b"", Span(other, 0, 4), b"4\n"]))
+    with writer.writing(NAME, Laid(b"", End(4, 4, 1)), LINES, known=True) as segment:
+        segment.add([b"1.5"])
+        segment.copy(other, [(4, 6), (0, 4)], count=2)
+        segment.add([b"4"])
     assert path.read_bytes() == b"one\n1.5\nthree\ntwo\n4\n"
-    with pytest.raises(EOFError, match="other ends at byte 10"):
-        writer.append("2026/11-21.vm2", 0, [Span(other, 4, 7)])
+    assert writer.end(NAME).size == 20
+    new = writer.writing("2026/11-21.vm2", LINES.begin(), LINES, known=False)
+    with pytest.raises(EOFError, match="other ends at byte 10"), new as segment:
+        segment.copy(other, [(4, 7)], count=1)
+
+
+def test_data_that_are_copied_are_counted_where_the_layout_counts(writer, directory, tmp_path):
+    (tmp_path / "other").write_bytes(b"two\nthree\n")
+    for name, layout, expected in [("2026/1.vm2", LINES, 0), ("2026/2.vm2", COUNTED, 2)]:
+        with writer.writing(name, layout.begin(), layout, known=False) as segment:
+            segment.copy(directory.open_to_read("other"), [(0, 10)], count=2)
+        assert writer.end(name).count == expected
+    assert (tmp_path / "2026/2.vm2").read_bytes() == b"0002two\nthree\n"
 
 
 def test_a_tail_is_cut_off_before_anything_is_written(writer, path, monkeypatch):
@@ -68,7 +119,7 @@ def test_a_tail_is_cut_off_before_anything_is_written(writer, path, monkeypatch)
     path.write_bytes(b"one\n" + b"tail" * 10)
     whole, sizes = os.pwrite, []
     monkeypatch.setattr(os, "pwrite", lambda *call: (sizes.append(path.stat().st_size), whole(*call))[1])
-    writer.append(NAME, 4, b"two\n")
+    append(writer, NAME, 4, b"two")
     assert sizes == [4]
 
 
@@ -82,33 +133,33 @@ def test_a_patch_is_written_after_the_content(writer, path, monkeypatch):
         return whole(file, content, position)
 
     monkeypatch.setattr(os, "pwrite", spy)
-    writer.append(NAME, 8, b"two\n", PATCH)
+    append(writer, NAME, 8, b"two", layout=COUNTED, count=1)
     assert written == [(b"two\n", 8), (b"02", 2)]
     assert path.read_bytes() == b"0002one\ntwo\n"
 
 
 def test_a_new_segment_is_patched_too(writer, tmp_path):
-    writer.append(NAME, 0, b"0000one\n", PATCH)
+    append(writer, NAME, 0, b"one", b"two", layout=COUNTED)
     writer.sync()
-    assert (tmp_path / NAME).read_bytes() == b"0002one\n"
+    assert (tmp_path / NAME).read_bytes() == b"0002one\ntwo\n"
     assert writer.mtime(NAME) == (tmp_path / NAME).stat().st_mtime_ns
 
 
 def test_a_segment_that_is_missing_or_too_short_is_an_error_that_changes_nothing(writer, path):
     with pytest.raises(SegmentMissing, match="in the index and not on disk"):
-        writer.append(NAME, 4, b"two\n")
+        append(writer, NAME, 4, b"two")
     assert not path.exists()
     path.write_bytes(b"one")
     with pytest.raises(SegmentCorrupt, match="ends at byte 3, the index knows data up to byte 4") as caught:
-        writer.append(NAME, 4, b"two\n")
+        append(writer, NAME, 4, b"two")
     assert path.read_bytes() == b"one"
     assert caught.value.context == {"segment": NAME, "size": 3, "wanted": 4}
 
 
 def test_undo_takes_back_new_segments_and_new_bytes(writer, path):
     path.write_bytes(b"one\n")
-    writer.append(NAME, 4, b"two\n")
-    writer.append("2027/01-01.vm2", 0, b"new\n")
+    append(writer, NAME, 4, b"two")
+    append(writer, "2027/01-01.vm2", 0, b"new")
     writer.sync()
     writer.undo()
     assert path.read_bytes() == b"one\n"
@@ -117,14 +168,14 @@ def test_undo_takes_back_new_segments_and_new_bytes(writer, path):
 
 def test_undo_after_a_tail_was_cut_leaves_the_known_bytes(writer, path):
     path.write_bytes(b"one\ntail")
-    writer.append(NAME, 4, b"two\n")
+    append(writer, NAME, 4, b"two")
     writer.undo()
     assert path.read_bytes() == b"one\n"
 
 
 def test_undo_behind_unknown_bytes_leaves_these(writer, path):
     path.write_bytes(b"unknown\n")
-    writer.append(NAME, 8, b"two\n")
+    append(writer, NAME, 8, b"two")
     assert path.read_bytes() == b"unknown\ntwo\n"
     writer.undo()
     assert path.read_bytes() == b"unknown\n"
@@ -133,8 +184,8 @@ def test_undo_behind_unknown_bytes_leaves_these(writer, path):
 @pytest.mark.parametrize("synced", [False, True])
 def test_undo_restores_what_was_patched(writer, path, synced):
     path.write_bytes(b"0001one\ntail")
-    writer.append(NAME, 8, b"two\n", PATCH)
-    writer.append("2027/01-01.vm2", 0, b"0000new\n", PATCH)
+    append(writer, NAME, 8, b"two", layout=COUNTED, count=1)
+    append(writer, "2027/01-01.vm2", 0, b"new", layout=COUNTED)
     if synced:
         writer.sync()
     writer.undo()
@@ -157,29 +208,16 @@ def test_undo_restores_what_was_patched_where_a_write_failed(writer, path, monke
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
         with pytest.raises(DiskFull):
-            writer.append(NAME, 8, b"two\n", PATCH)
+            append(writer, NAME, 8, b"two", layout=COUNTED, count=1)
     writer.undo()
     assert path.read_bytes() == b"0001one\n"
-
-
-def test_an_unknown_file_is_looked_at_without_changing_it(writer, path, open_files):
-    assert writer.look(NAME) is None
-    before = open_files()
-    for content in (b"", b"a\n", b"ab"):
-        path.write_bytes(content)
-        file = writer.look(NAME)
-        assert (file.size(), file.read(0, 100)) == (len(content), content)
-        assert file.path == str(path)
-        del file
-        assert path.read_bytes() == content
-    assert open_files() == before
 
 
 def test_thousands_of_segments_are_written_with_a_hundred_open(writer, tmp_path, open_files):
     before = open_files()
     most = 0
     for number in range(500):
-        writer.append(f"2026/{number}.vm2", 0, b"x")
+        append(writer, f"2026/{number}.vm2", 0, b"x")
         most = max(most, open_files() - before)
     writer.sync()
     assert 0 < most <= 130
@@ -191,12 +229,12 @@ def test_every_file_and_the_directories_of_those_the_index_does_not_know_are_syn
     path.write_bytes(b"one\n")
     synced = []
     monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, path: synced.append(path))
-    writer.append(NAME, 4, b"two\n", known=True)
+    append(writer, NAME, 4, b"two", known=True)
     writer.sync()
     assert synced == [str(path)]
     synced.clear()
-    writer.append("2026/11-21.vm2", 0, b"x\n")
-    writer.append("2026/11-22.vm2", 0, b"x\n")
+    append(writer, "2026/11-21.vm2", 0, b"x")
+    append(writer, "2026/11-22.vm2", 0, b"x")
     writer.sync()
     top = path.parents[1]
     assert sorted(synced) == sorted(str(top / name) for name in ("", "2026", "2026/11-21.vm2", "2026/11-22.vm2"))
@@ -218,13 +256,13 @@ def test_a_write_that_fails_can_be_taken_back(writer, path, monkeypatch, call, c
     with monkeypatch.context() as patched:
         patched.setattr(os, call, fail(code))
         with pytest.raises(error):
-            writer.append(NAME, 4, b"two\n")
+            append(writer, NAME, 4, b"two")
     writer.undo()
     assert path.read_bytes() == b"one\n"
 
 
 def test_a_sync_that_fails_loses_durability(writer, path, monkeypatch):
-    writer.append(NAME, 0, b"one\n")
+    append(writer, NAME, 0, b"one")
     monkeypatch.setattr(os, "fsync", fail(errno.EIO))
     with pytest.raises(DurabilityLost, match="fsync failed"):
         writer.sync()
@@ -233,8 +271,8 @@ def test_a_sync_that_fails_loses_durability(writer, path, monkeypatch):
 def test_short_writes_are_gone_on_with(writer, tmp_path, monkeypatch):
     whole = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, content, offset: whole(file, bytes(content[:3]), offset))
-    writer.append(NAME, 0, b"0123456789")
-    assert (tmp_path / NAME).read_bytes() == b"0123456789"
+    append(writer, NAME, 0, b"0123456789")
+    assert (tmp_path / NAME).read_bytes() == b"0123456789\n"
 
 
 def test_a_reader_reads_spans_and_keeps_files_open(directory, path):

@@ -10,8 +10,8 @@ from ondisk import DatasetConfig, Datum
 from ondisk.datum import from_microseconds
 from ondisk.errors import DiskFull, DurabilityLost, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
-from ondisk.formats import End
 from ondisk.formats.blob import Blob
+from ondisk.segment import End, Laid
 from ondisk.segments import DirReader, DirWriter
 from ondisk.segments.dir import METADATA, SEQUENCE, Entries, number_of, read_sequence, scan
 
@@ -34,12 +34,16 @@ def beside(*numbers):
     return FORMAT.encode([Datum(from_microseconds(number), {"n": number}, b"") for number in numbers]).beside
 
 
-def append(directory, *payloads, end=None, first=None, known=False, commit=True):
+def write(writer, name, start, payloads, beside, *, known):
+    with writer.writing(name, start, known=known) as segment:
+        segment.add(payloads, beside)
+
+
+def append(directory, *payloads, end=None, start=None, known=False, commit=True):
     """Append as a batch does; gives the end."""
     writer = DirWriter(directory)
-    end = end or End()
-    first = writer.next_number(NAME, end, trusted=known) if first is None else first
-    writer.append(NAME, end, first, payloads, beside(*range(len(payloads))), known=known)
+    start = start or writer.start(NAME, end, trusted=known)
+    write(writer, NAME, start, payloads, beside(*range(len(payloads))), known=known)
     if commit:
         writer.sync()
         return writer.end(NAME)
@@ -88,13 +92,14 @@ def test_files_of_a_crashed_append_are_never_overwritten_nor_their_numbers_used_
     append(directory, b"lost", b"lost too", end=end, known=True, commit=False)
     assert (path / SEQUENCE).read_bytes() == bytes(8)
     writer = DirWriter(directory)
-    assert writer.next_number(NAME, end, trusted=False) == 3
-    assert writer.next_number(NAME, end, trusted=True) == 1  # without a look at all files
+    assert writer.start(NAME, end, trusted=False).end.length == 3
+    start = writer.start(NAME, end, trusted=True)
+    assert start.end.length == 1  # without a look at all files
     with pytest.raises(FileExistsError):
-        writer.append(NAME, end, 1, [b"two"], beside(1), known=True)
+        write(writer, NAME, start, [b"two"], beside(1), known=True)
     writer.undo()
     assert files(path) == {"000000.h5": b"one", "000001.h5": b"lost", "000002.h5": b"lost too"}
-    end = append(directory, b"two", end=end, first=writer.number_behind(NAME), known=True)
+    end = append(directory, b"two", end=end, start=writer.restart(NAME, start), known=True)
     assert end.length == 4
     assert files(path)["000003.h5"] == b"two"
 
@@ -111,7 +116,7 @@ def test_undo_takes_back_files_and_entries_and_a_new_directory(directory, path):
     writer.undo()
     assert files(path) == {"000000.h5": b"one"}
     assert (path / METADATA).read_bytes() == before
-    assert DirWriter(directory).next_number(NAME, end, trusted=True) == 3  # given out, and never again
+    assert DirWriter(directory).start(NAME, end, trusted=True).end.length == 3  # given out, and never again
 
 
 def test_undo_leaves_what_was_not_the_batchs_own(directory, path):
@@ -119,7 +124,7 @@ def test_undo_leaves_what_was_not_the_batchs_own(directory, path):
     (path / "000002.h5").write_bytes(b"other")
     writer = DirWriter(directory)
     with pytest.raises(FileExistsError):
-        writer.append(NAME, End(), 1, [b"a", b"b"], beside(1, 2), known=False)
+        write(writer, NAME, Laid(b"", End(0, 1)), [b"a", b"b"], beside(1, 2), known=False)
     writer.undo()
     assert files(path) == {"000000.h5": b"one", "000002.h5": b"other"}
 
@@ -207,7 +212,7 @@ def test_a_reader_sees_entries_that_were_appended_or_written_anew_since(director
 def test_reading_keeps_few_files_open(directory, open_files):
     for day in range(10, 30):
         writer = DirWriter(directory)
-        writer.append(f"2026/11-{day}.h5", End(), 0, [b"x"] * 20, beside(*range(20)), known=False)
+        write(writer, f"2026/11-{day}.h5", Laid(b"", End()), [b"x"] * 20, beside(*range(20)), known=False)
         writer.sync()
     before = open_files()
     reader = DirReader(directory)
@@ -234,7 +239,7 @@ def test_a_full_disk_can_be_taken_back(directory, path, monkeypatch, code):
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", fail(code))
         with pytest.raises(DiskFull):
-            writer.append(NAME, end, 1, [b"two"], beside(1), known=True)
+            write(writer, NAME, Laid(b"", end), [b"two"], beside(1), known=True)
     writer.undo()
     assert files(path) == {"000000.h5": b"one"}
 
@@ -263,7 +268,7 @@ def test_a_scan_gives_what_is_as_its_entry_says_and_names_the_rest(directory, pa
     (path / "000003.h5").unlink()
     (path / SEQUENCE).write_bytes((6).to_bytes(8, "little"))
     (path / "000006.h5").write_bytes(b"no entry")
-    found = [*scan(directory, NAME, FORMAT)]
+    found = [*scan(directory, NAME, FORMAT.describe)]
     assert [number for each in found for number in each.offsets] == [0, 4]
     assert found[-1].end.length == 7
     said = {damage.offset: damage.reason for each in found for damage in each.damage}
@@ -273,7 +278,7 @@ def test_a_scan_gives_what_is_as_its_entry_says_and_names_the_rest(directory, pa
     assert "its checksum is" in said[2]
     with (path / METADATA).open("ab") as file:
         file.write(b"torn")  # then there may have been entries of them
-    said = {damage.offset: damage.reason for each in scan(directory, NAME, FORMAT) for damage in each.damage}
+    said = {damage.offset: damage.reason for each in scan(directory, NAME, FORMAT.describe) for damage in each.damage}
     assert said.keys() == {1, 2, 3, 5, 6}
     assert said[6] == f"{METADATA} has no entry of it"
 
@@ -286,7 +291,7 @@ def test_what_says_the_last_number_may_be_missing_empty_or_nonsense(directory, p
             assert read_sequence(folder) == expected
         (path / SEQUENCE).unlink()
         assert read_sequence(folder) is None
-    assert DirWriter(directory).next_number(NAME, End(0, 1), trusted=True) == 1
+    assert DirWriter(directory).start(NAME, End(0, 1), trusted=True).end.length == 1
 
 
 @pytest.mark.parametrize("together", [False, True])

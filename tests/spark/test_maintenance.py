@@ -21,12 +21,12 @@ from ondisk import Datum
 from ondisk.dataset.access import Access
 from ondisk.errors import InvalidInput, NeedsCheck, StateError
 from ondisk.filesystem import ReadableFile
-from ondisk.formats import ScanResult
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.maintenance.fix import fix
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis, Report, State
+from ondisk.segment import ScanResult
 from ondisk.spark import executors
 from ondisk.spark.executors import answers, grouped
 from ondisk.spark.maintenance import scans, writes
@@ -319,7 +319,6 @@ def test_a_driver_that_is_killed_leaves_what_check_names_and_repack_removes(java
     program = f"""
 import sys, ondisk
 from ondisk.filesystem import ReadableFile
-from ondisk.formats import ScanResult
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.maintenance.fix import fix
 from ondisk.maintenance.repack import repack

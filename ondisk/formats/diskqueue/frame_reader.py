@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ondisk.errors import SegmentCorrupt
-from ondisk.formats.base import Block, Readable
+from ondisk.formats.base import Readable
 from ondisk.formats.diskqueue import blocks, frame
 from ondisk.formats.diskqueue.header import Header
+from ondisk.segment import Block
 
 _TOGETHER, _LARGE_CHUNK = 16, 1024 * 1024  # maximum of large frames, and of their bytes, read at once
 _CHUNK = 32 * 1024  # bytes; with larger chunks the garbage collector visits many living objects again and again

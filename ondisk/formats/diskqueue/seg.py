@@ -21,27 +21,13 @@ from typing import Any, ClassVar
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType
 from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
-from ondisk.formats.base import (
-    BATCH_BYTES,
-    Batch,
-    Block,
-    Chained,
-    Damage,
-    End,
-    Format,
-    Laid,
-    Loaded,
-    Patch,
-    Readable,
-    ScanResult,
-    SegmentFile,
-    is_zeros,
-)
+from ondisk.formats.base import BATCH_BYTES, Batch, Chained, Format, Loaded, Readable, is_zeros
 from ondisk.formats.diskqueue import blocks, frame, header, payload
 from ondisk.formats.diskqueue.frame import Scan
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.metadata import canonical_metadata, without
+from ondisk.segment import Block, Damage, End, Laid, Patch, ScanResult, SegmentFile
 
 _ENCODED = 128  # data encoded together after one of a larger number was refused
 _NANOSECONDS = 1000  # in a microsecond
@@ -279,8 +265,10 @@ class Seg(Format):
         content = b"".join(pieces)
         count = end.count + len(payloads)
         behind = End(end.size + len(content), end.length + sum(map(len, payloads)), count, end.compressed)
-        patch = Patch(header.COUNT_OFFSET, _packed_count(count), _packed_count(end.count))
-        return Laid(content, behind, laid, patch)
+        return Laid(content, behind, laid)
+
+    def patch(self, end: End) -> Patch:
+        return Patch(header.COUNT_OFFSET, _packed_count(end.count))
 
     def unpack(self, stored: memoryview) -> bytes:
         return blocks.unpack(stored)

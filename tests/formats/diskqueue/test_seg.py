@@ -18,9 +18,9 @@ from ondisk import Datum
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, canonical, from_microseconds
 from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
-from ondisk.formats import End
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.diskqueue.seg import Seg
+from ondisk.segment import End
 from ondisk.testing import EVERY_TYPE, same, strategies
 
 from . import beats_reader, segments
@@ -75,10 +75,10 @@ class Stored:
         """Lay data behind `end`, as a dataset does."""
         laid = format.lay(payloads, end)
         self.write(end.size, laid.content)
-        if laid.patch is not None:
-            content = bytearray(self.content)
-            content[laid.patch.position : laid.patch.position + len(laid.patch.content)] = laid.patch.content
-            self.content = bytes(content)
+        patch = format.patch(laid.end)
+        content = bytearray(self.content)
+        content[patch.position : patch.position + len(patch.content)] = patch.content
+        self.content = bytes(content)
         return laid
 
     def write(self, position, content):
@@ -547,7 +547,6 @@ def test_a_segment_begins_as_the_documents_say(compression):
     assert laid.content == HEADERS[compression]
     assert laid.end == End(len(laid.content), 12, 0, compression == "lz4")
     assert not laid.blocks
-    assert laid.patch is None
 
 
 def test_nothing_laid_changes_nothing():
@@ -599,7 +598,7 @@ def test_a_frame_count_beyond_32_bits_stays_at_the_most():
     begun = format.begin().end
     laid = format.lay([b"x"], End(begun.size, begun.length, 2**32 + 5, begun.compressed))
     assert laid.end.count == 2**32 + 6
-    assert laid.patch.content == b"\xff" * 4
+    assert format.patch(laid.end).content == b"\xff" * 4
 
 
 # Going on with a file

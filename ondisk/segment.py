@@ -1,0 +1,137 @@
+"""The layout of a segment: values that formats, the files of segments and the index share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+
+class SegmentFile(Protocol):
+    """The part of a segment's file that a format needs."""
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, size: int, /) -> bytes:
+        """Return `size` bytes, or fewer at the end of the file."""
+
+    def read_into(self, position: int, buffer: memoryview, /) -> int:
+        """Read into a buffer and return the number of bytes read; 0 only at the end of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a segment ends, with what an append needs to continue there.
+
+    Attributes:
+        size: bytes of its file.
+        length: its decompressed bytes, including the header: the offset of the next datum. Equals `size` unless the
+            segment is compressed.
+        count: number of data ever written to it, if the format counts them.
+        compressed: it is stored in blocks.
+
+    For a dir segment, `size` is the size of its metadata file, and `length` the number of the next data file.
+    """
+
+    size: int = 0
+    length: int = 0
+    count: int = 0
+    compressed: bool = False
+
+
+class Block(NamedTuple):
+    """A block of a compressed segment.
+
+    Attributes:
+        offset: of its first decompressed byte.
+        position: of its first byte in the file.
+        stored: bytes that it occupies in the file.
+    """
+
+    offset: int
+    position: int
+    stored: int
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Bytes near the beginning of a segment that change as it grows.
+
+    Attributes:
+        position: of the first of them in the file.
+        content: the bytes.
+    """
+
+    position: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """Bytes to write at the end of a segment.
+
+    Attributes:
+        content: the bytes.
+        end: where the segment ends after they are written.
+        blocks: the blocks in `content`, if the segment is compressed.
+    """
+
+    content: bytes
+    end: End
+    blocks: Sequence[Block] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Damaged bytes in an input file or a segment, which were skipped.
+
+    Attributes:
+        offset: of the first of them, in the file's decompressed bytes.
+        size: number of bytes skipped; decompressed bytes if they could be decompressed.
+        reason: what is wrong there.
+    """
+
+    offset: int
+    size: int
+    reason: str
+
+
+@dataclass(slots=True)
+class ScanResult:
+    """Consecutive data found in a segment's file, in columns: entry i of the first four lists belongs to datum i.
+
+    Attributes:
+        offsets: where each datum begins, ascending.
+        sizes: bytes of each datum, without padding.
+        reftimes: microseconds since 1970.
+        metadata: canonical values by declared field; data with equal metadata may share one mapping.
+        blocks: the blocks that contain the data, if the segment is compressed.
+        damage: bytes between or after the data that belong to no datum.
+        end: the end of the last whole datum read so far. After the last result of a scan, any further bytes of the file
+            are damage or the rest of an interrupted append.
+        foreign: the file must be rewritten from the result of `parse`, because its data cannot be read in place or
+            nothing can be appended to it.
+    """
+
+    offsets: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    reftimes: list[int] = field(default_factory=list)
+    metadata: list[Mapping[str, Any]] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    end: End = field(default_factory=End)
+    foreign: bool = False
+
+
+class Layout(Protocol):
+    """How a format lays data into a segment; `ondisk.formats.Format` is one. `SegmentWriter` needs no more of it."""
+
+    def begin(self) -> Laid: ...
+
+    def resume(self, file: SegmentFile, end: End) -> Laid: ...
+
+    def lay(self, payloads: Sequence[bytes], end: End) -> Laid: ...
+
+    def patch(self, end: End) -> Patch | None: ...
+
+    def seal(self, end: End) -> bytes: ...
