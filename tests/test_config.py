@@ -58,7 +58,7 @@ def test_only_the_step_is_required():
     assert config.fields == {}
 
 
-def test_a_configuration_made_in_python_takes_the_words_of_the_file():
+def test_a_configuration_made_in_python_accepts_the_values_of_the_file():
     given = DatasetConfig("vm2", "daily", unique=["area"], fields={"area": "text"}, lock_timeout=5)
     assert given == DatasetConfig.from_toml(SMALL + 'unique = ["area"]\nlock_timeout = 5\n[fields]\narea = "text"\n')
     assert given.step is Step.DAILY
@@ -149,7 +149,7 @@ def test_a_mapping_is_checked_as_the_file_is():
         DatasetConfig("vm2", Step.DAILY, unique=("area",))
 
 
-def test_more_fields_than_a_table_should_have_are_refused():
+def test_too_many_fields_are_refused():
     with pytest.raises(ConfigError, match="501 fields are too many"):
         DatasetConfig("jsonl", Step.DAILY, fields={f"f{n}": FieldType.TEXT for n in range(501)})
 

@@ -65,7 +65,7 @@ def test_before_1970_microseconds_are_negative():
     assert microseconds(datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)) == -1
 
 
-def test_data_are_equal_wherever_they_stand():
+def test_equality_ignores_the_location():
     stored = Datum.stored(T, {"station": 5}, b"x", "2026/11-20.vm2", (0, 0, 12, 1))
     assert stored == Datum(T, {"station": 5}, b"x")
     assert stored != Datum(T, {"station": 6}, b"x")
@@ -74,7 +74,7 @@ def test_data_are_equal_wherever_they_stand():
     assert stored != "a datum"
 
 
-def test_only_data_that_were_read_have_a_location():
+def test_only_data_read_from_a_dataset_have_a_location():
     assert Datum(T).location is None
     stored = Datum.stored(T, {}, b"x", "2026/11-20.vm2", (0, 0, 12, 1))
     assert stored.location == Location("2026/11-20.vm2", 12, 1)
@@ -99,7 +99,7 @@ def test_a_datum_survives_pickling_with_its_location(datum):
     assert again.location == datum.location
 
 
-def test_repr_tells_reftime_metadata_and_data():
+def test_repr_has_reftime_metadata_and_data():
     assert repr(Datum(T, {"station": 5}, b"x")) == "Datum(2026-11-20T06:30:15.123456+00:00, {'station': 5}, b'x')"
 
 

@@ -16,7 +16,7 @@ CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass) if is
 
 
 def drawn() -> dict[str, tuple[str, str | None, int]]:
-    """The tree of the docstring: class → (parent, built-in it also is, exit code)."""
+    """Return the tree of the docstring: class → (parent, built-in base, exit code)."""
     tree: dict[str, tuple[str, str | None, int]] = {}
     for line in (errors.__doc__ or "").splitlines():
         if found := re.fullmatch(r" +[├└]── (\w+)(?: \((\w+)\))? +([0-9]+)( .*)?", line):
@@ -27,7 +27,7 @@ def drawn() -> dict[str, tuple[str, str | None, int]]:
     return tree
 
 
-def test_the_tree_and_the_exit_codes_are_those_that_the_docstring_draws():
+def test_the_docstring_draws_the_tree_with_its_exit_codes():
     tree = drawn()
     assert {each.__name__ for each in CLASSES} == {"OndiskError", *tree}
     assert OndiskError.exit_code == 1
@@ -62,7 +62,7 @@ def test_an_error_survives_pickling_with_hint_and_context(kind, travel):
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_an_error_without_a_hint_is_its_message_alone(kind):
+def test_an_error_without_a_hint_prints_only_its_message(kind):
     assert str(kind("it is wrong")) == "it is wrong"
     assert kind("it is wrong").context == {}
 
@@ -70,7 +70,7 @@ def test_an_error_without_a_hint_is_its_message_alone(kind):
 @pytest.mark.parametrize(
     ("kind", "built_in"), [(MatchError, ValueError), (LockError, TimeoutError), (DiskFull, OSError)]
 )
-def test_errors_are_caught_as_the_built_in_ones_they_are(kind, built_in):
+def test_errors_are_caught_as_their_built_in_base_classes(kind, built_in):
     with pytest.raises(built_in):
         raise kind("it is wrong")
 

@@ -1,4 +1,4 @@
-"""What `import ondisk` promises."""
+"""What `import ondisk` exports and imports."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(ondisk, "create_dataset")
 
 
-def test_importing_ondisk_waits_for_nothing_heavy():
+def test_importing_ondisk_imports_nothing_heavy():
     code = "import sys, ondisk; print(*{name.partition('.')[0] for name in sys.modules})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"sqlalchemy", "alembic", "rich", "pyspark", "pyarrow"} & set(run.stdout.split())
 
 
-def test_using_a_dataset_and_importing_ondisk_spark_wait_for_no_spark(tmp_path):
-    """What needs Spark is asked for where it is used: a session, or index_frame."""
+def test_using_a_dataset_and_importing_ondisk_spark_do_not_import_spark(tmp_path):
+    """Only a session, or index_frame, imports Spark."""
     code = f"""if True:
         import sys, ondisk, ondisk.spark
         with ondisk.create({str(tmp_path / "it")!r}, {{"format": "jsonl", "step": "daily"}}) as dataset:

@@ -43,7 +43,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def synced(monkeypatch):
-    """The paths that are synced, in order; nothing is synced for real."""
+    """Return the paths that are synced, in order, without a real sync."""
     paths = []
     monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, path: paths.append(path))
     return paths
@@ -71,7 +71,7 @@ def test_no_name_leads_out_of_the_directory(directory, name):
             method(name)
 
 
-def test_names_that_are_merely_odd_are_names():
+def test_unusual_names_are_allowed():
     for name in ("...", "a b", "\u00e9", "x" * 255, "a\nb", "\udcff"):
         assert components(f"2026/{name}") == ["2026", name]
 
@@ -114,7 +114,7 @@ def test_only_regular_files_are_opened_and_a_fifo_does_not_hang(directory, tmp_p
     assert open_files() == before
 
 
-def test_what_is_missing_is_told_by_the_builtin_error(directory):
+def test_a_missing_file_raises_the_built_in_error(directory):
     for method in (directory.open_to_read, directory.open_to_write, directory.unlink):
         for name in ("missing", "missing/too"):
             with pytest.raises(FileNotFoundError):
@@ -148,7 +148,7 @@ def test_reading_stops_at_the_end_and_at_the_limit(directory, tmp_path):
         directory.read("file", 9)
 
 
-def test_short_reads_are_gone_on_with(directory, tmp_path, monkeypatch):
+def test_short_reads_are_continued(directory, tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"0123456789")
     whole = os.pread
     monkeypatch.setattr(os, "pread", lambda file, size, offset: whole(file, min(size, 3), offset))
@@ -171,7 +171,7 @@ def test_a_path_is_made_with_its_parents_and_all_are_made_durable(tmp_path, sync
     assert synced == []
 
 
-def test_a_small_file_appears_whole_or_not_at_all(directory, tmp_path, synced, monkeypatch):
+def test_a_small_file_appears_complete_or_not_at_all(directory, tmp_path, synced, monkeypatch):
     directory.write_new("file", b"content")
     assert (tmp_path / "file").read_bytes() == b"content"
     assert [Path(path).name.startswith(".file.") for path in synced] == [True, False]
@@ -184,7 +184,7 @@ def test_a_small_file_appears_whole_or_not_at_all(directory, tmp_path, synced, m
     assert (tmp_path / "file").read_bytes() == b"content"
 
 
-def test_what_a_killed_process_left_staged_does_not_stand_in_the_way(directory, tmp_path):
+def test_a_staged_file_of_a_killed_process_is_replaced(directory, tmp_path):
     (tmp_path / f".file.{os.getpid()}").write_bytes(b"half")
     directory.write_new("file", b"content")
     assert names(tmp_path) == ["file"]
@@ -211,7 +211,7 @@ def test_a_rename_is_made_durable(directory, tmp_path, synced):
         (errno.EFBIG, StorageError),
     ],
 )
-def test_errors_of_the_operating_system_become_those_of_ondisk(directory, tmp_path, monkeypatch, code, kind):
+def test_errors_of_the_operating_system_become_errors_of_ondisk(directory, tmp_path, monkeypatch, code, kind):
     with directory.create_file("file") as file, monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", fail(code))
         patched.setattr(os, "ftruncate", fail(code))
@@ -228,7 +228,7 @@ def test_errors_of_the_operating_system_become_those_of_ondisk(directory, tmp_pa
             assert caught.value.__cause__.errno == code
 
 
-def test_a_sync_that_fails_is_never_tried_again(directory, monkeypatch):
+def test_a_failed_sync_is_never_retried(directory, monkeypatch):
     calls = []
 
     def broken(_):
@@ -269,7 +269,7 @@ def test_a_directory_may_be_closed_twice(tmp_path):
         directory.open_to_read("file")
 
 
-def test_what_is_no_directory_cannot_be_opened(tmp_path):
+def test_only_a_directory_can_be_opened(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(FileNotFoundError):
         Directory.open(tmp_path / "missing")
@@ -295,12 +295,12 @@ def test_the_filesystem_is_found_by_its_device(directory, tmp_path, monkeypatch)
     assert not mounted("tmpfs")
 
 
-def test_without_proc_the_filesystem_is_taken_for_a_local_one(directory, monkeypatch):
+def test_without_proc_the_filesystem_counts_as_local(directory, monkeypatch):
     monkeypatch.setattr(Path, "read_text", fail(errno.ENOENT))
     assert not directory.is_network()
 
 
-def test_the_exclusive_lock_is_had_only_while_nobody_holds_a_shared_one(directory, tmp_path):
+def test_the_exclusive_lock_is_taken_only_while_nobody_holds_a_shared_one(directory, tmp_path):
     with directory.exclusive_if_free() as free:
         assert free
     with Directory.open(tmp_path) as other:
@@ -328,7 +328,7 @@ with Directory.open(sys.argv[1]) as directory, WritersLock(directory, 5).hold("a
 
 @pytest.fixture
 def holder(tmp_path):
-    """Another process that holds the writers' lock until its input ends."""
+    """Start a process that holds the writers' lock until its input ends."""
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"held\n"
@@ -414,7 +414,7 @@ def test_a_filesystem_without_locks_is_refused(directory, monkeypatch, code):
         pass
 
 
-def test_a_whole_filesystem_is_synced_only_where_errors_are_told(directory, monkeypatch, tmp_path):
+def test_a_whole_filesystem_is_synced_only_if_it_reports_errors(directory, monkeypatch, tmp_path):
     (tmp_path / "inner").mkdir()
     calls = []
     monkeypatch.setattr(files, "sync_filesystem", lambda *_: calls.append(1) or True)
@@ -427,13 +427,13 @@ def test_a_whole_filesystem_is_synced_only_where_errors_are_told(directory, monk
 
 
 @pytest.mark.parametrize(("release", "expected"), [("5.7.19-x", False), ("5.8.0", True), ("6.18.44-fc", True)])
-def test_a_kernel_that_keeps_errors_to_itself_is_not_asked_to_sync_all(tmp_path, monkeypatch, release, expected):
+def test_a_kernel_that_does_not_report_errors_does_not_sync_the_filesystem(tmp_path, monkeypatch, release, expected):
     monkeypatch.setattr(files, "_release", lambda: tuple(int(each) for each in release.split("-")[0].split(".")[:2]))
     with (tmp_path / "file").open("wb") as file:
         assert files.sync_filesystem(file.fileno(), "file") is expected
 
 
-def test_a_sync_of_all_that_fails_loses_durability():
+def test_a_failed_sync_of_the_filesystem_loses_durability():
     with pytest.raises(DurabilityLost, match="fsync failed"):
         files.sync_filesystem(-1, "nowhere")
 
@@ -454,7 +454,7 @@ def test_spans_are_copied_one_after_the_other(tmp_path: Path, spans: list[tuple[
 
 
 @pytest.mark.parametrize("size", [20, 200_000])
-def test_a_span_that_the_file_does_not_have_is_no_copy(tmp_path: Path, size: int) -> None:
+def test_a_span_past_the_end_of_the_file_is_an_error(tmp_path: Path, size: int) -> None:
     (tmp_path / "source").write_bytes(bytes(size))
     with Directory.open(tmp_path) as directory, directory.create_file("copy") as copy:
         for begin in (1, size, size + 1):

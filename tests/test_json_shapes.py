@@ -37,7 +37,7 @@ def test_values_have_the_shapes_that_are_promised_to_scripts(value, text):
     assert same(from_json(json.loads(text)), value)
 
 
-def test_any_mapping_and_a_tuple_are_written_as_json_has_them():
+def test_any_mapping_and_a_tuple_are_written_as_json_objects_and_arrays():
     assert to_json(MappingProxyType({"a": (1, 2)}), 64) == {"a": [1, 2]}
 
 
@@ -59,7 +59,7 @@ def test_any_mapping_and_a_tuple_are_written_as_json_has_them():
         bytearray(b"a"),
     ],
 )
-def test_what_would_come_back_as_something_else_is_refused(value):
+def test_a_value_that_would_not_be_restored_is_refused(value):
     with pytest.raises(InvalidInput):
         to_json(value, 64)
 
@@ -75,7 +75,7 @@ def test_what_would_come_back_as_something_else_is_refused(value):
         {"$other": "x"},
     ],
 )
-def test_what_only_looks_like_a_shape_is_the_mapping_that_it_is(value):
+def test_a_mapping_that_is_not_a_valid_shape_stays_a_mapping(value):
     assert from_json(value) == value
 
 
@@ -91,13 +91,13 @@ def test_depth_counts_mappings_lists_and_shapes(value):
         to_json([[value]], 2)
 
 
-def test_depth_is_refused_before_python_gives_up():
+def test_depth_is_refused_before_python_reaches_its_recursion_limit():
     value: list[object] = []
     for _ in range(100_000):
         value = [value]
     with pytest.raises(LimitExceeded):
         to_json(value, 64)
-    while value:  # freed level by level: freeing it at once would recurse, too
+    while value:  # free it level by level: freeing it at once would recurse
         value = value.pop()
 
 
@@ -137,7 +137,7 @@ def test_times_are_read_as_rfc_3339_says(text, time):
         "\u0662026-11-20T06:00:00Z",
     ],
 )
-def test_what_is_no_time_with_a_zone_or_impossible_is_refused(text):
+def test_a_text_that_is_not_a_time_with_a_zone_is_refused(text):
     with pytest.raises(InvalidInput, match=r"not a time|impossible"):
         parse_time(text)
 
@@ -146,6 +146,6 @@ def test_what_is_no_time_with_a_zone_or_impossible_is_refused(text):
     ("count", "text"),
     [(0, "1970-01-01T00:00:00Z"), (-1, "1969-12-31T23:59:59.999999Z"), (1, "1970-01-01T00:00:00.000001Z")],
 )
-def test_a_fraction_is_written_only_where_it_is_not_zero(count, text):
+def test_a_fraction_is_written_only_if_it_is_not_zero(count, text):
     assert format_time(count) == text
     assert parse_time(text) == count

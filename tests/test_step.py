@@ -7,7 +7,7 @@ import pytest
 from ondisk import Step
 from ondisk.datum import from_microseconds, microseconds
 
-# From dataset.md and arkimet's ondisk2: what each step calls the segment of a time.
+# From dataset.md and arkimet's ondisk2: the name of a time's segment, for each step.
 NAMES = {
     "2007-07-08T13:00:00": {
         "daily": "2007/07-08",
@@ -71,7 +71,7 @@ def test_the_last_microsecond_of_a_day_is_of_that_day():
         ("yearly", "19/1900", "1900-01-01", "1901-01-01"),
     ],
 )
-def test_a_name_stands_for_its_interval(step, stem, begin, end):
+def test_a_name_has_its_interval(step, stem, begin, end):
     interval = Step(step).interval(stem)
     assert f"{from_microseconds(interval.begin):%Y-%m-%d}" == begin
     assert f"{from_microseconds(interval.end):%Y-%m-%d}" == end
@@ -102,5 +102,5 @@ def test_a_name_stands_for_its_interval(step, stem, begin, end):
         *((step, "") for step in Step),
     ],
 )
-def test_a_name_that_the_step_never_gives_has_no_interval(step, stem):
+def test_a_name_of_no_step_has_no_interval(step, stem):
     assert Step(step).interval(stem) is None

@@ -1,4 +1,4 @@
-"""What the tests of the command share: the command inside this process, as a process, and a small dataset."""
+"""Fixtures of the command's tests: the command in this process, in its own process, and small datasets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINES = b"""\
 
 @dataclass
 class Done:
-    """What a command did: its exit code, and what it wrote."""
+    """The exit code and the output of a command."""
 
     code: int
     out: bytes
@@ -40,7 +40,7 @@ class Done:
 
     @property
     def json(self) -> Any:
-        """The one JSON object that was printed."""
+        """The only JSON object that was printed."""
         (line,) = self.lines
         return line
 
@@ -69,14 +69,14 @@ def run(capfdbinary, monkeypatch) -> Callable[..., Done]:
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """Give the environment in which a process finds the code under test."""
+    """Return the environment in which a process finds the code under test."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return {**inherited, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
 def start(environment) -> Callable[..., Done]:
-    """Run a command as a process of its own."""
+    """Run a command in its own process."""
 
     def start(*argv: object, **options: Any) -> Done:
         environment.update(options.pop("env", {}))
@@ -89,14 +89,14 @@ def start(environment) -> Callable[..., Done]:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch) -> Path:
-    """Work in a folder of the test's own."""
+    """Change to an empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def vm2(folder) -> Path:
-    """Give an empty dataset of VM2 lines."""
+    """Return an empty dataset of VM2 lines."""
     config = {
         "format": "vm2",
         "step": "daily",
@@ -109,7 +109,7 @@ def vm2(folder) -> Path:
 
 @pytest.fixture
 def weather(vm2) -> Path:
-    """Give a dataset with the three data of `LINES`."""
+    """Return a dataset with the three data of `LINES`."""
     Path("obs.vm2").write_bytes(LINES)
     with ondisk.open(vm2) as dataset:
         dataset.append_file("obs.vm2")
@@ -118,7 +118,7 @@ def weather(vm2) -> Path:
 
 @pytest.fixture
 def jsonl(folder) -> Path:
-    """Give an empty dataset of JSON lines, with a field of each type."""
+    """Return an empty dataset of JSON lines, with a field of each type."""
     fields = {name: name for name in ("integer", "real", "text", "boolean", "timestamp", "bytes")}
     ondisk.create("lines", {"format": "jsonl", "step": "daily", "fields": fields}).close()
     return Path("lines")

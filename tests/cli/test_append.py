@@ -47,7 +47,7 @@ def test_options_may_stand_anywhere(run, vm2):
     assert run("append", "--json", vm2, "--format", "vm2", "a").json["imported"] == 3
 
 
-def test_the_format_is_told_by_the_option_then_the_extension_then_the_content(run, jsonl):
+def test_the_option_then_the_extension_then_the_content_select_the_format(run, jsonl):
     for name, content in {"a.vm2": LINES, "b": LINES, "c.vm2": b'{"reftime":"2026-11-20T06:00:00Z"}\n'}.items():
         Path(name).write_bytes(content)
     assert run("append", jsonl, "a.vm2", "b").code == 0
@@ -83,14 +83,14 @@ def test_an_error_in_the_middle_reports_what_was_stored_before(run, vm2):
 
 def test_an_error_inside_a_file_reports_the_batches_before(run, folder):
     ondisk.create("small", {"format": "vm2", "step": "yearly", "max_datum_size": 50}).close()
-    # The first batch is whole before the line that is too long is met.
+    # The first batch is complete before the line that is too long.
     Path("a.vm2").write_bytes(b"202611200600,5,227,1.2,,,000000000\n" * 100_000 + b"x" * 3_000_000)
     done = run("append", "small", "a.vm2", "--json")
     assert (done.code, done.json["imported"]) == (5, 100_000)
     assert "line 100001 is longer than 50 bytes" in done.err
 
 
-def test_of_a_file_of_which_nothing_can_be_stored_the_first_three_refusals_are_named(run, vm2):
+def test_three_refusals_are_named_of_a_file_without_valid_data(run, vm2):
     Path("a.vm2").write_bytes(b"x\n" * 70)
     Path("b.vm2").write_bytes(b"y\n" * 3)
     Path("c.vm2").write_bytes(b"z\n" * 4 + LINES)
@@ -102,7 +102,7 @@ def test_of_a_file_of_which_nothing_can_be_stored_the_first_three_refusals_are_n
     assert [": ".join(line.split(": ")[:2]) for line in lines] == named
 
 
-def test_the_hundred_hold_for_files_of_which_nothing_can_be_stored_too(run, vm2):
+def test_the_limit_of_a_hundred_includes_files_without_valid_data(run, vm2):
     Path("a.vm2").write_bytes(b"x\n" * 4)
     done = run("append", vm2, *["a.vm2"] * 40)
     assert sum(": line " in line for line in done.err.splitlines()) == 100
@@ -125,12 +125,12 @@ def test_a_file_that_cannot_be_read_is_an_error(run, vm2):
     assert "error: /proc/self/mem: Input/output error" in done.err
 
 
-def test_a_dataset_that_is_not_there_is_an_error_before_anything_is_read(run):
+def test_a_missing_dataset_is_an_error_before_anything_is_read(run):
     done = run("append", "nowhere", "-", stdin=LINES)
     assert (done.code, done.out) == (11, b"")
 
 
-def test_appending_where_the_index_was_lost_warns(run, weather):
+def test_appending_after_the_index_was_lost_warns(run, weather):
     lose_index(weather)
     done = run("append", weather, "obs.vm2")
     assert done.code == 0
@@ -161,7 +161,7 @@ def test_progress_is_shown_on_a_terminal_only_and_never_on_standard_output(envir
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_an_append_that_nobody_reads_of_still_says_that_data_were_refused(environment, vm2, unbuffered):
+def test_an_append_whose_output_nobody_reads_still_reports_refused_data(environment, vm2, unbuffered):
     environment["PYTHONUNBUFFERED"] = unbuffered
     Path("bad.vm2").write_bytes(BAD)
     read, write = os.pipe()
@@ -190,7 +190,7 @@ def test_main_may_be_called_from_another_thread(vm2):
     assert codes == [0]
 
 
-def test_damage_of_a_file_is_told_with_place_and_bytes_and_the_rest_is_stored(run, vm2):
+def test_damage_of_a_file_is_reported_with_place_and_bytes_and_the_rest_is_stored(run, vm2):
     cut = (ROOT / "sample_datasets/beats-queue/2.seg").read_bytes()[:1500]
     Path("cut.seg").write_bytes(cut)
     done = run("append", vm2, "cut.seg", "--json")
@@ -203,7 +203,7 @@ def test_damage_of_a_file_is_told_with_place_and_bytes_and_the_rest_is_stored(ru
     assert "; 231 bytes skipped" in done.err
 
 
-def test_a_frame_count_that_is_too_high_is_a_note_and_no_fault(run, vm2):
+def test_a_frame_count_that_is_too_high_is_a_note_and_not_an_error(run, vm2):
     source = bytearray((ROOT / "sample_datasets/beats-queue/1.seg").read_bytes())
     source[4] = 5
     Path("high.seg").write_bytes(source)
@@ -214,7 +214,7 @@ def test_a_frame_count_that_is_too_high_is_a_note_and_no_fault(run, vm2):
 
 
 @pytest.mark.parametrize("variant", ["v0", "v2-enc", "v2-pb"])
-def test_a_kind_of_segment_that_is_not_read_yet_is_named(run, vm2, variant):
+def test_a_kind_of_segment_that_is_not_supported_is_named(run, vm2, variant):
     done = run("append", vm2, ROOT / f"tests/golden/diskqueue/{variant}/1.seg")
     assert done.code == 2
     assert "1.seg: not supported yet" in done.err

@@ -7,7 +7,7 @@ import pytest
 from .test_check import FIRST, SECOND
 
 
-def test_without_yes_they_only_say_what_they_would_move(run, weather):
+def test_without_yes_they_only_print_what_they_would_move(run, weather):
     done = run("archive", weather, FIRST)
     assert (done.code, done.text.splitlines()[0]) == (9, f"{FIRST}: OK -> archive")
     assert not (weather / ".archive").exists()
@@ -17,7 +17,7 @@ def test_without_yes_they_only_say_what_they_would_move(run, weather):
     assert not (weather / FIRST).exists()
 
 
-def test_a_segment_is_moved_and_comes_back_and_is_asked_all_the_while(run, weather):
+def test_a_segment_is_moved_there_and_back_and_always_queried(run, weather):
     before = run("query", weather).out
     assert run("archive", weather, FIRST, "--yes").code == 0
     assert (weather / ".archive/last" / FIRST).exists()
@@ -28,7 +28,7 @@ def test_a_segment_is_moved_and_comes_back_and_is_asked_all_the_while(run, weath
     assert (weather / FIRST).exists()
 
 
-def test_what_would_be_refused_is_not_promised(run, weather):
+def test_a_dry_run_leaves_alone_what_would_be_refused(run, weather):
     (weather / SECOND).unlink()
     done = run("archive", weather, SECOND)
     assert done.code == 9
@@ -38,13 +38,13 @@ def test_what_would_be_refused_is_not_promised(run, weather):
 
 @pytest.mark.parametrize("yes", [[], ["--yes"]])
 @pytest.mark.parametrize("verb", ["archive", "unarchive"])
-def test_a_segment_that_is_not_there_is_named(run, weather, verb, yes):
+def test_a_missing_segment_is_named(run, weather, verb, yes):
     done = run(verb, weather, "2020/01-01.vm2", *yes)
     assert done.code == 13
     assert "2020/01-01.vm2" in done.err or "no archive" in done.err
 
 
-def test_what_others_wrote_into_the_lock_is_not_carried_out_by_the_terminal(run, weather):
+def test_the_terminal_does_not_execute_what_others_wrote_into_the_lock(run, weather):
     from ondisk.filesystem import LOCK, Directory, WritersLock
 
     (weather / "dataset.toml").write_text("lock_timeout = 0\n" + (weather / "dataset.toml").read_text(encoding="utf-8"))
@@ -63,7 +63,7 @@ def test_metrics_that_cannot_be_written_are_an_error_with_a_remedy(run, weather)
 
 
 @pytest.mark.parametrize("verb", ["archive", "unarchive"])
-def test_what_was_moved_before_an_error_is_told(run, weather, verb):
+def test_segments_moved_before_an_error_are_reported(run, weather, verb):
     if verb == "unarchive":
         assert run("archive", weather, FIRST, "--yes").code == 0
     done = run(verb, weather, FIRST, "2020/01-01.vm2", "--yes")

@@ -45,7 +45,7 @@ def test_all_names_the_segments_that_are_ok_too(run, weather):
     assert last["summary"]["ok"] == len(segments) == 2
 
 
-def test_findings_end_with_9_and_tell_why_and_what_mends_them(run, weather):
+def test_findings_end_with_9_and_have_reasons_and_remedies(run, weather):
     run("delete", weather, "area: VM2,7", "--yes")
     (weather / SECOND).unlink()
     done = run("check", weather)
@@ -61,7 +61,7 @@ def test_findings_end_with_9_and_tell_why_and_what_mends_them(run, weather):
     assert last["summary"] == {**CLEAN, "ok": 0, "dirty": 1, "missing": 1, "freed": 35}
 
 
-def test_every_state_and_every_reason_is_told(run, folder):
+def test_every_state_and_every_reason_is_printed(run, folder):
     ondisk.create("old", {"format": "vm2", "step": "daily", "archive_age": 5}).close()
     run("append", "old", "-", "--format", "vm2", stdin=LINES.replace(b"2026", b"2020"))
     run("delete", "old", "reftime: =2020-11-20 06:00", "--yes")
@@ -81,7 +81,7 @@ def test_what_the_next_repack_deletes_is_named(run, weather):
     assert f"a repack frees {len(LINES)} bytes" in done.text
 
 
-def test_a_lost_index_is_a_finding_and_nothing_is_made(run, weather):
+def test_a_lost_index_is_a_finding_and_nothing_is_created(run, weather):
     lose_index(weather)
     before = sorted(weather.rglob("*"))
     done = run("check", weather)
@@ -118,7 +118,7 @@ def test_a_check_in_slices_remembers_what_it_found(run, weather):
     assert f"{SECOND}: CORRUPTED: " in done.text
 
 
-def test_a_segment_that_was_put_back_from_a_backup_is_ok_when_it_was_read_again(run, weather):
+def test_a_segment_restored_from_a_backup_is_ok_after_it_was_read_again(run, weather):
     path = weather / SECOND
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"2026112107", b"2026112106", 1))
@@ -128,7 +128,7 @@ def test_a_segment_that_was_put_back_from_a_backup_is_ok_when_it_was_read_again(
 
 
 @pytest.mark.parametrize("text", ["", "m", "10", "ten minutes", "5d", "-1s", "1s1m"])
-def test_a_duration_that_cannot_be_understood_is_a_usage_error(run, weather, text):
+def test_an_invalid_duration_is_a_usage_error(run, weather, text):
     done = run("check", weather, f"--max-duration={text}")
     assert (done.code, done.out) == (2, b"")
     assert "such as 90s, 10m or 1h30m" in done.err
@@ -140,9 +140,9 @@ def test_durations_are_hours_minutes_and_seconds(run, weather, text):
 
 
 def check_as(user: int, path: Path, talk) -> None:
-    """Check as a user, and say how it ended."""
+    """Check as a user, and return the exit code."""
     os.chdir("/")
-    first = main(["check", str(path), "--accurate"])  # imports what a process of that user could not read
+    first = main(["check", str(path), "--accurate"])  # imports modules that this user may not read
     os.setgroups([])
     os.setgid(user)
     os.setuid(user)
@@ -152,11 +152,11 @@ def check_as(user: int, path: Path, talk) -> None:
 @pytest.mark.parametrize("index", ["", "lost"])
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing user and mounting take root")
-def test_it_works_without_the_right_to_write_and_on_a_read_only_mount(weather, index):
+def test_it_works_without_permission_to_write_and_on_a_read_only_mount(weather, index):
     if index:
         lose_index(weather)
     code = 9 if index else 0
-    with tempfile.TemporaryDirectory() as name:  # pytest's own cannot be entered by other users
+    with tempfile.TemporaryDirectory() as name:  # other users may not enter pytest's folder
         Path(name).chmod(0o755)
         place = Path(name) / "weather"
         shutil.move(weather, place)
@@ -183,7 +183,7 @@ def test_progress_is_shown_on_a_terminal_only_and_never_on_standard_output(envir
     assert done.stdout.startswith(b'{"dataset":')
 
 
-def test_of_very_many_segments_the_first_are_told_and_json_has_all(run, weather):
+def test_text_lists_the_first_of_many_segments_and_json_all(run, weather):
     for day in range(1, 29):
         for month in range(1, 13):
             file = weather / f"2020/{month:02}-{day:02}.vm2"

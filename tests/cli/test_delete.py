@@ -7,14 +7,14 @@ import pytest
 from .conftest import LINES
 
 
-def test_without_yes_it_only_says_what_would_be_deleted(run, weather):
+def test_without_yes_it_only_prints_what_would_be_deleted(run, weather):
     done = run("delete", weather, "area: VM2,5")
     assert (done.code, done.text) == (9, "2 data of 65 bytes would be deleted; --yes deletes them\n")
     assert run("delete", weather, "area: VM2,5", "--json").json == {"would_delete": 2, "size": 65}
     assert run("query", weather, "--data").out == LINES
 
 
-def test_without_yes_and_without_work_it_is_done(run, weather):
+def test_without_yes_and_without_work_it_ends_with_0(run, weather):
     done = run("delete", weather, "area: VM2,6")
     assert (done.code, done.text) == (0, "0 data of 0 bytes would be deleted\n")
 
@@ -31,7 +31,7 @@ def test_the_empty_match_deletes_all(run, weather):
 
 
 @pytest.mark.parametrize("yes", [[], ["--yes"]])
-def test_a_match_that_cannot_be_understood_deletes_nothing(run, weather, yes):
+def test_an_invalid_match_deletes_nothing(run, weather, yes):
     assert run("delete", weather, "station: 5", *yes).code == 4
     assert run("delete", weather, *yes).code == 2
     assert run("summary", weather, "--json").json["count"] == 3

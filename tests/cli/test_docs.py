@@ -59,7 +59,7 @@ def section(text: str, title: str) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_page_has_every_option_of_a_command_and_no_other(command):
+def test_the_page_has_exactly_the_options_of_a_command(command):
     text = section(PAGE, f"ondisk {command}")
     options = {option for action in parser_of(command)._actions for option in action.option_strings}
     arguments = {action.metavar for action in parser_of(command)._actions if not action.option_strings}

@@ -9,7 +9,7 @@ from .conftest import LINES
 from .test_check import FIRST, SECOND
 
 
-def test_without_yes_it_only_says_what_it_would_do(run, weather):
+def test_without_yes_it_only_prints_what_it_would_do(run, weather):
     run("delete", weather, "area: VM2,7", "--yes")
     (weather / SECOND).unlink()
     done = run("fix", weather)
@@ -25,7 +25,7 @@ def test_without_yes_it_only_says_what_it_would_do(run, weather):
     assert "MISSING" in run("check", weather).text
 
 
-def test_with_yes_it_fixes_and_data_that_are_forgotten_are_lost(run, weather):
+def test_with_yes_it_fixes_and_reports_lost_data(run, weather):
     (weather / SECOND).unlink()
     done = run("fix", weather, "--yes", "--json")
     segment, last = done.lines
@@ -36,7 +36,7 @@ def test_with_yes_it_fixes_and_data_that_are_forgotten_are_lost(run, weather):
     assert (done.code, done.text) == (0, f"{weather.absolute()}: 1 segment OK; 0 bytes freed\n")
 
 
-def test_a_lost_index_is_built_anew(run, weather):
+def test_a_lost_index_is_rebuilt(run, weather):
     lose_index(weather)
     done = run("fix", weather)
     assert done.code == 9
@@ -51,7 +51,7 @@ def test_a_lost_index_is_built_anew(run, weather):
 
 
 @pytest.mark.parametrize("verb", ["check", "fix", "repack", "maintain"])
-def test_a_damaged_index_is_built_anew_as_the_error_says(run, weather, verb):
+def test_a_damaged_index_is_rebuilt_as_the_error_says(run, weather, verb):
     (weather / "index.sqlite").write_bytes(b"garbage" * 1000)
     done = run(verb, weather)
     assert done.code == 63
@@ -66,7 +66,7 @@ def test_a_sentinel_on_a_clean_dataset_is_work_too(run, weather):
     done = run("fix", weather)
     assert (done.code, done.text.splitlines()[-1]) == (9, "0 segments to fix; --yes does it")
     done = run("fix", weather, "--yes")
-    assert (done.code, done.err) == (0, "")  # no segment is read anew, so nothing comes back
+    assert (done.code, done.err) == (0, "")  # no segment is read again, so no data come back
     assert not (weather / "needs-check-do-not-pack").exists()
 
 
@@ -82,28 +82,28 @@ def test_findings_that_it_leaves_end_with_9(run, weather, yes):
     assert "1 CORRUPTED" in done.text
 
 
-def test_data_that_are_left_out_end_with_8(run, weather):
+def test_lost_data_end_with_8(run, weather):
     lose_index(weather)
     (weather / FIRST).write_bytes(b"no datum\n" + (weather / FIRST).read_bytes())
     done = run("fix", weather, "--yes")
     assert done.code == 8
     assert "no data" in done.text
     assert run("check", weather).code == 9
-    assert run("fix", weather, "--yes").code == 9  # nothing more is left out, and what was stays reported
+    assert run("fix", weather, "--yes").code == 9  # nothing else is lost, and the first loss is still reported
 
 
-def test_what_was_left_out_comes_back_as_fix_says(run, weather):
+def test_data_that_come_back_are_announced_by_fix(run, weather):
     whole = (weather / FIRST).read_bytes()
     lose_index(weather)
     (weather / FIRST).write_bytes(whole.replace(b"2026112006", b"no datum..", 1))
     done = run("fix", weather, "--yes")
     assert "put the file back from a backup, and fix again" in done.text
     (weather / FIRST).write_bytes(whole)
-    assert run("fix", weather, "--yes").code == 9  # what came back stands before what a query gives first: DIRTY
+    assert run("fix", weather, "--yes").code == 9  # the segment is out of order with the data that came back: DIRTY
     assert run("repack", weather, "--yes").code == 0
     assert sorted(run("query", weather, "--data").out.splitlines()) == sorted(LINES.splitlines())
 
 
-def test_a_dataset_that_is_not_there_is_an_error(run, folder):
+def test_a_missing_dataset_is_an_error(run, folder):
     assert run("fix", "nowhere").code == 11
     assert run("fix", "nowhere", "--yes").code == 11

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ondisk
 
 
-def test_json_is_what_the_library_tells(run, weather):
+def test_json_is_what_the_library_returns(run, weather):
     with ondisk.open(weather, read_only=True) as dataset:
         info = dataset.info()
     printed = run("info", weather, "--json").json

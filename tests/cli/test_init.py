@@ -25,7 +25,7 @@ def test_every_option_reaches_the_configuration(run):
     assert (config.replace, config.version_field) == ("newer", "update")
 
 
-def test_what_is_left_out_has_its_default(run):
+def test_a_missing_option_has_its_default(run):
     assert run("init", "new", "--format", "vm2", "--step", "daily").code == 0
     with ondisk.open("new", read_only=True) as dataset:
         assert dataset.config == ondisk.DatasetConfig("vm2", ondisk.Step.DAILY)
@@ -62,7 +62,7 @@ def test_a_configuration_can_come_from_a_file_or_standard_input(run, name):
         ("--format vm2 --step daily --replace maybe", 2, "invalid choice"),
     ],
 )
-def test_what_cannot_be_is_refused_and_makes_nothing(run, options, code, message):
+def test_invalid_options_are_refused_and_create_nothing(run, options, code, message):
     Path("weather.toml").write_text('format = "vm2"\nstepp = "daily"\n', encoding="utf-8")
     Path("latin.toml").write_bytes(b'format = "\xff"\n')
     done = run("init", "new", *options.split())
@@ -72,5 +72,5 @@ def test_what_cannot_be_is_refused_and_makes_nothing(run, options, code, message
     assert not Path("new").exists()
 
 
-def test_a_path_that_holds_a_dataset_is_left_alone(run, weather):
+def test_an_existing_dataset_is_left_alone(run, weather):
     assert run("init", weather, "--format", "vm2", "--step", "daily").code == 21

@@ -1,4 +1,4 @@
-"""What all commands share: start-up, exit codes, pipes, locale, signals. Real processes, where it takes one."""
+"""What all commands share: start-up, exit codes, pipes, locale, signals; in real processes where necessary."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH = 100_000
 
 @pytest.fixture
 def large(folder):
-    """Give a dataset, and lines that take more than a pipe holds to print."""
+    """Return a dataset whose output is larger than the buffer of a pipe."""
     ondisk.create("large", {"format": "vm2", "step": "yearly"}).close()
     Path("large.vm2").write_bytes(b"202611200600,5,227,1.2,,,000000000\n" * 20_000)
     with ondisk.open("large") as dataset:
@@ -34,7 +34,7 @@ def large(folder):
 
 
 def imports_of(environment, *argv):
-    """Give the packages that a command has imported when it ends."""
+    """Return the heavy packages that a command imports."""
     code = (
         "import sys, ondisk.cli\n"
         "try: ondisk.cli.main(sys.argv[1:])\n"
@@ -47,12 +47,12 @@ def imports_of(environment, *argv):
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["--version"], ["append", "--help"], ["query", "--help"]])
-def test_help_waits_for_nothing_heavy(environment, argv):
+def test_help_imports_nothing_heavy(environment, argv):
     assert imports_of(environment, *argv) == set()
 
 
 @pytest.mark.parametrize("argv", [[each, "weather"] for each in ("query", "summary", "info", "check", "fix", "repack")])
-def test_commands_that_read_wait_for_nothing_heavy(environment, weather, argv):
+def test_commands_that_read_import_nothing_heavy(environment, weather, argv):
     assert imports_of(environment, *argv) == set()
 
 
@@ -67,7 +67,7 @@ def test_commands_that_read_wait_for_nothing_heavy(environment, weather, argv):
         (["maintain", "weather"], set(), 2),
     ],
 )
-def test_commands_that_write_wait_for_nothing_heavy(environment, weather, argv, states, count):
+def test_commands_that_write_import_nothing_heavy(environment, weather, argv, states, count):
     Path("more.vm2").write_bytes(b"202611220600,5,227,1.2,,,000000000\n")
     if argv[0] in ("repack", "maintain"):
         with ondisk.open("weather") as dataset:
@@ -148,7 +148,7 @@ def test_spark_takes_each_kind_of_master(argv, master):
         *(["check", ""], ["fix", ""], ["repack", ""], ["maintain", ""], ["maintain", ".", "--metrics", ""]),
     ],
 )
-def test_an_empty_path_is_refused_and_not_taken_for_the_folder_one_is_in(run, weather, monkeypatch, argv):
+def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(run, weather, monkeypatch, argv):
     monkeypatch.chdir(weather)
     done = run(*argv)
     assert (done.code, done.out) == (2, b"")
@@ -168,7 +168,7 @@ def test_a_bug_ends_with_1_and_a_traceback(environment, weather):
 
 
 @pytest.mark.parametrize("form", ["--json", "--data"])
-def test_a_reader_that_stops_early_is_no_error(environment, large, form):
+def test_a_reader_that_stops_early_is_not_an_error(environment, large, form):
     with subprocess.Popen(
         [*COMMAND, "query", large, form], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -179,7 +179,7 @@ def test_a_reader_that_stops_early_is_no_error(environment, large, form):
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["info", "weather"]])
-def test_a_reader_that_was_never_there_is_no_error(environment, weather, argv):
+def test_a_pipe_without_a_reader_is_not_an_error(environment, weather, argv):
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as closed:
@@ -214,7 +214,7 @@ def test_results_are_utf_8_in_any_locale(start, environment, jsonl):
     assert '"text":"é"' in start("query", jsonl, "--json", env=C_LOCALE).text
     assert "text=é" in start("query", jsonl, env=C_LOCALE).text
     assert "é" in start("query", jsonl, "--table", env=C_LOCALE).text
-    environment.update({"PYTHONUTF8": "", "PYTHONCOERCECLOCALE": "1"})  # the C locale as it is mostly met
+    environment.update({"PYTHONUTF8": "", "PYTHONCOERCECLOCALE": "1"})  # the C locale as it usually is
     assert start("query", jsonl, 'text: "é"', "--data").out == line + b"\n"
 
 
@@ -241,7 +241,7 @@ def test_a_signal_in_the_middle_of_an_append_leaves_whole_batches_and_no_lock(en
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
-        # A pipe holds far less than a batch: once this is written, the first of three batches was stored.
+        # A pipe buffers far less than a batch: after this write, the first of three batches is stored.
         process.stdin.write(b"202611200600,5,227,1.2,,,000000000\n" * (2 * BATCH + BATCH // 2))
         process.stdin.flush()
         process.send_signal(number)
@@ -250,8 +250,8 @@ def test_a_signal_in_the_middle_of_an_append_leaves_whole_batches_and_no_lock(en
         error, stored, *others = process.stderr.read().decode().splitlines()
         assert error.startswith("ondisk: error: ")
         assert re.match(rf"before this, ({BATCH}|{2 * BATCH}) data were stored", stored)
-        assert others == []  # nothing is unique here: appended again, all would be there twice
-        with Path(os.devnull).open("wb") as nowhere:  # what Popen would still write to a process that has gone
+        assert others == []  # nothing is unique here: a second append would store all data twice
+        with Path(os.devnull).open("wb") as nowhere:  # Popen would still write to the ended process
             os.dup2(nowhere.fileno(), process.stdin.fileno())
     with ondisk.open("stream") as dataset:
         assert dataset.summary().count in (BATCH, 2 * BATCH)
@@ -260,7 +260,7 @@ def test_a_signal_in_the_middle_of_an_append_leaves_whole_batches_and_no_lock(en
         assert dataset.append_file("more.vm2").imported == 3
 
 
-def test_an_interrupt_tells_what_was_stored_and_that_the_file_can_be_appended_again(environment, vm2):
+def test_an_interrupt_reports_what_was_stored_and_that_the_file_can_be_appended_again(environment, vm2):
     Path("first.vm2").write_bytes(LINES)
     with subprocess.Popen(
         [*COMMAND, "append", "weather", "first.vm2", "-", "--format", "vm2"],
@@ -269,7 +269,7 @@ def test_an_interrupt_tells_what_was_stored_and_that_the_file_can_be_appended_ag
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
-        # More than the pipe holds: once this is written, the first file was stored.
+        # More than the pipe buffers: after this write, the first file is stored.
         process.stdin.write(b"202611200600,5,227,1.2,,,000000000\n" * (BATCH // 2))
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
@@ -283,16 +283,16 @@ def test_an_interrupt_tells_what_was_stored_and_that_the_file_can_be_appended_ag
     assert again == "append the file again: a datum that is already stored is skipped"
 
 
-def test_an_interrupt_is_not_kept_waiting_by_a_reader_that_does_not_read(environment, large):
+def test_a_reader_that_does_not_read_does_not_delay_an_interrupt(environment, large):
     with subprocess.Popen(
         [*COMMAND, "query", large], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert process.stdout.read(1)  # it writes now, and soon waits for room in the pipe
+        assert process.stdout.read(1)  # it is writing, and soon the pipe is full
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 143
 
 
-def test_sigterm_is_as_it_was_after_main(weather):
+def test_main_restores_the_handler_of_sigterm(weather):
     before = signal.getsignal(signal.SIGTERM)
     assert main(["info", "weather"]) == 0
     assert signal.getsignal(signal.SIGTERM) is before

@@ -20,7 +20,7 @@ from .test_check import FIRST, SECOND
 
 @pytest.fixture
 def other(folder) -> Path:
-    """Give a second dataset, an empty one."""
+    """Return a second, empty dataset."""
     ondisk.create("other", {"step": "daily"}).close()
     return Path("other")
 
@@ -39,7 +39,7 @@ def test_it_acts_and_prints_one_line_for_each_dataset(run, weather, other):
     assert run("check", weather).code == 0
 
 
-def test_a_dry_run_only_says_what_it_would_do(run, weather):
+def test_a_dry_run_only_prints_what_it_would_do(run, weather):
     run("delete", weather, "area: VM2,7", "--yes")
     (weather / SECOND).unlink()
     done = run("maintain", weather, "--dry-run", "--metrics", "ondisk.prom")
@@ -51,7 +51,7 @@ def test_a_dry_run_only_says_what_it_would_do(run, weather):
     assert not Path("ondisk.prom").exists()
 
 
-def test_what_people_must_know_of_it_stands_on_standard_error(run, weather):
+def test_losses_and_findings_are_printed_on_standard_error(run, weather):
     (weather / "2026/11-22.vm2").write_bytes(LINES)
     renew_index(weather)
     (weather / SECOND).write_bytes(b"")
@@ -62,7 +62,7 @@ def test_what_people_must_know_of_it_stands_on_standard_error(run, weather):
     assert warning.startswith(f"ondisk: warning: {weather.absolute()}: {SECOND}: CORRUPTED: ")
 
 
-def test_data_left_out_and_an_index_made_anew_are_told(run, weather):
+def test_lost_data_and_a_rebuilt_index_are_reported(run, weather):
     lose_index(weather)
     (weather / FIRST).write_bytes(b"no datum\n" + (weather / FIRST).read_bytes())
     done = run("maintain", weather)
@@ -91,7 +91,7 @@ def test_the_worst_exit_code_wins_and_all_are_maintained(run, weather, other):
     assert run("check", weather).code == 0
 
 
-def test_a_second_run_leaves_at_once_with_40_and_maintains_the_other_datasets(run, weather, other):
+def test_a_second_run_skips_a_locked_dataset_with_40_and_maintains_the_others(run, weather, other):
     run("delete", weather, "area: VM2,7", "--yes")
     with Directory.open(other) as directory, MaintainLock(directory).hold("maintain"):
         done = run("maintain", other, weather)
@@ -100,7 +100,7 @@ def test_a_second_run_leaves_at_once_with_40_and_maintains_the_other_datasets(ru
     assert run("check", weather).code == 0
 
 
-def test_a_run_in_another_process_is_seen_and_its_end_too(environment, run, weather):
+def test_a_run_in_another_process_locks_the_dataset_until_it_ends(environment, run, weather):
     hold = (
         "import sys; from ondisk.filesystem import *\n"
         "with MaintainLock(Directory.open('weather')).hold('maintain'): print('held', flush=True); sys.stdin.read()"
@@ -116,7 +116,7 @@ def test_a_run_in_another_process_is_seen_and_its_end_too(environment, run, weat
     assert run("maintain", weather).code == 0
 
 
-def test_a_bug_in_one_dataset_is_told_and_the_others_are_maintained(environment, weather, other):
+def test_a_bug_in_one_dataset_is_reported_and_the_others_are_maintained(environment, weather, other):
     code = (
         "import sys, ondisk.cli; from ondisk.dataset import Dataset; fix = Dataset.fix\n"
         "def broken(self, **options): return fix(self, **options) if self.path.name == 'other' else 1 / 0\n"

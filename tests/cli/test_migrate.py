@@ -1,4 +1,4 @@
-"""`ondisk migrate`: a dry run unless told otherwise, whose exit code says whether there is something to do."""
+"""`ondisk migrate`: a dry run without --yes, with an exit code that shows whether there is something to do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_dry_run_ends_with_9_and_changes_nothing(run, weather, change):
     assert run("append", weather, "obs.vm2").code == 32
 
 
-def test_with_yes_it_is_done(run, weather, change):
+def test_with_yes_it_migrates(run, weather, change):
     change(UNIQUE, 'index = ["area"]')
     done = run("migrate", weather, "--yes", "--json")
     assert (done.code, done.json["needed"], done.json["done"]) == (0, True, True)
@@ -46,7 +46,7 @@ def test_with_yes_it_is_done(run, weather, change):
     assert run("append", weather, "obs.vm2").code == 0
 
 
-def test_data_in_conflict_are_named_and_the_code_is_that_of_duplicates(run, weather, change):
+def test_conflicting_data_are_named_and_end_with_the_code_of_duplicates(run, weather, change):
     change(UNIQUE, 'unique = ["area"]')
     for options, code in (([], 9), (["--yes"], 22)):
         done = run("migrate", weather, "--json", *options)
@@ -59,5 +59,5 @@ def test_data_in_conflict_are_named_and_the_code_is_that_of_duplicates(run, weat
 
 
 @pytest.mark.parametrize("options", [[], ["--yes"]])
-def test_what_is_no_dataset_ends_with_11(run, folder, options):
+def test_a_path_without_a_dataset_ends_with_11(run, folder, options):
     assert run("migrate", folder, *options).code == 11

@@ -87,13 +87,13 @@ def test_fields_restrict_the_metadata_of_every_form(run, weather):
         (["--lim", "1"], 2),
     ],
 )
-def test_what_cannot_be_asked_is_an_error_with_nothing_on_standard_output(run, weather, arguments, code):
+def test_an_invalid_query_is_an_error_with_nothing_on_standard_output(run, weather, arguments, code):
     done = run("query", weather, *arguments)
     assert (done.code, done.out) == (code, b"")
     assert done.err.startswith("ondisk: error: ")
 
 
-def test_a_limit_below_nothing_is_refused_with_a_remedy(run, weather):
+def test_a_negative_limit_is_refused(run, weather):
     assert "'-1' is not a whole number of 0 or more\n" in run("query", weather, "--limit", -1).err
     assert run("query", weather, "--limit", "0").out == b""
 
@@ -104,7 +104,7 @@ def test_an_error_has_its_hint_on_the_next_line(run, weather):
     assert hint == "The fields are area, product, reftime." or "area" in hint
 
 
-def test_table_fits_into_the_width_it_has(run, weather, monkeypatch):
+def test_a_table_fits_into_the_terminal(run, weather, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     lines = run("query", weather, "--table").text.splitlines()
     assert lines[0].split() == ["reftime", "area", "product", "data"]
@@ -113,7 +113,7 @@ def test_table_fits_into_the_width_it_has(run, weather, monkeypatch):
 
 
 def unwrapped(text):
-    """Read a table: its header, and its rows with the lines of each cell joined."""
+    """Return a table's header, and its rows with the lines of each cell joined."""
     header, _, *lines = text.splitlines()
     begins = [found.start() for found in re.finditer(r"\S+", header)]
     spans = list(zip(begins, [*(begin - 3 for begin in begins[1:]), None], strict=True))
@@ -184,12 +184,12 @@ def test_data_are_the_bytes_of_the_segment_and_can_be_appended_again(run, weathe
     assert (again.code, again.json["duplicates"]) == (0, 3)
 
 
-def test_data_leave_out_what_was_deleted(run, weather):
+def test_deleted_data_are_not_printed(run, weather):
     run("delete", weather, "area: VM2,7", "--yes")
     assert run("query", weather, "--data").out == LINES.replace(b"202611200600,7,227,1.4,,,000000000\n", b"")
 
 
-def test_more_data_than_one_write_takes_come_whole(run, vm2):
+def test_more_data_than_one_write_takes_are_complete(run, vm2):
     lines = b"".join(b"202611200600,%d,1,1,,%s,0\n" % (station, b"x" * 1000) for station in range(3000))
     assert run("append", vm2, "-", stdin=lines).code == 0
     assert run("query", vm2, "--data").out == lines
@@ -230,7 +230,7 @@ def test_whatever_data_can_be_stored_can_be_printed(run, jsonl, line):
 
 
 @pytest.mark.parametrize("line", [r'{"reftime":"2026-11-20T06:00:00Z","v":"\ud800"}', r'{"\udfff":1}'])
-def test_json_that_holds_half_a_character_is_refused_since_it_could_not_be_printed(run, jsonl, line):
+def test_json_with_a_lone_surrogate_is_refused_since_it_could_not_be_printed(run, jsonl, line):
     done = run("append", jsonl, "-", stdin=line.encode())
     assert done.code == 8
     assert "lone surrogate" in done.err
@@ -261,7 +261,7 @@ def test_long_data_are_cut_in_text_and_whole_in_json(run, jsonl):
     assert run("query", jsonl, "--json").json["data"] == {"v": "x" * 500}
 
 
-def test_a_dataset_whose_index_was_lost_is_answered_with_a_warning_and_left_alone(run, weather):
+def test_a_query_after_the_index_was_lost_warns_and_changes_nothing(run, weather):
     lose_index(weather)
     for command in ("query", "summary", "info"):
         done = run(command, weather)
@@ -274,7 +274,7 @@ def test_a_dataset_whose_index_was_lost_is_answered_with_a_warning_and_left_alon
     assert not (weather / "needs-check-do-not-pack").exists()
 
 
-def test_a_segment_that_was_lost_is_an_error_after_what_could_be_read(run, weather):
+def test_a_lost_segment_is_an_error_after_the_data_that_could_be_read(run, weather):
     (weather / "2026/11-21.vm2").unlink()
     done = run("query", weather, "--data")
     assert (done.code, done.out) == (13, b"".join(LINES.splitlines(keepends=True)[:2]))

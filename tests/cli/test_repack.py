@@ -17,7 +17,7 @@ from .conftest import LINES
 from .test_check import FIRST, SECOND
 
 
-def test_without_yes_it_only_says_what_it_would_do(run, weather):
+def test_without_yes_it_only_prints_what_it_would_do(run, weather):
     run("delete", weather, "area: VM2,7", "--yes")
     (weather / "2026/11-22.vm2").write_bytes(b"")
     before = (weather / FIRST).read_bytes()
@@ -36,7 +36,7 @@ def test_without_yes_it_only_says_what_it_would_do(run, weather):
     assert (weather / FIRST).read_bytes() == before
 
 
-def test_with_yes_it_repacks_and_tells_the_bytes_freed(run, weather):
+def test_with_yes_it_repacks_and_reports_the_bytes_freed(run, weather):
     run("delete", weather, "area: VM2,7", "--yes")
     done = run("repack", weather, "--yes")
     assert done.code == 0
@@ -49,7 +49,7 @@ def test_with_yes_it_repacks_and_tells_the_bytes_freed(run, weather):
     assert (done.code, done.json["summary"]["freed"]) == (0, 0)
 
 
-def test_what_it_leaves_ends_with_9(run, weather):
+def test_findings_that_it_leaves_end_with_9(run, weather):
     (weather / SECOND).write_bytes(b"")
     done = run("repack", weather, "--yes")
     assert done.code == 9
@@ -70,7 +70,7 @@ def test_it_refuses_while_the_index_may_not_know_all_data(run, weather, yes, how
 
 
 @pytest.mark.parametrize("yes", [[], ["--yes"]])
-def test_it_refuses_too_while_the_index_of_the_archive_may_not_know_all_data(run, weather, yes):
+def test_it_refuses_while_the_index_of_the_archive_may_not_know_all_data(run, weather, yes):
     with ondisk.open(weather) as dataset:
         dataset.archive(FIRST)
     (weather / ".archive/last/needs-check-do-not-pack").touch()
@@ -83,7 +83,7 @@ def test_it_refuses_too_while_the_index_of_the_archive_may_not_know_all_data(run
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
-def test_on_a_full_disk_it_does_what_gives_space_back_and_tells_that(run, folder):
+def test_on_a_full_disk_it_does_what_frees_space_and_reports_that(run, folder):
     Path("small").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4M", "tmpfs", "small"], check=True)
     try:

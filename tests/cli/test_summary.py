@@ -31,7 +31,7 @@ def test_text_is_for_people(run, weather):
     ]
 
 
-def test_of_many_values_text_names_the_first(run, vm2):
+def test_text_names_the_first_of_many_values(run, vm2):
     Path("many.vm2").write_bytes(b"".join(b"202611200600,%d,1,1,,,0\n" % station for station in range(12)))
     with ondisk.open(vm2) as dataset:
         dataset.append_file("many.vm2")
@@ -47,7 +47,7 @@ def test_a_missing_value_is_null_and_comes_first(run, jsonl):
     assert "integer    missing (1)  5 (1)" in run("summary", jsonl).text.splitlines()
 
 
-def test_nothing_has_no_span(run, vm2):
+def test_a_summary_of_no_data_has_no_span(run, vm2):
     done = run("summary", vm2, "--json")
     assert (done.json["count"], done.json["begin"], done.json["end"]) == (0, None, None)
     assert run("summary", vm2).code == 0
