@@ -1,4 +1,4 @@
-"""Datasets in Spark: `spark.read.format("ondisk").load(path)` and `dataset.index_frame(spark)`; see docs/spark.md."""
+"""Datasets in Spark: `spark.read.format("ondisk").load(path)`, `dataset.index_frame(spark)`; see docs/spark.md."""
 
 from ondisk.spark.session import SETTINGS, register, session
 

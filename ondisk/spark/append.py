@@ -1,4 +1,4 @@
-"""Appending many files by Spark: executors read and stage them, the driver commits one after the other."""
+"""Appending many files with Spark: executors read and stage them, the driver commits them one after the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def append_files(
     dataset: Dataset, paths: list[str], spark: SparkSession, format: str | None
 ) -> Iterator[tuple[str, AppendResult]]:
-    """Store the data of files; see `Dataset.append_files`."""
+    """Store the data of files and yield each result; see `Dataset.append_files`."""
     job = uuid4().hex
     sizes = {str(Path(path).absolute()): _size(path) for path in paths}
     waiting = set(sizes)
@@ -36,7 +36,7 @@ def append_files(
                 absolute = str(Path(path).absolute())
                 answer: Answer = next(found) if absolute in waiting else {}
                 waiting.discard(absolute)
-                # What went wrong there goes wrong here, too; and what is named twice is asked for once.
+                # The driver reads a file that an executor could not read, and the second copy of a path.
                 yield path, _stored(dataset, answer) if "staged" in answer else dataset.append_file(path, format)
         finally:
             found.close()
@@ -64,7 +64,7 @@ def _stored(dataset: Dataset, answer: Answer) -> AppendResult:
 
 
 def _size(path: str) -> int:
-    """Give the size of a file; what is none is told when it is read."""
+    """Return the size of a file, or 0: reading it will report the error."""
     with contextlib.suppress(OSError):
         return Path(path).stat().st_size
     return 0

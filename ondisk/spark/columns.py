@@ -1,4 +1,4 @@
-"""Columns of a DataFrame: what they are called, of which type, and how rows of the index become Arrow."""
+"""Columns of a DataFrame: their names and types, and how rows of the index become Arrow."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TYPES: dict[FieldType, DataType] = {
 }
 _KEPT = 100_000  # values
 PLACE = ("datum.segment", "datum.offset", "datum.size")
-"""What a row of the index begins with, where the data are asked for."""
+"""The first columns of each row of the index when the data are read, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Column:
     Attributes:
         name: in the DataFrame.
         kind: Spark's type.
-        field: the field of the index that it is of, and that field's type; None for the others.
+        field: name and type of the field that it shows; None for segment, offset and size, and for the data.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Column:
     field: tuple[str, FieldType] | None = None
 
     def sql(self) -> list[str]:
-        """Write what is selected of `datum` for it: expressions that are never NULL."""
+        """Return the SQL expressions to select from `datum` for it; they are never NULL."""
         if self.field is None:
             return [f"datum.{self.name}"]
         name, kind = self.field
@@ -73,9 +73,9 @@ class Column:
 
 
 def all_columns(config: DatasetConfig) -> dict[str, Column]:
-    """Give every column of a dataset but the data, by name: reftime, the declared fields, segment, offset, size.
+    """Return all columns of a dataset except the data, by name: reftime, the declared fields, segment, offset, size.
 
-    A field that is called as another column is `f_NAME`, as in the index.
+    A field with the name of another column becomes `f_NAME`, as in the index.
     """
     columns = [Column("reftime", TimestampType(), ("reftime", FieldType.TIMESTAMP))]
     for name, kind in config.fields.items():
@@ -88,11 +88,11 @@ def all_columns(config: DatasetConfig) -> dict[str, Column]:
 
 
 def schema_of(config: DatasetConfig, names: Sequence[str] | None, *, data: bool) -> StructType:
-    """Make the schema of what is asked for.
+    """Return the schema of a DataFrame with these columns.
 
     Args:
         names: None for all columns.
-        data: the data, too.
+        data: add the column of the data.
 
     Raises:
         InvalidInput: there is no such column.
@@ -102,7 +102,7 @@ def schema_of(config: DatasetConfig, names: Sequence[str] | None, *, data: bool)
     if data and DATA not in wanted:
         wanted.append(DATA)
     if not wanted or len(set(wanted)) < len(wanted):
-        raise InvalidInput("columns must name each column once, and at least one", hint=_known(known))
+        raise InvalidInput("columns must name at least one column, and each only once", hint=_known(known))
     fields = []
     for name in wanted:
         if name == DATA:
@@ -115,10 +115,10 @@ def schema_of(config: DatasetConfig, names: Sequence[str] | None, *, data: bool)
 
 
 def columns_of(config: DatasetConfig, schema: StructType) -> list[Column]:
-    """Give the columns of a schema, which a user may have written.
+    """Return the columns of a schema, which a user may have written.
 
     Raises:
-        InvalidInput: there is no such column, it is of another type, is there twice or is said to be never NULL.
+        InvalidInput: a column does not exist, has another type, is named twice or is declared NOT NULL.
     """
     known = all_columns(config)
     columns = []
@@ -140,7 +140,7 @@ def columns_of(config: DatasetConfig, schema: StructType) -> list[Column]:
 
 
 def _check_promises(kind: DataType, name: str = "") -> None:
-    """Refuse what Spark would rely on, and no datum keeps: that nothing is NULL, and that a name is that of one column.
+    """Raise if a schema promises what data do not keep, because Spark relies on it: NOT NULL, and unique names.
 
     Raises:
         InvalidInput: names the column.
@@ -150,7 +150,7 @@ def _check_promises(kind: DataType, name: str = "") -> None:
         names = [each.name for each in kind.fields]
         if len(set(names)) < len(names):
             twice = max(names, key=names.count)
-            raise InvalidInput(f"the column {name}{twice} is there twice", hint="Name each column once.")
+            raise InvalidInput(f"the schema names the column {name}{twice} twice", hint="Name each column once.")
         inner = [(each.name, each.dataType, each.nullable) for each in kind.fields]
     elif isinstance(kind, ArrayType):
         inner = [("[]", kind.elementType, kind.containsNull)]
@@ -158,7 +158,7 @@ def _check_promises(kind: DataType, name: str = "") -> None:
         inner = [("value", kind.valueType, kind.valueContainsNull)]
     for label, each, is_nullable in inner:
         if not is_nullable:
-            raise InvalidInput(f"the column {name}{label} may be NULL", hint="Leave NOT NULL out.")
+            raise InvalidInput(f"the column {name}{label} may be NULL", hint="Remove NOT NULL.")
         _check_promises(each, f"{name}{label}.")
 
 
@@ -167,15 +167,15 @@ def _known(columns: Mapping[str, Column]) -> str:
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """Give the schema of the batches that Spark takes for these columns."""
+    """Return the schema of the batches that Spark expects for these columns."""
     return pa.schema([pa.field(each.name, to_arrow_type(each.kind, timezone="UTC")) for each in columns])
 
 
 class RowsToArrow:
-    """Turns rows as they are selected from the index into columns of Arrow. For one snapshot.
+    """Turns rows that were selected from the index into columns of Arrow. For one snapshot.
 
     Args:
-        columns: those but the data.
+        columns: without the column of the data.
     """
 
     def __init__(self, columns: Sequence[Column], snapshot: Snapshot, prefix: str) -> None:
@@ -185,10 +185,10 @@ class RowsToArrow:
         self._values: dict[int, bytes | None] = {0: None}
 
     def convert(self, raw: Sequence[pa.Array]) -> Iterator[pa.Array]:
-        """Give the columns of some rows; `raw` is what `Column.sql` of each, in order, selected."""
-        given = iter(raw)
+        """Yield the columns of some rows; `raw` holds the values of all `Column.sql` expressions, in order."""
+        selected = iter(raw)
         for column in self._columns:
-            array = next(given)
+            array = next(selected)
             kind = column.field[1] if column.field is not None else FieldType.INTEGER
             if column.name == "segment" and column.field is None:
                 yield self._names(array)
@@ -197,7 +197,7 @@ class RowsToArrow:
             elif column.field is None or column.field[0] == "reftime":
                 yield _typed(array, kind)
             else:
-                missing = pc.cast(next(given), pa.bool_())
+                missing = pc.cast(next(selected), pa.bool_())
                 yield pc.if_else(missing, pa.scalar(None, _typed(array, kind).type), _typed(array, kind))
 
     def _interned(self, ids: pa.Array, kind: FieldType) -> pa.Array:

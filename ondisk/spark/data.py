@@ -1,4 +1,4 @@
-"""Data as a column: bytes, JSON, or what a schema says; and the way back."""
+"""Data as a column of Arrow: bytes, JSON, or values of a schema; and back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ondisk.json_shapes import dump, format_time, from_json, parse_time, to_json
 _Convert: TypeAlias = Callable[[Any], Any]
 _BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _DEPTH = MAX_DEPTH + 2
-_MARK = os.urandom(16).hex()  # which no datum holds, but by its own text
+_MARK = os.urandom(16).hex()  # unpredictable, so no datum contains it
 _BETWEEN = f',"{_MARK}",'.encode()
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
 
@@ -43,14 +43,14 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 class DataToArrow:
     """Turns data of a dataset into a column of Arrow.
 
-    binary: the data where they are bytes, else their JSON; string: their JSON; a struct or a map: of data that are
-    mappings, the keys that it names. What a datum lacks is NULL; what is of another type is an error.
+    The type binary holds the data if they are bytes, else their JSON; string holds their JSON; a struct or a map holds
+    values of data that are mappings. A key that a datum lacks is NULL; a value of another type is an error.
 
     Attributes:
-        is_binary: bytes stay what they are.
+        is_binary: the column holds bytes unchanged.
 
     Raises:
-        InvalidInput: there is no way to this type.
+        InvalidInput: data cannot become this type.
     """
 
     def __init__(self, kind: DataType) -> None:
@@ -60,10 +60,10 @@ class DataToArrow:
         self._kind = to_arrow_type(kind, timezone="UTC")
 
     def make(self, data: Sequence[Any]) -> pa.Array:
-        """Make the column.
+        """Return the column.
 
         Raises:
-            InvalidInput: a datum is of another type; its context names the `position`.
+            InvalidInput: a datum has another type; the error's context contains its `position`.
         """
         if self.is_binary and set(map(type, data)) == {bytes}:
             return pa.array(data, self._kind)
@@ -86,14 +86,14 @@ def _top(kind: DataType) -> _Convert:
         return lambda data: _json(data).decode()
     if isinstance(kind, StructType | MapType):
         return _converter(kind, "data")
-    hint = "Give it binary, string, or a struct, as data struct<wind: double, note: string>."
+    hint = "Use binary, string, or a struct such as struct<wind: double, note: string>."
     raise InvalidInput(f"the column data cannot be {kind.simpleString()}", hint=hint)
 
 
 def _plain_json(data: Sequence[Any]) -> list[bytes] | None:
-    """Write mappings together; None where one holds something that has a shape in JSON, or looks like one.
+    """Return the JSON of mappings, encoded in one call; None if one contains a shape, or something like one.
 
-    Cost: 1 µs for a small mapping, of which `_json` takes 5.
+    Cost: 1 µs for a small mapping; `_json` takes 5 µs.
     """
     if set(map(type, data)) != {dict}:
         return None
@@ -108,13 +108,13 @@ def _plain_json(data: Sequence[Any]) -> list[bytes] | None:
 
 
 def _json(value: Any) -> bytes:
-    if isinstance(value, Mapping):  # data with one key may look like a shape of JSON, as {"$bytes": …} does
+    if isinstance(value, Mapping):  # a datum with one key may look like a shape, such as {"$bytes": …}
         return dump({key: to_json(each, _DEPTH) for key, each in value.items()})
     return dump(to_json(value, _DEPTH))
 
 
 def _converter(kind: DataType, name: str) -> _Convert:
-    """Make what turns values of a datum into those of a type; None stays None."""
+    """Return a function that turns values of a datum into values of a type; None stays None."""
     convert = _of_mapping(kind, name) if isinstance(kind, StructType | MapType) else _of_value(kind, name)
     return lambda value: None if value is None else convert(value)
 
@@ -129,7 +129,7 @@ def _of_mapping(kind: StructType | MapType, name: str) -> _Convert:
 
         return struct
     if not isinstance(kind.keyType, StringType):
-        raise InvalidInput(f"{name}: the keys of a map are string, not {kind.keyType.simpleString()}")
+        raise InvalidInput(f"{name}: the keys of a map must be string, not {kind.keyType.simpleString()}")
     of_value = _converter(kind.valueType, f"{name}.value")
 
     def pairs(value: Any) -> Any:
@@ -161,13 +161,13 @@ def _of_value(kind: DataType, name: str) -> _Convert:
         return lambda value: _check(type(value) is bytes, value, kind, name)
     if isinstance(kind, TimestampType):
         return lambda value: parse_time(_check(isinstance(value, str), value, kind, name))
-    raise InvalidInput(f"{name} cannot be {kind.simpleString()}", hint="Give it string, which is its JSON.")
+    raise InvalidInput(f"{name} cannot be {kind.simpleString()}", hint="Use string, which holds JSON.")
 
 
 def _check(is_right: bool, value: Any, kind: DataType, name: str) -> Any:
     if not is_right:
-        hint = f"Give {name} another type in the schema; string takes everything, as JSON."
-        raise InvalidInput(f"{name} is {value!r:.60}, which is no {kind.simpleString()}", hint=hint)
+        hint = f"Use another type for {name} in the schema; string takes any value, as JSON."
+        raise InvalidInput(f"{name} is {value!r:.60}, not {kind.simpleString()}", hint=hint)
     return value
 
 
@@ -179,16 +179,16 @@ def _float(number: float) -> float:
 
 
 class ArrowToData:
-    """Turns a column of Arrow into data of a dataset: the way back from what `DataToArrow` makes.
+    """Turns a column of Arrow into data of a dataset: the reverse of `DataToArrow`.
 
-    binary: the data as they are; string: JSON, or for formats whose data are bytes, text; a struct or a map: a mapping,
-    without the keys that are NULL.
+    The type binary holds the data; string holds JSON, or text if the data of the format are bytes; a struct or a map
+    becomes a mapping without the keys that are NULL.
 
     Args:
         is_raw: the data of the dataset's format are bytes.
 
     Raises:
-        InvalidInput: there is no way from this type.
+        InvalidInput: this type cannot become data.
     """
 
     def __init__(self, kind: DataType, *, is_raw: bool) -> None:
@@ -202,10 +202,10 @@ class ArrowToData:
             raise InvalidInput(f"the column data cannot be {kind.simpleString()}", hint=hint)
 
     def read(self, column: pa.Array) -> list[Any]:
-        """Read the data.
+        """Return the data.
 
         Raises:
-            InvalidInput: one of them is no JSON.
+            InvalidInput: one of them is not JSON.
         """
         values: list[Any] = column.to_pylist()
         convert = self._convert
@@ -219,21 +219,21 @@ def _from_json(text: str) -> Any:
         raise
     except (ValueError, RecursionError) as error:
         hint = "Write JSON, or a struct; nothing was stored."
-        raise InvalidInput(f"data {text!r:.60}: no JSON: {error}", hint=hint) from None
+        raise InvalidInput(f"data {text!r:.60}: not JSON: {error}", hint=hint) from None
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise InvalidInput(f'data: {word} is no JSON; write {{"$float": …}}')
+    raise InvalidInput(f'data: {word} is not JSON; write {{"$float": …}}')
 
 
 def _plain(kind: DataType, name: str) -> _Convert | None:
-    """Make what turns values of Arrow, that are not NULL, into those of a datum; None where they stay as they are."""
+    """Return a function that turns values of Arrow into values of a datum; None if they need no change."""
     if isinstance(kind, StructType):
         inner = {each.name: _plain(each.dataType, f"{name}.{each.name}") or _same for each in kind.fields}
         return lambda value: {key: inner[key](each) for key, each in value.items() if each is not None}
     if isinstance(kind, MapType):
         if not isinstance(kind.keyType, StringType):
-            raise InvalidInput(f"{name}: the keys of a map are string, not {kind.keyType.simpleString()}")
+            raise InvalidInput(f"{name}: the keys of a map must be string, not {kind.keyType.simpleString()}")
         of_value = _plain(kind.valueType, f"{name}.value") or _same
         return lambda value: {key: of_value(each) for key, each in value if each is not None}
     if isinstance(kind, ArrayType):
@@ -243,7 +243,7 @@ def _plain(kind: DataType, name: str) -> _Convert | None:
         return lambda value: format_time(microseconds(value))
     if isinstance(kind, (*_BITS, DoubleType, FloatType, StringType, BooleanType, BinaryType, NullType)):
         return None
-    raise InvalidInput(f"{name} cannot be {kind.simpleString()}", hint=f"Cast {name} to another type, as string.")
+    raise InvalidInput(f"{name} cannot be {kind.simpleString()}", hint=f"Cast {name} to another type, such as string.")
 
 
 def _same(value: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Work on segments, shared out among Spark's executors: the answers come as they are ready.
+"""Spark's executors carry out work on segments or files, and the driver gets each answer as soon as it is ready.
 
-The driver runs a job of one task for each group of segments, as many at a time as Spark has cores, the largest segments
-first: so no task waits for the slowest of a stage, what is ready can be committed at once, and no more is staged than
-two groups for each core. A task has its work done by a process of its own, see `ondisk.spark.worker`.
+The driver runs a job of one task for each group of segments. It runs as many jobs at a time as Spark has cores, and
+begins with the largest segments. So no task waits for the slowest of a stage, the driver can commit each answer at
+once, and at most two groups for each core are staged. A task starts a process for its work: `ondisk.spark.worker`.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from pyspark.sql import SparkSession
 
 from ondisk.errors import StateError
 
-_GROUPS = 4  # for each core, where there are so many segments: the last ones to run are small
+_GROUPS = 4  # for each core, if there are so many segments: then the last groups are small
 _LEAST, _MOST = 8 * 1024 * 1024, 1024 * 1024 * 1024  # bytes of a group of several segments
-_HINT = "ondisk must be installed on every node, and the dataset be at the same path on all of them."
+_HINT = "Install ondisk on every node, and mount the dataset at the same path on all of them."
 
 Answer: TypeAlias = dict[str, Any]
-"""`segment`, and what there is to say of it; `failed` where an error kept it from being worked on."""
+"""The name as `segment`, and the results; `failed` is the message of an error that prevented the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What an executor is to do with some segments.
+    """A command to an executor: work on some segments.
 
     Attributes:
         path: of the dataset, the same on every node.
         verb: one of `ondisk.spark.worker.VERBS`.
-        staging: the directory in the dataset that results go to; empty where they are small.
+        staging: the directory in the dataset for large results; empty if the verb has none.
         option: what else the verb needs.
-        segments: their names, those of the archive with its prefix; or other files.
+        segments: names of segments (with the prefix if archived), or files.
     """
 
     path: str
@@ -60,16 +60,15 @@ def answers(
     option: str = "",
     in_order: bool = False,
 ) -> Generator[Answer, None, None]:
-    """Let executors work on segments.
+    """Let executors work on segments, and yield the answers.
 
     Args:
-        weights: of each segment, its bytes.
-        staging: the directory in the dataset that results go to; empty where they are small.
-        option: what else the verb needs.
-        in_order: give the answers in the order of `weights`; else the heaviest come first, and all as they are ready.
+        verb, staging, option: as in `Order`.
+        weights: segment → bytes.
+        in_order: yield the answers in the order of `weights`; else begin with the heaviest, and yield each when ready.
 
     Raises:
-        StateError: an executor cannot get at the dataset, or its work was lost again and again.
+        StateError: an executor cannot open the dataset, or its work was lost several times.
     """
     context = spark.sparkContext
     cores = context.defaultParallelism
@@ -80,12 +79,12 @@ def answers(
         order = Order(path, verb, staging, option, segments)
         return [*context.parallelize([order], 1).mapPartitions(worked).collect()]
 
-    inherited = inheritable_thread_target(spark)(run)  # with this thread's properties, such as its scheduler pool
+    inherited = inheritable_thread_target(spark)(run)  # keeps this thread's properties, such as its scheduler pool
     names = list(weights) if in_order else sorted(weights, key=lambda each: (-weights[each], each))
     groups = grouped(names, weights, cores * _GROUPS)
     threads = ThreadPoolExecutor(cores, "ondisk-spark")
     try:
-        begun = islice(groups, cores * (1 + in_order))  # so that none waits while the first is not ready
+        begun = islice(groups, cores * (1 + in_order))  # so that no core waits while the first answer is not ready
         running: list[Future[list[Answer]]] = [threads.submit(inherited, each) for each in begun]
         while running:
             ended, _ = wait(running[:1] if in_order else running, return_when=FIRST_COMPLETED)
@@ -93,18 +92,18 @@ def answers(
             running += [threads.submit(inherited, each) for each in islice(groups, len(ended))]
             for each in ended:
                 yield from each.result()
-    except Exception as error:  # of Spark, of Py4J, or of Java
+    except Exception as error:  # from Spark, Py4J or Java
         raise StateError(f"{path}: Spark could not {verb} its segments: {_reason(error)}", hint=_HINT) from error
     finally:
-        with contextlib.suppress(Exception):  # Spark may be gone, and that was told
+        with contextlib.suppress(Exception):  # Spark may have stopped, which was reported
             context.cancelJobGroup(group)
         threads.shutdown(cancel_futures=True)
 
 
 def grouped(names: list[str], weights: dict[str, int], count: int) -> Iterator[list[str]]:
-    """Put segments, in their order, into about so many groups of equal weight; one too heavy is a group alone.
+    """Yield the segments, in their order, in about `count` groups of equal weight; a heavier one is a group alone.
 
-    Of less than some megabytes no group is made: to start the process that works on it would take longer.
+    A group has some megabytes at least: for less, to start its process would take longer than the work.
     """
     limit = min(max(sum(weights.values()) // count, _LEAST), _MOST)
     group: list[str] = []
@@ -120,14 +119,14 @@ def grouped(names: list[str], weights: dict[str, int], count: int) -> Iterator[l
 
 
 def worked(orders: Iterable[Order]) -> Iterator[Answer]:
-    """Carry out orders, in an executor: a child process does it, and gives an answer on each segment.
+    """Carry out orders in an executor, and yield an answer for each segment; a child process does the work.
 
-    When this process ends, for whatever reason, the child's standard input ends, and so does the child.
+    When this process ends for any reason, the child's standard input ends, and then the child exits.
     """
     for order in orders:
         context = TaskContext.get()
         assert context is not None
-        # Of one task there may be several attempts, at the same time, too: none writes to the files of another.
+        # Spark may run several attempts of a task at the same time: each writes its own files.
         staged = f"{order.staging}/{context.taskAttemptId()}-"
         command = [sys.executable, "-m", "ondisk.spark.worker", order.verb, order.path, staged, order.option]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -137,14 +136,14 @@ def worked(orders: Iterable[Order]) -> Iterator[Answer]:
                 child.stdin.write(json.dumps(name).encode() + b"\n")
                 child.stdin.flush()
                 line = child.stdout.readline()
-                answer = json.loads(line) if line else {"error": f"{name}: who worked on it was ended from outside"}
+                answer = json.loads(line) if line else {"error": f"{name}: the process that worked on it was killed"}
                 if "error" in answer:
                     raise RuntimeError(answer["error"])
                 yield answer
 
 
 def _reason(error: Exception) -> str:
-    """Give the words of an error of a task that stand in Spark's long message, else its first line."""
+    """Return the message of a task's own error, which Spark's long message contains; else the first line of that."""
     lines = str(error).splitlines()
     own = [line.partition("RuntimeError: ")[2] for line in lines if line.strip().startswith("RuntimeError: ")]
     return own[0] if own else lines[0] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""The index as a DataFrame: small answers come from the driver, large ones are a load of the data source."""
+"""The index as a DataFrame: the driver reads a small result itself, a large one is a load of the data source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ondisk.spark.match_json import dumps
 from ondisk.spark.plan import SMALL, index_state, partitions_of
 from ondisk.spark.read import read
 
-_BYTES = 32 * 1024 * 1024  # of data; Spark sends up to 48 MiB with the plan of a query
+_BYTES = 32 * 1024 * 1024  # bytes of data; Spark sends up to 48 MiB with the plan of a query
 
 
 def index_frame(
@@ -30,16 +30,16 @@ def index_frame(
     *,
     data: bool,
 ) -> DataFrame:
-    """Give what matches as a DataFrame, as of now.
+    """Return what matches now as a DataFrame.
 
     Raises:
-        InvalidInput: there is no such column, or `match` is none.
-        NeedsCheck: an index was lost, and may not know all data.
-        MatchError: `match` cannot be understood, or names an unknown field.
-        SegmentMissing, SegmentCorrupt, FrameCorrupt: data of a small answer are not on disk as the index says.
+        InvalidInput: there is no such column, or `match` has a wrong type.
+        NeedsCheck: an index was lost and may not know all data.
+        MatchError: `match` cannot be parsed, or names an unknown field.
+        SegmentMissing, SegmentCorrupt, FrameCorrupt: data of a small result are not on disk as the index says.
 
-    Cost: up to 10,000 rows, with up to 32 MiB of data, are read here, and no Spark job reads them again. For more,
-        the index tells so many that match, and the rest is Spark's.
+    Cost: reads up to 10,000 rows, with up to 32 MiB of data, without a Spark job. A larger result costs this look-up,
+        then Spark reads all of it.
     """
     if isinstance(columns, str):
         raise InvalidInput(f"columns is a list of names, not {columns!r}", hint=f"Write {re.split(', *', columns)}.")

@@ -1,4 +1,4 @@
-"""Maintenance by Spark: executors read and write segments, the driver diagnoses, commits and reports."""
+"""Maintenance with Spark: executors read and write segments; the driver diagnoses, commits and reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ondisk.staging.jobs import staged
 
 
 def reads(spark: SparkSession) -> ReadAll:
-    """Let executors read the data of segments, for `ondisk.maintenance.check`."""
+    """Return a function for `ondisk.maintenance.check`: executors read the data of segments."""
     return partial(_read_all, spark)
 
 
@@ -33,12 +33,12 @@ def _read_all(
     for answer in answers(spark, _root(access), "check", _weights(access, names)):
         name = answer["segment"].removeprefix(access.prefix)
         progress(name)
-        # What went wrong there goes wrong here, too, or was the executor's.
+        # After an error of the executor the driver reads the segment, and has the same error or none.
         yield name, wrong_with(access, name) if "failed" in answer else answer["wrong"]
 
 
 def scans(spark: SparkSession) -> ScanAll:
-    """Let executors scan segments, for `ondisk.maintenance.fix`."""
+    """Return a function for `ondisk.maintenance.fix`: executors scan segments."""
     return partial(_scan_all, spark)
 
 
@@ -47,7 +47,7 @@ def _scan_all(
     spark: SparkSession, access: Access, waiting: list[Diagnosis]
 ) -> Iterator[Iterator[tuple[Diagnosis, Scanned | None]]]:
     wanted = [each for each in waiting if each.action == "rescan" and not access.format_of(each.segment).is_dir]
-    # In the order of one machine: of data with the same unique fields in several segments, the first stays.
+    # In the order of one machine: if several segments hold data with the same unique fields, the first one wins.
     with _staging(spark, access, "fix", wanted, in_order=True) as found:
         yield _scanned(waiting, {each.segment for each in wanted}, found)
 
@@ -61,7 +61,7 @@ def _scanned(
 
 
 def writes(spark: SparkSession) -> WriteAll:
-    """Let executors write what segments are to become, for `ondisk.maintenance.repack`."""
+    """Return a function for `ondisk.maintenance.repack`: executors write the new segments."""
     return partial(_write_all, spark)
 
 
@@ -72,7 +72,7 @@ def _write_all(
     for each in waiting:
         if is_rewritten(each.state, access.format_of(each.segment)):
             rewritten[access.prefix + each.segment] = each
-        else:  # what gives space back comes first
+        else:  # what frees space comes first
             yield each, None
     with _staging(spark, access, "repack", rewritten.values()) as found:
         for answer in found:
@@ -89,7 +89,7 @@ def _write_all(
 def _staging(
     spark: SparkSession, access: Access, verb: str, segments: Collection[Diagnosis], *, in_order: bool = False
 ) -> Iterator[Iterator[Answer]]:
-    """Let executors stage their work on segments, for the length of the block; give the answers."""
+    """Let executors stage their work on segments during the block; its value is an iterator of the answers."""
     if not segments:
         yield iter(())
         return
@@ -99,16 +99,16 @@ def _staging(
         weights = _weights(access, (each.segment for each in segments))
         found = answers(spark, _root(access), verb, weights, staging, in_order=in_order)
         yield stack.enter_context(contextlib.closing(found))
-    access.checkpoint()  # executors may have read while each segment was committed
+    access.checkpoint()  # executors that read during a commit may have kept the log from being emptied
 
 
 def _root(access: Access) -> str:
-    """Give the path of the dataset that this is, or is the archive of."""
+    """Return the path of the dataset, also for the access to one of its archives."""
     return str(access.path).removesuffix(f"/{access.prefix}".rstrip("/"))
 
 
 def _weights(access: Access, names: Iterable[str]) -> dict[str, int]:
-    """Give the bytes of segments on disk."""
+    """Return segment → bytes on disk."""
     return {access.prefix + name: _weight(access, name) for name in names}
 
 

@@ -1,6 +1,6 @@
-"""A syntax tree as JSON, to hand it to Spark as an option: `{"And": [[{"Compare": ["station", "=", 5]}, …]]}`.
+"""A syntax tree as JSON, which is an option of the data source: `{"And": [[{"Compare": ["station", "=", 5]}, …]]}`.
 
-A node is an object with one key, its name; a tuple is a list; values are as in `ondisk.json_shapes`.
+A node becomes an object with one key, its name; a tuple becomes a list; values have the shapes of `ondisk.json_shapes`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, int | float | str | bytes)
 
 
-# Whoever loads a dataset writes what they like as an option, and an operator becomes SQL as it stands.
+# Users can write anything as an option, and an operator becomes SQL unchanged: each node is checked.
 _HOLDS: dict[Any, Callable[[Any], bool]] = {
     "str": lambda value: isinstance(value, str),
     "int": lambda value: type(value) is int,
@@ -44,22 +44,22 @@ _HOLDS: dict[Any, Callable[[Any], bool]] = {
 
 
 def dumps(expression: Expression) -> str:
-    """Write a syntax tree as JSON."""
+    """Return a syntax tree as JSON."""
     return json.dumps(_to_json(expression))
 
 
 def loads(text: str) -> Expression:
-    """Read what `dumps` wrote.
+    """Return the syntax tree that `dumps` wrote.
 
     Raises:
-        MatchError: it is no such text.
+        MatchError: the text has another form.
     """
     try:
         read = _from_json(json.loads(text))
     except (ValueError, TypeError, KeyError, RecursionError):
         read = None
     if not isinstance(read, Expression):
-        raise MatchError(f"the option tree holds no condition: {text:.60}", hint="Use the option match.")
+        raise MatchError(f"the option tree contains no condition: {text:.60}", hint="Use the option match.")
     return read
 
 
@@ -75,6 +75,6 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, dict) and (name := next(iter(value), "")) in _NODES:
         node = _NODES[name](*map(_from_json, value[name]))
         if not all(_HOLDS[each.type](getattr(node, each.name)) for each in fields(node)):
-            raise ValueError(f"a {name} holds something else")
+            raise ValueError(f"wrong value in a {name}")
         return node
     return from_json(value)

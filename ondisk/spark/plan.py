@@ -1,13 +1,13 @@
-"""Planning: one snapshot of the index becomes pieces of about equal work, which need no lock to be read.
+"""Planning: a snapshot of the index becomes partitions of about equal work, which are read without a lock.
 
-A plan names the state it was made from, by the counters of the index; who reads a partition later leaves out what came
-since, and refuses where something has gone since:
+A plan contains the counters of the index from its snapshot. Who reads a partition later ignores what was added since,
+and raises an error if something was removed since:
 
-    seq          no number of a datum or a deletion was higher
-    generation   no segment's id was higher
+    seq          the highest number of a datum or a deletion
+    generation   the highest id of a segment
 
-Data and segments get new numbers with every change, and rows never move from one segment's id to an older one. So the
-rows of the plan are those with numbers up to these, if none was deleted and no segment of the partition was replaced.
+Every change gives data and segments new numbers, and a row never moves to a segment with an older id. So the rows of
+the plan are those with numbers up to these, if none was deleted and no segment of the partition was replaced.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from ondisk.matcher import Expression, reftime_interval
 from ondisk.step import Interval
 
 SMALL = 10_000
-"""Rows of an answer that are all looked at when it is planned."""
+"""A result of up to so many rows is planned from all its rows."""
 
-# Of one partition: rows of the index, and bytes of data, as many as Spark gives a task of its own file formats. A task
-# takes 20 ms before its first row, which is a tenth of reading so much.
+# Of one partition: rows of the index, and bytes of data, as in a task of Spark's own file formats. A task takes 20 ms
+# before its first row, a tenth of the time to read so much.
 _ROWS, _BYTES = 500_000, 128 * 1024 * 1024
-_MOST = 10_000  # pieces
+_MOST = 10_000  # partitions
 _SAMPLE, _LARGEST_SAMPLE = 256, 65_536
-_FOR_EACH = 16  # rows of a sample, for each partition that a segment is cut into
+_FOR_EACH = 16  # rows of a sample for each partition of a segment
 
 Position: TypeAlias = tuple[int, int]
-"""Reftime and number of a datum: a place in the order of queries."""
+"""Reftime and number of a datum: a position in the order of queries."""
 
 
 class _Row(NamedTuple):
@@ -53,13 +53,13 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """A state of one index, that of the dataset or of one of its archives, and what is asked of it.
+    """The state of one index, that of the dataset or of one of its archives, and the condition of the query.
 
     Attributes:
-        prefix: what the names of its segments begin with in answers.
-        uuid, inode: of the index; another one has taken its place where one of them differs.
+        prefix: the prefix of the names of its segments in results.
+        uuid, inode: identify the index; a rebuilt one has others.
         seq, generation: its counters.
-        segments: how many there are.
+        segments: number of its segments.
         sql, values: the condition.
     """
 
@@ -75,12 +75,12 @@ class IndexState:
 
 
 class Partition(InputPartition):  # type: ignore[misc]
-    """Data of a part that match: those between two places in the order of queries, or of appending.
+    """The data of one index that match, between two positions in the order of queries or of appending.
 
     Attributes:
-        sql, values: the condition that they are in this partition, and were there when it was planned.
-        segments: their ids, of those that reach into it; None for all that there were.
-        count: the data in it, where they were counted.
+        sql, values: the condition that a datum is in this partition and in the plan.
+        segments: ids of the segments that may hold its data; None for all segments of the plan.
+        count: number of its data, if they were counted.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class Partition(InputPartition):  # type: ignore[misc]
         segments: tuple[int, ...],
         count: int | None,
     ) -> Partition:
-        """Make the partition from one place in the order of queries to before another; None where it is open."""
-        # These bounds first: SQLite takes the first of several for its index.
+        """Return the partition from `begin` to before `end` in the order of queries; None is open."""
+        # These bounds come first: of several, SQLite uses the first one for its index.
         terms: list[str] = []
         values: list[int] = []
         if begin is not None:
@@ -114,12 +114,12 @@ class Partition(InputPartition):  # type: ignore[misc]
         if end is not None:
             terms.append("datum.reftime <= ? AND NOT (datum.reftime = ? AND datum.seq >= ?)")
             values += [end[0], *end]
-        # With a plus: else SQLite goes through all rows by their numbers where the time is open on one side.
+        # With a plus: else SQLite scans all rows by number if the time is open on one side.
         return cls(state, " AND ".join([*terms, "+datum.seq <= ?"]), [*values, state.seq], segments, count)
 
 
 def index_state(opened: Opened, snapshot: Snapshot, tree: Expression) -> IndexState:
-    """Describe the state that a snapshot is of, and the condition, which is resolved in it."""
+    """Return the state of the index in a snapshot, with the condition as SQL for that index."""
     directory, known = opened.index.directory, snapshot.dataset()
     where = snapshot.where(without_functions(tree, snapshot.columns, snapshot.connection))
     return IndexState(
@@ -136,20 +136,20 @@ def index_state(opened: Opened, snapshot: Snapshot, tree: Expression) -> IndexSt
 
 
 def partitions_of(state: IndexState, snapshot: Snapshot, tree: Expression, *, data: bool) -> list[Partition]:
-    """Cut what matches into pieces.
+    """Return partitions with all that matches.
 
     Args:
         data: the data are read, too, so their bytes count.
 
-    Cost: looks for up to `SMALL` rows that match, at all segments, and at some rows of those that are cut. Where no
-        index helps, rows are looked for in all of the asked time.
+    Cost: looks for up to `SMALL` rows that match, and reads the rows of all segments, and a sample of the rows of data.
+        Without an index for the condition, it looks at all rows in the requested time.
     """
     sql = f"SELECT datum.reftime, datum.seq, datum.segment, datum.size FROM datum WHERE {state.sql} LIMIT {SMALL + 1}"
     found = snapshot.connection.execute(sql, state.values).fetchall()
     if len(found) <= SMALL:
         return [*_counted(state, sorted(map(_Row._make, found)), data=data)]
     segments = _Segments(snapshot, state, reftime_interval(tree), data=data)
-    if _is_scan(state, snapshot):  # then the table itself, in its own order, is read fastest
+    if _is_scan(state, snapshot):  # then reading the table in its own order is fastest
         bounds = pairwise([0, *segments.numbers(), state.seq])
         sql = "datum.seq > ? AND datum.seq <= ?"
         return [Partition(state, sql, [first, last], None, None) for first, last in bounds]
@@ -160,13 +160,13 @@ def partitions_of(state: IndexState, snapshot: Snapshot, tree: Expression, *, da
 
 
 def _is_scan(state: IndexState, snapshot: Snapshot) -> bool:
-    """Tell whether SQLite looks at all rows to find what matches."""
+    """Tell whether SQLite scans the whole table for the condition."""
     sql = f"EXPLAIN QUERY PLAN SELECT datum.size FROM datum WHERE {state.sql}"
     return any(str(row[3]).startswith("SCAN datum") for row in snapshot.connection.execute(sql, state.values))
 
 
 def _counted(state: IndexState, found: list[_Row], *, data: bool) -> Iterator[Partition]:
-    """Cut few rows, all of which are known, where their bytes are enough for a partition."""
+    """Yield partitions of a small result, each with the bytes of one partition."""
     runs: list[list[_Row]] = []
     size = _BYTES
     for row in found:
@@ -181,7 +181,7 @@ def _counted(state: IndexState, found: list[_Row], *, data: bool) -> Iterator[Pa
 
 
 class _Segments:
-    """The segments that can hold what matches, and where to cut so that each partition is about as much work."""
+    """The segments that may hold matching data, and the bounds of partitions of about equal work."""
 
     def __init__(self, snapshot: Snapshot, state: IndexState, interval: Interval, *, data: bool) -> None:
         self._snapshot = snapshot
@@ -192,15 +192,20 @@ class _Segments:
         mean = max(1.0, sum(row.size for row in sample) / max(1, len(sample)))
         sql = 'SELECT "begin", "end", id, length, format FROM segment ORDER BY "begin", id'
         self._all: list[tuple[int, int, int, float]] = [
-            (begin, end, id_, length * mean if find(format).is_dir else length)  # of a folder, its files are counted
+            (
+                begin,
+                end,
+                id_,
+                length * mean if find(format).is_dir else length,
+            )  # of a directory: files
             for begin, end, id_, length, format in snapshot.connection.execute(sql)
             if not (interval & Interval(begin, end)).is_empty
         ]
-        self._unit = 1 / (1 / (_ROWS * mean) + data / _BYTES)  # bytes that are one partition
+        self._unit = 1 / (1 / (_ROWS * mean) + data / _BYTES)  # bytes of one partition
         self._unit = max(self._unit, sum(map(self._bytes, self._all)) / _MOST)
 
     def positions(self) -> Iterator[Position]:
-        """Give where to cut, in order."""
+        """Yield the bounds between partitions, in order."""
         filled = 0.0
         for begin, group in groupby(self._all, lambda each: each[0]):
             segments = [*group]
@@ -216,7 +221,7 @@ class _Segments:
             filled = size / parts
 
     def numbers(self) -> Iterator[int]:
-        """Give the numbers of data behind which to cut, in order."""
+        """Yield the numbers of data after which partitions end, in order."""
         parts = round(sum(map(self._bytes, self._all)) / self._unit)
         sample = self._sample(min(_FOR_EACH * parts, _LARGEST_SAMPLE)) if parts > 1 else []
         weights = [*accumulate(row.size * self._data / _BYTES + 1 / _ROWS for row in sample)]
@@ -230,7 +235,7 @@ class _Segments:
                 last = at
 
     def between(self, begin: Position | None, end: Position | None) -> tuple[int, ...]:
-        """Give the ids of the segments that reach into a partition."""
+        """Return the ids of the segments that overlap a partition."""
         return tuple(
             id_
             for first, last, id_, _ in self._all
@@ -238,13 +243,13 @@ class _Segments:
         )
 
     def _bytes(self, segment: tuple[int, int, int, float]) -> float:
-        """Estimate how many bytes of a segment are asked for."""
+        """Estimate the bytes of a segment in the requested time."""
         begin, end, _, length = segment
         requested = self._interval & Interval(begin, end)
         return length * (requested.end - requested.begin) / (end - begin)
 
     def _inside(self, begin: int, end: int, parts: int) -> Iterator[Position]:
-        """Cut segments into parts of about equal numbers of data."""
+        """Yield bounds inside segments, for parts with about equal numbers of data."""
         requested = self._interval & Interval(begin, end)
         size = _SAMPLE
         while True:
@@ -260,7 +265,7 @@ class _Segments:
                 last = position
 
     def _sample(self, size: int) -> list[_Row]:
-        """Give about so many rows of the index, at equal distances in the order of appending."""
+        """Return about so many rows of the index, at equal distances in the order of appending."""
         step = max(1, self._state.seq // size)
         sql = (
             "SELECT datum.reftime, datum.seq, datum.segment, datum.size"
@@ -271,26 +276,26 @@ class _Segments:
 
 
 def condition_of(partition: Partition, snapshot: Snapshot) -> tuple[str, list[Any]]:
-    """Write as SQL what is in a partition, whatever came to the index since."""
+    """Return the condition for the rows of a partition as SQL, whatever was added to the index since."""
     state = partition.state
     terms, values = [partition.sql], [*partition.values]
     sql = "SELECT 1 FROM segment WHERE id > ? LIMIT 1"
     if snapshot.connection.execute(sql, (state.generation,)).fetchone() is not None:
-        # What is moved from an archive, or to it, has old numbers. Asked only then: no index has the segment.
+        # Data that were moved from or to an archive keep their numbers. Only then: no index of SQLite has the segment.
         terms.append("datum.segment <= ?")
         values.append(state.generation)
     return " AND ".join([*terms, state.sql]), [*values, *state.values]
 
 
 def check_unchanged(partition: Partition, opened: Opened, snapshot: Snapshot) -> None:
-    """Refuse to read a partition of which something has gone since it was planned.
+    """Raise if data of a partition were removed or moved since it was planned.
 
     Raises:
-        StateError: it has, or may have.
+        StateError: they were, or may have been.
     """
     state, known = partition.state, snapshot.dataset()
     if (str(known["uuid"]), opened.index.inode) != (state.uuid, state.inode):
-        raise changed(state, "its index was made anew")
+        raise changed(state, "its index was rebuilt")
     value: int | str
     if partition.segments is None:
         wanted, value = state.segments, state.generation
@@ -301,13 +306,13 @@ def check_unchanged(partition: Partition, opened: Opened, snapshot: Snapshot) ->
     ((count,),) = snapshot.connection.execute(sql, (value,))
     if count < wanted:
         raise changed(state, "segments were repacked, archived or removed")
-    if partition.count is None:  # else it is counted
+    if partition.count is None:  # else the caller compares the count
         sql = "SELECT 1 FROM deletion WHERE seq > ? AND datum <= ? LIMIT 1"
         if snapshot.connection.execute(sql, (state.seq, state.seq)).fetchone() is not None:
             raise changed(state, "data were deleted or replaced")
 
 
 def changed(state: IndexState, what: str) -> StateError:
-    """Say that a partition cannot be read any more."""
+    """Return the error for a partition that can no longer be read."""
     hint = "Load the DataFrame again: spark.read.format('ondisk').load(…), or dataset.index_frame(…)."
     return StateError(f"{state.path} has changed since this DataFrame was planned: {what}", hint=hint, path=state.path)

@@ -1,4 +1,4 @@
-"""Reading pieces of a plan: rows of the index, and their data, as batches of Arrow."""
+"""Reading partitions of a plan: rows of the index and their data, as batches of Arrow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ondisk.spark.read_data import ROWS, is_plain, with_data
 
 @contextlib.contextmanager
 def opened(path: str, connect: Any, prefix: str = "") -> Iterator[Access]:
-    """Open a dataset for reading, for the length of a block.
+    """Open a dataset for reading during a block.
 
     Raises:
         DatasetNotFound, ConfigError, NeedsMigration, VersionTooNew, IndexCorrupt: as `Dataset.open`.
@@ -38,15 +38,15 @@ def opened(path: str, connect: Any, prefix: str = "") -> Iterator[Access]:
 
 
 def read_later(partition: Partition, columns: Sequence[Column], connect: Any) -> Iterator[pa.RecordBatch]:
-    """Read a partition, some time after it was planned.
+    """Yield the rows of a partition, some time after it was planned.
 
     Raises:
-        StateError: something of it has gone since.
-        SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: it is not on disk as the index says.
+        StateError: some of its data were removed or moved since.
+        SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says.
     """
     state = partition.state
     if not Path(state.path).is_dir():
-        raise changed(state, "it is not there any more")
+        raise changed(state, "it no longer exists")
     with opened(state.path, connect, state.prefix) as access:
         current = access.current()
         if current.index.missing:
@@ -64,7 +64,7 @@ def read_later(partition: Partition, columns: Sequence[Column], connect: Any) ->
 def read(
     partition: Partition, columns: Sequence[Column], opened: Opened, snapshot: Snapshot
 ) -> Iterator[pa.RecordBatch]:
-    """Read a partition in a snapshot; its rows come in any order."""
+    """Yield the rows of a partition from a snapshot, in any order."""
     from_index = [column for column in columns if column.name != DATA]
     selected = [each for column in from_index for each in column.sql()]
     data = next((DataToArrow(column.kind) for column in columns if column.name == DATA), None)

@@ -1,4 +1,4 @@
-"""Data of rows of the index, read from segments: bytes in columns, without an object for each; the rest one by one."""
+"""Reading the data of rows of the index: bytes as whole columns, without an object for each; the rest one by one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ondisk.index import Segment, Snapshot
 from ondisk.spark.data import DataToArrow
 
 ROWS = 16_384
-"""Rows of a batch, at most."""
+"""Maximum number of rows of a batch."""
 
 _BYTES = 16 * 1024 * 1024  # of data in a batch, or one datum
-_GAPS = 256 * 1024  # reading over so much that is not wanted costs less than another read for each datum
+_GAPS = 256 * 1024  # bytes between data that are read with them: costs less than another read
 _EVEN = pa.array(range(0, 2 * ROWS, 2), pa.int32())
 
 
 def is_plain(column: DataToArrow, reader: DatasetReader, snapshot: Snapshot) -> bool:
-    """Tell whether no datum has to be decoded, and so nothing of it is compared with the index."""
+    """Tell whether no datum must be decoded; then nothing is compared with the index."""
     formats = snapshot.connection.execute("SELECT DISTINCT format FROM segment")
     return column.is_binary and all(reader.has_bytes(format) for (format,) in formats)
 
@@ -31,16 +31,16 @@ def is_plain(column: DataToArrow, reader: DatasetReader, snapshot: Snapshot) -> 
 def with_data(
     rows: pa.RecordBatch, column: DataToArrow, reader: DatasetReader, snapshot: Snapshot
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-    """Give rows, in the order in which their data stand on disk, and the data; some at a time, by their bytes.
+    """Yield rows in the order of their data on disk, with the data, in batches of limited size.
 
     Args:
-        rows: their columns begin with c0, c1, c2: segment, offset and size; then c3, reftime, where `is_plain` is not.
+        rows: their columns begin with c0, c1, c2: segment, offset and size; then c3, reftime, unless `is_plain`.
 
     Raises:
-        SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: they are not on disk as the index says.
-        InvalidInput: a datum is of another type than the column; says where it stands.
+        SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says.
+        InvalidInput: a datum has another type than the column; names its location.
 
-    Cost: for bytes 0.05 µs a datum beside reading them; what has to be decoded takes 100 times that.
+    Cost: 0.05 µs for a datum, beside reading its bytes; 100 times as much if it must be decoded.
     """
     if not _in_order(rows):
         rows = rows.sort_by([(name, "ascending") for name in ("c0", "c1", "c2")])
@@ -59,7 +59,7 @@ def with_data(
 
 
 def _in_order(rows: pa.RecordBatch) -> bool:
-    """Tell whether no row stands before another's place; this takes a sixth of the time of sorting them."""
+    """Tell whether rows are sorted by segment and offset; this takes a sixth of the time of sorting."""
     segments, offsets = rows.column("c0"), rows.column("c1")
     is_later = pc.greater(offsets[1:], offsets[:-1])
     is_next = pc.and_(pc.equal(segments[1:], segments[:-1]), is_later)
@@ -67,7 +67,7 @@ def _in_order(rows: pa.RecordBatch) -> bool:
 
 
 def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut rows where the bytes of a batch are reached."""
+    """Yield rows in slices of at most as many bytes as a batch holds."""
     sizes = rows.column("c2")
     if pc.sum(sizes).as_py() > _BYTES:
         begin = total = 0
@@ -83,13 +83,13 @@ def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _bytes(
     offsets: pa.Array, sizes: pa.Array, segment: Segment, reader: DatasetReader, snapshot: Snapshot
 ) -> Iterator[pa.Array]:
-    """Read bytes of one segment, in as few reads as is worth it."""
+    """Yield the data of rows of one segment, with few reads: gaps are read, too, unless they are large."""
     begin, count = offsets[0].as_py(), len(offsets)
     size = offsets[-1].as_py() + sizes[-1].as_py() - begin
     if count > 1 and size > 2 * pc.sum(sizes).as_py() + _GAPS:
         half = count // 2
-        for part in (slice(None, half), slice(half, None)):
-            yield from _bytes(offsets[part], sizes[part], segment, reader, snapshot)
+        for each in (slice(None, half), slice(half, None)):
+            yield from _bytes(offsets[each], sizes[each], segment, reader, snapshot)
         return
     smallest, largest = pc.min_max(sizes).as_py().values()
     if smallest < 0 or largest > size or begin < 0 or begin + size > INTEGER_MAX:
@@ -97,10 +97,10 @@ def _bytes(
     content = reader.content(snapshot, segment, begin, size)
     begins = pc.subtract(offsets, pa.scalar(begin, pa.int64())).cast(pa.int32())
     ends = pc.add(begins, sizes.cast(pa.int32()))
-    # Arrow would not look whether they go beyond the content.
+    # Arrow would not check that they stay inside the content.
     if pc.any(pc.greater(ends[:-1], begins[1:])).as_py():
         raise misplaced(segment, begin)
-    # Data and what stands between them, in turns; then every second one.
+    # An array of data and gaps, alternating; then every second element.
     places = array("i", bytes(8 * count))
     places[::2], places[1::2] = _integers(begins), _integers(ends)
     both = [None, pa.py_buffer(places), pa.py_buffer(content)]

@@ -1,4 +1,4 @@
-"""Spark sessions with the settings that favour ondisk; docs/spark.md has one more, for writing small data."""
+"""Spark sessions with settings that suit ondisk; docs/spark.md describes another one, for writing small data."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SETTINGS = {
-    # Workers are talked to by Unix sockets: a fifth to two fifths less time for a small query.
+    # Workers communicate over Unix sockets: a small query takes a fifth to two fifths less time.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Reftimes are UTC everywhere else in ondisk.
+    # Reftimes are in UTC everywhere else in ondisk.
     "spark.sql.session.timeZone": "UTC",
-    # The console shows what is asked for, not how far it is.
+    # The console shows results only.
     "spark.ui.showConsoleProgress": "false",
 }
-"""The settings of `session`, which its arguments override."""
+"""The settings of `session`; its arguments override them."""
 
 
 def session(master: str | None = None, **settings: str) -> SparkSession:
-    """Start a Spark session, or give the one that runs, with which static settings stay as they are.
+    """Start a Spark session, or return the running one; its static settings stay as they are.
 
     Args:
-        master: as `local[4]` or `spark://host:7077`; None for what spark-submit said, else `local[*]`.
-        settings: names with `__` for a dot, as `spark__driver__memory="4g"`; they override `SETTINGS`.
+        master: such as `local[4]` or `spark://host:7077`; None for the master of spark-submit, else `local[*]`.
+        settings: names with `__` for a dot, such as `spark__driver__memory="4g"`; they override `SETTINGS`.
     """
     from pyspark.sql import SparkSession
 
-    # Spark starts its Python workers with the `python3` of PATH, which in a venv that is not activated is another.
+    # Spark starts its Python workers with the `python3` of PATH, which is not that of a venv that is not activated.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("ondisk")
     if master is not None:
@@ -40,9 +40,9 @@ def session(master: str | None = None, **settings: str) -> SparkSession:
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session know the data source `ondisk`.
+    """Register the data source `ondisk` in a session.
 
-    Spark finds it by itself, but not where any package that is called `pyspark_…` cannot be imported.
+    Spark finds it without this, unless it fails to import any package with a name that begins with `pyspark_`.
     """
     from pyspark_ondisk import DefaultSource
 

@@ -1,4 +1,4 @@
-"""The data source `ondisk` of Spark: options, schema, and readers. All of it runs in Spark's Python workers."""
+"""The data source `ondisk`: its options, schema and reader. All of this runs in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.query import Query, Snapshots
 from ondisk.errors import InvalidInput
-from ondisk.matcher import And, Everything, Expression, parse
+from ondisk.matcher import Expression, parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.columns import DATA, Column, columns_of, schema_of
 from ondisk.spark.match_json import loads
 from ondisk.spark.plan import Partition, index_state, partitions_of
 from ondisk.spark.read import opened, read_later
 
-OPTIONS = ("path", "match", "tree", "columns", "data", "maxDataPerTrigger")
+OPTIONS = ("path", "match", "tree", "columns", "data")
+STREAM_OPTIONS = (*OPTIONS, "maxDataPerTrigger")
+_INTERNAL = ("tree", "checkpointLocation", "queryName")  # set by `index_frame`, or by Spark for streams
 _REMOVED = {
     "pushdown": (
         "it returned wrong rows where a DataFrame was used twice",
@@ -37,23 +39,23 @@ _REMOVED = {
     ),
 }
 _PLANNER = "pyspark.sql.worker.data_source_pushdown_filters"
-_NEW = 50_000  # objects made before the collector looks for garbage: a batch makes as many
+_NEW = 50_000  # new objects before the next garbage collection: as many as a batch creates
 
 
 @cache
 def spare_collections() -> None:
-    """Let a worker of Spark's look for garbage less often, and not among imports: 20 ms a task, and 6 % of its work.
+    """Collect garbage less often, and not among imported modules: saves 20 ms for each task, and 6 % of its work.
 
-    To be called in workers alone: the memory of a whole program is its own affair.
+    Call it in Spark's workers only: other programs decide themselves about their memory.
     """
     gc.freeze()
     gc.set_threshold(_NEW)
 
 
 def schema(options: Mapping[str, str]) -> StructType:
-    """Make the schema that the options ask for."""
+    """Return the schema that the options describe."""
     spare_collections()
-    check_options(options)
+    check_options(options, STREAM_OPTIONS)  # Spark calls this for both
     names = options.get("columns")
     wanted = None if names is None else [name.strip() for name in names.split(",")]
     with opened(path_of(options), connect) as access:
@@ -62,16 +64,16 @@ def schema(options: Mapping[str, str]) -> StructType:
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """Make the reader that the options ask for."""
+    """Return the reader that the options describe."""
     spare_collections()
-    check_options(options, without=("maxDataPerTrigger",))
+    check_options(options, OPTIONS)
     made = BatchReader(dict(options), schema)
     _ignore_filters(made)
     return made
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """Plans once, in a worker on the driver's machine; then reads pieces of the plan, wherever Spark runs them.
+    """Plans once, in a worker on the driver's machine; then reads partitions of the plan, wherever Spark runs them.
 
     It has no `pushFilters`: Spark keeps one plan for each load, so the filters of one query would act on all others.
     """
@@ -88,15 +90,15 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         spare_collections()
-        if isinstance(partition, Partition):  # Spark makes a partition of its own where there are none
+        if isinstance(partition, Partition):  # Spark adds one of its own if there are none
             yield from read_later(partition, self._columns, connect)
 
 
 def _ignore_filters(reader: DataSourceReader) -> None:
-    """Let Spark not decode the filters of this query: no reader of ours uses them.
+    """Keep PySpark from decoding the filters of a query, which a `BatchReader` does not use.
 
     With `spark.sql.python.filterPushdown.enabled`, PySpark 4.3 decodes them for every reader, and fails at a time
-    before year 1. It does so in a worker that may plan for another data source next, so decoding is put back.
+    before year 1. Its worker may plan for another data source next, so the function is restored after the query.
     """
     worker: Any = next((sys.modules[name] for name in (_PLANNER, "__main__") if name in sys.modules), None)
     decode = getattr(worker, "deserializeFilter", None)
@@ -106,17 +108,17 @@ def _ignore_filters(reader: DataSourceReader) -> None:
 
     def none_of(filters: list[Any]) -> list[Any]:
         worker.deserializeFilter = decode
-        del reader.pushFilters  # it would be sent to the executors
+        del reader.pushFilters  # so that it is not sent to executors
         return filters
 
     reader.pushFilters = none_of
 
 
 def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition]:
-    """Plan a query of a dataset and its archives, from one snapshot of each.
+    """Return partitions with all that matches in a dataset and its archives, from one snapshot of each.
 
     Raises:
-        NeedsCheck: an index was lost, and may not know all data; there is nobody who could be warned of that.
+        NeedsCheck: an index was lost and may not know all data; a worker cannot warn the user.
     """
     archives = Archives(access)
     try:
@@ -133,46 +135,35 @@ def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition
         archives.close()
 
 
-def check_options(options: Mapping[str, str], without: Sequence[str] = ()) -> None:
-    """Refuse options that there are not.
-
-    Args:
-        without: those that are not there for what is asked.
-    """
-    known = {name.lower(): name for name in OPTIONS if name not in without}
+def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
+    """Raise unless all options are known."""
     for name, (reason, hint) in _REMOVED.items():
         if name in map(str.lower, options):
             raise InvalidInput(f"the option {name} was removed: {reason}", hint=hint)
-    unknown = sorted(name for name in options if name.lower() not in known)
+    unknown = sorted(name for name in options if name.lower() not in map(str.lower, known))
     if unknown:
-        names = ", ".join(name for name in known.values() if name != "tree")
-        raise InvalidInput(f"there is no option {unknown[0]!r} here", hint=f"The options are {names}.")
+        names = ", ".join(name for name in known if name not in _INTERNAL)
+        raise InvalidInput(f"unknown option {unknown[0]!r}", hint=f"The options are {names}.")
 
 
 def tree_of(options: Mapping[str, str], config: DatasetConfig) -> Expression:
-    """Make one syntax tree of the options `match` and `tree`."""
-    trees: list[Expression] = []
-    if "match" in options:
-        trees.append(parse(options["match"], config.fields))
-    if "tree" in options:
-        trees.append(loads(options["tree"]))
-    trees = [tree for tree in trees if tree != Everything()]
-    return trees[0] if len(trees) == 1 else And(tuple(trees)) if trees else Everything()
+    """Return the syntax tree of the option `match`, or of `tree`, which `index_frame` sets."""
+    return loads(options["tree"]) if "tree" in options else parse(options.get("match", ""), config.fields)
 
 
 def path_of(options: Mapping[str, str]) -> str:
-    """Give the path of the dataset."""
+    """Return the path of the dataset."""
     path = options.get("path")
     if not path:
         raise InvalidInput(
-            "the path of the dataset is missing", hint='Give it to load, save or start, or as the option "path".'
+            "the path of the dataset is missing", hint='Pass it to load, save or start, or as the option "path".'
         )
     return re.sub("^file:(//)?(?=/)", "", path)
 
 
 def flag(options: Mapping[str, str], name: str) -> bool:
-    """Tell whether an option is true."""
+    """Return the value of an option that is true or false."""
     text = options.get(name, "false").lower()
     if text not in ("true", "false"):
-        raise InvalidInput(f"the option {name} is true or false, not {text!r}")
+        raise InvalidInput(f"the option {name} must be true or false, not {text!r}")
     return text == "true"

@@ -1,15 +1,15 @@
-"""Streams: `spark.readStream.format("ondisk").load(path)` gives the data that are appended, in the order of changes.
+"""Streams: `spark.readStream.format("ondisk").load(path)` yields the data that are appended, in the order of changes.
 
-Where a stream stands is an offset, which Spark keeps in its checkpoint as JSON:
+The position of a stream is an offset, which Spark keeps in its checkpoint as JSON:
 
     {"dataset": UUID, "archives": {NAME: UUID, …}, "seq": NUMBER}
 
-All data with numbers up to `seq` were given. A datum keeps its number for as long as it is there, wherever it stands,
-and new ones get higher ones: so repacked, archived and unarchived data are given once. An index that was made anew has
-another UUID, and numbers of its own.
+The stream has yielded all data with numbers up to `seq`. A datum keeps its number until it is deleted, also in another
+segment, and new data get higher numbers. So a stream yields repacked, archived and unarchived data only once. A rebuilt
+index has another UUID, and its own numbers.
 
-A batch is cut into stretches of numbers. What one holds is looked up when it is read: a segment that was repacked or
-archived since the batch was planned is no matter, and what was deleted since is left out.
+A batch is divided into ranges of numbers, the stretches. The data of a stretch are looked up when it is read: a segment
+that was repacked or archived after planning makes no difference, and data that were deleted since are skipped.
 """
 
 from __future__ import annotations
@@ -36,24 +36,21 @@ from ondisk.spark.adbc import connect
 from ondisk.spark.columns import DATA, Column, columns_of
 from ondisk.spark.plan import IndexState, Partition, index_state
 from ondisk.spark.read import opened, read
-from ondisk.spark.source import check_options, path_of, tree_of
-
-LIMIT = "maxDataPerTrigger"
-"""The option that says how many data a batch has at most."""
+from ondisk.spark.source import STREAM_OPTIONS, check_options, path_of, tree_of
 
 _ROWS, _BYTES = 250_000, 32 * 1024 * 1024  # of a stretch
-_SAMPLE = 16_384  # numbers that are looked up to cut a batch
-_REMEDY = "Start it with a new checkpoint: then it gives all data that are there, those that it gave before too."
+_SAMPLE = 16_384  # numbers that are looked up to divide a batch
+_REMEDY = "Start the query with a new checkpoint: then it reads all data, also those that it has read before."
 
 Offset: TypeAlias = dict[str, Any]
 
 
 class Stretch(InputPartition):  # type: ignore[misc]
-    """Data of a batch: those with numbers above `first`, up to `last`.
+    """The data of a batch with numbers above `first`, up to `last`.
 
     Attributes:
         end: the offset at which the batch ends.
-        tree: what they must match.
+        tree: the condition for the data.
     """
 
     def __init__(self, first: int, last: int, end: Offset, tree: Expression) -> None:
@@ -64,15 +61,15 @@ class Stretch(InputPartition):  # type: ignore[misc]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Plans batches in one process on the driver's machine, which lives as long as the query; they are read anywhere.
+    """Plans batches in one process on the driver's machine, which lives as long as the query; any worker reads them.
 
     Raises, in every method:
-        TokenExpired: the order of changes is another one than that of the offset.
-        NeedsCheck: an index was lost, and may not know all data.
+        TokenExpired: the offset belongs to another order of changes.
+        NeedsCheck: an index was lost and may not know all data.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        check_options(options)
+        check_options(options, STREAM_OPTIONS)
         self._path = path_of(options)
         self._limit = _limit_of(options)
         self._target: int | None = None
@@ -93,9 +90,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             self._target = state.seq
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Say where the next batch ends.
+        """Return the offset at which the next batch ends.
 
-        Cost: looks at the index's rows of the data in the batch, and of those before and between that do not match.
+        Cost: reads the index's rows of the data in the batch, and of those before and between them that do not match.
         """
         first = start["seq"]
         with _dataset_state(self._path, self._tree) as state:
@@ -103,13 +100,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             last = state.seq if self._target is None else min(state.seq, self._target)
             if isinstance(limit, ReadMaxRows):
                 last = state.limited(first, last, limit.max_rows)
-            # Another text of the same place would be a batch without data.
+            # The same position in another text would make a batch without data.
             return start if last <= first else state.offset(last, start["archives"])
 
     def partitions(self, start: Offset, end: Offset) -> list[Stretch]:
-        """Cut a batch into stretches.
+        """Return the stretches of a batch.
 
-        Cost: looks at up to 16,384 rows of the index, at equal distances.
+        Cost: reads up to 16,384 rows of the index, at equal distances.
         """
         has_data = any(column.name == DATA for column in self._columns)
         with _dataset_state(self._path, self._tree) as state:
@@ -124,46 +121,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 
 class _DatasetState:
-    """One state of a dataset and its archives, and what is asked of it.
+    """One state of a dataset and its archives, with the condition of the query.
 
     Attributes:
-        seq: no number of a change was higher.
+        seq: the highest number of a change.
     """
 
     def __init__(self, path: str, indexes: Sequence[tuple[Opened, Snapshot, IndexState]]) -> None:
         self._path = path
         self._indexes = indexes
         *archives, main = (state for _, _, state in indexes)
-        # Not those of the archives: what these have given out and the dataset does not know of yet waits until it does.
+        # Not that of an archive: its numbers that the dataset does not know yet wait until it does.
         self.seq = main.seq
         self._dataset = main.uuid
         self._archives = {state.prefix.split("/")[1]: state.uuid for state in archives}
 
     def offset(self, seq: int, archives: Mapping[str, str] | None = None) -> Offset:
-        """Make the offset behind a number.
+        """Return the offset after a number.
 
         Args:
-            archives: of an earlier offset; those that are offline now may come back.
+            archives: those of an earlier offset; an archive that is offline now may come back.
         """
         return {"dataset": self._dataset, "archives": {**(archives or {}), **self._archives}, "seq": seq}
 
     def check(self, offset: Offset) -> None:
-        """Refuse an offset of another order of changes.
+        """Raise if an offset belongs to another order of changes.
 
         Raises:
-            TokenExpired: it is.
+            TokenExpired: it does.
         """
         if offset["dataset"] != self._dataset:
-            raise self._expired("its index was made anew, or it is another dataset")
+            raise self._expired("its index was rebuilt, or this is another dataset")
         for name, uuid in offset["archives"].items():
             if name in self._archives and uuid not in self._archives.values():
-                raise self._expired(f"the index of its archive {name!r} was made anew")
+                raise self._expired(f"the index of its archive {name!r} was rebuilt")
         if offset["seq"] > self.seq:
-            said = f"it has changes up to {self.seq}, and the stream those up to {offset['seq']}"
-            raise self._expired(f"an earlier state was put back: {said}")
+            last = f"its last change is {self.seq}, and the stream has read up to {offset['seq']}"
+            raise self._expired(f"an earlier state was restored: {last}")
 
     def limited(self, first: int, last: int, count: int) -> int:
-        """Give the number up to `last` behind which so many data stand above `first`."""
+        """Return the number, up to `last`, with which so many data after `first` are complete."""
         found: list[int] = []
         for _, snapshot, state in self._indexes:
             sql = f"SELECT datum.seq FROM datum WHERE {_BETWEEN} AND {state.sql} ORDER BY datum.seq LIMIT ?"
@@ -172,7 +169,7 @@ class _DatasetState:
         return last if len(found) < count else sorted(found)[count - 1]
 
     def cuts(self, first: int, last: int, *, data: bool) -> list[int]:
-        """Give the numbers between which stretches lie that are about as much work; none where there are no data.
+        """Return the bounds of stretches of about equal work; empty if there are no data.
 
         Args:
             data: the data are read, too, so their bytes count.
@@ -198,12 +195,12 @@ class _DatasetState:
         return [*bounds, last]
 
     def read(self, first: int, last: int, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-        """Read the data with numbers above `first`, up to `last`."""
+        """Yield the data with numbers above `first`, up to `last`."""
         for each, snapshot, state in self._indexes:
             yield from read(Partition(state, _BETWEEN, [first, last], None, None), columns, each, snapshot)
 
     def _expired(self, why: str) -> TokenExpired:
-        return TokenExpired(f"the stream of {self._path} cannot go on: {why}", hint=_REMEDY, path=self._path)
+        return TokenExpired(f"the stream of {self._path} cannot continue: {why}", hint=_REMEDY, path=self._path)
 
 
 _BETWEEN = "datum.seq > ? AND datum.seq <= ?"
@@ -211,7 +208,7 @@ _BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 
 @contextlib.contextmanager
 def _dataset_state(path: str, tree: Expression) -> Iterator[_DatasetState]:
-    """Give the state of a dataset and its archives now, for the length of a block."""
+    """Open a dataset and its archives in their present state, during a block."""
     with opened(path, connect) as access, contextlib.closing(Archives(access)) as archives:
         archives.check_trusted()
         query = Query(tree)
@@ -220,15 +217,15 @@ def _dataset_state(path: str, tree: Expression) -> Iterator[_DatasetState]:
         with Snapshots(access.current(), archives, query) as snapshots:
             for each, snapshot, resolved in snapshots.each():
                 state = index_state(each, snapshot, resolved)
-                # With a plus, SQLite takes no index of fields, whose rows are of all times: a batch is few numbers.
+                # With a plus, SQLite uses no index of fields, which has rows of all times: a batch has few numbers.
                 indexes.append((each, snapshot, replace(state, sql=f"+({state.sql})")))
             yield _DatasetState(path, indexes)
 
 
 def _limit_of(options: Mapping[str, str]) -> int | None:
-    text = options.get(LIMIT)
+    text = options.get("maxDataPerTrigger")
     if text is None:
         return None
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise InvalidInput(f"the option {LIMIT} is a number of data, 1 or more, not {text!r}")
+        raise InvalidInput(f"the option maxDataPerTrigger must be a number of data, 1 or more, not {text!r}")
     return int(text)

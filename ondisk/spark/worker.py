@@ -1,8 +1,8 @@
-"""The process that works on segments for a task of Spark: `python -m ondisk.spark.worker VERB PATH STAGED OPTION`.
+"""The process that works on segments or files for a task: `python -m ondisk.spark.worker VERB PATH STAGED OPTION`.
 
-Names of segments come in, answers on them go out, each a line of JSON. It is a process of its own, since Spark's
-Python workers read the index by another SQLite library, see `ondisk.spark.adbc`. When its standard input ends, so does
-it, wherever it is: of a task that was killed, nothing is left running.
+It reads names from standard input and writes answers to standard output, each as a line of JSON. It needs no Spark. It
+is a process of its own because Spark's Python workers read the index with another SQLite library, see
+`ondisk.spark.adbc`. It exits at once when its standard input ends, so a killed task leaves no process behind.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(verb: str, path: str, staged: str, option: str) -> None:
     Args:
         verb: one of `VERBS`.
         path: of the dataset.
-        staged: what the names of the files begin with that are written for the driver to commit.
+        staged: the beginning of the names of all files that this process stages.
         option: what else the verb needs.
     """
     names: SimpleQueue[str] = SimpleQueue()
@@ -53,16 +53,16 @@ def main(verb: str, path: str, staged: str, option: str) -> None:
     for number in count():
         name = names.get()
         try:
-            part, inner = archives.of(name) or (access, name)
-            _answer(sink, segment=name, **VERBS[verb](part, inner, f"{staged}{number}", option))
+            found, inner = archives.of(name) or (access, name)
+            _answer(sink, segment=name, **VERBS[verb](found, inner, f"{staged}{number}", option))
         except OndiskError as error:
             _answer(sink, segment=name, failed=str(error))
 
 
 def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any]:
-    """Stage the data of a file, which is a job of its own."""
+    """Stage the data of a file, as a job of its own."""
     job = staged.removeprefix(f"{STAGED}/").replace("/", "-")
-    told = AppendResult()
+    result = AppendResult()
     with (
         parsed(access, path, format or None, BATCH_SIZE) as (chosen, batches),
         Stage(access.directory, access.config, job, "file") as stage,
@@ -70,36 +70,36 @@ def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any
         for batch in batches:
             refuse_old(batch, access.config)
             stage.add(batch, chosen)
-            told.add(batch, Stored(imported=len(batch.payloads)))
+            result.add(batch, Stored(imported=len(batch.payloads)))
         done = stage.finish()
     return {
         "job": job,
         "staged": [done.name, done.count, done.built_for],
-        "refused": told.refused,
-        "refusals": told.refusals,
-        "damage": [astuple(each) for each in told.damage],
-        "notes": told.notes,
+        "refused": result.refused,
+        "refusals": result.refusals,
+        "damage": [astuple(each) for each in result.damage],
+        "notes": result.notes,
     }
 
 
 def check(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    """Read the data of a segment."""
+    """Read the data of a segment and return what is wrong."""
     return {"wrong": wrong_with(access, name, apart=True)}
 
 
 def fix(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    """Scan a segment's file."""
+    """Scan the file of a segment and stage its rows."""
     return asdict(Scanned.write(access, name, staged))
 
 
 def repack(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    """Write what a segment is to become."""
+    """Stage the new file of a segment."""
     written = Written.write(access, name, staged)
     return {**asdict(written), "end": astuple(written.end)}
 
 
 def pipeline(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    """Import a file of a pipeline."""
+    """Stage the data of a file for the datasets of a pipeline."""
     from ondisk.pipeline.task import import_file
 
     return import_file(access, name, staged, option)

@@ -1,7 +1,7 @@
-"""Writing DataFrames and streams: tasks stage their rows, one commit takes them all; see `ondisk.staging.stage`.
+"""Writing DataFrames and streams: tasks stage their rows, and one commit stores them all; see `ondisk.staging.stage`.
 
-A task that is tried again, or run twice, stages under a name of its own, and only what Spark says is done is committed.
-A batch of a stream that was committed before is left out: the commit marks which batch of which query it holds.
+Each attempt of a task stages under its own name; the commit stores what Spark reports as done. The commit of a batch of
+a stream also stores a mark with the query and the batch, so that a batch that was committed before is skipped.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ from ondisk.index.import_log import Mark
 from ondisk.matcher import parse
 from ondisk.spark.columns import DATA, Column, all_columns
 from ondisk.spark.data import ArrowToData
-from ondisk.spark.source import path_of, spare_collections
+from ondisk.spark.source import check_options, path_of, spare_collections
 from ondisk.staging.jobs import remove
 from ondisk.staging.stage import Stage, Staged
 
 OPTIONS = ("path", "on_duplicate")
-_OF_SPARK = ("checkpointLocation", "queryName")  # come with those of a stream
 _ON_DUPLICATE = ("skip", "fail")
 _WIDENED = {
     FieldType.INTEGER: (ByteType, ShortType, IntegerType),
@@ -51,17 +50,17 @@ _WIDENED = {
 }
 _CACHED = 50_000
 _EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
-_MEND = "Filter or mend such rows before they are written; nothing was stored."
+_CORRECT = "Remove or correct such rows before writing; nothing was stored."
 
 
 @dataclass(frozen=True)
 class _Message(WriterCommitMessage):  # type: ignore[misc]
-    """What a task staged.
+    """What a task has staged.
 
     Attributes:
-        job: what it belongs to.
-        query: the query whose batch it is of; None where that is no stream.
-        staged: None where the task had no rows.
+        job: the job that it belongs to.
+        query: the id of the streaming query; None for a DataFrame.
+        staged: None if the task had no rows.
     """
 
     job: str
@@ -70,21 +69,21 @@ class _Message(WriterCommitMessage):  # type: ignore[misc]
 
 
 class _Stager:
-    """Stages rows. Made on the driver's machine; tasks write wherever Spark runs them.
+    """Stages rows. Created on the driver's machine; tasks write wherever Spark runs them.
 
     Args:
-        known: the options that there are.
+        known: the options that are allowed.
 
     Raises:
-        InvalidInput: an option or a column is none that can be written.
+        InvalidInput: an option is unknown, or a column cannot be written.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, known: Sequence[str]) -> None:
-        _check_options(options, known)
+        check_options(options, known)
         self._path = path = path_of(options)
         self._on_duplicate: Any = options.get("on_duplicate", "skip").lower()
         if self._on_duplicate not in _ON_DUPLICATE:
-            raise InvalidInput(f"the option on_duplicate is skip or fail, not {self._on_duplicate!r}")
+            raise InvalidInput(f"the option on_duplicate must be skip or fail, not {self._on_duplicate!r}")
         with open_directory(path) as directory:
             self._config = read_config(directory)
         self._rows = _Rows(self._config, schema)
@@ -114,11 +113,11 @@ class _Stager:
             return replace(message, staged=stage.finish())
 
     def _check(self, batch: Batch) -> None:
-        """Refuse a batch of which not all can be stored: Spark has no way to tell which rows were left out."""
+        """Raise unless all rows of a batch can be stored: Spark cannot report skipped rows."""
         refuse_old(batch, self._config)
         if batch.refused:
             message = f"{len(batch.refused)} rows cannot be stored, the first: {batch.refused[0][1]}"
-            raise InvalidInput(message, hint=_MEND)
+            raise InvalidInput(message, hint=_CORRECT)
 
 
 class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
@@ -128,40 +127,40 @@ class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
         super().__init__(options, schema, (*OPTIONS, "match"))
         self._match = options.get("match")
         if overwrite and self._match is None:
-            hint = 'Give it as .option("match", "reftime: =2026-11-20"); "" matches everything.'
-            raise InvalidInput("the mode overwrite replaces what the option match says, which is missing", hint=hint)
+            hint = 'Use .option("match", "reftime: =2026-11-20"), for example; "" matches everything.'
+            raise InvalidInput("the mode overwrite needs the option match, which selects what to replace", hint=hint)
         if not overwrite and self._match is not None:
-            raise InvalidInput("the option match is for the mode overwrite", hint="Leave it out to append.")
+            raise InvalidInput("the option match is for the mode overwrite only", hint="Remove it to append.")
         if self._match is not None:
-            parse(self._match, self._config.fields)  # what cannot be understood is told before tasks run
+            parse(self._match, self._config.fields)  # reports an error before tasks run
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make all that was staged data of the dataset."""
+        """Store all that the tasks have staged."""
         staged = [each.staged for each in messages if isinstance(each, _Message) and each.staged is not None]
         with Dataset.open(self._path) as dataset:
             dataset.append_staged(self._job, staged, on_duplicate=self._on_duplicate, overwrite=self._match)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what was staged."""
+        """Remove all that the tasks have staged."""
         with open_directory(self._path) as directory:
             remove(directory, self._job)
 
 
 class StreamWriter(_Stager, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """Writes the batches of one query. Made anew to commit each: what was staged is known from messages alone."""
+    """Writes the batches of one query. Spark creates another one to commit: the messages tell what was staged."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        super().__init__(options, schema, (*OPTIONS, *_OF_SPARK))
+        super().__init__(options, schema, (*OPTIONS, "checkpointLocation", "queryName"))
         if overwrite:
-            hint = 'Give outputMode("append").'
-            raise InvalidInput("the output mode complete would replace what was written", hint=hint)
+            hint = 'Use outputMode("append").'
+            raise InvalidInput("the output mode complete would replace what was written before", hint=hint)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Make a batch data of the dataset, unless it is; one without rows needs no mark."""
+        """Store a batch, unless it was stored before; a batch without rows needs no mark."""
         job, staged = "", []
         for each in messages:
             if isinstance(each, _Message) and each.staged is not None:
-                assert each.query is not None, "Spark tells its tasks which query they are of"
+                assert each.query is not None, "Spark passes the id of the query to its tasks"
                 job = each.job
                 staged.append(replace(each.staged, mark=Mark(f"query {each.query}", batchId)))
         if staged:
@@ -169,17 +168,10 @@ class StreamWriter(_Stager, DataSourceStreamArrowWriter):  # type: ignore[misc]
                 dataset.append_staged(job, staged, on_duplicate=self._on_duplicate)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Remove what was staged."""
+        """Remove all that the tasks have staged."""
         with open_directory(self._path) as directory:
             for job in {each.job for each in messages if isinstance(each, _Message)}:
                 remove(directory, job)
-
-
-def _check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
-    unknown = sorted(name for name in options if name.lower() not in {each.lower() for each in known})
-    if unknown:
-        names = ", ".join(name for name in known if name not in _OF_SPARK)
-        raise InvalidInput(f"there is no option {unknown[0]!r} for writing", hint=f"The options are {names}.")
 
 
 def _name(context: TaskContext) -> str:
@@ -190,21 +182,21 @@ def _directory_of(path: str) -> Any:
     try:
         return open_directory(path)
     except DatasetNotFound as error:
-        hint = "All machines must have the dataset's filesystem, at the same path."
-        raise DatasetNotFound(f"{error.message} where a task of Spark runs", hint=hint) from None
+        hint = "Mount the dataset at the same path on all machines."
+        raise DatasetNotFound(f"{error.message} on a machine where a task of Spark runs", hint=hint) from None
 
 
 class _Rows:
     """Turns rows of Spark into data.
 
     Raises:
-        InvalidInput: there is no such column in the dataset, or it is of another type; a column is missing.
+        InvalidInput: the dataset has no such column, or one of another type; or a required column is missing.
     """
 
     def __init__(self, config: DatasetConfig, schema: StructType) -> None:
         names = schema.fieldNames()
         if len(set(names)) < len(names):
-            raise InvalidInput("a column stands twice", hint="Give each column a name of its own.")
+            raise InvalidInput("two columns have the same name", hint="Rename one of them.")
         known = {name: each for name, each in all_columns(config).items() if each.field is not None}
         self._fields: list[tuple[str, FieldType, str]] = []
         self._data: ArrowToData | None = None
@@ -222,30 +214,30 @@ class _Rows:
                 self._fields.append((column.field[0], column.field[1], field.name))
         missing = [name for name in ("reftime", *([DATA] if is_raw else [])) if name not in names]
         if missing:
-            raise InvalidInput(f"the column {missing[0]} is missing", hint="Every datum needs one.")
+            raise InvalidInput(f"the column {missing[0]} is missing", hint="Every datum needs it.")
         self._metadata = _Metadata([name for name, _, _ in self._fields])
-        # 0.0 and -0.0 are equal, and not the same.
+        # 0.0 and -0.0 are equal as keys, but different values.
         self._is_shared = all(kind is not FieldType.REAL for _, kind, _ in self._fields)
 
     def encode(self, rows: pa.RecordBatch, format: Format) -> Batch:
-        """Turn rows into data of a format; rows with equal metadata share a mapping."""
+        """Return rows as data of a format; rows with equal metadata share a mapping."""
         reftimes = rows.column("reftime").cast(pa.int64()).to_pylist()
         if rows.column("reftime").null_count:
-            raise InvalidInput("reftime is NULL", hint=_MEND)
+            raise InvalidInput("reftime is NULL", hint=_CORRECT)
         if not _EARLIEST <= min(reftimes) <= max(reftimes) <= _LATEST:
-            raise InvalidInput("a reftime lies outside the years 1 to 9999", hint=_MEND)
+            raise InvalidInput("a reftime is outside the years 1 to 9999", hint=_CORRECT)
         try:
             columns = [_values(rows.column(label), kind) for _, kind, label in self._fields]
             data = [None] * rows.num_rows if self._data is None else self._data.read(rows.column(DATA))
-        except UnicodeDecodeError as error:  # a string of Spark may hold any bytes
-            raise InvalidInput(f"a string is no UTF-8: {error}", hint=_MEND) from None
+        except UnicodeDecodeError as error:  # a string of Spark may contain any bytes
+            raise InvalidInput(f"a string is not UTF-8: {error}", hint=_CORRECT) from None
         keys = zip(*columns, strict=True) if columns else iter([()] * rows.num_rows)
         metadata = list(map(self._metadata.__getitem__ if self._is_shared else self._metadata.make, keys))
         return format.encode_columns(reftimes, metadata, data)
 
 
 class _Metadata(dict[tuple[Any, ...], Mapping[str, Any]]):
-    """Values of the declared fields, in order → metadata."""
+    """Values of the declared fields, in their order → metadata."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
@@ -270,7 +262,7 @@ def _values(column: pa.Array, kind: FieldType) -> list[Any]:
     try:
         times = {count: from_microseconds(count) for count in {*values} if count is not None}
     except OverflowError:
-        raise InvalidInput("a timestamp lies outside the years 1 to 9999", hint=_MEND) from None
+        raise InvalidInput("a timestamp is outside the years 1 to 9999", hint=_CORRECT) from None
     return list(map(times.get, values))
 
 

@@ -126,7 +126,7 @@ def test_a_value_of_another_type_is_refused(kind, value):
 
 
 def test_data_that_are_no_mapping_are_no_struct():
-    with pytest.raises(InvalidInput, match=r"data is b'abc', which is no struct<a:int>"):
+    with pytest.raises(InvalidInput, match=r"data is b'abc', not struct<a:int>"):
         made(struct(a="integer"), b"abc")
 
 

@@ -10,7 +10,7 @@ from test_readme import ROOT, blocks, check_console, check_python, place  # noqa
 
 from ondisk.pipeline.config import KEYS, MAINTENANCE
 from ondisk.spark import SETTINGS
-from ondisk.spark.source import OPTIONS
+from ondisk.spark.source import STREAM_OPTIONS
 from ondisk.spark.write import OPTIONS as WRITE_OPTIONS
 
 PAGE = (ROOT / "docs/spark.md").read_text(encoding="utf-8")
@@ -50,4 +50,4 @@ def test_the_page_of_pipelines_has_every_key():
 def test_the_page_has_every_setting_and_option():
     assert dict(re.findall(r"^\| `(spark\.[\w.]+)` \| `(\w+)`", PAGE, re.MULTILINE)) == SETTINGS
     names = "path|match|columns|data|maxDataPerTrigger|on_duplicate"
-    assert {"tree", *re.findall(rf"^\| `({names})` \|", PAGE, re.MULTILINE)} == {*OPTIONS, *WRITE_OPTIONS}
+    assert {"tree", *re.findall(rf"^\| `({names})` \|", PAGE, re.MULTILINE)} == {*STREAM_OPTIONS, *WRITE_OPTIONS}

@@ -39,5 +39,5 @@ def test_a_tree_comes_back(tree):
     ],
 )
 def test_other_text_is_refused(text):
-    with pytest.raises(MatchError, match="no condition"):
+    with pytest.raises(MatchError, match="contains no condition"):
         loads(text)

@@ -206,7 +206,7 @@ def test_data_of_vm2_are_bytes(spark, create):
     dataset.append([Datum(T, {}, b"202611200000,1,2,3.5,,,000000000")])
     [row] = load(spark, dataset, data="true").collect()
     assert (row.area, bytes(row.data)) == ("VM2,1", b"202611200000,1,2,3.5,,,000000000")
-    with pytest.raises(Exception, match=r"data is b'2026.*, which is no struct<wind:double>"):
+    with pytest.raises(Exception, match=r"data is b'2026.*, not struct<wind:double>"):
         spark.read.format("ondisk").schema("data struct<wind: double>").load(str(dataset.path)).collect()
 
 
@@ -295,11 +295,11 @@ def test_a_damaged_segment_is_named(spark, dataset):
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"macth": "station: 3"}, "there is no option 'macth'", "The options are path, match, columns"),
+        ({"macth": "station: 3"}, "unknown option 'macth'", "The options are path, match, columns"),
         ({"match": "stations: 3"}, "there is no field 'stations'", "Did you mean `station`?"),
         ({"columns": "station,nothing"}, "there is no column 'nothing'", "The columns are reftime, station"),
-        ({"columns": "station,station"}, "columns must name each column once", ""),
-        ({"data": "yes"}, "the option data is true or false, not 'yes'", ""),
+        ({"columns": "station,station"}, "columns must name at least one column, and each only once", ""),
+        ({"data": "yes"}, "the option data must be true or false, not 'yes'", ""),
         ({"data_schema": "wind double"}, "the option data_schema was removed", "Use .schema("),
         ({"pushdown": "true"}, "the option pushdown was removed: it returned wrong rows", 'Use .option("match", '),
     ],
@@ -312,9 +312,9 @@ def test_what_cannot_be_is_said_with_its_remedy(spark, dataset, options, message
 
 
 def test_a_wrong_type_in_a_schema_is_said(spark, dataset):
-    with pytest.raises(Exception, match=r"data.note is 'é0', which is no int") as caught:
+    with pytest.raises(Exception, match=r"data.note is 'é0', not int") as caught:
         spark.read.format("ondisk").schema("data struct<note: int>").load(str(dataset.path)).collect()
-    assert "Give data.note another type" in error(caught)
+    assert "Use another type for data.note" in error(caught)
     with pytest.raises(Exception, match="the column station is bigint, not int"):
         spark.read.format("ondisk").schema("station int").load(str(dataset.path)).collect()
 
@@ -322,8 +322,8 @@ def test_a_wrong_type_in_a_schema_is_said(spark, dataset):
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ("station bigint, station bigint", "the column station is there twice"),
-        ("data struct<a: int, b: int, a: int>", "the column data.a is there twice"),
+        ("station bigint, station bigint", "the schema names the column station twice"),
+        ("data struct<a: int, b: int, a: int>", "the schema names the column data.a twice"),
         (DATA_NOT_NULL, "the column data.many.[].x may be NULL"),
     ],
 )

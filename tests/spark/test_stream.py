@@ -280,7 +280,7 @@ def test_a_dataset_made_anew_at_the_same_path_is_another(create, tmp_path):
     dataset.close()
     shutil.rmtree(dataset.path)
     create(**BASE, format="jsonl").append([datum(0, 1), datum(1, 1)])
-    with pytest.raises(TokenExpired, match="made anew, or it is another dataset") as caught:
+    with pytest.raises(TokenExpired, match="rebuilt, or this is another dataset") as caught:
         query.batch()
     assert "new checkpoint" in caught.value.hint
 
@@ -301,7 +301,7 @@ def test_an_index_made_anew_has_another_order(create, archived):
         with pytest.raises(NeedsCheck, match="its index was lost"):
             query.batch()
         dataset.fix()
-        with pytest.raises(TokenExpired, match="made anew"):
+        with pytest.raises(TokenExpired, match="was rebuilt"):
             query.batch()
 
 
@@ -328,13 +328,13 @@ def test_an_earlier_state_that_was_put_back_is_seen(create, tmp_path):
     query.drain()
     shutil.rmtree(dataset.path)
     (tmp_path / "copy").rename(dataset.path)
-    with pytest.raises(TokenExpired, match="changes up to 1, and the stream those up to 2"):
+    with pytest.raises(TokenExpired, match="last change is 1, and the stream has read up to 2"):
         query.batch()
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "many", "1.5", "²", ""])
 def test_a_limit_is_a_number(create, limit):
-    with pytest.raises(InvalidInput, match="maxDataPerTrigger is a number of data"):
+    with pytest.raises(InvalidInput, match="maxDataPerTrigger must be a number of data"):
         Query(create(**BASE, format="jsonl"), maxDataPerTrigger=limit).reader()
 
 
@@ -439,4 +439,4 @@ def test_spark_tells_that_a_stream_cannot_go_on(create, runs):
     create(**BASE, format="jsonl")
     with pytest.raises(Exception, match="TokenExpired") as caught:
         query.run()
-    assert "Start it with a new checkpoint" in str(caught.value)
+    assert "Start the query with a new checkpoint" in str(caught.value)

@@ -159,9 +159,9 @@ def totals(rows):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"on_duplicates": "skip"}, "there is no option 'on_duplicates' for writing"),
-        ({"match": ""}, "there is no option 'match' for writing"),
-        ({"on_duplicate": "raise"}, "the option on_duplicate is skip or fail, not 'raise'"),
+        ({"on_duplicates": "skip"}, "unknown option 'on_duplicates'"),
+        ({"match": ""}, "unknown option 'match'"),
+        ({"on_duplicate": "raise"}, "the option on_duplicate must be skip or fail, not 'raise'"),
         ({"mode": "complete", "change": totals}, "the output mode complete would replace what was written"),
         ({"mode": "update"}, "ondisk does not support Update mode"),
         ({"change": lambda rows: rows.drop("reftime")}, "the column reftime is missing"),
