@@ -1,4 +1,4 @@
-"""What was staged for the dataset, see `ondisk.staging.jobs`: check names it, repack removes what is left of it."""
+"""Files of jobs that stage data, see `ondisk.staging.jobs`: check reports them, repack removes those of dead jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ondisk.staging.jobs import STAGED, jobs, remove
 
 
 def diagnosed(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
-    """Diagnose what stands there of each job: OK while somebody may be at work on it.
+    """Diagnose the staged files of each job. They are OK while the job may still run.
 
     Args:
         now: seconds since 1970; None for the present.
@@ -18,16 +18,16 @@ def diagnosed(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
     for job in jobs(access.directory, now):
         name = f"{access.prefix}{STAGED}/{job.name}"
         if job.runs:
-            reason = "it is staged by a job that runs, or was killed less than a day ago"
+            reason = "a job staged it that is running, or was killed less than a day ago"
             yield Diagnosis(name, State.OK, (reason,))
         else:
-            yield Diagnosis(name, State.DELETED, ("it was staged by a job that did not come through",), job.size)
+            yield Diagnosis(name, State.DELETED, ("a job staged it, and was interrupted",), job.size)
 
 
 def removed(access: Access, now: float | None = None) -> Iterator[Done]:
-    """Remove what is left of jobs that are no more at work.
+    """Remove the staged files of jobs that no longer run.
 
-    Locks: none; a commit that comes all the same fails, and stores nothing.
+    Locks: none; if such a job commits after all, its commit fails and stores nothing.
     """
     for diagnosis in diagnosed(access, now):
         if diagnosis.state:

@@ -1,4 +1,4 @@
-"""Check: says what is wrong with a dataset. It reads only, but for a check in slices, which remembers what it did."""
+"""Check: reports what is wrong with a dataset. It only reads, but with `max_duration` it records what it has read."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from ondisk.maintenance.states import Diagnosis, Report, State
 from ondisk.segment import ScanResult
 from ondisk.segments.dir import scan
 
-_REMEMBERED = 50_000
+_REMEMBERED = 50_000  # entries of `_Equal`
 _Equal: TypeAlias = dict[tuple[int, tuple[int, ...]], Mapping[str, Any]]
-"""Metadata that were found beside what the index says, where both are equal: (id, fields of the row) → metadata."""
+"""Metadata of a scan that equal those in the index: (id of the metadata, fields of the row) → the metadata."""
 
 _UNREADABLE = State.MISSING | State.CORRUPTED | State.UNALIGNED | State.DELETED
 
 ReadAll: TypeAlias = Callable[[Access, list[str], Callable[[str], None]], Iterable[tuple[str, str | None]]]
-"""Reads the data of segments, in whatever order, and gives what is wrong with each."""
+"""Reads the data of segments, in any order, and yields the name of each and what is wrong with it, or None."""
 
 
 def read_here(access: Access, names: list[str], progress: Callable[[str], None]) -> Iterator[tuple[str, str | None]]:
-    """Read the data of segments, one after the other; gives what is wrong with each."""
+    """Read the data of segments, one after the other; yield what is wrong with each, or None."""
     for name in names:
         progress(name)
         yield name, wrong_with(access, name)
 
 
 def check(
-    access: DatasetAccess,
+    dataset: DatasetAccess,
     *,
     accurate: bool = False,
     max_duration: float | None = None,
@@ -48,38 +48,38 @@ def check(
     """Diagnose every segment.
 
     Args:
-        accurate: read the data, too: frame checksums, decoding, and whether the index says the same as they do.
-        max_duration: seconds to read data for; those that were not read for the longest time are read first, and what
-            was found is remembered.
+        accurate: read the data, too: check checksums, decode, and compare with the index.
+        max_duration: seconds to read data for. Segments that were not read for the longest time are read first. The
+            index records when each was read, and what is wrong with it.
         now: seconds since 1970; None for the present.
-        progress: is told the name of each segment before its data are read.
-        read_all: who reads the data, where nothing limits how long.
+        progress: is called with the name of each segment before its data are read.
+        read_all: reads the data if there is no `max_duration`.
 
     Locks: none; with `max_duration` the writers' lock, for a moment after each segment.
     """
-    report = Report(str(access.path))
+    report = Report(str(dataset.path))
     deadline = None if max_duration is None else time.monotonic() + max_duration
-    for part in access.archives.maintained():
-        report.needs_check |= part.needs_check()
-        inspection = Inspection(part, now)
+    for access in dataset.archives.maintained():
+        report.needs_check |= access.needs_check()
+        inspection = Inspection(access, now)
         found = [*inspection.diagnoses()]
         if deadline is not None:
             found = _read_in_slices(inspection, found, deadline, progress)
         elif accurate:
             readable = [each.segment for each in found if not each.state & _UNREADABLE]
-            damage = dict(read_all(part, readable, progress))
+            damage = dict(read_all(access, readable, progress))
             found = [_with_damage(each, damage.get(each.segment)) for each in found]
-        report.add(part.prefix, found)
-        report.segments += abandoned.diagnosed(part, now)
+        report.add(access.prefix, found)
+        report.segments += abandoned.diagnosed(access, now)
     return report
 
 
 def _read_in_slices(
     inspection: Inspection, found: list[Diagnosis], deadline: float, progress: Callable[[str], None]
 ) -> list[Diagnosis]:
-    """Read the data of as many segments as there is time for; at least of one.
+    """Read the data of as many segments as there is time for, at least one; return the diagnoses with the results.
 
-    What was noted of a segment is taken back where its file, put back from a backup, is whole again.
+    Recorded damage is cleared if the file of the segment is complete again, for example restored from a backup.
     """
     access = inspection.access
     by_name = {each.segment: each for each in found}
@@ -95,7 +95,7 @@ def _read_in_slices(
             continue
         damage = before.reasons[0] if before.noted and content != _WHOLE else content.wrong
         with access.transaction("check") as transaction:
-            transaction.note_check(segment, damage)  # of another generation, nothing is noted
+            transaction.note_check(segment, damage)  # records nothing if the segment has another generation now
             transaction.commit()
         if not before.noted:
             by_name[name] = _with_damage(before, damage)
@@ -108,17 +108,17 @@ def _read_in_slices(
 
 
 def wrong_with(access: Access, name: str, *, apart: bool = False) -> str | None:
-    """Read the data of a segment; gives what of it is not as the index says, None where all is.
+    """Read the data of a segment, and return how they differ from the index, or None.
 
     Args:
-        apart: as `read_content` has it.
+        apart: as in `read_content`.
     """
     _, content = _read(access, name, apart=apart)
     return None if content is None else content.wrong
 
 
 def _read(access: Access, name: str, *, apart: bool = False) -> tuple[Segment | None, Content | None]:
-    """Read the data of a segment; gives the generation that was read, and what that told."""
+    """Read the data of a segment; return the row of the generation that was read, and the result."""
     with access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(name)
         return segment, None if segment is None else read_content(access, snapshot, segment, apart=apart)
@@ -132,10 +132,10 @@ def _with_damage(diagnosis: Diagnosis, damage: str | None) -> Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What reading the file of a segment told.
+    """The result of reading the file of a segment.
 
     Attributes:
-        wrong: what of the data that the index knows is not as it says; None where all is.
+        wrong: how the data that the index knows differ from it; None if they do not.
         is_whole: nothing in the file is damaged.
         is_read: it was read to its end.
     """
@@ -149,11 +149,12 @@ _WHOLE = Content(None, is_whole=True, is_read=True)
 
 
 def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart: bool = False) -> Content:
-    """Read the file of a segment that the index knows, and compare the data there with what the index says.
+    """Read the file of a segment that the index knows, and compare its data with the index.
 
     Args:
-        apart: copy what the index says, and let go of the snapshot: where many read all the time, no writer's
-            checkpoint would find a moment without any. Of a dir segment, whose files go with a checkpoint, not.
+        apart: copy the rows of the segment, and release the snapshot. If many processes read all the time, writers
+            could otherwise never finish a checkpoint. Has no effect on a dir segment: a checkpoint would let a writer
+            remove its files.
     """
     format = access.format(segment.format)
     rows = _Rows(snapshot, segment)
@@ -179,12 +180,12 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
         wrong.add(offset, reason_at(found, offset))
     if is_whole and not wrong.count:
         for offset in (*displaced, *blocks):
-            wrong.add(offset, "the index does not say where its block stands")
+            wrong.add(offset, "the position of its block is missing or wrong in the index")
     return Content(str(wrong) if wrong.count else None, is_whole, left in (0, len(format.seal(found.end))))
 
 
 class _Wrong:
-    """Data that are not as the index says: how many, and what of the first."""
+    """Counts the data that are not as the index says, and keeps the reason of the first."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
@@ -201,39 +202,39 @@ class _Wrong:
 
 
 class _Rows:
-    """The rows of a segment in the order of their offsets, taken as far as a scan has come."""
+    """The rows of a segment in the order of their offsets, read in step with a scan of its file."""
 
     def __init__(self, snapshot: Snapshot, segment: Segment) -> None:
         self._lists = segment_rows.rows_by_offset(snapshot, segment)
-        self._held: list[tuple[int, ...]] = []
-        self._taken = 0  # of those that are held
+        self._buffer: list[tuple[int, ...]] = []
+        self._taken = 0  # rows of the buffer that were returned
 
     def up_to(self, found: ScanResult) -> list[tuple[int, ...]]:
-        """Take the rows of data that begin before what was found ends."""
+        """Return the next rows, up to the last datum of a scan result."""
         if not found.offsets:
             return []
         last = found.offsets[-1]
-        while not self._held or self._held[-1][0] <= last:
+        while not self._buffer or self._buffer[-1][0] <= last:
             more = next(self._lists, None)
             if more is None:
                 break
-            self._held = self._held[self._taken :] + more
+            self._buffer = self._buffer[self._taken :] + more
             self._taken = 0
-        begin, self._taken = self._taken, bisect_right(self._held, last, self._taken, key=itemgetter(0))
-        return self._held[begin : self._taken]
+        begin, self._taken = self._taken, bisect_right(self._buffer, last, self._taken, key=itemgetter(0))
+        return self._buffer[begin : self._taken]
 
     def rest(self) -> Iterator[tuple[int, ...]]:
-        """Take all other rows."""
-        yield from self._held[self._taken :]
+        """Yield all other rows."""
+        yield from self._buffer[self._taken :]
         for rows in self._lists:
             yield from rows
 
 
 def _compare(rows: list[tuple[int, ...]], found: ScanResult, snapshot: Snapshot, wrong: _Wrong, equal: _Equal) -> None:
-    """Compare rows (offset, size, reftime, fields …) with the data that stand there.
+    """Compare rows (offset, size, reftime, fields …) with the data that a scan found; add differences to `wrong`.
 
     Args:
-        equal: data of one series share their metadata, so each is compared once, and remembered here.
+        equal: pairs of metadata that were compared and are equal. Many data share their metadata, so this saves time.
     """
     if not rows:
         return
@@ -269,13 +270,13 @@ def _compare(rows: list[tuple[int, ...]], found: ScanResult, snapshot: Snapshot,
 
 
 def _declared(metadata: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Leave out of what a scan found the metadata that the index does not hold."""
+    """Return the metadata of declared fields."""
     return {name: metadata[name] for name in names if name in metadata}
 
 
 def reason_at(found: ScanResult, offset: int) -> str:
-    """Say why no datum stands at an offset."""
+    """Return why no datum is at an offset."""
     for damage in found.damage:
         if damage.offset <= offset < damage.offset + damage.size:
             return damage.reason
-    return "no whole datum stands there"
+    return "no complete datum is there"

@@ -1,4 +1,4 @@
-"""Maintain: all that keeps a dataset in order for years, for cron."""
+"""Maintain: fix and repack of a dataset, for cron."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _BUG = 1
 
 @dataclass(slots=True)
 class Maintained:
-    """What was done to one dataset, and how it is now.
+    """What was done to one dataset, and its state afterwards.
 
     Attributes:
         dataset: its path, absolute.
-        done: what fix and repack did; those segments of which they did something.
-        left: what a check says behind that, or instead of it (dry run); None where it could not be checked.
-        count: data in the dataset, those in its archives not counted; None where they could not be counted.
-        rebuilt: its index was lost, and segments were read anew: data are back that were deleted and not yet repacked.
-        error: what kept it from being maintained, the first of several.
+        done: the segments that fix and repack changed.
+        left: the report of a check after that, or instead of it (dry run); None if it could not be checked.
+        count: data in the dataset, without its archives; None if they could not be counted.
+        rebuilt: its index was lost, and segments were read again. Data are back that were deleted, but not yet removed
+            by a repack.
+        error: the first error that maintenance ended with, or that left a segment unchanged.
         duration: seconds.
         ended: seconds since 1970.
     """
@@ -42,7 +43,7 @@ class Maintained:
 
     @property
     def freed(self) -> int:
-        """Bytes given back."""
+        """Bytes that were freed."""
         return sum(each.freed for each in self.done)
 
     @property
@@ -52,7 +53,7 @@ class Maintained:
 
     @property
     def exit_code(self) -> int:
-        """What a command that did this ends with."""
+        """The exit code of a command that did this."""
         if self.error is not None:
             return self.error.exit_code if isinstance(self.error, OndiskError) else _BUG
         if any(each.lost for each in self.done):
@@ -67,16 +68,18 @@ def maintain(
     max_duration: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Maintained:
-    """Fix and repack a dataset, and say how it is then. What goes wrong is told and not raised: others wait for it.
+    """Fix and repack a dataset, and report its state afterwards.
+
+    Errors are returned, not raised, so that a caller can continue with other datasets.
 
     Args:
         dry_run: change nothing, and read no data: only check.
-        max_duration: seconds in which data are read, of segments that were not read for the longest time first; see
-            `ondisk.maintenance.check`.
-        progress: is told the name of each segment that is worked on.
+        max_duration: seconds in which data are read and checked. Segments that were not read for the longest time are
+            read first; see `ondisk.maintenance.check`.
+        progress: is called with the name of each segment.
 
-    Locks: `.maintain.lock` for the whole run, without waiting: of two runs, the second ends at once with LockError.
-        The writers' lock for each segment anew: who appends does not wait for the run.
+    Locks: `.maintain.lock` for the whole run, without waiting: a second run ends at once with LockError. The writers'
+        lock once for each segment, so an append does not wait for the whole run.
     """
     result = Maintained(str(Path(path).absolute()))
     began = time.monotonic()
@@ -86,14 +89,14 @@ def maintain(
                 _look(dataset, result)
         else:
             _mend(path, max_duration, progress, result)
-    except Exception as error:  # also of a bug: the other datasets are maintained all the same
+    except Exception as error:  # even if it is a bug, the caller continues with the other datasets
         result.error = error
     result.duration, result.ended = time.monotonic() - began, time.time()
     return result
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Choose the exit code that tells of the worst: errors before data left out before findings."""
+    """Return the worst exit code: an error is worse than skipped or lost data, and these are worse than findings."""
     mild = {EXIT_DONE: -3, EXIT_FINDINGS: -2, EXIT_DATA_SKIPPED: -1}
     return max(codes, key=lambda code: mild.get(code, code), default=EXIT_DONE)
 
@@ -106,10 +109,10 @@ def _look(dataset: Dataset, result: Maintained) -> None:
 def _mend(
     path: str | os.PathLike[str], max_duration: float | None, progress: Callable[[str], None], result: Maintained
 ) -> None:
-    """Do everything there is to do, each as far as it goes: a repack may make the space that a fix did not find."""
+    """Do each step although the one before it failed: a repack may free the space that a fix lacked."""
     errors: list[OndiskError] = []
 
-    def take(verb: Callable[[], Report | None]) -> None:
+    def run(verb: Callable[[], Report | None]) -> None:
         try:
             report = verb()
         except OndiskError as error:
@@ -117,14 +120,14 @@ def _mend(
             report = error.context.get("report")
         result.done += [each for each in report or () if isinstance(each, Done) and each.action is not None]
 
-    # Opened first, since it tells well what is wrong with a path.
+    # The dataset is opened first: its errors say best what is wrong with a path.
     with Dataset.open(path) as dataset, Directory.open(path) as directory, MaintainLock(directory).hold("maintain"):
         was_lost = dataset.needs_check
-        take(lambda: dataset.fix(progress=progress))
+        run(lambda: dataset.fix(progress=progress))
         result.rebuilt = was_lost and any(each.action == "rescan" for each in result.done)
-        if max_duration is not None:  # before the repack, which leaves alone what is found damaged here
-            take(lambda: dataset.check(max_duration=max_duration, progress=progress))
-        take(lambda: dataset.repack(progress=progress))
-        take(lambda: _look(dataset, result))
+        if max_duration is not None:  # before the repack, which then does not touch what is damaged
+            run(lambda: dataset.check(max_duration=max_duration, progress=progress))
+        run(lambda: dataset.repack(progress=progress))
+        run(lambda: _look(dataset, result))
     if errors:
         raise errors[0]

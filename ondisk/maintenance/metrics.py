@@ -1,4 +1,4 @@
-"""Metrics of what maintain did, as a file that Prometheus' node_exporter collects.
+"""Metrics of what maintain did, in a file that Prometheus' node_exporter collects.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/, text format version 0.0.4.
 """
@@ -16,18 +16,18 @@ from ondisk.maintenance.maintain import Maintained
 
 HELP = {
     "ondisk_segments": "Segments in each state; a segment may be in several.",
-    "ondisk_data": "Data in the dataset, those in its archives not counted.",
-    "ondisk_freed_bytes": "Bytes that the last run gave back.",
-    "ondisk_lost": "Data that the last run found lost: missing, or no data any more.",
-    "ondisk_maintain_success": "1: the last run went through; 0: it ended with an error.",
+    "ondisk_data": "Data in the dataset, without its archives.",
+    "ondisk_freed_bytes": "Bytes that the last run freed.",
+    "ondisk_lost": "Data that the last run found missing or damaged, and removed from the index.",
+    "ondisk_maintain_success": "1: the last run completed; 0: it ended with an error.",
     "ondisk_maintain_duration_seconds": "How long the last run took.",
     "ondisk_maintain_timestamp_seconds": "When the last run ended, seconds since 1970.",
 }
-"""Every metric, and what it tells."""
+"""Every metric, and what it means."""
 
 
 def metrics(results: Iterable[Maintained]) -> str:
-    """Write what was done as text for Prometheus; what could not be counted has no line."""
+    """Return the metrics as text for Prometheus, without lines for what could not be counted."""
     lines: dict[str, list[str]] = {name: [] for name in HELP}
 
     def add(name: str, each: Maintained, value: float, **labels: str) -> None:
@@ -53,19 +53,20 @@ def metrics(results: Iterable[Maintained]) -> str:
 
 
 def write(file: str | os.PathLike[str], results: Iterable[Maintained]) -> None:
-    """Write metrics to a file, which is the old one or the new one at every moment.
+    """Write metrics to a file. At every moment the file is the old one or the new one, complete.
 
     Raises:
-        NotFound: there is no directory for it.
+        NotFound: its directory does not exist.
         StorageError: it cannot be written.
 
-    Durability: staged beside it under a name that no collector reads, synced, renamed, directory synced.
+    Durability: written beside it under a name that no collector reads, synced, renamed; then the directory is synced.
     """
     path = Path(file).absolute()
     try:
         directory = Directory.open(path.parent)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"{path.parent}: no such directory", hint="Make it, or name another file.") from None
+        hint = f"Create it (`mkdir -p {path.parent}`), or choose another file."
+        raise NotFound(f"{path.parent}: no such directory", hint=hint) from None
     except OSError as error:
         raise StorageError(f"{path.parent}: {error.strerror}", errno=error.errno) from error
     with directory:
@@ -78,7 +79,7 @@ def write(file: str | os.PathLike[str], results: Iterable[Maintained]) -> None:
                 written.sync()
             directory.rename(staged, path.name)
         except (FileNotFoundError, FileExistsError) as error:  # as below /proc
-            hint = "Name a file where files can be made."
+            hint = "Choose a directory in which files can be created."
             raise StorageError(f"{path}: {error.strerror}", hint=hint, errno=error.errno) from error
         except BaseException:
             with contextlib.suppress(FileNotFoundError):

@@ -321,7 +321,7 @@ def _fill(part: _Part, new: Rebuilt) -> None:
                     values, others = _matched(ahead.before_end_of(found), found)
                     new.fill(kinds, values)
                     _refuse(part, name, others)
-                _refuse(part, name, [(place, "no whole datum stands there") for place in ahead.rest()])
+                _refuse(part, name, [(place, "no complete datum is there") for place in ahead.rest()])
             except SegmentMissing as error:
                 _refuse(part, name, [(place, error.message) for place in ahead.rest()])
     finally:

@@ -59,7 +59,7 @@ def test_the_terminal_does_not_execute_what_others_wrote_into_the_lock(run, weat
 def test_metrics_that_cannot_be_written_are_an_error_with_a_remedy(run, weather):
     done = run("maintain", weather, "--metrics", "/proc/ondisk.prom")
     assert done.code == 50
-    assert "Name a file where files can be made" in done.err
+    assert "in which files can be created" in done.err
 
 
 @pytest.mark.parametrize("verb", ["archive", "unarchive"])
