@@ -10,22 +10,24 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.layout import SENTINEL, read_config
 from ondisk.errors import IntegrityError, NotFound, StorageError
+from ondisk.filesystem import Directory, WritersLock
 from ondisk.index import INDEX
-from ondisk.maintenance.check import check
-from ondisk.maintenance.fix import fix
-from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import Report
 
 A, B, C, EARLIER = "2026/11-20", "2027/11-20", "2026/11-22", "2026/11-19"
@@ -41,14 +43,55 @@ def lose_index(path: Path) -> None:
         (path / f"{INDEX}{suffix}").unlink(missing_ok=True)
 
 
-def renew_index(dataset: ondisk.Dataset | Path) -> None:
+@contextmanager
+def access_to(path: Path) -> Iterator[DatasetAccess]:
+    """Open the dataset at a path as `Dataset` does, for tests of what is below `Dataset`."""
+    directory = Directory.open(path)
+    with closing(DatasetAccess(directory, read_config(directory), read_only=False)) as access:
+        yield access
+
+
+def renew_index(path: Path) -> None:
     """Commit a transaction that changes nothing: the index is then newer than every file of the dataset."""
-    if isinstance(dataset, Path):
-        with ondisk.open(dataset) as opened:
-            renew_index(opened)
-        return
-    with dataset._access.transaction("test") as transaction:
+    with access_to(path) as access, access.transaction("test") as transaction:
         transaction.commit()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the writers' lock of the dataset at a path, as another process does."""
+    with closing(Directory.open(path)) as directory, WritersLock(directory).hold("test"):
+        yield
+
+
+@contextmanager
+def clock(now: float) -> Iterator[None]:
+    """Let it be another time, in seconds since 1970: the ages of data and of jobs count from it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: now)
+        yield
+
+
+@contextmanager
+def connections(prepare: Callable[[sqlite3.Connection], Any], mode: str = "") -> Iterator[None]:
+    """Prepare each connection that is opened to an index, or only those of a mode: `rw` or `ro`."""
+    connect = sqlite3.connect
+
+    def prepared(address: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(address, **options)
+        if f"mode={mode}" in str(address):
+            prepare(connection)
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", prepared)
+        yield
+
+
+def sql(path: Path, statement: str, *values: Any) -> list[Any]:
+    """Execute a statement on the index of the dataset at a path, in a connection of its own."""
+    with closing(sqlite3.connect(path / INDEX)) as index, index:
+        return index.execute(statement, values).fetchall()
 
 
 def datum(hour: float, station: Any = "a", value: int = 0, *, format: str = "jsonl", **metadata: Any) -> Datum:
@@ -186,8 +229,7 @@ class World:
         lose_index(self.path)
 
     def sql(self, statement: str, *values: Any, place: str = "") -> Any:
-        with closing(sqlite3.connect(self.path / place / INDEX)) as index, index:
-            return index.execute(statement, values).fetchall()
+        return sql(self.path / place, statement, *values)
 
     def opened(self, action: Callable[[ondisk.Dataset], Any], *, read_only: bool = False) -> Any:
         with ondisk.open(self.path, read_only=read_only) as dataset:
@@ -201,13 +243,16 @@ class World:
         assert self.opened(lambda dataset: dataset.delete(f"area: {match}")) == len(numbers)
 
     def check(self, *, accurate: bool = False) -> Report:
-        return self.opened(lambda dataset: check(dataset._access, accurate=accurate, now=self.now), read_only=True)
+        with clock(self.now):
+            return self.opened(lambda dataset: dataset.check(accurate=accurate), read_only=True)
 
     def fix(self) -> Report:
-        return self.opened(lambda dataset: fix(dataset._access, self.now))
+        with clock(self.now):
+            return self.opened(lambda dataset: dataset.fix())
 
     def repack(self) -> Report:
-        return self.opened(lambda dataset: repack(dataset._access, self.now))
+        with clock(self.now):
+            return self.opened(lambda dataset: dataset.repack())
 
     def states(self, report: Report) -> dict[str, str]:
         """Give the states of the segments that are not OK, extensions left out."""

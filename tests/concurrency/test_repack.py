@@ -6,6 +6,7 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crash.recovery import check_whole
@@ -13,6 +14,7 @@ from crash.workload import CONFIGS, REPLACING, datum_of, left_behind, line, line
 
 import ondisk
 from ondisk.errors import StorageError
+from ondisk.index import Index
 
 from . import workers
 from .conftest import Start
@@ -86,25 +88,26 @@ def test_dropped_segments_stay_for_a_query_that_began_before_and_go_with_the_nex
 
 
 @pytest.mark.parametrize("name", ["vm2", "seg plain"])
-def test_a_look_up_that_meets_a_repack_between_index_and_file_answers_all_the_same(name: str, tmp_path: Path) -> None:
+def test_a_look_up_that_meets_a_repack_between_index_and_file_answers_all_the_same(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, config = tmp_path / "dataset", CONFIGS[name]
     format = config["format"]
     lines = [line(0, 0, station, station, "x" * station) for station in range(8)]
     with ondisk.create(path, config) as dataset, ondisk.open(path, read_only=True) as reader:
         dataset.append(datum_of(each, format) for each in lines)
         known = list(reader.query(with_data=False))  # segment and metadata are known, its file is not open
-        index = reader._access.current().index
-        look_up, met = index.look_up, []
+        look_up, met = Index.look_up, []
 
-        def interrupted(key: object) -> object:
-            found = look_up(key)  # type: ignore[arg-type]
+        def interrupted(index: Index, key: Any) -> Any:
+            found = look_up(index, key)
             dataset.delete(f'area:"VM2,{len(met)}"')
             assert [each.action for each in dataset.repack()] == ["repack"]
             assert left_behind(path) == []
             met.append(found)
             return found
 
-        index.look_up = interrupted  # type: ignore[method-assign,assignment]
+        monkeypatch.setattr(Index, "look_up", interrupted)
         for each, written in zip(known[-3:], lines[-3:], strict=True):
             assert [
                 workers.line_of(found, format) for found in reader.query(reftime=each.reftime, **each.metadata)

@@ -19,6 +19,7 @@ from crash.workload import CONFIG, datum_of, key, line, line_of, lines_of, segme
 import ondisk
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import DatumNotFound, SegmentMissing
+from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import find
 from ondisk.maintenance import archive
 from ondisk.segments import generations
@@ -62,7 +63,7 @@ def create(path: Path, talk: Connection) -> None:
 
 def hold_lock(path: Path, talk: Connection) -> None:
     """Hold the writers' lock until told to go on."""
-    with ondisk.open(path) as dataset, dataset._access._lock.hold("append"):
+    with contextlib.closing(Directory.open(path)) as directory, WritersLock(directory).hold("append"):
         talk.send(os.getpid())
         talk.recv()
 

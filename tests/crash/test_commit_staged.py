@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from worlds import clock
 
 import ondisk
-from ondisk.maintenance.check import check as check_now
-from ondisk.maintenance.repack import repack
 from ondisk.staging.jobs import ABANDONED
 
 from .conftest import POINTS
@@ -62,9 +61,10 @@ def check_litter(run: Run) -> None:
         left = sorted(str(each.relative_to(run.path)) for each in run.path.glob(".staged/*"))
         assert [each.segment for each in dataset.check() if each.segment.startswith(".staged")] == left
         later = max((each.stat().st_ctime for each in run.path.glob(".staged/*")), default=0) + ABANDONED + 60
-        found = check_now(dataset._access, now=later)
+        with clock(later):
+            found = dataset.check()
+            dataset.repack()
         assert [each.segment for each in found.findings if each.segment.startswith(".staged")] == left
-        repack(dataset._access, now=later)
         assert [*run.path.glob(".staged/*")] == []
 
 

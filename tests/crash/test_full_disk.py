@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from worlds import renew_index
+from worlds import clock, renew_index
 
 import ondisk
 from ondisk import Datum
 from ondisk.errors import DiskFull
-from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
 
 from .recovery import check_whole
@@ -174,7 +174,7 @@ def test_a_repack_without_space_for_any_segment_says_so_and_what_it_removed(form
         dataset.delete("reftime:=2026-11-21")
         unknown = path / "2026" / f"12-24.{CONFIGS[format]['format']}"
         unknown.write_bytes(bytes(100))
-        renew_index(dataset)
+        renew_index(path)
         before = lines_of(dataset)
         fill_up(filler)
         with ondisk.open(path, read_only=True), pytest.raises(DiskFull) as caught:
@@ -215,8 +215,8 @@ def test_a_segment_with_more_data_than_one_commit_has_space_for_is_removed_from_
         with pytest.raises(DiskFull):
             dataset.delete("")
         is_old = state is State.DELETE_AGE
-        now = begin.replace(year=2128).timestamp() if is_old else None
-        (done,) = repack(dataset._access, now)
+        with clock(begin.replace(year=2128).timestamp() if is_old else time.time()):
+            (done,) = dataset.repack()
         assert done.state == state
         assert len(done.reasons) == 1
         assert (done.action, done.lost) == (("delete", 0) if is_old else ("remove from the index", 480))

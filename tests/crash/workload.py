@@ -351,7 +351,8 @@ def carry_out(dataset: Dataset, step: Step) -> None:
                     carry_out(dataset, each)
         case LoseIndex():
             (dataset.path / "index.sqlite").unlink()
-            dataset._access.directory.sync()
+            with contextlib.closing(Directory.open(dataset.path)) as directory:
+                directory.sync()
         case LeaveOut("directories"):
             Directory.sync = lambda *_: None  # type: ignore[method-assign,assignment]
         case LeaveOut("files and directories"):

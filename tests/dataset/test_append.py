@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from worlds import lose_index
+from worlds import locked, lose_index, sql
 
 import ondisk
 from ondisk import Datum
@@ -29,6 +29,7 @@ from ondisk.errors import (
     SegmentMissing,
     StorageError,
 )
+from ondisk.formats.vm2 import Vm2
 from ondisk.index import INDEX, Transaction
 from ondisk.testing import EVERY_TYPE
 
@@ -618,8 +619,7 @@ def test_a_new_index_counts_its_generations_above_those_on_disk(create):
     lose_index(dataset.path)
     dataset.append(data(2))
     assert numbers(dataset) == [2]
-    writer = dataset._access.current().index.writer()
-    assert writer.execute("SELECT id FROM segment").fetchall() == [(18,)]
+    assert sql(dataset.path, "SELECT id FROM segment") == [(18,)]
 
 
 def test_an_index_removed_and_put_back_is_found_again(create, tmp_path):
@@ -712,7 +712,7 @@ def test_a_batch_of_nothing_but_refused_data_is_no_error(create):
         assert dataset.append_file(io.BytesIO(b"nonsense\n2\n"), "vm2").refused == 2
 
 
-def test_large_data_behind_small_ones_are_taken_a_few_at_a_time(create):
+def test_large_data_behind_small_ones_are_taken_a_few_at_a_time(create, monkeypatch):
     pulled = []
 
     def data():
@@ -720,14 +720,15 @@ def test_large_data_behind_small_ones_are_taken_a_few_at_a_time(create):
             pulled.append(number)
             yield Datum(datetime(2026, 1, 1, tzinfo=UTC), {}, bytes(2**20 if number >= 300 else 10))
 
-    with create(format="vm2", step="daily") as dataset:
-        seen = []
-        encode = dataset._access.format("vm2").encode
-        dataset._access.format("vm2").encode = lambda piece: (
-            seen.append(sum(len(each.data) for each in piece)),
-            encode(piece),
-        )[1]
-        assert dataset.append(data()).refused == 400
+    seen = []
+    encode = Vm2.encode
+
+    def encode_and_count(self, piece):
+        seen.append(sum(len(each.data) for each in piece))
+        return encode(self, piece)
+
+    monkeypatch.setattr(Vm2, "encode", encode_and_count)
+    assert create(format="vm2").append(data()).refused == 400
     assert max(seen) <= 24 * 2**20
 
 
@@ -766,9 +767,9 @@ def test_the_end_of_an_append_of_small_batches_waits_for_nobody(create):
     def given():
         for n in range(5):
             yield at(6, n)
-        stack.enter_context(other._access._lock.hold("test"))
+        stack.enter_context(locked(dataset.path))
 
-    with ondisk.open(dataset.path) as other, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         begin = time.monotonic()
         assert dataset.append(given(), batch_size=1).imported == 5
         assert time.monotonic() - begin < 15

@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import content, datum, lose_index
+from worlds import clock, connections, content, datum, lose_index
 
 import ondisk
 from ondisk import Datum
@@ -26,8 +26,6 @@ from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.index import Transaction
 from ondisk.index.import_log import Mark
-from ondisk.maintenance.check import check
-from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
 from ondisk.staging import jobs
 from ondisk.staging import rows as rows_of
@@ -80,7 +78,7 @@ def check_sound(dataset):
     """All rows are where they say, numbers are in order, and nothing is left of what was staged."""
     report = dataset.check(accurate=True)
     assert [each for each in report.findings if each.state & ~(State.DIRTY | State.DELETED)] == []
-    assert [*jobs.jobs(dataset._access.directory)] == []
+    assert [*dataset.path.glob(f"{STAGED}/*")] == []
     with closing(sqlite3.connect(f"file:{dataset.path}/index.sqlite?mode=ro", uri=True)) as index:
         assert index.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         [(last, highest)] = index.execute("SELECT seq, (SELECT max(seq) FROM datum) FROM dataset").fetchall()
@@ -554,9 +552,11 @@ def test_what_has_gone_or_is_of_another_configuration_is_not_committed(create):
 @pytest.mark.parametrize("name", ["0.rows", "0.data"])
 def test_what_was_staged_and_lost_a_part_is_told_from_a_damaged_index(create, name, stages):
     """As when the machine that staged it went down, or a network filesystem is behind."""
-    dataset = create(**CONFIG, format="seg")
-    dataset.append([datum(0, "z")])
-    cache = dataset._access.current().index.writer().execute("PRAGMA cache_size").fetchone()
+    writers = []
+    with connections(writers.append, "rw"):
+        dataset = create(**CONFIG, format="seg")
+        dataset.append([datum(0, "z")])
+    cache = writers[-1].execute("PRAGMA cache_size").fetchone()
     damages = [lambda whole: b"", lambda whole: whole[:5000]]
     if name == "0.rows":
         damages.append(lambda whole: bytes(len(whole)))
@@ -567,8 +567,7 @@ def test_what_was_staged_and_lost_a_part_is_told_from_a_damaged_index(create, na
         with pytest.raises(StateError, match=f"{name} is damaged: .*nothing was stored") as caught:
             dataset.append_staged("job", staged)
         assert caught.value.hint == "Stage the data again."
-        writer = dataset._access.current().index.writer()
-        assert writer.execute("PRAGMA cache_size").fetchone() == cache
+        assert writers[-1].execute("PRAGMA cache_size").fetchone() == cache
         assert dataset.summary().count == 1
         check_sound(dataset)
 
@@ -625,8 +624,8 @@ def test_a_segment_that_an_append_left_a_tail_at_is_gone_on_with(create):
 
 def test_pieces_may_be_more_than_a_statement_can_name(create):
     dataset = create(**CONFIG, format="blob")
-    dataset.append([datum(0, format="blob")])
-    dataset._access.current().index.writer().setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 2000)  # of 1,000,000
+    with connections(lambda each: each.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 2000), "rw"):  # of 1,000,000
+        dataset.append([datum(0, format="blob")])
     part = [datum(at // 99, f"{at}", format="blob") for at in range(1500)]
     assert counts(commit(dataset, part, part[:9])) == (1500, 9, 0)
     check_sound(dataset)
@@ -662,11 +661,11 @@ def test_check_names_what_is_staged_and_repack_removes_it_when_it_is_old(create)
     dataset.repack()
     assert (dataset.path / ".staged/job").exists()
     later = time.time() + jobs.ABANDONED + 60
-    report = check(dataset._access, now=later)
-    [found] = report.findings
-    assert (found.segment, found.state, found.action) == (".staged/job", State.DELETED, "delete")
-    assert found.freed == sum(each.stat().st_size for each in dataset.path.glob(".staged/job/*"))
-    [done] = repack(dataset._access, now=later).findings
+    with clock(later):
+        [found] = dataset.check().findings
+        assert (found.segment, found.state, found.action) == (".staged/job", State.DELETED, "delete")
+        assert found.freed == sum(each.stat().st_size for each in dataset.path.glob(".staged/job/*"))
+        [done] = dataset.repack().findings
     assert (done.segment, done.action) == (".staged/job", "delete")
     assert [*dataset.check()] == []
     assert not (dataset.path / ".staged/job").exists()

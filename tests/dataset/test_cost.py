@@ -10,6 +10,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from worlds import connections
 
 from ondisk import Datum
 from ondisk.filesystem import Directory, ReadableFile, WritableFile, files
@@ -21,7 +22,7 @@ VM2 = {"format": "vm2", "fields": FIELDS, "unique": ["reftime", "area", "product
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Counts what touches the disk: opens, writes, syncs, reads and commits."""
+    """Counts what touches the disk: opens, writes, syncs, reads, and the statements that connections to write run."""
     counts = Counter()
 
     def count(owner, name, key):
@@ -38,14 +39,8 @@ def counted(monkeypatch):
     count(WritableFile, "write", "write")
     count(WritableFile, "truncate", "truncate")
     count(ReadableFile, "read", "read")
-    return counts
-
-
-def trace(dataset, counts):
-    """Count the statements of the writing connection."""
-    writer = dataset._access.current().index.writer()
-    writer.set_trace_callback(lambda sql: counts.update([sql.split(" ")[0]]))
-    return writer
+    with connections(lambda each: each.set_trace_callback(lambda sql: counts.update([sql.split(" ")[0]])), "rw"):
+        yield counts
 
 
 def lines(count, begin=0):
@@ -62,7 +57,6 @@ def file_of(count, begin=0):
 @pytest.mark.parametrize("count", [1000, 20_000])
 def test_a_batch_is_one_commit_whatever_its_size(create, counted, count):
     dataset = create(**VM2)
-    trace(dataset, counted)
     counted.clear()
     assert dataset.append_file(file_of(count)).imported == count
     assert counted["BEGIN"] == counted["COMMIT"] == 1
@@ -72,7 +66,7 @@ def test_a_batch_is_one_commit_whatever_its_size(create, counted, count):
 @pytest.mark.parametrize(("count", "batch_size"), [(1000, 100), (1000, 1000), (5000, 1000)])
 def test_batches_are_as_many_commits(create, counted, count, batch_size):
     dataset = create(**VM2)
-    trace(dataset, counted)
+    counted.clear()
     dataset.append_file(file_of(count), batch_size=batch_size)
     assert counted["COMMIT"] == count // batch_size
 
@@ -97,7 +91,6 @@ def test_a_touched_segment_costs_one_write_and_at_most_two_syncs(create, counted
 def test_duplicates_cost_no_sync_and_no_write(create, counted):
     dataset = create(**VM2)
     dataset.append_file(file_of(2000))
-    trace(dataset, counted)
     counted.clear()
     assert dataset.append_file(file_of(2000)).duplicates == 2000
     assert (counted["sync"], counted["write"], counted["open"], counted["COMMIT"]) == (0, 0, 0, 0)
@@ -106,11 +99,11 @@ def test_duplicates_cost_no_sync_and_no_write(create, counted):
 def test_the_number_of_statements_grows_with_segments_and_not_with_data(create):
     statements = []
     for count in (240, 2400):  # one day: of ten products, and of a hundred
-        dataset = create(str(count), **VM2)
-        writer = dataset._access.current().index.writer()
         seen = []
-        dataset.append_file(io.BytesIO(b"202601010000,1,1,,,,\n"))
-        writer.set_trace_callback(seen.append)
+        with connections(lambda each, seen=seen: each.set_trace_callback(seen.append), "rw"):
+            dataset = create(str(count), **VM2)
+            dataset.append_file(io.BytesIO(b"202601010000,1,1,,,,\n"))
+        seen.clear()
         data = (b"20261120%02d00,1,%d,,,,\n" % (n % 24, n // 24 % 5) for n in range(count))
         dataset.append_file(io.BytesIO(b"".join(data)))
         statements.append(len([sql for sql in seen if not sql.startswith("INSERT INTO datum")]))
@@ -121,7 +114,6 @@ def test_the_number_of_statements_grows_with_segments_and_not_with_data(create):
 def test_deleting_is_one_commit_and_touches_no_segment(create, counted):
     dataset = create(**VM2)
     dataset.append_file(file_of(2000))
-    trace(dataset, counted)
     counted.clear()
     assert dataset.delete("area:VM2,1") > 600
     assert counted["COMMIT"] == 1

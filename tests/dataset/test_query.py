@@ -6,6 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from worlds import sql
 
 import ondisk
 from ondisk import Datum
@@ -321,13 +322,13 @@ def test_two_running_queries_have_states_of_their_own(create):
     assert list(dataset.query()) == []
 
 
-def test_a_query_that_is_not_finished_leaves_no_file_open(create):
+def test_a_query_that_is_not_finished_leaves_no_file_open(create, open_files):
     dataset = create()
     dataset.append(Datum(T, {}, {"n": n}) for n in range(1000))
     for _ in range(50):
         next(dataset.query())
         dataset.query()
-    assert len(dataset._access._opened.index._readers) <= 8
+    assert open_files() <= 30
 
 
 # Reading
@@ -434,7 +435,7 @@ def test_a_link_in_the_place_of_a_segment_is_not_followed(create, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "sql",
+    "statement",
     [
         "UPDATE datum SET offset = -5",
         "UPDATE datum SET size = -5",
@@ -443,10 +444,10 @@ def test_a_link_in_the_place_of_a_segment_is_not_followed(create, tmp_path):
         "UPDATE datum SET f_product = 99",
     ],
 )
-def test_a_damaged_index_is_told_and_gives_no_wrong_bytes(create, sql):
+def test_a_damaged_index_is_told_and_gives_no_wrong_bytes(create, statement):
     dataset = create(fields=EVERY_TYPE)
     dataset.append([Datum(T, {"product": "a"}, {"n": n}) for n in range(3)])
-    dataset._access.current().index.writer().execute(sql)
+    sql(dataset.path, statement)
     with pytest.raises((IndexCorrupt, StorageError, SegmentCorrupt)):
         list(dataset.query())
 

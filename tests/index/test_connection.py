@@ -4,6 +4,7 @@ import os
 import sqlite3
 
 import pytest
+from worlds import connections
 
 import ondisk
 from ondisk import DatasetConfig, Step
@@ -135,11 +136,11 @@ def test_a_filesystem_that_does_not_take_wal_is_refused(directory, monkeypatch):
 
 def test_a_network_filesystem_has_a_rollback_journal_instead_of_wal(tmp_path, monkeypatch):
     monkeypatch.setattr(Directory, "is_network", lambda _: True)
-    with ondisk.create(tmp_path / "dataset", CONFIG) as dataset:
+    writers = []
+    with connections(writers.append, "rw"), ondisk.create(tmp_path / "dataset", CONFIG) as dataset:
         dataset.append_file(lines(3))
         assert len(list(dataset.query())) == 3
-        writer = dataset._access.current().index.writer()
-        assert settings(writer, ["journal_mode", "synchronous"]) == {"journal_mode": "delete", "synchronous": 3}
+        assert settings(writers[-1], ["journal_mode", "synchronous"]) == {"journal_mode": "delete", "synchronous": 3}
         assert files(dataset.path) == {INDEX}
     with ondisk.open(dataset.path, read_only=True) as reader:
         assert len(list(reader.query())) == 3

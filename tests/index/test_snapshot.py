@@ -5,6 +5,8 @@ import sqlite3
 from datetime import UTC, datetime
 
 import pytest
+from worlds import access_to
+from worlds import sql as change
 
 from ondisk import Datum
 from ondisk.errors import IndexCorrupt, StateError, StorageError
@@ -24,7 +26,8 @@ def dataset(create):
 
 @pytest.fixture
 def index(dataset):
-    return dataset._access.current().index
+    with access_to(dataset.path) as access:
+        yield access.current().index
 
 
 def fill(dataset, *rows):
@@ -171,7 +174,7 @@ def test_the_dataset_is_described_by_its_counters(dataset, index):
 def test_what_ondisk_never_writes_is_a_damaged_index(create, sql):
     dataset = create(fields=FIELDS)
     fill(dataset, (6, 1, "rain"))
-    damage(dataset._access.current().index, sql)
+    change(dataset.path, sql)
     with pytest.raises(IndexCorrupt):
         list(dataset.query())
 
@@ -222,7 +225,7 @@ def test_a_frame_larger_than_a_block_is_in_all_the_blocks_that_it_fills(create):
     dataset.append([Datum(T, {}, b"small"), Datum(T, {}, large), Datum(T, {}, b"small again")])
     small, datum, again = dataset.query()
     assert (small.data, datum.data, again.data) == (b"small", large, b"small again")
-    with dataset._access.current().index.snapshot() as snapshot:
+    with access_to(dataset.path) as access, access.current().index.snapshot() as snapshot:
         end = snapshot.segment_named("2026/11-20.seg").end
         found = [
             snapshot.blocks(1, each.location.offset, each.location.offset + each.location.size)
@@ -240,7 +243,7 @@ def test_blocks_of_every_append_are_found_and_those_of_one_that_came_to_nothing_
     for hour in range(5):
         dataset.append([Datum(T.replace(hour=hour), {}, {"hour": hour})])
         dataset.append([Datum(T.replace(hour=hour), {}, {"hour": "a duplicate"})])
-    with dataset._access.current().index.snapshot() as snapshot:
+    with access_to(dataset.path) as access, access.current().index.snapshot() as snapshot:
         length = snapshot.segment_named("2026/11-20.seg").end.length
         offsets = [block.offset for block in snapshot.blocks(1, 12, length)]
     assert offsets == [datum.location.offset for datum in dataset.query()]
@@ -322,9 +325,13 @@ def test_a_segment_that_grows_ends_where_it_ends_now(dataset, index):
 def test_a_snapshot_set_apart_reads_one_segment_and_keeps_no_writer_waiting(create):
     """Nor does what it reads change by what is committed then."""
     dataset = create(format="seg", fields={"n": "integer", "a": "text", "b": "text"})
-    index = dataset._access.current().index
     texts = [{}, {"a": "a"}, {"a": "b", "b": "b"}]
     dataset.append(Datum(T.replace(day=20 + n % 2), {"n": n} | texts[n % 3], {"text": "x" * 99}) for n in range(48))
+    with access_to(dataset.path) as access:
+        check_set_apart(dataset, access.current().index, texts)
+
+
+def check_set_apart(dataset, index, texts):
     with index.snapshot() as snapshot:
         segment = snapshot.segment_named("2026/11-20.seg")
         blocks = [*segment_rows.blocks_of(snapshot, segment)]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from worlds import sql
 
 from ondisk import DatasetConfig, Datum
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError
@@ -400,9 +401,8 @@ def test_data_of_one_dataset_count_up_over_its_whole_life(create):
         dataset.append([Datum(T), Datum(T.replace(hour=7))])
     dataset.delete("")
     dataset.append([Datum(T)])
-    writer = dataset._access.current().index.writer()
-    assert writer.execute("SELECT seq FROM datum").fetchall() == [(13,)]
-    numbers = [seq for (seq,) in writer.execute("SELECT seq FROM deletion UNION ALL SELECT seq FROM datum")]
+    assert sql(dataset.path, "SELECT seq FROM datum") == [(13,)]
+    numbers = sql(dataset.path, "SELECT seq FROM deletion UNION ALL SELECT seq FROM datum")
     assert len(numbers) == len(set(numbers)) == 7
 
 

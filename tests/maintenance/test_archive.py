@@ -6,11 +6,11 @@ import json
 import os
 import sqlite3
 import warnings
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from worlds import content, datum, lose_index, renew_index, same
+from worlds import access_to, clock, connections, content, datum, lose_index, renew_index, same, sql
 
 import ondisk
 from ondisk import Datum
@@ -27,7 +27,6 @@ from ondisk.errors import (
 )
 from ondisk.index import INDEX
 from ondisk.maintenance import archive as archiving
-from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
 from ondisk.step import Step
 from ondisk.testing.crashes import killed_in
@@ -149,9 +148,7 @@ def test_a_datum_keeps_its_number_and_its_time_in_the_order_of_changes(make):
     dataset = make()
 
     def numbers(path):
-        with ondisk.open(path, read_only=True) as opened, opened._access.current().index.snapshot() as snapshot:
-            sql = "SELECT seq, reftime, f_station FROM datum"
-            return {tuple(row) for row in snapshot.connection.execute(sql)}, snapshot.dataset()["seq"]
+        return {*sql(path, "SELECT seq, reftime, f_station FROM datum")}, *sql(path, "SELECT seq FROM dataset")[0]
 
     before, last = numbers(dataset.path)
     dataset.archive(segment(dataset))
@@ -270,12 +267,13 @@ def test_repack_archives_by_age(make):
     dataset = make(archive_age=10)
     before = content(dataset)
     dataset.delete("station: 0; reftime: =2026-11-20")
-    now = (T + 12 * DAY).timestamp()
-    report = repack(dataset._access, now=now)
+    with clock((T + 12 * DAY).timestamp()):
+        report = dataset.repack()
     done = {each.segment: each.action for each in report.segments}
     assert done == {segment(dataset): "repack and archive", segment(dataset, 1): "archive"}
     assert len(content(dataset)) == len(before) - 24
-    again = repack(dataset._access, now=now)
+    with clock((T + 12 * DAY).timestamp()):
+        again = dataset.repack()
     assert not again.segments
     assert again.ok == 3
 
@@ -283,7 +281,8 @@ def test_repack_archives_by_age(make):
 def test_what_is_too_old_is_deleted_from_the_archive(make):
     dataset = make(archive_age=10, delete_age=20)
     dataset.archive(segment(dataset))
-    report = repack(dataset._access, now=(T + 22 * DAY).timestamp())
+    with clock((T + 22 * DAY).timestamp()):
+        report = dataset.repack()
     done = {each.segment: each.action for each in report.segments}
     assert done[f".archive/last/{segment(dataset)}"] == "delete"
     assert done[segment(dataset, 1)] == "delete"
@@ -485,7 +484,8 @@ def test_what_was_replaced_in_an_archive_stays_hidden_until_it_can_be_deleted_th
 def test_what_repack_deletes_from_the_archive_takes_no_numbers_of_the_dataset(make):
     dataset = make(replace="yes", delete_age=1000)
     dataset.archive(segment(dataset), segment(dataset, 1))
-    report = repack(dataset._access, (T + 1001 * DAY + timedelta(hours=1)).timestamp())
+    with clock((T + 1001 * DAY + timedelta(hours=1)).timestamp()):
+        report = dataset.repack()
     assert [(each.segment, each.action) for each in report.findings] == [
         (f".archive/last/{segment(dataset)}", "delete")
     ]
@@ -498,9 +498,10 @@ def test_nobody_appends_while_a_fix_of_the_archive_takes_numbers(make):
     dataset = make(lock_timeout=1)
     dataset.archive(segment(dataset))
     with ondisk.open(dataset.path) as other:
-        last = dataset._archives.last()
-        with dataset._archives.counting(last, "fix"), pytest.raises(LockError):
-            other.append([datum(80, 1)])
+        with access_to(dataset.path) as access:
+            last = access.archives.last()
+            with access.archives.counting(last, "fix"), pytest.raises(LockError):
+                other.append([datum(80, 1)])
         assert other.append([datum(80, 1)]).imported == 1
 
 
@@ -510,8 +511,8 @@ def test_a_segment_that_cannot_be_archived_does_not_keep_others_from_it(make):
     dataset.archive(segment(dataset, 2))
     in_its_place = dataset.path / ".archive/last" / segment(dataset)
     in_its_place.write_bytes(b"somebody's")
-    with pytest.raises(AlreadyExists) as caught:
-        repack(dataset._access, (T + 100 * DAY).timestamp())
+    with clock((T + 100 * DAY).timestamp()), pytest.raises(AlreadyExists) as caught:
+        dataset.repack()
     done = {each.segment: each for each in caught.value.context["report"]}
     assert done[segment(dataset)].action is None
     assert "could not be repacked" in done[segment(dataset)].reasons[-1]
@@ -555,15 +556,21 @@ def test_a_segment_of_the_archive_that_is_damaged_stays_there(make):
     assert [each.segment for each in dataset.check().findings] == [f".archive/last/{segment(dataset)}"]
 
 
-def steps_of(dataset, work):
-    """Count, in hundreds, what SQLite does for all connections that read, while something is done."""
+@contextmanager
+def steps():
+    """Collect an item for each hundred steps of SQLite on connections that are opened in the block."""
     counted = []
-    for access in [dataset._access, *dataset._archives.online()]:
-        index = access.current().index
-        for connection in [index.writer(), *index._readers]:
-            connection.set_progress_handler(lambda: counted.append(1) and None, 100)
-    work()
-    return len(counted)
+    with connections(lambda each: each.set_progress_handler(lambda: counted.append(1) and None, 100)):
+        yield counted
+
+
+def steps_of(dataset, match, **options):
+    """Count, in hundreds, the steps of SQLite for a query of a dataset that was opened again."""
+    with steps() as counted, ondisk.open(dataset.path) as again:
+        content(again, limit=1)
+        counted.clear()
+        content(again, match, **options)
+        return len(counted)
 
 
 def test_what_was_deleted_since_it_was_archived_is_looked_at_once_not_in_each_query(make):
@@ -571,11 +578,11 @@ def test_what_was_deleted_since_it_was_archived_is_looked_at_once_not_in_each_qu
     dataset.archive(segment(dataset))
     (dataset.path / ".archive/last").rename(dataset.path / ".archive/2026")
     content(dataset)
-    few = steps_of(dataset, lambda: content(dataset, "station: 77"))
+    few = steps_of(dataset, "station: 77")
     dataset.append([datum(30 + n / 5000, 10) for n in range(5000)])
     dataset.delete(dataset.fields.station == 10)
     assert len(content(dataset)) == len(some())
-    assert steps_of(dataset, lambda: content(dataset, "station: 77")) < few + 100
+    assert steps_of(dataset, "station: 77") < few + 100
 
 
 def test_a_late_import_into_an_archived_segment_costs_a_query_what_came_late(make):
@@ -584,21 +591,20 @@ def test_a_late_import_into_an_archived_segment_costs_a_query_what_came_late(mak
     dataset.archive(segment(dataset))
     dataset.append([datum(2, 10)])
     content(dataset)
-    assert steps_of(dataset, lambda: content(dataset, "station: 77", reftime=T + 60 * DAY)) < 100
+    assert steps_of(dataset, "station: 77", reftime=T + 60 * DAY) < 100
 
 
 def test_removing_a_segment_looks_at_its_own_data(make):
     dataset = make()
     dataset.append([datum(30 + n / 10_000, 10) for n in range(10_000)])
-    dataset.archive(segment(dataset))  # the first one looks for data of other times
-    (dataset.path / segment(dataset, 2)).unlink()
-    assert steps_of(dataset, lambda: remove(dataset, segment(dataset, 2))) < 200
-
-
-def remove(dataset, name):
-    with dataset._access.transaction("fix") as transaction:
-        transaction.remove(transaction.segments([name])[name])
-        transaction.commit()
+    with steps() as counted, access_to(dataset.path) as access:
+        for day in (0, 2):
+            counted.clear()  # the first one looks for data of other times
+            name = segment(dataset, day)
+            with access.transaction("fix") as transaction:
+                transaction.remove(transaction.segments([name])[name])
+                transaction.commit()
+    assert len(counted) < 200
 
 
 @pytest.mark.parametrize("lost", ["", ".archive/last"])
@@ -666,7 +672,8 @@ def test_a_delete_age_that_is_set_later_is_that_of_the_archive_too(make):
     toml = dataset.path / "dataset.toml"
     toml.write_text("delete_age = 1000\n" + toml.read_text())
     with ondisk.open(dataset.path) as again:
-        report = repack(again._access, (T + 1001 * DAY + timedelta(hours=1)).timestamp())
+        with clock((T + 1001 * DAY + timedelta(hours=1)).timestamp()):
+            report = again.repack()
         assert [each.action for each in report if each.action] == ["delete"]
         assert len(content(again)) == len(some(range(24, 72)))
 

@@ -18,8 +18,7 @@ from worlds import KINDS, START, A, B, Kind, World
 
 import ondisk
 import ondisk.index.tables
-from ondisk.index import INDEX, segment_rows
-from ondisk.maintenance.check import check
+from ondisk.index import INDEX
 from ondisk.maintenance.states import Report, State
 
 from .test_matrix import CASES, Case, flip, in_lost_index
@@ -87,7 +86,7 @@ def test_a_flip_of_any_byte_is_found_or_changes_nothing_that_comes_back(tmp_path
     with ondisk.open(world.path, read_only=True) as dataset:
         for at in range(0, len(content), 3):
             world.file(A).write_bytes(content[:at] + bytes([content[at] ^ 0x20]) + content[at + 1 :])
-            if check(dataset._access, accurate=True, now=world.now).ok == 2:
+            if dataset.check(accurate=True).ok == 2:
                 assert at in range(4, 8)  # the count in the header, a hint
                 assert world.content() == asked
 
@@ -185,7 +184,7 @@ class Slices:
         """Run one slice; gives the segments whose data it read, and what it reports."""
         read: list[str] = []
         with ondisk.open(self.path) as dataset:
-            return read, check(dataset._access, max_duration=seconds, progress=read.append)
+            return read, dataset.check(max_duration=seconds, progress=read.append)
 
 
 def test_each_slice_reads_at_least_one_segment_that_was_not_read_for_the_longest_time(tmp_path: Path) -> None:
@@ -229,7 +228,7 @@ def test_a_slice_notes_nothing_of_a_generation_that_is_not_there_any_more(tmp_pa
             other.repack()
             other.append([ondisk.Datum(KINDS[2].datum(0).reftime.replace(day=1), data=b"202611010000,1,2,3,,,")])
 
-        check(dataset._access, max_duration=0, progress=replace_segment)
+        dataset.check(max_duration=0, progress=replace_segment)
         assert dataset.check().ok == 1
 
 
@@ -238,7 +237,7 @@ def test_a_check_in_slices_of_a_lost_index_reads_nothing_and_changes_nothing(tmp
     world.lose_index()
     before = everything(world.path)
     with ondisk.open(world.path, read_only=True) as dataset:
-        report = check(dataset._access, max_duration=0, now=world.now)
+        report = dataset.check(max_duration=0)
     assert {each.state for each in report} == {State.UNALIGNED}
     assert everything(world.path) == before
 
@@ -255,7 +254,7 @@ def test_data_may_be_appended_and_deleted_while_a_check_reads(tmp_path: Path) ->
         def meanwhile(_: str) -> None:
             verbs.pop(0)()
 
-        report = check(dataset._access, accurate=True, now=world.now, progress=meanwhile)
+        report = dataset.check(accurate=True, progress=meanwhile)
     assert not verbs
     assert not [each for each in report if State.CORRUPTED in each.state]
 
@@ -265,9 +264,7 @@ def test_unchecked_segments_come_first_then_by_time(tmp_path: Path) -> None:
     with closing(sqlite3.connect(slices.path / INDEX)) as index, index:
         for name, at in zip(slices.names, (30, None, 10, 20), strict=True):
             index.execute("UPDATE segment SET checked_at = ? WHERE name = ?", (at, name))
-    with ondisk.open(slices.path) as dataset, dataset._access.current().index.snapshot() as snapshot:
-        order = [*segment_rows.longest_unchecked(snapshot)]
-    assert order == [slices.names[at] for at in (1, 2, 3, 0)]
+    assert [*slices.run(600)[0]] == [slices.names[at] for at in (1, 2, 3, 0)]
 
 
 def link(path: Path) -> None:

@@ -9,7 +9,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from worlds import lose_index, renew_index
+from worlds import access_to, clock, lose_index, renew_index
 
 import ondisk
 from ondisk import Datum
@@ -20,7 +20,6 @@ from ondisk.maintenance import archive
 from ondisk.maintenance.diagnosis import Circumstances
 from ondisk.maintenance.dir_segments import Files, diagnose_files
 from ondisk.maintenance.inspect import all_known
-from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
 from ondisk.step import Step
 from ondisk.testing.crashes import Killed, killed_in
@@ -463,8 +462,8 @@ def test_other_names_in_a_directory_are_named_and_left(dataset, path):
 def test_data_of_other_times_and_names_of_other_steps_are_corrupted(dataset, path):
     files = Files(sequence=3, highest=3, has_metadata=True)
     at = Circumstances(Step.DAILY, 0, needs_check=False)
-    with dataset._access.current().index.snapshot() as snapshot:
-        (known,) = all_known(dataset._access, snapshot)
+    with access_to(dataset.path) as access, access.current().index.snapshot() as snapshot:
+        (known,) = all_known(access, snapshot)
     entry = Directory.open(dataset.path).entries("2026")[0]
     known.end += 10**12
     found = diagnose_files(NAME, known, entry, files, at)
@@ -547,7 +546,8 @@ def test_a_low_last_number_keeps_only_its_own_segment_from_the_archive(create):
     dataset = create(**CONFIG, archive_age=10)
     dataset.append([*some(), *some(day=1)])
     (dataset.path / NAME / ".sequence").write_bytes(b"")
-    done = repack(dataset._access, (T + timedelta(days=100)).timestamp())
+    with clock((T + timedelta(days=100)).timestamp()):
+        done = dataset.repack()
     assert [each.action for each in done] == [None, "archive"]
     assert len(numbers(dataset)) == 8
 

@@ -9,14 +9,12 @@ from typing import Any
 
 import lz4.frame
 import pytest
-from worlds import KINDS, START, A, B, C, Kind, World, lose_index
+from worlds import KINDS, START, A, B, C, Kind, World, locked, lose_index
 
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import LockError, ReadOnly, StorageError
-from ondisk.maintenance.check import check
-from ondisk.maintenance.fix import fix
 from ondisk.maintenance.states import Done, Report, State
 
 from .test_matrix import cut, cut_in_datum, flip, in_lost_index
@@ -61,7 +59,7 @@ def test_a_damaged_segment_is_noted_and_whole_again_once_it_is_put_back(world: W
 def test_damage_that_an_accurate_check_noted_goes_when_the_file_is_put_back(world: World) -> None:
     backup = world.file(A).read_bytes()
     flip(world)
-    world.opened(lambda dataset: check(dataset._access, max_duration=60, now=world.now))
+    world.opened(lambda dataset: dataset.check(max_duration=60))
     assert world.states(world.check()) == {A: "CORRUPTED"}
     for _ in range(2):
         assert done(world.fix()).action is None
@@ -80,7 +78,7 @@ def test_damage_that_a_check_noted_goes_with_its_data_when_these_are_deleted(
     deleted: tuple[int, ...], state: str, left: str, world: World
 ) -> None:
     flip(world)
-    world.opened(lambda dataset: check(dataset._access, max_duration=60, now=world.now))
+    world.opened(lambda dataset: dataset.check(max_duration=60))
     for verb in (world.fix, world.repack):
         assert world.states(verb()) == {A: "CORRUPTED"}
     world.delete(*deleted)
@@ -105,7 +103,7 @@ def test_an_index_that_says_otherwise_than_a_whole_file_is_made_to_agree_once_a_
     world.sql("INSERT INTO value VALUES (999, 'another')")
     world.sql("UPDATE datum SET f_area = 999 WHERE seq = (SELECT max(seq) FROM datum)")
     assert world.opened(lambda dataset: dataset.summary('area: "VM2,3"').count) == 0
-    world.opened(lambda dataset: check(dataset._access, max_duration=60, now=world.now))
+    world.opened(lambda dataset: dataset.check(max_duration=60))
     assert world.states(world.check()) == {A: "CORRUPTED"}
     world.fix()
     assert world.states(world.check(accurate=True)) == {}
@@ -117,7 +115,7 @@ def test_a_file_put_back_too_short_is_not_believed(damage: Any, world: World) ->
     """A backup that is older than the last data must not make the index forget them."""
     backup = world.file(A).read_bytes()
     damage(world)
-    world.opened(lambda dataset: check(dataset._access, max_duration=60, now=world.now))
+    world.opened(lambda dataset: dataset.check(max_duration=60))
     put_back(world, backup[: world.ends[3]])
     for _ in range(2):
         world.fix()
@@ -309,13 +307,8 @@ def test_a_fix_that_does_not_get_the_lock_says_so_and_leaves_the_sentinel(tmp_pa
     kind = Kind("vm2", {"format": "vm2", "lock_timeout": 0})
     world = World.make(tmp_path / "dataset", kind)
     world.sentinel()
-    with (
-        ondisk.open(world.path) as dataset,
-        ondisk.open(world.path) as other,
-        other._access.locked("test"),
-        pytest.raises(LockError),
-    ):
-        fix(dataset._access)
+    with ondisk.open(world.path) as dataset, locked(world.path), pytest.raises(LockError):
+        dataset.fix()
     assert (world.path / SENTINEL).exists()
 
 
@@ -336,7 +329,7 @@ def test_what_cannot_be_read_is_reported_the_rest_is_fixed_and_the_sentinel_stay
 
     with ondisk.open(world.path) as dataset:
         with pytest.raises(StorageError, match="Input/output error") as caught:
-            fix(dataset._access, progress=from_now_on)
+            dataset.fix(progress=from_now_on)
         monkeypatch.undo()
         report = caught.value.context["report"]
         assert "it could not be fixed" in done(report).reasons[-1]
@@ -358,7 +351,7 @@ def test_an_index_that_is_lost_while_a_fix_runs_keeps_its_sentinel(tmp_path: Pat
         world.opened(lambda dataset: None)
 
     with ondisk.open(world.path) as dataset:
-        assert fix(dataset._access, progress=lose).needs_check
+        assert dataset.fix(progress=lose).needs_check
     assert world.states(world.check()) == {B: "UNALIGNED"}
     world.fix()
     world.repack()
@@ -370,7 +363,7 @@ def test_a_sentinel_that_appears_while_a_fix_runs_stays(tmp_path: Path) -> None:
     world = World.make(tmp_path / "dataset", VM2)
     world.put(C, world.foreign(), newer=True)
     with ondisk.open(world.path) as dataset:
-        assert fix(dataset._access, progress=lambda _: world.sentinel()).needs_check
+        assert dataset.fix(progress=lambda _: world.sentinel()).needs_check
         assert not dataset.fix().needs_check
     assert world.content() == "0123ab"
 
@@ -380,14 +373,14 @@ def test_a_fix_that_ends_in_the_middle_tells_what_it_did(tmp_path: Path) -> None
     world.file(A).unlink()
     world.put(C, world.foreign(), newer=True)
     with contextlib.ExitStack() as stack:
-        dataset, other = (stack.enter_context(ondisk.open(world.path)) for _ in range(2))
+        dataset = stack.enter_context(ondisk.open(world.path))
 
         def lock(segment: str) -> None:
             if segment == world.name(C):
-                stack.enter_context(other._access.locked("test"))
+                stack.enter_context(locked(world.path))
 
         with pytest.raises(LockError) as caught:
-            fix(dataset._access, progress=lock)
+            dataset.fix(progress=lock)
     report = caught.value.context["report"]
     assert {each.segment: each.action for each in report} == {world.name(A): "remove from the index"}
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from worlds import access_to
 
 import ondisk
 from ondisk.dataset.access import Access
+from ondisk.filesystem import Directory
+from ondisk.formats import End
 from ondisk.index import Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import all_known, found_segments, known_of, lay_out
@@ -35,8 +39,9 @@ class Place:
 @pytest.fixture(scope="module")
 def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Access]:
     path = tmp_path_factory.mktemp("census") / "dataset"
-    with ondisk.create(path, {"format": "vm2", "step": "daily"}) as dataset:
-        yield dataset._access
+    ondisk.create(path, {"format": "vm2", "step": "daily"}).close()
+    with access_to(path) as access:
+        yield access
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -157,5 +162,6 @@ def test_segments_are_found_by_their_extension_wherever_they_are(tmp_path: Path)
             (dataset.path / name).write_bytes(b"x")
         (dataset.path / names[-1]).mkdir()
         (dataset.path / names[-1] / "inside.vm2").write_bytes(b"x")
-        found = {name: entry.kind for name, entry in found_segments(dataset._access.directory, dataset.config)}
+        with closing(Directory.open(dataset.path)) as directory:
+            found = {name: entry.kind for name, entry in found_segments(directory, dataset.config)}
     assert found == {name: "directory" if name == names[-1] else "file" for name in names}

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from worlds import DAY, DELETE_AGE, KINDS, START, A, B, Kind, World, number_of
+from worlds import DAY, DELETE_AGE, KINDS, START, A, B, Kind, World, access_to, number_of
 
 import ondisk
 from ondisk import Datum
@@ -175,7 +175,7 @@ def test_what_a_repack_deletes_is_told_beforehand(world: World) -> None:
 def test_a_segment_of_which_a_killed_repack_left_some_data_is_removed_by_the_next(left: int, world: World) -> None:
     """On a full disk the data of one that is too old go some at a time."""
     seqs = world.sql("SELECT seq FROM datum ORDER BY seq")
-    with ondisk.open(world.path) as dataset, dataset._access.transaction("test") as transaction:
+    with access_to(world.path) as access, access.transaction("test") as transaction:
         (segment,) = transaction.segments([world.name(A)]).values()
         assert transaction.remove_some(segment, 4 - left) == 4 - left
         transaction.commit()

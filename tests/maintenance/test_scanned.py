@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from worlds import START
+from worlds import START, access_to
 
 import ondisk
 from ondisk import Datum
@@ -38,7 +38,8 @@ def access(tmp_path: Path) -> Iterator[DatasetAccess]:
             dataset.append(
                 Datum(START + timedelta(seconds=each + n), VALUES[n % 4], {"text": "x" * n}) for n in range(500)
             )
-        yield dataset._access
+    with access_to(dataset.path) as access:
+        yield access
 
 
 def test_a_scan_comes_back_as_it_was(access: DatasetAccess) -> None:
@@ -143,6 +144,6 @@ def test_what_is_no_file_is_neither_scanned_nor_rewritten(access: DatasetAccess,
     with ondisk.create(tmp_path / "blobs", {"format": "blob", "step": "daily"}) as blobs:
         blobs.append([Datum(START, {}, b"x")])
         for kind in (Scanned, Written):
-            with pytest.raises(StateError):
-                kind.write(blobs._access, "2026/11-20.blob", "staged")
+            with pytest.raises(StateError), access_to(blobs.path) as access:
+                kind.write(access, "2026/11-20.blob", "staged")
         assert not (blobs.path / "staged").exists()
