@@ -15,7 +15,6 @@ from worlds import access_to
 import ondisk
 from ondisk.dataset.access import Access
 from ondisk.filesystem import Directory
-from ondisk.formats import End
 from ondisk.index import Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import all_known, found_segments, known_of, lay_out
