@@ -26,7 +26,7 @@ from ondisk.errors import EXIT_INTERRUPTED, InvalidInput, OndiskError
 EXIT_TERMINATED = 128 + signal.SIGTERM
 
 COMMANDS = {
-    "init": "make an empty dataset",
+    "init": "create an empty dataset",
     "append": "store the data of files",
     "query": "print the data that match",
     "summary": "count the data that match",

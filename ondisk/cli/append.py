@@ -1,4 +1,4 @@
-"""Store the data of files. Each line or frame is stored byte for byte.
+"""Store the data of files, each line or frame byte for byte.
 
 ondisk append weather observations.vm2 late.vm2
 ondisk append events beats-queue/*.seg

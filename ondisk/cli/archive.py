@@ -1,4 +1,4 @@
-"""Move segments to the archive, whatever their age. (repack moves them by age.) A dry run without --yes.
+"""Move segments to the archive, whatever their age; repack archives by age. A dry run without --yes.
 
 ondisk archive weather 2026/11-17.vm2
 ondisk archive weather 2026/11-17.vm2 2026/11-18.vm2 --yes
@@ -33,7 +33,7 @@ def add_move_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
     add_dataset(parser)
     parser.add_argument("segments", metavar="SEGMENT", nargs="+", help="a segment, as `ondisk check --all` names it")
     parser.add_argument("--yes", action="store_true", help=f"{verb}; without it, only print what would be moved")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callable[[Dataset], list[Done]]) -> int:

@@ -1,4 +1,4 @@
-"""Delete the data that match. Without --yes nothing is deleted; the command only prints what would be.
+"""Delete the data that match. A dry run without --yes.
 
 ondisk delete weather 'reftime: <2020'
 ondisk delete weather 'reftime: <2020' --yes

@@ -1,4 +1,4 @@
-"""Make the index agree with the disk. Without --yes nothing is changed; the command only prints what would be.
+"""Make the index agree with the disk. A dry run without --yes.
 
 ondisk fix weather
 ondisk fix weather --yes
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument("--yes", action="store_true", help="fix; without it, only print what would be fixed")
     add_spark(parser, "read the segments")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", type=path, help="read the configuration from a dataset.toml, or - for stdin"
     )
-    parser.add_argument("--format", metavar="F", help="default format of appended data: seg (default), vm2, jsonl")
+    parser.add_argument("--format", metavar="F", help="format of appended data: seg (default), vm2, jsonl, blob")
     parser.add_argument("--step", metavar="STEP", help="span of a segment: daily, weekly, biweekly, monthly, yearly")
     parser.add_argument(
         "--field",
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--unique", metavar="A,B", type=names, help="the fields that together identify a datum")
     parser.add_argument("--index", metavar="A,B", type=names, help="fields with an index of their own")
-    parser.add_argument("--replace", choices=("no", "yes", "newer"), help="whether a duplicate replaces the stored one")
+    parser.add_argument("--replace", choices=("no", "yes", "newer"), help="whether duplicates replace (default no)")
     parser.add_argument("--compression", choices=("lz4", "none"), help="compression of seg segments (default lz4)")
     parser.add_argument("--version-field", metavar="F", help="with --replace newer: the field that orders the versions")
     parser.add_argument("--json", action="store_true", help="print what `ondisk info --json` prints")

@@ -1,4 +1,4 @@
-"""Update a dataset's index to this version of ondisk and to dataset.toml. Without --yes nothing is changed.
+"""Update a dataset's index to this version of ondisk and to dataset.toml. A dry run without --yes.
 
 ondisk migrate weather
 ondisk migrate weather --yes

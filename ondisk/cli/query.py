@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", metavar="N", type=count, help="print at most N data")
     parser.add_argument("--fields", metavar="A,B", type=names, help="print only these metadata fields")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON object a line")
+    form.add_argument("--json", action="store_true", help="print one JSON object per line")
     form.add_argument("--table", action="store_true", help="print tables as wide as the terminal, or wider if needed")
     form.add_argument("--data", action="store_true", help="print the stored bytes, which can be appended again")
 

@@ -1,4 +1,4 @@
-"""Free space: rewrite segments without holes, remove deleted and expired ones. Without --yes nothing is changed.
+"""Free space: rewrite segments without holes, remove deleted ones, archive and delete by age. A dry run without --yes.
 
 ondisk repack weather
 ondisk repack weather --yes
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument("--yes", action="store_true", help="repack; without it, only print what would be done")
     add_spark(parser, "write the segments")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:

@@ -29,7 +29,7 @@ def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
         const="",
         type=_master,
         help=f"let Spark's executors {what}; MASTER is for example spark://host:7077 or local[4];"
-        " without MASTER: the master that spark-submit sets, or else this machine",
+        " default: the master that spark-submit sets, else this machine",
     )
 
 
