@@ -10,7 +10,6 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
 from ondisk.errors import InvalidInput
@@ -89,7 +88,8 @@ class Directory:
         with errors_of(str(absolute)):
             absolute.mkdir(parents=True, exist_ok=True)
             for made in missing:
-                sync_path(made.parent)
+                with cls.open(made.parent) as parent:
+                    parent.sync()
         return cls.open(absolute)
 
     def inside(self, name: str, *, make: bool = False, durable: bool = True) -> Directory:
@@ -115,9 +115,7 @@ class Directory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def stat(self, name: str) -> os.stat_result | None:
@@ -446,11 +444,3 @@ def components(name: str) -> list[str]:
     if "\0" in name or any(part in ("", "..") or len(part.encode(errors="replace")) > 255 for part in parts):
         raise InvalidInput(f"{name!r} is not a name of a file inside the dataset")
     return parts
-
-
-def sync_path(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        files.sync(descriptor, str(path))
-    finally:
-        os.close(descriptor)

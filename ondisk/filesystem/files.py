@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterable
 from functools import cache
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ondisk.errors import DurabilityLost
@@ -92,9 +91,7 @@ class WritableFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
