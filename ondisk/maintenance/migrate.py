@@ -1,7 +1,7 @@
-"""Migrate: moves the index of a dataset to this ondisk's revision, and to what `dataset.toml` says now.
+"""Migrate: changes the index of a dataset to the revision of this ondisk, and to the present `dataset.toml`.
 
-Metadata stand in every datum, so the values of a field that was not declared before are read from the segments. These
-stay as they are.
+Segments contain the metadata of every datum, so the values of a newly declared field are read from them. Segments are
+not changed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NAMED = 100
 
 @dataclass(frozen=True, slots=True)
 class Offender:
-    """A datum that keeps a dataset from what `dataset.toml` says.
+    """A datum that does not allow the configuration in `dataset.toml`.
 
     Attributes:
-        location: where it stands; `.archive/NAME/…` for one of an archive.
+        location: where it is; `.archive/NAME/…` for a datum of an archive.
         reason: what is wrong with it.
-        values: its values of the fields of `unique`, None for missing, where others have the same.
+        values: its values of the fields of `unique` if another datum has the same, None for a missing value.
     """
 
     location: Location
@@ -47,19 +47,19 @@ class Offender:
 
 @dataclass(slots=True)
 class Migration:
-    """What a migration does, or would do, with one dataset or archive.
+    """What a migration did, or would do, with one dataset or archive.
 
     Attributes:
         dataset: its path.
         revision: of its index, before and after.
         added, dropped: fields and their types.
         retyped: field → its type before and after.
-        unique, index: these before and after.
+        unique, index: these keys before and after.
         count: data whose metadata are read from the segments.
-        offenders: data that keep it from being done, the first 100; of a dry run those that the index knows.
-        offending: how many there are.
-        backup: the file that holds the old index, where the revision changed.
-        done: it was done.
+        offenders: the first 100 data that do not allow it; after a dry run those that the index alone shows.
+        offending: how many such data there are.
+        backup: the file with the old index, if the revision changed.
+        done: whether it was done.
         archives: the same for each archive.
     """
 
@@ -84,74 +84,75 @@ class Migration:
 
     @property
     def changes_index(self) -> bool:
-        """Whether its own index is another afterwards."""
+        """Whether its own index changes."""
         pairs = (self.revision, self.unique, self.index)
         return self.changes_fields or any(before != after for before, after in pairs)
 
     @property
     def changes_fields(self) -> bool:
-        """Whether the columns of its data are others afterwards."""
+        """Whether the columns for its fields change."""
         return bool(self.added or self.dropped or self.retyped)
 
     def add(self, offender: Offender) -> None:
-        """Add a datum that keeps it from being done."""
+        """Add a datum that does not allow it."""
         self.offending += 1
         if len(self.offenders) < _NAMED:
             self.offenders.append(offender)
 
 
 def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration:
-    """Move the index of a dataset, and of its archives, to the newest revision and to what `dataset.toml` says.
+    """Change the index of a dataset, and of its archives, to the newest revision and to the present `dataset.toml`.
 
     Args:
-        dry_run: only say what there is to do; writes nothing, and needs no right to.
+        dry_run: only report what there is to do; writes nothing, and needs no permission to write.
 
     Raises:
-        DatasetNotFound: there is none.
-        StorageError: it cannot be opened, or read.
-        ConfigError: `dataset.toml` cannot be understood, says another step than the data have, or a field has values
-            that are not of the type that it says.
+        DatasetNotFound: the path contains no dataset.
+        StorageError: it cannot be opened or read.
+        ConfigError: `dataset.toml` is not valid, its step is not the step of the segments, or a field has values that
+            are not of the configured type.
         DuplicateDatum: data have the same values of the fields of `unique`.
-            These two have `context["migration"]`, with the offenders; nothing was changed.
+            An error about data has `context["migration"]`, with these data; nothing was changed.
         VersionTooNew: a newer ondisk made the index.
         IndexCorrupt: it is damaged.
-        ReadOnly: this user may not write there.
-        LockError: others wrote, or read what was there before the last change, for longer than `lock_timeout`.
-        DiskFull: there is no room for a second index; nothing was changed.
+        ReadOnly: this user has no permission to write.
+        LockError: others wrote, or read an older state of the index, for longer than `lock_timeout`.
+        DiskFull: there is no space for a second index; nothing was changed.
 
-    Durability: all new indices are built beside the old ones and synced; where the revision changes, the old one is
-        copied to `index.sqlite.before-REVISION`, synced; each takes the old one's place by a rename, those of archives
-        first. Killed anywhere, each index is the old or the new one, whole, and migrating again goes on.
-    Locks: the writers' lock, and those of the archives. Queries that run keep the index that they began with.
-    Cost: the space of the index once more, twice where the revision changes; with new fields or types, all segments
+    Durability: all new indices are built beside the old ones and synced. If the revision changes, the old index is
+        copied to `index.sqlite.before-REVISION` and synced. Then each new index replaces the old one by a rename, those
+        of archives first. After a crash at any moment, each index is the old or the new one, complete, and another
+        migration continues.
+    Locks: the writers' lock, and those of the archives. Running queries keep the index that they began with.
+    Cost: the space of a second index, and of a third if the revision changes. With new fields or types, all segments
         are read once.
     """
     with open_directory(path) as directory:
         config = read_config(directory)
         if dry_run:
-            with _parts(directory, config) as parts:
-                return _reported(parts)
+            with _datasets(directory, config) as datasets:
+                return _reported(datasets)
         if not directory.is_writable():
-            hint = "Migrate as a user who may write there."
-            raise ReadOnly(f"{directory.path} may not be written by this user", hint=hint)
+            hint = "Migrate as a user with that permission."
+            raise ReadOnly(f"this user has no permission to write to {directory.path}", hint=hint)
         with WritersLock(directory, config.lock_timeout).hold("migrate"), contextlib.ExitStack() as stack:
-            parts = stack.enter_context(_parts(directory, config))
-            for part in parts:
-                if part.directory is not directory:
-                    stack.enter_context(WritersLock(part.directory, config.lock_timeout).hold("migrate"))
-                finish_swap(part.directory, config.lock_timeout)
-                clear(part.directory)
-            return _migrated(parts)
+            datasets = stack.enter_context(_datasets(directory, config))
+            for dataset in datasets:
+                if dataset.directory is not directory:
+                    stack.enter_context(WritersLock(dataset.directory, config.lock_timeout).hold("migrate"))
+                finish_swap(dataset.directory, config.lock_timeout)
+                clear(dataset.directory)
+            return _migrated(datasets)
 
 
 @dataclass(slots=True)
-class _Part:
-    """A dataset or an archive.
+class _Dataset:
+    """A dataset or an archive to migrate.
 
     Attributes:
-        prefix: what the names of its segments begin with in reports.
-        config: what its `dataset.toml` is to say.
-        is_configured: it says so.
+        prefix: what precedes the names of its segments in reports.
+        config: the configuration after the migration.
+        is_configured: whether its `dataset.toml` already contains that configuration.
     """
 
     directory: Directory
@@ -162,18 +163,18 @@ class _Part:
 
 
 @contextlib.contextmanager
-def _parts(directory: Directory, config: DatasetConfig) -> Iterator[list[_Part]]:
-    """Open the archives of a dataset; gives them, then the dataset itself."""
+def _datasets(directory: Directory, config: DatasetConfig) -> Iterator[list[_Dataset]]:
+    """Open the archives of a dataset; yield a list of them, with the dataset itself at the end."""
     find(config.format)(config)
     with contextlib.ExitStack() as stack:
-        parts = []
+        datasets = []
         for place in _archives(directory):
             archive = stack.enter_context(directory.inside(place))
             own = read_config(archive)
             wanted = replace(config, step=own.step)
-            parts.append(_Part(archive, f"{place}/", wanted, own == wanted, Migration(str(archive.path))))
-        parts.append(_Part(directory, "", config, True, Migration(str(directory.path))))
-        yield parts
+            datasets.append(_Dataset(archive, f"{place}/", wanted, own == wanted, Migration(str(archive.path))))
+        datasets.append(_Dataset(directory, "", config, True, Migration(str(directory.path))))
+        yield datasets
 
 
 def _archives(directory: Directory) -> Iterator[str]:
@@ -181,71 +182,72 @@ def _archives(directory: Directory) -> Iterator[str]:
         return
     for entry in directory.entries(ARCHIVE):
         place = f"{ARCHIVE}/{entry.name}"
-        # Its configuration is made last: without one it is none yet.
+        # Its configuration is created last: without one it is not yet an archive.
         if entry.kind == "directory" and directory.regular_file(f"{place}/{CONFIG}") is not None:
             yield place
 
 
-def _reported(parts: list[_Part]) -> Migration:
-    """Say what there is to do."""
-    for part in parts:
-        with old(part.directory, part.config) as before:
+def _reported(datasets: list[_Dataset]) -> Migration:
+    """Return what there is to do."""
+    for dataset in datasets:
+        with old(dataset.directory, dataset.config) as before:
             if before is None:
                 continue
-            _plan(part, before)
-            if _can_be_asked(before.config, part.config):
-                _find_conflicts(part, before.connection)
-    return _result(parts)
+            _plan(dataset, before)
+            if _shows_conflicts(before.config, dataset.config):
+                _find_conflicts(dataset, before.connection)
+    return _result(datasets)
 
 
-def _migrated(parts: list[_Part]) -> Migration:
-    """Build all new indices; when none was refused, put them in their places."""
-    built: list[tuple[_Part, Rebuilt]] = []
+def _migrated(datasets: list[_Dataset]) -> Migration:
+    """Build all new indices; if data allow each of them, replace the old ones."""
+    built: list[tuple[_Dataset, Rebuilt]] = []
     try:
-        for part in parts:
-            with old(part.directory, part.config) as before:
+        for dataset in datasets:
+            with old(dataset.directory, dataset.config) as before:
                 if before is not None:
-                    _plan(part, before)
-                    if part.migration.changes_index:
-                        new = Rebuilt.begin(part.directory, before.connection)
-                        built.append((part, new))
-                        _build(part, before, new)
-        for part, _ in built:
-            if part.migration.revision[0] != REVISION:
-                with old(part.directory, part.config) as before:
+                    _plan(dataset, before)
+                    if dataset.migration.changes_index:
+                        new = Rebuilt.begin(dataset.directory, before.connection)
+                        built.append((dataset, new))
+                        _build(dataset, before, new)
+        for dataset, _ in built:
+            if dataset.migration.revision[0] != REVISION:
+                with old(dataset.directory, dataset.config) as before:
                     assert before is not None
                     name = f"{INDEX}.before-{REVISION}"
-                    part.migration.backup = back_up(part.directory, before.connection, name)
-        for part in parts:
-            if not part.is_configured:
-                _configure(part)  # first: killed behind it, it is still plain that there is something to do
-            if part.migration.changes_index:
-                swap_in(part.directory, part.config.lock_timeout)
-                _open_once(part)
-                part.migration.done = True
+                    dataset.migration.backup = back_up(dataset.directory, before.connection, name)
+        for dataset in datasets:
+            if not dataset.is_configured:
+                # First: after a crash here the index still differs, so the next migration continues.
+                _configure(dataset)
+            if dataset.migration.changes_index:
+                swap_in(dataset.directory, dataset.config.lock_timeout)
+                _open_once(dataset)
+                dataset.migration.done = True
     finally:
-        for part, new in built:
-            if new.is_there and part.migration.backup is not None:
-                part.directory.unlink(part.migration.backup)
+        for dataset, new in built:
+            if new.is_there and dataset.migration.backup is not None:
+                dataset.directory.unlink(dataset.migration.backup)
             new.discard()
-    return _result(parts)
+    return _result(datasets)
 
 
-def _result(parts: list[_Part]) -> Migration:
-    *archives, migration = (part.migration for part in parts)
+def _result(datasets: list[_Dataset]) -> Migration:
+    *archives, migration = (dataset.migration for dataset in datasets)
     migration.archives = archives
     return migration
 
 
-def _plan(part: _Part, before: Old) -> None:
+def _plan(dataset: _Dataset, before: Old) -> None:
     """Compare the index with the configuration.
 
     Raises:
-        ConfigError: the step is another one, and there are data.
+        ConfigError: the step changed, although data were stored.
     """
-    now, was, migration = part.config, before.config, part.migration
+    now, was, migration = dataset.config, before.config, dataset.migration
     if now.step != was.step and before.is_touched:
-        raise Index(part.directory, was, None).built_for_another(now)
+        raise Index(dataset.directory, was, None).built_for_another(now)
     migration.revision = before.revision, REVISION
     migration.added = {name: kind for name, kind in now.fields.items() if name not in was.fields}
     migration.dropped = {name: kind for name, kind in was.fields.items() if name not in now.fields}
@@ -260,88 +262,90 @@ def _plan(part: _Part, before: Old) -> None:
         migration.count = before.count()
 
 
-def _can_be_asked(was: DatasetConfig, now: DatasetConfig) -> bool:
-    """Tell whether the index as it is can say what a new `unique` is violated by."""
+def _shows_conflicts(was: DatasetConfig, now: DatasetConfig) -> bool:
+    """Return whether the old index has the columns to find data that violate a new `unique`."""
     return was.unique != now.unique and all(
         name == "reftime" or was.fields.get(name) == now.fields[name] for name in now.unique
     )
 
 
-def _build(part: _Part, before: Old, new: Rebuilt) -> None:
-    """Make a copy of the index what it is to be."""
-    now, migration = part.config, part.migration
+def _build(dataset: _Dataset, before: Old, new: Rebuilt) -> None:
+    """Change the copy of the index to the new revision and configuration."""
+    now, migration = dataset.config, dataset.migration
     new.upgrade(before.config)
     if migration.changes_fields:
         new.begin_fields(now, [name for name in now.fields if name not in {**migration.added, **migration.retyped}])
         if migration.count:
-            _fill(part, new)
+            _fill(dataset, new)
         new.end_fields()
         if migration.offending:
-            raise _refused(part, ConfigError, "data do not have the types that dataset.toml says, or cannot be read")
+            raise _refused(dataset, ConfigError, "data do not have the types in dataset.toml, or cannot be read")
     if before.config.unique != now.unique or migration.retyped.keys() & set(now.unique):
-        _find_conflicts(part, new.connection)
+        _find_conflicts(dataset, new.connection)
         if migration.offending:
-            raise _refused(part, DuplicateDatum, f"data are equal in unique = {list(now.unique)!r}")
+            raise _refused(dataset, DuplicateDatum, f"data have the same values of unique = {list(now.unique)!r}")
     new.finish(now)
 
 
-def _refused(part: _Part, kind: type[ConfigError | DuplicateDatum], problem: str) -> ConfigError | DuplicateDatum:
-    migration = part.migration
+def _refused(dataset: _Dataset, kind: type[ConfigError | DuplicateDatum], problem: str) -> ConfigError | DuplicateDatum:
+    migration = dataset.migration
     first = migration.offenders[0]
     place = f"{first.location.segment}, at byte {first.location.offset}"
     return kind(
         f"{migration.dataset}: {migration.offending} {problem}, the first in {place}: {first.reason}",
-        hint="Nothing was changed. Write dataset.toml as it was; then delete these data, or fix the dataset.",
+        hint="Nothing was changed. Restore the old dataset.toml; then delete these data, or run `ondisk fix`.",
         migration=migration,
     )
 
 
-def _find_conflicts(part: _Part, connection: Any) -> None:
-    """Find data that the configuration's `unique` does not allow beside each other."""
-    reason = "others have the same"
-    for segment, offset, size, values in in_conflict(connection, part.config):
-        part.migration.add(Offender(Location(part.prefix + segment, offset, size), reason, values))
+def _find_conflicts(dataset: _Dataset, connection: Any) -> None:
+    """Add the data that the new `unique` does not allow together."""
+    reason = "another datum has the same"
+    for segment, offset, size, values in in_conflict(connection, dataset.config):
+        dataset.migration.add(Offender(Location(dataset.prefix + segment, offset, size), reason, values))
 
 
-def _fill(part: _Part, new: Rebuilt) -> None:
-    """Read the values of new fields from the segments, some thousand data at a time."""
-    migration = part.migration
+def _fill(dataset: _Dataset, new: Rebuilt) -> None:
+    """Read the values of new fields from the segments, a few thousand data at a time."""
+    migration = dataset.migration
     kinds = migration.added | {name: kind for name, (_, kind) in migration.retyped.items()}
-    # What was stored under larger limits is still to be read.
-    config = replace(part.config, max_datum_size=max(part.config.max_datum_size, new.longest()), max_depth=MAX_DEPTH)
-    reader = ConcatReader(part.directory)
+    # Data that were stored under larger limits must still be read.
+    config = replace(
+        dataset.config, max_datum_size=max(dataset.config.max_datum_size, new.longest()), max_depth=MAX_DEPTH
+    )
+    reader = ConcatReader(dataset.directory)
     try:
         for id, name, format, places in new.segments():
             ahead = _Ahead(places)
             form = find(format)(config)
             try:
                 for found in (
-                    scan(part.directory, name, form.describe) if form.is_dir else form.scan(reader.file_of(id, name))
+                    scan(dataset.directory, name, form.describe) if form.is_dir else form.scan(reader.file_of(id, name))
                 ):
                     values, others = _matched(ahead.before_end_of(found), found)
                     new.fill(kinds, values)
-                    _refuse(part, name, others)
-                _refuse(part, name, [(place, "no complete datum is there") for place in ahead.rest()])
+                    _refuse(dataset, name, others)
+                _refuse(dataset, name, [(place, "no complete datum is there") for place in ahead.rest()])
             except SegmentMissing as error:
-                _refuse(part, name, [(place, error.message) for place in ahead.rest()])
+                _refuse(dataset, name, [(place, error.message) for place in ahead.rest()])
     finally:
         reader.close()
 
 
-def _refuse(part: _Part, segment: str, places: list[tuple[Place, str]]) -> None:
+def _refuse(dataset: _Dataset, segment: str, places: list[tuple[Place, str]]) -> None:
     for (_, offset, size), reason in places:
-        part.migration.add(Offender(Location(part.prefix + segment, offset, size), reason))
+        dataset.migration.add(Offender(Location(dataset.prefix + segment, offset, size), reason))
 
 
 class _Ahead:
-    """The data of a segment in the order of their offsets, taken as far as a scan has come."""
+    """The data of a segment in the order of their offsets, read in step with a scan of its file."""
 
     def __init__(self, places: Iterator[Place]) -> None:
         self._places = places
         self._next = next(places, None)
 
     def before_end_of(self, found: ScanResult) -> Iterator[Place]:
-        """Take those that begin before what was found ends."""
+        """Yield the next data, up to the end of a scan result."""
         ends = [offset + 1 for offset in found.offsets[-1:]]
         ends += [damage.offset + damage.size for damage in found.damage]
         end = max(ends, default=0)
@@ -350,7 +354,7 @@ class _Ahead:
             self._next = next(self._places, None)
 
     def rest(self) -> Iterator[Place]:
-        """Take all others."""
+        """Yield all others."""
         while self._next is not None:
             yield self._next
             self._next = next(self._places, None)
@@ -359,7 +363,7 @@ class _Ahead:
 def _matched(
     places: Iterator[Place], found: ScanResult
 ) -> tuple[list[tuple[Mapping[str, Any], int]], list[tuple[Place, str]]]:
-    """Give metadata and seq of the data that were found in their places, and those that were not, with the reason."""
+    """Return metadata and seq of the data that were found where the index says, and the others with the reason."""
     there = {place: at for at, place in enumerate(zip(found.offsets, found.sizes, strict=True))}
     values, others = [], []
     for seq, offset, size in places:
@@ -371,22 +375,22 @@ def _matched(
     return values, others
 
 
-def _open_once(part: _Part) -> None:
-    """Make the index's `-wal` and `-shm`, which readers without the right to write need."""
-    # Where it fails the new index is in place all the same, and the next who writes makes them.
+def _open_once(dataset: _Dataset) -> None:
+    """Create the index's `-wal` and `-shm`, which readers without permission to write need."""
+    # If this fails, the new index is in place all the same, and the next writer creates them.
     with (
         contextlib.suppress(StorageError, LockError),
-        contextlib.closing(Index.open(part.directory, part.config)) as index,
+        contextlib.closing(Index.open(dataset.directory, dataset.config)) as index,
     ):
         index.writer()
 
 
-def _configure(part: _Part) -> None:
-    """Write what an archive's `dataset.toml` is to say."""
+def _configure(dataset: _Dataset) -> None:
+    """Replace the `dataset.toml` of an archive."""
     staged = f".{CONFIG}.new"
     with contextlib.suppress(FileNotFoundError):
-        part.directory.unlink(staged)
-    with part.directory.create_file(staged) as file:
-        file.write(0, part.config.to_toml().encode())
+        dataset.directory.unlink(staged)
+    with dataset.directory.create_file(staged) as file:
+        file.write(0, dataset.config.to_toml().encode())
         file.sync()
-    part.directory.rename(staged, CONFIG)
+    dataset.directory.rename(staged, CONFIG)

@@ -53,9 +53,9 @@ def test_conflicting_data_are_named_and_end_with_the_code_of_duplicates(run, wea
         assert (done.code, done.json["offending"], done.json["done"]) == (code, 2, False)
         places = [(each["segment"], each["offset"], each["values"]) for each in done.json["offenders"]]
         assert places == [("2026/11-20.vm2", 0, {"area": "VM2,5"}), ("2026/11-21.vm2", 0, {"area": "VM2,5"})]
-    assert "2 data are equal in unique = ['area']" in done.err
+    assert "2 data have the same values of unique = ['area']" in done.err
     text = run("migrate", weather, "--yes").text
-    assert "2026/11-21.vm2, byte 0: others have the same  area=VM2,5" in text
+    assert "2026/11-21.vm2, byte 0: another datum has the same  area=VM2,5" in text
 
 
 @pytest.mark.parametrize("options", [[], ["--yes"]])
