@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_readme import ROOT, blocks, check_console, check_python, place  # noqa: F401
+from test_readme import ROOT, begin, blocks, check_console, check_python, place  # noqa: F401
 
 from ondisk.pipeline.config import KEYS, MAINTENANCE
 from ondisk.spark import SETTINGS
@@ -18,6 +18,7 @@ PAGE = (ROOT / "docs/spark.md").read_text(encoding="utf-8")
 
 @pytest.mark.usefixtures("place")
 def test_the_examples_print_what_the_page_says(spark):
+    begin("docs/spark.md")
     names: dict[str, object] = {}
     for language, text in blocks("docs/spark.md"):
         if language == "console":
@@ -31,6 +32,7 @@ def test_the_examples_print_what_the_page_says(spark):
 
 @pytest.mark.usefixtures("place", "java")
 def test_the_examples_of_pipelines_print_what_the_page_says():
+    begin("docs/pipeline.md")
     names: dict[str, object] = {}
     for language, text in blocks("docs/pipeline.md"):
         if language == "console":
