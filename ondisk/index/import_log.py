@@ -1,8 +1,8 @@
-"""Marks: what of which source was stored, so that it is not stored again.
+"""The log of imports: which parts of which source were stored, so that nothing is stored twice.
 
-A mark is written in the commit of the data that it stands for: both are there, or neither is. A part that is a text,
-such as the name of a file, is told from others, and stays. One that is a number counts up: what is not above the last
-of its source was stored before, and only the last stays.
+A mark is one line of the log. It is committed together with the data that it stands for: both are stored, or neither.
+A part is a text or a number. A text, such as the name of a file, stays in the log. Numbers count up: the log keeps only
+the last one of a source, and all numbers up to it count as stored.
 """
 
 from __future__ import annotations
@@ -17,12 +17,7 @@ Part: TypeAlias = str | int
 
 
 class Mark(NamedTuple):
-    """A part of a source.
-
-    Attributes:
-        source: what data come from, such as a query that runs for months, or a folder of files.
-        part: which of its data.
-    """
+    """A part of a source, such as one file of a folder, or one batch of a query that runs for months."""
 
     source: str
     part: Part
@@ -30,26 +25,26 @@ class Mark(NamedTuple):
 
 _THERE = {
     str: "SELECT 1 FROM done WHERE source = ? AND part = ?",
-    int: "SELECT 1 FROM done WHERE source = ? AND part >= ? AND typeof(part) = 'integer'",  # texts are above numbers
+    int: "SELECT 1 FROM done WHERE source = ? AND part >= ? AND typeof(part) = 'integer'",  # texts sort above numbers
 }
 
 
 def known(state: Transaction | Snapshot, marks: Iterable[Mark]) -> set[Mark]:
-    """Find the marks of what a state of the index holds.
+    """Return those of the marks that are in the log.
 
-    Cost: a look-up of each; how many others were ever stored is no matter.
+    Cost: one look-up for each, whatever the size of the log.
     """
     execute = state.connection.execute
     return {mark for mark in marks if execute(_THERE[type(mark.part)], mark).fetchone() is not None}
 
 
 def save(transaction: Transaction, marks: Collection[Mark]) -> None:
-    """Note that what the marks stand for is stored by this transaction."""
+    """Add marks to the log, in the transaction that stores their data."""
     transaction.connection.executemany("INSERT INTO done VALUES (?, ?)", marks)
     numbers = [mark for mark in marks if isinstance(mark.part, int)]
     transaction.connection.executemany("DELETE FROM done WHERE source = ? AND part < ?", numbers)
 
 
 def parts(snapshot: Snapshot, source: str) -> set[Part]:
-    """Give the parts of a source that were stored; of those that are numbers the last."""
+    """Return the parts of a source that are in the log; of numbers only the last."""
     return {part for (part,) in snapshot.connection.execute("SELECT part FROM done WHERE source = ?", (source,))}

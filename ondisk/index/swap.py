@@ -1,18 +1,19 @@
-"""How a new index takes the place of the old one, beside those who read, so that a crash leaves the one or the other.
+"""Replace the index by a new one beside open readers, so that a crash leaves the old one or the new one.
 
-    .index.sqlite.new     it is being built; who finds one begins anew
-    .index.sqlite.next    it is complete and synced: nothing more is written to the index before it stands in its place
+    .index.sqlite.new     is being built; the next migration deletes it and begins again
+    .index.sqlite.next    is complete and synced; nothing is written to the old index from now on
 
-To put it there:
+The steps:
 
-    1. move what is committed from the write-ahead log into the main file of the old index
+    1. move the committed pages from the write-ahead log into the main file of the old index
     2. rename `.new` to `.next`
-    3. unlink `-wal` and `-shm`: who has the old index open keeps them, and reads on; sync the directory
+    3. unlink `-wal` and `-shm` (readers of the old index keep them open, and read on); sync the directory
     4. rename `.next` to `index.sqlite`
 
-Killed after 2, the next who writes goes on with 3, since a reader of then may still hold files that 3 unlinked: it must
-not meet changes of theirs. Who connects to read between 3 and 4 would share `-shm` with those who read the new index;
-`connect_to_read` sees `.next`, and waits for the directory's lock, which is held here from 1 to 4.
+After a crash between 2 and 4 the next writer continues with 3: a reader of that time may still have the files open that
+step 3 unlinked, and must not see changes in them. A reader that connects between 3 and 4 would share `-shm` with the
+readers of the new index. So `connect_to_read` looks for `.next`, and waits for the directory's lock, which is held here
+from 1 to 4.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _POLL = 0.01  # seconds
 
 
 def swap_in(directory: Directory, timeout: float) -> None:
-    """Put the new index, which is complete, in the place of the old one. Under the writers' lock.
+    """Replace the index by the complete new one. The caller must hold the writers' lock.
 
     Args:
         timeout: seconds to wait for queries that read an older state than the last commit.
 
     Raises:
-        LockError: one of them took longer; nothing was changed.
+        LockError: a query took longer; nothing was changed.
     """
     with _exclusive(directory, timeout):
         _move_log(directory, timeout)
@@ -44,9 +45,9 @@ def swap_in(directory: Directory, timeout: float) -> None:
 
 
 def finish_swap(directory: Directory, timeout: float) -> bool:
-    """End what was killed while it put a new index in place; tell whether there was such a one.
+    """Finish a swap that a crash interrupted, and return whether there was one.
 
-    Locks: under the writers' lock.
+    Locks: the caller must hold the writers' lock.
     """
     if directory.inode(NEXT) is None:
         return False
@@ -72,12 +73,12 @@ def _move_log(directory: Directory, timeout: float) -> None:
     finally:
         connection.close()
     if committed != moved:
-        raise _busy(directory, "reads what was there before the last change")
+        raise _busy(directory, "reads an older state of the index")
 
 
 @contextlib.contextmanager
 def _exclusive(directory: Directory, timeout: float) -> Iterator[None]:
-    """Hold the lock of the directory, against those who connect to read."""
+    """Hold the directory's lock, so that no reader connects."""
     deadline = time.monotonic() + timeout
     while True:
         with directory.exclusive_if_free() as free:
@@ -85,11 +86,12 @@ def _exclusive(directory: Directory, timeout: float) -> Iterator[None]:
                 yield
                 return
         if time.monotonic() >= deadline:
-            raise _busy(directory, "reads the main file of the index alone")
+            raise _busy(directory, "reads the index without its write-ahead log")
         time.sleep(_POLL)
 
 
 def _busy(directory: Directory, how: str) -> LockError:
     return LockError(
-        f"{directory.path}: a program {how}, for too long", hint="End it, or its query, and migrate again."
+        f"{directory.path}: another program {how} and did not end in time",
+        hint="End it or its query, then migrate again.",
     )

@@ -1,4 +1,4 @@
-"""Changes of the index: one transaction for a batch, under the writers' lock."""
+"""Changes of the index: one transaction for each batch. The caller must hold the writers' lock."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Transaction:
         self._undo.close()
         self._roll_back()
         self._detach()
-        # SQLite may have rolled back by itself, after a failed write: the new ids are gone then, too.
+        # After a failed write SQLite may have rolled back by itself. Then the new ids are gone, too.
         if self._interned and not self._committed:
             self._index.ids.clear()
             self._index.ids[None] = 0
@@ -117,26 +117,26 @@ class Transaction:
         self._after.append(do)
 
     def attach(self, path: str) -> str:
-        """Attach a SQLite file that nobody writes to any more, until the transaction ends; give its name here."""
+        """Attach a SQLite file that nobody writes to, until the transaction ends, and return its name in SQL."""
         schema = f"staged{len(self._attached)}"
         self._execute(f"ATTACH ? AS {schema}", (f"file:{quote(os.fsencode(path))}?immutable=1",))
         self._attached.append(schema)
         return schema
 
     def _detach(self) -> None:
-        """Detach what was attached, which waits for the end of the transaction."""
+        """Detach the attached files; SQLite can do so only outside of a transaction."""
         while self._attached:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute(f"DETACH {self._attached.pop()}")
 
     def _counters(self) -> tuple[int, int]:
-        """Read the counters; a number given out twice would point one datum at another's bytes."""
+        """Return seq and generation. A number given out twice would point one datum at the bytes of another."""
         rows = self._rows("SELECT seq, generation FROM dataset")
         if len(rows) != 1:
             raise self._corrupt(f"its table dataset has {len(rows)} rows")
         ((last,),) = self._rows("SELECT max(seq) FROM datum")
         if last is not None and last > rows[0][0]:
-            raise self._corrupt(f"its counter of changes, {rows[0][0]}, lags behind its data, {last}")
+            raise self._corrupt(f"its counter of changes is {rows[0][0]}, but it has a datum with number {last}")
         return rows[0][0], rows[0][1]
 
     def _corrupt(self, problem: str) -> IndexCorrupt:
@@ -164,66 +164,66 @@ class Transaction:
         """Take the next generation, the id of a new segment.
 
         Raises:
-            IndexCorrupt: the counter lags behind the segments that there are.
+            IndexCorrupt: the index has a segment of that generation or a later one.
         """
         self._generation += 1
         ((taken,),) = self._rows("SELECT max(id) FROM segment WHERE id >= ?", (self._generation,))
         if taken is not None:
             raise self._corrupt(
-                f"its counter of generations, {self._generation - 1}, lags behind its segments, {taken}"
+                f"its counter of generations is {self._generation - 1}, but it has a segment with generation {taken}"
             )
         return self._generation
 
     def segments(self, names: Iterable[str]) -> dict[str, Segment]:
-        """Look up those of the segments that the index knows."""
+        """Return name → segment, for those of the names that the index knows."""
         sql = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
         return {name: Segment.of(row) for name in names for row in self._rows(sql, (name,))}
 
     def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-        """Turn metadata into the columns of `datum`, one list a declared field; texts become ids."""
+        """Turn metadata into columns of `datum`, one list for each declared field; texts and bytes become ids."""
         return stored_columns(metadata, self._index.columns.kinds, self._ids_of)
 
     def insert(self, rows: Iterable[tuple[Any, ...]]) -> int:
-        """Insert rows of `datum` (seq, reftime, segment, offset, size, fields…); duplicates stay out.
+        """Insert rows of `datum` (seq, reftime, segment, offset, size, fields…) but duplicates.
 
         Returns:
-            How many went in.
+            How many were inserted.
         """
         before = self._connection.total_changes
         self._execute_many(self._index.columns.insert, rows)
         return self._connection.total_changes - before
 
     def take_back(self, seqs: Iterable[int]) -> int:
-        """Remove rows of data that are no deletions: this transaction inserted them, or they stand elsewhere now."""
+        """Remove rows without noting deletions: this transaction inserted them, or another index has them now."""
         return self._execute_many("DELETE FROM datum WHERE seq = ?", ((seq,) for seq in seqs))
 
     def note_deleted(self, seqs: Sequence[int]) -> None:
-        """Note in the order of changes that these data, which stand in another index, are deleted."""
+        """Note deletions of data that are in another index, or were removed before, in the order of changes."""
         self._execute_many("INSERT INTO deletion VALUES (?, ?)", zip(self.take_seqs(len(seqs)), seqs, strict=True))
 
     def delete_as(self, changes: Sequence[tuple[int, int]]) -> None:
-        """Delete data as another index has noted it: the numbers of the deletions, and of the data."""
+        """Delete data with the numbers that another index gave: (seq of the deletion, seq of the datum)."""
         self._execute_many("INSERT INTO deletion VALUES (?, ?)", changes)
         self.take_back(datum for _, datum in changes)
         self.advance_seq(max(number for number, _ in changes))
 
     def seqs_from(self, first: int) -> set[int]:
-        """Give the numbers, from `first` on, of the data that are in the index."""
+        """Return the seqs of the data in the index, from `first` on."""
         return {seq for (seq,) in self._rows("SELECT seq FROM datum WHERE seq >= ?", (first,))}
 
     def count_of(self, seqs: Iterable[int]) -> int:
-        """Count those of the numbers that are of data in the index."""
+        """Return how many of the seqs belong to data in the index."""
         return sum(len(self._rows("SELECT 1 FROM datum WHERE seq = ?", (seq,))) for seq in seqs)
 
     def replace(self, row: tuple[Any, ...], first: int, version: int | None) -> bool:
-        """Put a row in the place of the one that it duplicates.
+        """Replace the row that a row duplicates.
 
         Args:
-            first: rows from this seq on are of this very batch; replacing them is no change that others saw.
-            version: which column of the row tells its version, to replace only older or equal ones; None: any.
+            first: rows with this seq or a higher one belong to the same batch; replacing them is not a deletion.
+            version: the column of the row that contains its version, to replace only older or equal rows; None: any.
 
         Returns:
-            Whether it went in.
+            Whether the row was inserted.
         """
         found = self.duplicate_of(row)
         if found is None:
@@ -241,11 +241,11 @@ class Transaction:
         return True
 
     def move(self, offsets: Iterable[tuple[int, int]]) -> None:
-        """Set the offsets of data: (offset, seq)."""
+        """Set offsets of data: (offset, seq)."""
         self._execute_many("UPDATE datum SET offset = ? WHERE seq = ?", offsets)
 
     def forget(self, segment: Segment, interval: Interval) -> bool:
-        """Remove a segment that has no data from the index; tell whether it had none."""
+        """Remove a segment without data from the index, and return True; return False if it has data."""
         sql = "SELECT 1 FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? LIMIT 1"
         if self._rows(sql, (interval.begin, interval.end, segment.id)):
             return False
@@ -253,9 +253,9 @@ class Transaction:
         return True
 
     def remove_some(self, segment: Segment, count: int) -> int:
-        """Remove some data of a segment; returns how many, none only where it has no more.
+        """Remove up to `count` data of a segment, and return how many: 0 only if it has none.
 
-        Their rows go first, so that a file which cannot grow has space for what is noted of them.
+        The rows are removed first: in a file that cannot grow they make room for the notes of their deletion.
         """
         sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ? LIMIT ?"
         seqs = sorted(seq for (seq,) in self._rows(sql, (segment.id, count)))
@@ -264,10 +264,10 @@ class Transaction:
         return len(seqs)
 
     def remove(self, segment: Segment, *, moved: bool = False) -> int:
-        """Remove a segment and all its data; returns how many data.
+        """Remove a segment with all its data, and return how many data it had.
 
         Args:
-            moved: the data stand in another index now, so this is no deletion in the order of changes.
+            moved: another index has the data now, so no deletion is noted.
         """
         sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ?"
         if moved:
@@ -278,14 +278,16 @@ class Transaction:
         return removed
 
     def _of_segment(self, segment: Segment) -> str:
-        """Write the join that finds the data of a segment."""
+        """Return the SQL that joins a segment with its data."""
         span = "" if segment.id in self._outside() else ' AND reftime >= "begin" AND reftime < "end"'
         return f"datum JOIN segment ON segment.id = datum.segment{span}"
 
     def _outside(self) -> frozenset[int]:
-        """Find the segments that have data of other times than theirs, which no search by their time finds.
+        """Return the segments that have data outside their interval, where a search by time does not find them.
 
-        Cost: a look at all rows, once; only damage makes such data, and what comes later is found by a check.
+        Only damage makes such data. Later damage is found by a check.
+
+        Cost: reads all rows, once for each index file.
         """
         if self._index.outside is None:
             sql = (
@@ -296,19 +298,19 @@ class Transaction:
         return self._index.outside
 
     def supersede(self, segment: Segment) -> None:
-        """Take the row of a segment away, for that of its next generation; its data are told by `place`."""
+        """Remove a segment but not its data, which the caller moves to its next generation or has removed."""
         self._execute("DELETE FROM segment WHERE id = ?", (segment.id,))
         self.forget_blocks(segment)
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
-        """Set where data stand: (generation, offset, seq)."""
+        """Set the places of data: (generation, offset, seq)."""
         self._execute_many("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
 
     def relocate(self, old: Segment, new: Segment, places: Iterable[tuple[int, int, int]]) -> int:
-        """Set where data of a segment stand in its next generation: (seq, offset before, offset then).
+        """Move data to the next generation of their segment: (seq, old offset, new offset).
 
         Returns:
-            How many of them stood there before.
+            How many were moved. Data that were deleted or replaced meanwhile are not.
         """
         sql = "UPDATE datum SET segment = ?, offset = ? WHERE seq = ? AND segment = ? AND offset = ?"
         return self._execute_many(sql, ((new.id, to, seq, old.id, before) for seq, before, to in places))
@@ -316,12 +318,13 @@ class Transaction:
     def pieces_of(
         self, segments: Sequence[Segment], interval: Interval, size: int
     ) -> Iterator[list[tuple[int, int, int, int, int]]]:
-        """Give seq, reftime, segment, offset and size of the data of some segments, in query order.
+        """Yield seq, reftime, segment, offset and size of the data of some segments, in query order.
 
-        In pieces of about so many bytes; what was given may be placed elsewhere before the next piece is asked for.
+        The caller may move the data of one piece before it takes the next.
 
         Args:
-            interval: that of the segments, which the index need not know yet.
+            interval: the interval of the segments, which the index need not know yet.
+            size: bytes of data in a piece, at least.
         """
         ids = ", ".join(str(segment.id) for segment in segments)
         sql = (
@@ -346,23 +349,23 @@ class Transaction:
                     yield piece
 
     def forget_blocks(self, segment: Segment) -> None:
-        """Remove the blocks of a segment, before those that a scan found are saved."""
+        """Remove all blocks of a segment."""
         self._execute("DELETE FROM block WHERE segment = ?", (segment.id,))
 
     def note_check(self, segment: Segment, damage: str | None) -> None:
-        """Remember that a segment's content was looked at just now, and what is wrong with it."""
+        """Note that the data of a segment were checked now, and the damage found; None for no damage."""
         values = (time.time_ns() // 1000, damage, segment.id)
         self._execute("UPDATE segment SET checked_at = ?, checked = ? WHERE id = ?", values)
 
     def duplicate_of(self, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Find the row of `datum` that a row duplicates."""
+        """Return the row of `datum` that a row duplicates; None if there is none."""
         columns = self._index.columns
         rows = self._rows(columns.find_duplicate, columns.key_of(row)) if columns.find_duplicate else []
         return rows[0] if rows else None
 
     @contextlib.contextmanager
     def known_offsets(self, segment: Segment) -> Iterator[Callable[[int, int], set[int]]]:
-        """Look up at which offsets, from one to before another, the index knew data of a segment when this began."""
+        """Yield a function that returns the offsets, in a range, at which the index knew data when the block began."""
         connection = self._connection
 
         def between(begin: int, end: int) -> set[int]:
@@ -370,7 +373,7 @@ class Transaction:
             return {row[0] for row in rows}
 
         with sqlite_errors(self.directory):
-            connection.execute("CREATE TEMP TABLE known (start INTEGER PRIMARY KEY)")  # goes with a rollback, too
+            connection.execute("CREATE TEMP TABLE known (start INTEGER PRIMARY KEY)")  # a rollback drops it
             sql = (
                 "INSERT OR IGNORE INTO known SELECT offset FROM datum JOIN segment ON segment.id = datum.segment"
                 ' AND reftime >= "begin" AND reftime < "end" WHERE segment.id = ?'
@@ -380,7 +383,7 @@ class Transaction:
             connection.execute("DROP TABLE known")
 
     def save_segment(self, segment: Segment, interval: Interval, mtime: int) -> None:
-        """Write a segment's row: a new one, or a known one's end and mtime (nanoseconds)."""
+        """Insert a segment, or update its end and mtime (nanoseconds)."""
         end = segment.end
         now = (end.size, end.length, end.count, mtime)
         update = "UPDATE segment SET size = ?, length = ?, count = ?, mtime = ? WHERE id = ? AND name = ?"
@@ -393,17 +396,17 @@ class Transaction:
             self._execute(insert, (*now, *row))
 
     def save_blocks(self, segment: Segment, blocks: Iterable[Block]) -> None:
-        """Remember where the new blocks of a compressed segment stand."""
+        """Insert new blocks of a compressed segment."""
         self._execute_many("INSERT INTO block VALUES (?, ?, ?, ?)", ((segment.id, *block) for block in blocks))
 
     def delete(self, tree: Expression) -> int:
-        """Delete what matches; returns how many data."""
+        """Delete the data that match, and return how many."""
         tree = resolve(tree, self._index.columns, self._connection)
         where = condition(tree, self._index.columns)
         return self._delete(f"SELECT seq FROM datum WHERE {where.sql}", where.values)
 
     def delete_at(self, segment: str, places: Iterable[tuple[int, int]]) -> int:
-        """Delete the data that stand at these (offset, size) of a segment; returns how many there were."""
+        """Delete the data at some places (offset, size) of a segment, and return how many."""
         self._execute("CREATE TEMP TABLE place (start INTEGER, length INTEGER, PRIMARY KEY (start, length))")
         known = (place for place in places if all(0 <= number < 2**63 for number in place))
         self._execute_many("INSERT OR IGNORE INTO place VALUES (?, ?)", known)
@@ -482,13 +485,13 @@ class Transaction:
                 ids.clear()
                 ids[None] = 0
                 new = set(values) - {None}
-            # In the order of the data: then rows that follow one another do so in the UNIQUE index, too, which makes
-            # queries of a span of time a fifth faster.
+            # Ids in the order of the data keep consecutive rows together in the UNIQUE index. That makes queries of an
+            # interval a fifth faster.
             self._intern(value for value in dict.fromkeys(values) if value in new)
         return list(map(ids.__getitem__, values))
 
     def _intern(self, values: Iterable[str | bytes]) -> None:
-        """Find the ids of values, and give ids to those that have none."""
+        """Look up the ids of values, and give an id to each new value."""
         ids = self._index.ids
         unknown = []
         with sqlite_errors(self.directory):
