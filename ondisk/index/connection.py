@@ -1,7 +1,7 @@
-"""Connections to `index.sqlite`: settings that are asserted, and SQLite's errors as ondisk's.
+"""Connections to `index.sqlite` with checked settings, and the translation of SQLite's errors into ondisk's.
 
-A process that has the index open must never open its files by other means: closing any descriptor of them drops
-SQLite's POSIX locks. So nothing here, or anywhere in ondisk, reads the file itself.
+A process that has the index open must never open its files in another way: closing any descriptor of them drops
+SQLite's POSIX locks. So nothing in ondisk reads the file itself.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ NEXT = ".index.sqlite.next"
 """A complete index that is about to replace the old one, see `ondisk.index.swap`."""
 
 WAL_LIMIT = 16 * 1024 * 1024
-"""The WAL keeps up to this much space on disk, so that deleting works on a full disk; bytes."""
+"""Bytes that the write-ahead log keeps on disk, so that deleting works on a full disk."""
 
 _COMMON: dict[str, Any] = {"busy_timeout": 10_000, "foreign_keys": 1, "trusted_schema": 0, "mmap_size": 0}
 _WRITER = {"wal_autocheckpoint": 0, "journal_size_limit": WAL_LIMIT}
 _FULL, _EXTRA = 2, 3
 RESTORE = (
     "While nobody uses the dataset, move index.sqlite, index.sqlite-wal and index.sqlite-shm away; then"
-    " `ondisk fix DATASET --yes` builds the index anew from the segments, where the data themselves stand."
+    " `ondisk fix DATASET --yes` rebuilds the index from the segments, which contain the data."
 )
 """What to do about a damaged index."""
 
-# The last: a damaged schema is told with its own bytes, which Python takes for UTF-8.
+# UnicodeDecodeError: SQLite reports a damaged schema with its own bytes, which Python decodes as UTF-8.
 SQLITE_ERRORS = sqlite3.Error, OverflowError, UnicodeDecodeError
-"""What asking SQLite raises; `translated` turns it into ondisk's errors."""
+"""The errors of a call of SQLite; `translated` turns them into ondisk's."""
 
 _CANNOT_READ_WAL = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
@@ -79,21 +79,21 @@ def connect_to_write(directory: Directory) -> Connection:
 
 
 def connect_to_read(directory: Directory) -> Connection:
-    """Open the index read-only, also without the right to write, on a read-only mount, or beside a writer."""
+    """Open the index read-only. It works without permission to write, on a read-only mount, and beside a writer."""
     return connected_to_present(directory, _connect_to_one)
 
 
 def connected_to_present(directory: Directory, connect: Callable[[Directory], Connection]) -> Connection:
-    """Connect to the index, and not to one whose place another is taking.
+    """Connect to the index, but not to an old one that a new one replaces at this moment.
 
     Args:
-        connect: opens what stands at the index's place.
+        connect: opens `index.sqlite`.
     """
     before = directory.inode(INDEX)
     connection = connect(directory)
     if directory.inode(NEXT) is None and directory.inode(INDEX) == before:
         return connection
-    # A new index may be on its way: its `-shm` must not be that which a reader of the old one made meanwhile.
+    # A swap may be running. The new index must not use the `-shm` that a reader of the old one creates meanwhile.
     connection.close()
     with contextlib.closing(directory.shared()):
         return connect(directory)
@@ -105,8 +105,8 @@ def _connect_to_one(directory: Directory) -> Connection:
     except SQLITE_ERRORS as error:
         if _primary(error) not in _CANNOT_READ_WAL:
             raise translated(error, directory) from error
-    # -wal and -shm are gone (another tool removed them) and this user may not make them. While nobody
-    # checkpoints, the file alone is a whole snapshot.
+    # Another tool removed -wal and -shm, and this user may not create them. Without a checkpoint the main file
+    # alone is a complete snapshot.
     lock = directory.shared()
     try:
         with sqlite_errors(directory):
@@ -119,7 +119,7 @@ def _connect_to_one(directory: Directory) -> Connection:
 
 
 def empty(statements: Iterator[str]) -> Connection:
-    """Make an index in memory, which readers ask where `index.sqlite` is lost."""
+    """Create an empty index in memory, for readers of a dataset that lost its index."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Connection)
     for statement in statements:
         connection.execute(statement)
@@ -128,7 +128,7 @@ def empty(statements: Iterator[str]) -> Connection:
 
 @contextlib.contextmanager
 def sqlite_errors(directory: Directory) -> Iterator[None]:
-    """Turn SQLite's errors into ondisk's, and numbers of a damaged index that no time or counter can be."""
+    """Translate errors of SQLite, and errors of numbers in a damaged index that are out of range."""
     try:
         yield
     except SQLITE_ERRORS as error:
@@ -136,9 +136,9 @@ def sqlite_errors(directory: Directory) -> Iterator[None]:
 
 
 def own_error(error: BaseException | None, connection: sqlite3.Connection, directory: Directory) -> OndiskError | None:
-    """Give the error of ondisk that is behind another, if that is one of SQLite, or met what no column may hold.
+    """Return the error of ondisk for an error of SQLite, or one that values of a damaged index caused; else None.
 
-    Cost: of errors that can be nothing else than bugs or damage, a look at the whole index, which tells them apart.
+    Cost: reads the whole index after a TypeError or ValueError, which is a bug unless the index is damaged.
     """
     if isinstance(error, SQLITE_ERRORS):
         return translated(error, directory)
@@ -167,7 +167,7 @@ def _connect_to_read(directory: Directory, options: str) -> Connection:
     connection = _connect(directory, options)
     try:
         _set(connection, {**_COMMON, "query_only": 1}, directory)
-        for attempt in (1, 2):  # about one in 300,000 first reads meets a writer at the wrong moment
+        for attempt in (1, 2):  # one in 300,000 first reads fails beside a writer
             try:
                 connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
                 break
@@ -182,7 +182,7 @@ def _connect_to_read(directory: Directory, options: str) -> Connection:
 
 def _connect_without_wal(directory: Directory) -> Connection:
     try:
-        return _connect_to_read(directory, "mode=ro")  # the files may have come back meanwhile
+        return _connect_to_read(directory, "mode=ro")  # the files may be there again
     except sqlite3.OperationalError as error:
         wal = directory.stat(f"{INDEX}-wal")
         if _primary(error) not in _CANNOT_READ_WAL or (wal is not None and wal.st_size > 0):
@@ -194,9 +194,9 @@ def _set(connection: Connection, settings: dict[str, Any], directory: Directory)
     for name, value in settings.items():
         connection.execute(f"PRAGMA {name}={value}").fetchone()
         row = connection.execute(f"PRAGMA {name}").fetchone()
-        # A SQLite that was built without memory maps has no such setting.
+        # A SQLite without memory maps does not have the setting.
         if row != (value,) and not (row is None and name == "mmap_size"):
-            raise StorageError(f"{directory.path / INDEX}: SQLite did not take {name}={value}, it has {row}")
+            raise StorageError(f"{directory.path / INDEX}: SQLite did not accept {name}={value}, it has {row}")
 
 
 def _primary(error: Exception) -> int:
@@ -204,7 +204,7 @@ def _primary(error: Exception) -> int:
 
 
 def translated(error: Exception, directory: Directory) -> OndiskError:
-    """Give the error of ondisk that one of `SQLITE_ERRORS` is."""
+    """Return the error of ondisk for one of `SQLITE_ERRORS`."""
     path = str(directory.path / INDEX)
     if isinstance(error, OverflowError):
         return IndexCorrupt(f"{path}: a number in it is out of range: {error}", hint=RESTORE, path=path)
@@ -213,19 +213,19 @@ def translated(error: Exception, directory: Directory) -> OndiskError:
     code = int(getattr(error, "sqlite_errorcode", 0))
     message = f"{path}: {error}"
     if isinstance(error, sqlite3.ProgrammingError):
-        return StateError(f"{directory.path} was closed", hint="Read queries to their end before closing.", path=path)
+        return StateError(f"{directory.path} was closed", hint="Finish queries before you close it.", path=path)
     match code & 0xFF:
         case sqlite3.SQLITE_FULL:
-            hint = "Free some space, or delete fewer data at once; then a repack gives the space of deleted data back."
+            hint = "Free some space, or delete fewer data at once; a repack then frees the space of deleted data."
             return DiskFull(message, hint=hint, path=path)
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_MISMATCH:
             return IndexCorrupt(message, hint=RESTORE, path=path)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return LockError(message, hint="Another program keeps the index locked; end it.", path=path)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
-            return ReadOnly(message, hint="Open it read_only, or as a user who may write there.", path=path)
+            return ReadOnly(message, hint="Open it read_only, or as a user with permission to write.", path=path)
         case sqlite3.SQLITE_IOERR if code in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC):
-            return DurabilityLost(message, hint="Look at the disk (dmesg), then open the dataset again.", path=path)
+            return DurabilityLost(message, hint="Look at the disk with `dmesg`, then open it again.", path=path)
         case sqlite3.SQLITE_ERROR if "overflow" in str(error):  # of a sum
             return IndexCorrupt(message, hint=RESTORE, path=path)
     return StorageError(message, path=path, sqlite_errorcode=code)

@@ -1,4 +1,4 @@
-"""`index.sqlite`, opened: which version it is, what it was built for, and connections to read and write it."""
+"""An open `index.sqlite`: its revision, its configuration, and connections to read and write it."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ _PATIENCE = 2_000  # milliseconds
 _BUILT_FOR = ("step", "unique", "index", "fields")
 
 _LookUp: TypeAlias = tuple[str, list[tuple[str, Callable[[Any], Any]]]]
-"""SQL, and for each of its question marks the field and what turns its value into the stored one."""
+"""SQL, and for each of its question marks the field, and the function that returns the stored form of a value."""
 
 Key: TypeAlias = tuple[str, list[Any]]
-"""The SQL that looks up a whole unique key, and the values it binds."""
+"""The SQL that looks up a complete unique key, and the values that it binds."""
 
 Replaced: TypeAlias = tuple[int | None, int, int, list[tuple[int, int]]]
-"""Of an archive's index: the inode of the dataset's own one, behind which number its deletions were looked through, up
-to which, and those that are of data of the archive: numbers of the deletions, and of the data."""
+"""What an archive's index knows of deletions in the dataset's own index: the inode of that index; the seq before the
+first and of the last deletion read; those of the archive's data, as seq of the deletion and of the datum."""
 
 Found: TypeAlias = tuple[Row, Segment, Mapping[str, Any]]
 
 
 class Index:
-    """One index file, as long as it is the one at its place.
-
-    A process that finds another file there (the index was lost and made anew) opens a new `Index`.
+    """One index file. A process that finds another file in its place (a rebuilt index) opens a new `Index`.
 
     Attributes:
-        columns: for the configuration that the index was built for, which is not always that of `dataset.toml`.
-        missing: there is no file; the index is an empty one in memory.
-        inode: of the file; None where there is none.
-        outside, replaced: what was found out once, and goes on from there.
+        config, columns: those that the index was built for; `dataset.toml` may differ.
+        missing: the file is lost, and this is an empty index in memory.
+        inode: of the file; None if it is lost.
+        ids, metadata, segments: caches of what never changes in one file: interned values, and each generation's
+            segment.
+        outside, replaced: results that are kept, see `Transaction` and `ondisk.dataset.archives`.
     """
 
     def __init__(
@@ -88,11 +88,10 @@ class Index:
         self._borrowed: set[Connection] = set()
         self._writer: Connection | None = None
         self._closed = False
-        # What never changes in one index file: interned values, and a generation's segment.
         self.ids: dict[str | bytes | None, int] = {None: 0}
         self.metadata: dict[tuple[Any, ...], Mapping[str, Any]] = {}
         self.segments: dict[int, Segment] = {}
-        self.outside: frozenset[int] | None = None  # segments with data of other times, which only damage makes
+        self.outside: frozenset[int] | None = None
         self.replaced: Replaced = (None, 0, 0, [])
         self._look_ups = lru_cache(256)(partial(_look_up_of, self.columns))
 
@@ -103,15 +102,15 @@ class Index:
         config: DatasetConfig,
         connect: Callable[[Directory], Connection] = connect_to_read,
     ) -> Index:
-        """Open the index at its place, or an empty one in memory where there is none.
+        """Open the index; an empty one in memory if it is lost.
 
         Args:
-            connect: what connects readers; where another SQLite library is to do it, in a process of its own.
+            connect: connects readers. A process that reads with another SQLite library passes its own function.
 
         Raises:
-            NeedsMigration: it was made by an older ondisk.
-            VersionTooNew: it was made by a newer one.
-            IndexCorrupt: it is no index of ondisk, or holds what ondisk never writes.
+            NeedsMigration: an older ondisk created the index.
+            VersionTooNew: a newer ondisk created it.
+            IndexCorrupt: it is not an index of ondisk, or has tables that ondisk never creates.
         """
         found = directory.regular_file(INDEX)
         if found is None:
@@ -131,14 +130,13 @@ class Index:
 
     @classmethod
     def create(cls, directory: Directory, config: DatasetConfig, generation: int = 0, seq: int = 0) -> None:
-        """Make an empty index, which appears whole or not at all. Under the writers' lock.
+        """Create an empty index, which appears complete or not at all. The caller must hold the writers' lock.
 
         Args:
-            generation: the counter of generations starts above it.
-            seq: so does that of the order of changes.
+            generation, seq: the last numbers that are taken; the counters of generations and of changes start there.
 
-        Durability: built beside its place, synced by SQLite, renamed, directory synced. Stale `-journal`,
-            `-wal` and `-shm` files go first: SQLite would take them for the new index's.
+        Durability: unlink `-journal`, `-wal` and `-shm` files of an old index, which SQLite would use for the new one;
+            sync the directory; build `.index.sqlite.new`, synced by SQLite; rename it; sync the directory.
         """
         for name in (NEW, f"{NEW}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm"):
             with contextlib.suppress(FileNotFoundError):
@@ -160,7 +158,7 @@ class Index:
         directory.rename(NEW, INDEX)
 
     def is_current(self) -> bool:
-        """Tell whether the file at the index's place is still this one.
+        """Return whether `index.sqlite` is still this file.
 
         Raises:
             StateError: this is a forked child; SQLite's connections do not survive a fork.
@@ -173,20 +171,20 @@ class Index:
         return self.directory.inode(INDEX) == self.inode
 
     def check(self, tree: Expression) -> None:
-        """Refuse a condition that this index cannot answer.
+        """Raise unless this index can answer a condition.
 
         Raises:
-            MatchError: it is too large, or asks for fields that the index does not have.
+            MatchError: it is too large, or names fields that the index does not have.
         """
         check_size(tree)
         check_fields(tree, self.columns)
 
     def is_built_for(self, config: DatasetConfig) -> bool:
-        """Tell whether the index was built for a configuration."""
+        """Return whether the index was built for a configuration."""
         return _built_for_values(self.config) == _built_for_values(config)
 
     def built_for_another(self, config: DatasetConfig) -> ConfigError | NeedsMigration:
-        """Say in which key a configuration differs from that which the index was built for; one of them does."""
+        """Return the error for a configuration that the index was not built for. It names the key that differs."""
         before, now = _built_for_values(self.config), _built_for_values(config)
         key = next(key for key in _BUILT_FOR if before[key] != now[key])
         message = (
@@ -194,22 +192,22 @@ class Index:
         )
         if key == "step":
             hint = (
-                f"Write {key} as it was, or create a new dataset and append this one's data to it:"
+                f"Restore {key} in dataset.toml, or create a new dataset and append this one's data to it:"
                 " `ondisk query OLD --data | ondisk append NEW -`."
             )
             return ConfigError(message, hint=hint, key=key)
-        hint = f"`ondisk migrate {self.directory.path}` tells what there is to do; or write {key} as it was."
+        hint = f"`ondisk migrate {self.directory.path}` shows what to do; or restore {key} in dataset.toml."
         return NeedsMigration(message, hint=hint)
 
     def snapshot(self) -> Snapshot:
-        """Give one state of the index, for the length of a `with` block; writers beside it do not disturb it."""
+        """Return one state of the index, for a `with` block. Concurrent writers do not change it."""
         return Snapshot(self)
 
     def whole_key(self, equal: Mapping[str, Any]) -> Key | None:
-        """Make the look-up of a whole unique key.
+        """Return the look-up of a complete unique key: SQL and values.
 
         Returns:
-            SQL and values; None where the fields are no whole key, or a value is not of its field's type.
+            None if the fields are not a complete key, or a value does not have the type of its field.
         """
         look_up = self._look_ups(tuple(equal))
         if look_up is None:
@@ -221,17 +219,17 @@ class Index:
             return None
 
     def look_up(self, key: Key) -> list[Found] | None:
-        """Find the at most one datum that a whole unique key names, without the cost of a snapshot.
+        """Find the datum with a complete unique key, without the cost of a snapshot.
 
         Returns:
-            Its row, segment and metadata; None where this cannot tell, since the datum's segment or metadata were met
-            in no snapshot yet.
+            A list of at most one; None if only a snapshot can answer: no snapshot has read the datum's segment or
+            metadata yet.
         """
         connection = self.borrow()
         try:
             row: Row | None = connection.execute(*key).fetchone()
         except sqlite3.Error:
-            return None  # a snapshot meets it again, and says what it is
+            return None  # a snapshot meets the error again, and translates it
         finally:
             self.give_back(connection)
         if row is None:
@@ -240,23 +238,23 @@ class Index:
         return None if segment is None or metadata is None else [(row, segment, metadata)]
 
     def writer(self) -> Connection:
-        """Give the writing connection. Under the writers' lock."""
+        """Return the writing connection. The caller must hold the writers' lock."""
         if self._writer is None:
             self._writer = connect_to_write(self.directory)
             add_functions(self._writer)
         return self._writer
 
     def checkpoint(self) -> bool:
-        """Move what is committed from the write-ahead log into the main file, as far as readers let us.
+        """Move the commits in the write-ahead log into the main file, as far as readers allow.
 
         Returns:
             Whether nobody reads an older snapshot any more.
 
-        Locks: under the writers' lock.
+        Locks: the caller must hold the writers' lock.
         """
         connection = self.writer()
         with sqlite_errors(self.directory), self.directory.exclusive_if_free() as free:
-            if not free:  # somebody reads the main file alone, see connect_to_read
+            if not free:  # somebody reads the main file without the log, see connect_to_read
                 return False
             wal = self.directory.stat(f"{INDEX}-wal")
             patience = _PATIENCE if wal is not None and wal.st_size > _LARGE_WAL else 0
@@ -264,7 +262,7 @@ class Index:
                 connection.execute(f"PRAGMA busy_timeout={patience}")
                 (busy, *_) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
             except sqlite3.OperationalError as error:
-                # On a full disk the main file cannot grow: the next commit tries again.
+                # On a full disk the main file cannot grow. The next commit tries again.
                 if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
                     return False
                 raise
@@ -273,10 +271,10 @@ class Index:
         return bool(busy == 0)
 
     def close(self, *, queries: bool = True) -> None:
-        """Close all connections, a reading one last: then SQLite leaves `-wal` and `-shm` in place.
+        """Close all connections, a reading one last: then SQLite keeps `-wal` and `-shm`.
 
         Args:
-            queries: end those that run, too; else each closes its connection when it is done.
+            queries: end running queries, too; otherwise each closes its connection at its end.
         """
         if os.getpid() != self._process:
             return
@@ -284,7 +282,7 @@ class Index:
         with contextlib.ExitStack() as last:
             if self._writer is not None:
                 with contextlib.suppress(OndiskError, sqlite3.Error):
-                    # Only a connection that reads holds `-wal` and `-shm`.
+                    # SQLite keeps `-wal` and `-shm` only for a connection that has read.
                     last.enter_context(self.snapshot()).segments()
                 self._writer.close()
                 self._writer = None
@@ -294,7 +292,7 @@ class Index:
             self._borrowed.pop().close()
 
     def borrow(self) -> Connection:
-        """Give a connection to read with, until it is given back."""
+        """Return a connection for reading; `give_back` ends the loan."""
         try:
             connection = self._readers.pop()
         except IndexError:
@@ -308,10 +306,10 @@ class Index:
         if self.directory.inode(INDEX) == self.inode:
             return connection
         connection.close()
-        raise StateError(f"{self.directory.path}: the index was replaced a moment ago", hint="Ask again.")
+        raise StateError(f"{self.directory.path}: the index was replaced a moment ago", hint="Repeat the query.")
 
     def give_back(self, connection: Connection) -> None:
-        """End the transaction of a connection that was borrowed, and keep it for the next who reads, or close it."""
+        """End the transaction of a borrowed connection, and keep it for the next reader, or close it."""
         self._borrowed.discard(connection)
         try:
             if connection.in_transaction:
@@ -319,7 +317,7 @@ class Index:
         except sqlite3.Error:
             connection.close()
             return
-        # A connection with the shared lock keeps writers from their checkpoints: not kept.
+        # A connection with the shared lock blocks checkpoints, and is not kept.
         if len(self._readers) < _POOLED and connection.shared_lock is None and not self._closed:
             self._readers.append(connection)
         else:
@@ -327,10 +325,10 @@ class Index:
 
 
 def _look_up_of(columns: Columns, names: tuple[str, ...]) -> _LookUp | None:
-    """Write the query for the row in which these fields equal given values; None unless they are a whole unique key."""
+    """Write the query for the row with given values of these fields; None unless they are a complete unique key."""
     if not columns.unique_names or not set(columns.unique_names) <= set(names) <= {"reftime", *columns.kinds}:
         return None
-    # Each field's name stands in for its value: it comes back where the value is to be bound.
+    # The names in place of the values: they come back in the order in which the values must be bound.
     where = condition(And(tuple(Compare(name, "=", name) for name in names)), columns)
     converters = [(name, converter(columns.kinds.get(name, FieldType.TIMESTAMP))) for name in map(str, where.values)]
     return f"SELECT {columns.row} FROM datum WHERE {where.sql}", converters
@@ -338,7 +336,7 @@ def _look_up_of(columns: Columns, names: tuple[str, ...]) -> _LookUp | None:
 
 def _create_statements(config: DatasetConfig) -> Iterator[str]:
     """Return the SQL that makes an empty index."""
-    from ondisk.index.tables import Tables  # SQLAlchemy, whose import takes as long as an append of a few data
+    from ondisk.index.tables import Tables  # imports SQLAlchemy, which takes as long as a small append
 
     return Tables(config).create_statements()
 
@@ -357,12 +355,12 @@ def _built_for_values(config: DatasetConfig) -> dict[str, Any]:
 
 
 def dump(config: DatasetConfig) -> str:
-    """Write down what an index is built for."""
+    """Return the keys of a configuration that an index is built for, as JSON."""
     return json.dumps(_built_for_values(config))
 
 
 def built_for(connection: sqlite3.Connection, config: DatasetConfig, directory: Directory) -> DatasetConfig:
-    """Read the configuration that the index was built for; what it does not depend on is taken from `config`."""
+    """Return the configuration that the index was built for, with the keys that it does not depend on from `config`."""
     try:
         rows = connection.execute("SELECT config FROM dataset").fetchall()
         ((text,),) = rows
@@ -375,7 +373,7 @@ def built_for(connection: sqlite3.Connection, config: DatasetConfig, directory: 
 
 
 def revision_of(connection: sqlite3.Connection, directory: Directory) -> str:
-    """Read the revision of an index, which is this ondisk's or an older one."""
+    """Return the revision of an index, which this ondisk or an older one created."""
     try:
         rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
     except sqlite3.OperationalError as error:
@@ -391,16 +389,16 @@ def revision_of(connection: sqlite3.Connection, directory: Directory) -> str:
 
 
 def check_revision(connection: sqlite3.Connection, directory: Directory) -> None:
-    """Refuse an index of another revision than this ondisk's."""
+    """Raise unless an index has the revision of this ondisk."""
     found = revision_of(connection, directory)
     if found != REVISION:
-        hint = f"`ondisk migrate {directory.path}` tells what there is to do, and does it with --yes."
+        hint = f"`ondisk migrate {directory.path}` shows what to do, and does it with --yes."
         path = directory.path / INDEX
         raise NeedsMigration(f"{path} has revision {found}, this ondisk needs {REVISION}", hint=hint)
 
 
 def check_tables(connection: sqlite3.Connection, columns: Columns, directory: Directory) -> None:
-    """Refuse an index whose tables are not those that ondisk makes: triggers, views in their place, other columns."""
+    """Raise unless an index has the tables that ondisk creates: no triggers, no views instead, no other columns."""
     kinds = {
         name: (kind, strict)
         for name, kind, strict in connection.execute(
@@ -420,4 +418,4 @@ def check_tables(connection: sqlite3.Connection, columns: Columns, directory: Di
 
 def _corrupt(directory: Directory, problem: str) -> IndexCorrupt:
     path = directory.path / INDEX
-    return IndexCorrupt(f"{path} is no index of this dataset: {problem}", hint=RESTORE, path=str(path))
+    return IndexCorrupt(f"{path} is not an index of this dataset: {problem}", hint=RESTORE, path=str(path))

@@ -120,7 +120,7 @@ def test_a_sqlite_that_does_not_take_a_setting_is_refused(directory, monkeypatch
             return super().execute("SELECT 1" if sql.startswith(f"PRAGMA {name}=") else sql, *arguments)
 
     monkeypatch.setattr(module, "Connection", Stubborn)
-    with pytest.raises(StorageError, match=f"did not take {name}="):
+    with pytest.raises(StorageError, match=f"did not accept {name}="):
         connect_to_write(directory)
 
 

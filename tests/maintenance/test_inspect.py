@@ -147,7 +147,7 @@ def test_any_rows_are_summed_up_as_counting_does(access: Access, rows: list[Plac
 def test_the_sum_over_all_counts_every_attribute_of_a_segment() -> None:
     """`counted` sets all that `Known` has but what the census itself adds: needed, is_laid_out, damage, interval."""
     said = {each.name for each in fields(Known)}
-    assert said == {"segment", "count", "size", "begin", "end", "first", "behind", "gaps", "gap_at", "overlaps",
+    assert said == {"segment", "count", "size", "begin", "end", "first", "data_end", "gaps", "gap_at", "overlaps",
                     "overlap_at", "misplaced", "misplaced_at", "needed", "interval", "is_laid_out",
                     "damage"}  # fmt: skip
 
