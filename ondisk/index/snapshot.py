@@ -1,4 +1,4 @@
-"""One state of the index, read inside a transaction of its own: data in order, segments, metadata, counts."""
+"""One state of the index, read in one transaction: data in order, segments, metadata, counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Row: TypeAlias = tuple[Any, ...]
 """reftime, segment id, offset, size, then the declared fields as stored."""
 
 ROWS = 200
-"""Rows at a time: with more, the garbage collector walks all that are alive again and again (15 % of a query)."""
+"""Rows in a list: with more, the garbage collector visits live rows again and again (15 % of a query)."""
 
 _CACHED = 50_000
 _TRUNCATED: dict[SortInterval, int | str] = {
@@ -42,7 +42,7 @@ _TRUNCATED: dict[SortInterval, int | str] = {
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment as the index knows it; its id is its generation, so nothing but `end` ever changes for one id."""
+    """A segment in the index. Its id is its generation, so for one id only `end` changes."""
 
     id: int
     name: str
@@ -54,18 +54,17 @@ class Segment:
     @classmethod
     @lru_cache
     def of(cls, row: Row) -> Segment:
-        """Make it of the columns `COLUMNS`; of equal ones once, as who reads datum by datum asks each time.
+        """Return the segment of a row of `COLUMNS`; cached, since reading single data needs it for each.
 
         Raises:
-            IndexCorrupt: it cannot be.
+            IndexCorrupt: ondisk never writes such a row.
         """
         id_, name, format, size, length, count, compressed = row
         if not has_extension(format, name.rpartition(".")[2]):
-            raise IndexCorrupt(f"the index is damaged: {name!r} is no name of a segment of {format!r}", hint=RESTORE)
+            raise IndexCorrupt(f"the index is damaged: {name!r} is not the name of a {format!r} segment", hint=RESTORE)
         if min(size, length, count) < 0 or not (compressed or length == size or is_dir(format)):
-            raise IndexCorrupt(
-                f"the index is damaged: {name!r} cannot end as it says there", hint=RESTORE, segment=name
-            )
+            problem = f"{name!r} cannot have {size=}, {length=}, {count=}"
+            raise IndexCorrupt(f"the index is damaged: {problem}", hint=RESTORE, segment=name)
         return cls(id_, name, format, End(size, length, count, bool(compressed)))
 
 
@@ -75,7 +74,7 @@ _BLOCKS_BEFORE = "SELECT offset, position, stored FROM block WHERE segment = ? A
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counts of data, their bytes, and their first and last reftime (microseconds; None without data)."""
+    """How many data, their bytes, and their first and last reftime (microseconds; None without data)."""
 
     count: int
     size: int
@@ -84,12 +83,12 @@ class Totals:
 
 
 class Snapshot:
-    """One state of the index, for the length of a `with` block. Used by one thread.
+    """One state of the index, for a `with` block in one thread.
 
     Attributes:
-        columns: those of the index.
-        connection: for the queries of maintenance, see `places`.
-        known_metadata: what `metadata` gave before; ask it first where a call would cost too much.
+        columns: of the index.
+        connection: for other queries, such as those of `segment_rows`.
+        known_metadata: the cache of `metadata`, for callers that cannot afford a call.
     """
 
     connection: Connection
@@ -122,15 +121,15 @@ class Snapshot:
             self.index.give_back(self.connection)
 
     def set_apart(self, segment: Segment) -> None:
-        """Read what there is of one segment from a copy from now on, and let go of the state of the index.
+        """From now on read one segment from a copy of its rows, and release the state of the index.
 
-        For who reads longer than writers should be kept from their checkpoints, and so from giving space back.
+        A long reader that holds the state blocks checkpoints, and so the freeing of space.
 
         Cost: the segment's rows, in a temporary file.
         """
         execute = self.connection.execute
-        execute("PRAGMA query_only=0")  # the index itself is open for reading only
-        # Names without a schema are looked for among the temporary tables first.
+        execute("PRAGMA query_only=0")  # the index itself is open read-only
+        # SQLite looks for names without a schema in the temporary tables first.
         execute("CREATE TEMP TABLE segment AS SELECT * FROM main.segment WHERE id = ?", (segment.id,))
         execute(
             "CREATE TEMP TABLE datum AS SELECT datum.* FROM main.datum, main.segment"
@@ -148,10 +147,11 @@ class Snapshot:
         self._is_apart = True
 
     def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
-        """Give what matches, up to `ROWS` rows at a time, in the order of `sort`, then reftime, then appending."""
+        """Yield the rows that match, up to `ROWS` at a time, in the order of `sort`, then reftime, then appending."""
         where = self.where(tree)
         keys = [*self._order(sort)] if sort else []
-        if not sort or all(key.field != "reftime" for key in sort.keys):  # twice, it would keep SQLite from its index
+        # A second reftime would keep SQLite from its index.
+        if not sort or all(key.field != "reftime" for key in sort.keys):
             keys.append("datum.reftime")
         order = ", ".join([*keys, "datum.seq"])
         sql = f"SELECT {self.columns.row} FROM datum WHERE {where.sql} ORDER BY {order}"
@@ -162,16 +162,16 @@ class Snapshot:
             while rows := cursor.fetchmany(ROWS):
                 yield rows
         finally:
-            with contextlib.suppress(sqlite3.ProgrammingError):  # its connection was closed, and with it the cursor
+            with contextlib.suppress(sqlite3.ProgrammingError):  # its connection was closed
                 cursor.close()
 
     def row_at(
         self, segment: Segment, offset: int, size: int, described: tuple[int, Mapping[str, Any]] | None = None
     ) -> Row | None:
-        """Find the datum that stands at a place.
+        """Return the row of the datum at a place; None if there is none.
 
         Args:
-            described: its reftime and canonical metadata, where they are known: with them it is a look-up.
+            described: its reftime and canonical metadata, if known: they make the search a look-up.
         """
         columns, place = self.columns, (segment.id, offset, size)
         if described is None:
@@ -181,7 +181,7 @@ class Snapshot:
         return row or self._row(columns.at_place_and_reftime, (*place, reftime))
 
     def of_key(self, reftime: int, metadata: Mapping[str, Any]) -> Row | None:
-        """Find the datum that has the unique fields of another: its seq, then its row."""
+        """Return the row of the datum with the unique fields of another, its seq first; None if there is none."""
         names = self.columns.unique_names
         return self._row(
             self.columns.of_key, tuple(reftime if name == "reftime" else metadata.get(name) for name in names)
@@ -195,7 +195,7 @@ class Snapshot:
         """Look up a segment by its generation.
 
         Raises:
-            IndexCorrupt: there is none, or its name is none that ondisk gives.
+            IndexCorrupt: the index does not know it, or ondisk does not give such a name.
         """
         if (known := self.index.segments.get(id)) is not None:
             return known
@@ -204,16 +204,16 @@ class Snapshot:
             raise self.corrupt(f"it has data of a segment {id} that it does not know")
         segment = Segment.of(row)
         if not any(step.interval(segment.name.rpartition(".")[0]) for step in Step):
-            raise self.corrupt(f"{segment.name!r} is no name of a segment")
+            raise self.corrupt(f"{segment.name!r} is not the name of a segment")
         components(segment.name)
         self.index.segments[segment.id] = segment
         return segment
 
     def segment_named(self, name: str) -> Segment | None:
-        """Look up a segment by its name, with the end it has now; None where the index knows none."""
+        """Look up a segment by its name, with its present end; None if the index does not know it."""
         try:
             row = self.connection.execute(_SEGMENT_NAMED, (name,)).fetchone()
-        except UnicodeEncodeError:  # a name on disk that is no UTF-8
+        except UnicodeEncodeError:  # a name on disk that is not UTF-8
             return None
         if row is None:
             return None
@@ -221,10 +221,10 @@ class Snapshot:
         return Segment.of(row)
 
     def blocks(self, segment: int, begin: int, end: int) -> list[Block]:
-        """Give the blocks of a compressed segment that hold the decompressed bytes from `begin` to `end`, in order.
+        """Return the blocks of a compressed segment that contain decompressed bytes from `begin` to `end`, in order.
 
         Raises:
-            IndexCorrupt: they do not.
+            IndexCorrupt: no blocks contain all of them.
         """
         found: list[Block] = []
         for row in self.connection.execute(_BLOCKS_BEFORE, (segment, end)):
@@ -232,22 +232,22 @@ class Snapshot:
             if row[0] <= begin:
                 break
         else:
-            raise self.corrupt(f"it knows no block of segment {segment} with byte {begin}")
+            raise self.corrupt(f"it has no block of segment {segment} with byte {begin}")
         found.reverse()
-        behind = 0
+        last_end = 0
         for block in found:
-            # Between them may stand what a fix found to be damaged.
-            if block.stored < 0 or block.position < behind:
-                raise self.corrupt(f"the blocks of segment {segment} near byte {block.position} are not in a row")
-            behind = block.position + block.stored
+            # Damaged bytes that a fix found may be between them.
+            if block.stored < 0 or block.position < last_end:
+                raise self.corrupt(f"the blocks of segment {segment} near byte {block.position} overlap")
+            last_end = block.position + block.stored
         return found
 
     def segments(self) -> int:
-        """Count the segments."""
+        """Return how many segments there are."""
         return int(self.connection.execute("SELECT count(*) FROM segment").fetchone()[0])
 
     def metadata(self, key: Row) -> Mapping[str, Any]:
-        """Turn the stored fields of a row into metadata; rows of equal fields share one, read-only."""
+        """Turn the stored fields of a row into metadata, read-only and shared by rows with equal fields."""
         known = self.index.metadata.get(key)
         if known is not None:
             return known
@@ -264,7 +264,7 @@ class Snapshot:
         return frozen
 
     def canonical(self, key: Row) -> Mapping[str, Any]:
-        """Turn the stored fields of a row into canonical values, as a batch has them."""
+        """Turn the stored fields of a row into canonical values, as in a batch."""
         metadata = self.metadata(key)
         kinds = self.columns.kinds.items()
         return {
@@ -274,13 +274,13 @@ class Snapshot:
         }
 
     def totals(self, tree: Expression) -> Totals:
-        """Count what matches."""
+        """Aggregate the data that match."""
         where = self.where(tree)
         sql = f"SELECT count(*), ifnull(sum(size), 0), min(reftime), max(reftime) FROM datum WHERE {where.sql}"
         return Totals(*self.connection.execute(sql, where.values).fetchone())
 
     def counts(self, tree: Expression, field: str) -> Iterator[tuple[Value | None, int]]:
-        """Count what matches by the values of a field, in their order; None, for missing, first."""
+        """Yield each value of a field and how many matching data have it, by value; None, for missing, first."""
         where = self.where(tree)
         column, kind = f"f_{field}", self.columns.kinds[field]
         sql = f"SELECT {column} AS key, count(*) AS n FROM datum WHERE {where.sql} GROUP BY {column}"
@@ -292,22 +292,22 @@ class Snapshot:
             yield None if stored is None else restored(stored, kind), count
 
     def dataset(self) -> dict[str, Any]:
-        """Give what the index says of the whole dataset: uuid, seq, generation, committed_at."""
+        """Return uuid, seq, generation and committed_at of the dataset."""
         sql = "SELECT uuid, seq, generation, committed_at FROM dataset"
         names = ("uuid", "seq", "generation", "committed_at")
         return dict(zip(names, self.connection.execute(sql).fetchone() or (None, 0, 0, None), strict=True))
 
     def exclude(self, runs: Iterable[tuple[int, int, int]], seqs: Iterable[int]) -> None:
-        """Give, from now on, no data that another snapshot gives, or has given a replacement for.
+        """From now on skip some data in queries: another snapshot has them, or a replacement.
 
         Args:
-            runs: of a segment, all data from one number to another.
-            seqs: numbers of data.
+            runs: (segment id, first seq, last seq).
+            seqs: the seqs of single data.
         """
         self._excluded = json.dumps([*runs]), json.dumps([*seqs])
 
     def where(self, tree: Expression) -> Condition:
-        """Write a condition as SQL, for this snapshot."""
+        """Return a condition as SQL, for this snapshot."""
         where = condition(resolve(tree, self.columns, self.connection), self.columns)
         if self._excluded is None:
             return where

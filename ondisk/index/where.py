@@ -1,7 +1,7 @@
-"""A syntax tree as SQL: the condition of a query, and the values it binds.
+"""A syntax tree as SQL: the condition of a query, and the values that it binds.
 
-Values are always bound, names come from the tables. The text is put together by hand: SQLAlchemy takes 84 µs for one
-look-up's statement, ten times what SQLite takes to answer it.
+Values are always bound; names come from the tables. SQLAlchemy does not write the text: it takes 84 µs for a look-up,
+ten times as long as SQLite takes to answer it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_DEPTH = 16  # SQLite's parser has a stack of 100; a level takes up to 5 of 
 _MAX_VALUES = 30_000  # SQLite binds at most 32,766 values
 _RESOLVED = 64
 _SECOND = 1_000_000
-# In SQLite texts sort before blobs, and the empty blob is the first of those.
+# SQLite sorts texts before blobs. The empty blob is the first blob.
 _FIRST_BLOB = "x''"
 COMPONENTS = "ondisk_components"
 
@@ -49,7 +49,7 @@ _OnValue: TypeAlias = StartsWith | Components | OneOf
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The SQL after WHERE, and what its question marks stand for, in order."""
+    """The SQL after WHERE, and the values of its question marks, in order."""
 
     sql: str
     values: Sequence[Scalar]
@@ -57,17 +57,17 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class _IdIn(Expression):
-    """The field's value has one of these ids in the table of values."""
+    """The value of the field has one of these ids in the table `value`."""
 
     field: str
     ids: tuple[int, ...]
 
 
 def check_size(tree: Expression) -> None:
-    """Refuse a tree that is larger than SQLite takes.
+    """Raise unless a tree is small enough for SQLite.
 
     Raises:
-        MatchError: it has too many parts or values, or is nested too deep; says what to do instead.
+        MatchError: it has too many parts or values, or is nested too deep; the hint says what to do instead.
     """
     nodes = values = deepest = 0
     for node, depth in _nodes(tree):
@@ -76,22 +76,22 @@ def check_size(tree: Expression) -> None:
         if isinstance(node, OneOf):
             values += len(node.values)
     if nodes > _MAX_NODES:
-        hint = "Ask for many values of one field with .isin(…), or in several queries."
-        raise MatchError(f"the condition has {nodes} parts, at most {_MAX_NODES} are possible", hint=hint)
+        hint = "Request many values of one field with .isin(…), or in several queries."
+        raise MatchError(f"the condition has {nodes} parts, at most {_MAX_NODES} are allowed", hint=hint)
     if deepest > _MAX_DEPTH:
         hint = "Write it with fewer ~ and parentheses inside each other."
-        raise MatchError(f"the condition is nested {deepest} deep, at most {_MAX_DEPTH} are possible", hint=hint)
+        raise MatchError(f"the condition is nested {deepest} deep, at most {_MAX_DEPTH} are allowed", hint=hint)
     if values > _MAX_VALUES:
         raise MatchError(
-            f"{values} values are asked for, at most {_MAX_VALUES} are possible", hint="Ask several times."
+            f"the condition has {values} values, at most {_MAX_VALUES} are allowed", hint="Use several queries."
         )
 
 
 def check_fields(tree: Expression, columns: Columns) -> None:
-    """Refuse a tree that asks for fields which the index does not have; its size was checked.
+    """Raise unless the index has all fields that a tree names.
 
     Raises:
-        MatchError: names the field.
+        MatchError: it does not have one; the message names it.
     """
     for node, _ in _nodes(tree):
         field = getattr(node, "field", "reftime")
@@ -101,7 +101,7 @@ def check_fields(tree: Expression, columns: Columns) -> None:
 
 
 def _nodes(tree: Expression) -> Iterator[tuple[Expression, int]]:
-    """Yield every node of a tree with its depth, without recursion: the tree may be too deep for it."""
+    """Yield every node of a tree with its depth. No recursion, since the tree may be too deep for it."""
     waiting = [(tree, 1)]
     while waiting:
         node, depth = waiting.pop()
@@ -124,11 +124,11 @@ def _with_leaves(tree: Expression, change: Callable[[Expression], Expression]) -
 
 
 def condition(tree: Expression, columns: Columns) -> Condition:
-    """Write a tree, whose size was checked, as SQL."""
+    """Return a tree as SQL. The caller must have checked its size."""
     writer = _Writer(columns)
     sql = ""
     if _has_alternatives(tree):
-        # SQLite does not see through OR and NOT that only an interval of the reftimes can match.
+        # SQLite does not derive from OR and NOT that only an interval of reftimes can match.
         interval = reftime_interval(tree)
         if interval.begin > ALWAYS.begin:
             sql += f"datum.reftime >= {writer.bind(interval.begin)} AND "
@@ -143,9 +143,9 @@ def _has_alternatives(tree: Expression) -> bool:
 
 
 def resolve(tree: Expression, columns: Columns, connection: sqlite3.Connection) -> Expression:
-    """Look up the few values that a condition on text selects, so that SQLite sees plain equality of ids.
+    """Replace conditions on texts or bytes that select few values by equality of ids.
 
-    With it SQLite takes the index on (field, reftime) and need not sort. Right only within one snapshot.
+    For equality SQLite uses the index on (field, reftime) and need not sort. Correct only in one snapshot.
     """
 
     def resolved(leaf: Expression) -> Expression:
@@ -160,9 +160,9 @@ def resolve(tree: Expression, columns: Columns, connection: sqlite3.Connection) 
 
 
 def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Connection) -> Expression:
-    """Look up the values that only a function of ours can tell, for connections that do not have it.
+    """Replace conditions that need a function of ours by ids, for connections that do not have it.
 
-    Right for the data of this snapshot, also in a later one: an id never stands for another value.
+    Correct for the data of this snapshot, also in a later one: an id never changes its value.
     """
 
     def looked_up(leaf: Expression) -> Expression:
@@ -177,12 +177,12 @@ def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Co
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """Give a connection the function that conditions on components use; asked once a distinct text, not a datum."""
+    """Add the function for conditions on components to a connection. It is called once for each distinct text."""
     connection.create_function(COMPONENTS, 2, _has_components_like, deterministic=True)
 
 
 def _has_components_like(text: str | bytes, pattern: str) -> bool:
-    """Match components against a pattern: each part after a letter, `=` for a part that is given, `*` for any."""
+    """Match components with a pattern, in which each part is `=` and a text, or `*` for any."""
     parts = tuple(part[1:] if part.startswith("=") else None for part in pattern.split(","))
     return isinstance(text, str) and _has_components(text, parts)
 
@@ -212,7 +212,7 @@ class _Writer:
                 word = " AND " if isinstance(tree, And) else " OR "
                 return f"({word.join(map(self.write, children))})"
             case Not(child):
-                # A comparison with a missing value is NULL, and so would its NOT be.
+                # A comparison with a missing value is NULL, and NOT NULL is NULL.
                 return f"NOT coalesce({self.write(child)}, 0)"
             case IsMissing("reftime"):
                 return "0"
@@ -235,7 +235,7 @@ class _Writer:
                 return self.compared(tree)
             case OneOf(field, values):
                 return f"{self.column(field)} {self.one_of(values)}"
-        raise TypeError(f"{tree!r} is no condition on stored fields")
+        raise TypeError(f"{tree!r} is not a condition on stored fields")
 
     def column(self, field: str) -> str:
         return "datum.reftime" if field == "reftime" else f"datum.f_{field}"
@@ -246,8 +246,8 @@ class _Writer:
     def compared(self, tree: Compare) -> str:
         column = self.column(tree.field)
         if tree.operator == "=" and tree.field != "reftime" and tree.field in self.columns.unique_names:
-            # The unique index knows the column by this expression only. IS, since of `column = value` SQLite puts the
-            # value into the expression, and then does not know it any more.
+            # The UNIQUE index contains this expression, not the column. IS, because SQLite would put the value of
+            # `column = value` into the expression, and then not recognize it.
             return f"({column} IS {self.bind(tree.value)} AND ifnull({column}, {MISSING}) = {self.bind(tree.value)})"
         return f"{column} {tree.operator} {self.bind(tree.value)}"
 
@@ -257,7 +257,7 @@ class _Writer:
         return f"IN ({', '.join(map(self.bind, values))})"
 
     def on_value(self, tree: Compare | _OnValue) -> str:
-        """Write a condition on the table of values."""
+        """Return a condition on the table `value`."""
         match tree:
             case Compare(_, "=", value):
                 return f"value = {self.bind(value)}"
@@ -286,19 +286,19 @@ class _Writer:
         return f"{prefixed} AND {COMPONENTS}(value, {self.bind(pattern)})"
 
     def led_by(self, parts: tuple[str | None, ...]) -> str:
-        """Write that a text starts with those components that stand before the first that may be any."""
+        """Return the condition that a text starts with the components before the first `None`."""
         return self.prefixed("".join(f"{part}," for part in takewhile(lambda part: part is not None, parts)))
 
     def second_of_day(self, field: str) -> str:
-        # SQLite's % has the sign of the number, and its / cuts towards zero: both wrong before 1970.
+        # SQLite's % has the sign of the number, and its / rounds towards zero. Both are wrong before 1970.
         return f"((({self.column(field)} % {DAY}) + {DAY}) % {DAY} / {_SECOND})"
 
 
 def _after(prefix: str) -> str | None:
-    """Give the first text behind all that start with a prefix, in order of code points; None where there is none."""
+    """Return the first text after all that start with a prefix, by code points; None if no text is."""
     for at in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[at])
         if code < 0x10FFFF:
-            following = 0xE000 if code == 0xD7FF else code + 1  # surrogates are no text
+            following = 0xE000 if code == 0xD7FF else code + 1  # surrogates are not text
             return prefix[:at] + chr(following)
     return None
