@@ -18,7 +18,7 @@ _OWN = {dir.METADATA, dir.SEQUENCE, dir.STAGED}
 _NAMED = 3  # of what is no file of a segment, so many are told
 _PIECE = 1024 * 1024
 _DROPPED = State.DELETED | State.DELETE_AGE | State.MISSING
-_READ = "a query that began earlier may still read them; a repack after that removes them"
+_READ = "an older query may still read them; a repack after that query deletes them"
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Fix: makes the index agree with the disk. It writes no segment, but for those that cannot stay as they are."""
+"""Fix: makes the index agree with the disk. It rewrites only segments of other programs that cannot be extended."""
 
 from __future__ import annotations
 
@@ -23,47 +23,48 @@ from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State
 from ondisk.staging.jobs import Changed
 
-_TOGETHER, _SMALLEST = 32 * 1024 * 1024, 64 * 1024  # bytes of segments that one commit adds to the index
+# A commit reads up to so many bytes of segments into the index; each segment counts as so many bytes or more.
+_GROUP, _SMALLEST = 32 * 1024 * 1024, 64 * 1024
 _ALONE = State.MISSING | State.CORRUPTED
 _Waiting: TypeAlias = tuple[Diagnosis, Scanned | None]
 ScanAll: TypeAlias = Callable[[Access, list[Diagnosis]], AbstractContextManager[Iterable[_Waiting]]]
-"""Gives segments in their order, each with what its file holds, if that was scanned: that stays for the length of a
-block, unless who has told the index of it discards it."""
+"""Yields segments in their order, each with the scanned content of its file, or None. The content exists for the length
+of the block, or until the caller discards it after its commit."""
 
 
 def scan_later(access: Access, waiting: list[Diagnosis]) -> AbstractContextManager[Iterable[_Waiting]]:
-    """Scan nothing beforehand: each segment is scanned when it is fixed."""
+    """Scan nothing in advance: each segment is scanned when it is fixed."""
     return contextlib.nullcontext([(each, None) for each in waiting])
 
 
 def fix(
-    access: DatasetAccess,
+    dataset: DatasetAccess,
     now: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
     scan_all: ScanAll = scan_later,
 ) -> Report:
-    """Carry out what `check` says that a fix does; each segment is diagnosed again first, under the lock.
+    """Do what `check` reports for a fix. Each segment is diagnosed again first, under the lock.
 
     Args:
         now: seconds since 1970; None for the present.
-        progress: is told the name of each segment before it is looked at.
-        scan_all: who scans segments beforehand, without the lock; what changed meanwhile is scanned again.
+        progress: is called with the name of each segment before it is examined.
+        scan_all: scans segments in advance, without the lock; what changed in between is scanned again.
 
     Raises:
-        DurabilityLost, DiskFull: nothing more can be written; what was fixed before is.
-        OndiskError: the first of what went wrong at single segments, when all others are done.
-            `error.context["report"]` of each tells what was done.
+        DurabilityLost, DiskFull: nothing more can be written. What was fixed before stays fixed.
+        OndiskError: the first error at a single segment, after all others were fixed.
+            `error.context["report"]` of each reports what was done.
 
-    Durability: a commit for each segment, or for several small ones; killed between, the next fix goes on. The sentinel
-        goes last.
-    Locks: the writers' lock, for each commit anew; for one of the archive that of the archive, too.
+    Durability: one commit for each segment, or for several small ones. After a crash the next fix continues. The
+        sentinel is removed last.
+    Locks: the writers' lock, once for each commit; for a segment of the archive, the archive's lock, too.
     """
-    report = Report(str(access.path))
+    report = Report(str(dataset.path))
     errors: list[OndiskError] = []
     with report.attached(errors):
-        for part in access.archives.maintained():
-            report.add(part.prefix, _fix(part, access.archives, now, progress, scan_all, errors))
-            report.needs_check |= part.needs_check()
+        for access in dataset.archives.maintained():
+            report.add(access.prefix, _fix(access, dataset.archives, now, progress, scan_all, errors))
+            report.needs_check |= access.needs_check()
     return report
 
 
@@ -75,29 +76,30 @@ def _fix(
     scan_all: ScanAll,
     errors: list[OndiskError],
 ) -> Iterator[Done]:
-    """Fix one dataset, or one archive; what goes wrong at one segment is added to `errors`."""
+    """Fix one dataset or one archive. An error at one segment is added to `errors`."""
     with access.transaction("fix"):
-        pass  # a lost index is made anew; who may not write meets the error before anything is read
+        pass  # replaces a lost index, and raises before anything is read if this user has no permission to write
     is_whole, needs_check = True, access.has_sentinel()
     with access.current().index.snapshot() as snapshot:
         begun = snapshot.dataset()
-    inspection = Inspection(access, now, begun["committed_at"])  # a newer file stays newer, whatever a fix commits
+    # A file that is newer than the index stays newer, although this fix commits.
+    inspection = Inspection(access, now, begun["committed_at"])
     elsewhere = Elsewhere(archives.other(access))
-    # What is missing goes first: a file that was renamed holds the very data that stand in its way.
+    # Missing segments first: if a file was renamed, the rows of its old name would make its data duplicates.
     waiting = []
     is_wanted = partial(_is_wanted, needs_check=needs_check)
     for before in sorted(inspection.diagnoses(is_wanted), key=lambda each: State.MISSING not in each.state):
         if is_wanted(before):
             waiting.append(before)
         else:
-            yield _left(before)
+            yield _left_alone(before)
     with scan_all(access, waiting) as scanning:
         for group in _groups(access, scanning):
             for before, _ in group:
                 progress(before.segment)
-            together = _fixed_together(inspection, archives, group, elsewhere)
-            yield from together
-            for before, scanned in group[len(together) :]:
+            fixed = _fixed_together(inspection, archives, group, elsewhere)
+            yield from fixed
+            for before, scanned in group[len(fixed) :]:
                 try:
                     with archives.counting(access, "fix"):
                         done = _fixed(inspection, before, elsewhere, scanned)
@@ -115,18 +117,18 @@ def _fix(
 
 
 def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:
-    """Tell whether there is anything to do for a segment, or to be remembered of it."""
+    """Return whether a fix has something to do for a segment, or something to record about it."""
     if State.CORRUPTED in diagnosis.state:
         return diagnosis.noted or needs_check
     return bool(diagnosis.state & FIXED)
 
 
-def _left(diagnosis: Diagnosis) -> Done:
+def _left_alone(diagnosis: Diagnosis) -> Done:
     return Done(diagnosis.segment, diagnosis.state, diagnosis.reasons)
 
 
 def _remove_sentinel(access: Access, uuid: str) -> None:
-    """Remove the sentinel, unless it is that of another index: of one lost meanwhile, nobody has looked at all files.
+    """Remove the sentinel, unless the index was lost again in between: then not all files were read into the new one.
 
     Args:
         uuid: of the index that knows all data again.
@@ -140,12 +142,12 @@ def _remove_sentinel(access: Access, uuid: str) -> None:
 
 
 def _groups(access: Access, scanning: Iterable[_Waiting]) -> Iterator[list[_Waiting]]:
-    """Put small segments together that may only have to be read into the index."""
+    """Yield groups of segments that one commit may read into the index."""
     group: list[_Waiting] = []
     size = 0
     for before, scanned in scanning:
         weight = _weight(access, before)
-        if group and size + weight > _TOGETHER:
+        if group and size + weight > _GROUP:
             yield group
             group, size = [], 0
         group.append((before, scanned))
@@ -155,14 +157,14 @@ def _groups(access: Access, scanning: Iterable[_Waiting]) -> Iterator[list[_Wait
 
 
 def _weight(access: Access, before: Diagnosis) -> int:
-    """Give the bytes of a segment, for it to be put together with others; more than there may be of one for itself."""
+    """Return how much of a group a segment takes, in bytes; more than a whole group if it needs its own."""
     if before.state & _ALONE:
-        return _TOGETHER + 1
+        return _GROUP + 1
     found = access.directory.stat(before.segment)
     if found is None:
         return _SMALLEST
-    # Of a directory, its size tells nothing of what there is to read.
-    return _TOGETHER + 1 if S_ISDIR(found.st_mode) else max(found.st_size, _SMALLEST)
+    # The size of a directory is not the size of its files.
+    return _GROUP + 1 if S_ISDIR(found.st_mode) else max(found.st_size, _SMALLEST)
 
 
 def _fixed_together(
@@ -171,7 +173,7 @@ def _fixed_together(
     group: list[_Waiting],
     elsewhere: Elsewhere,
 ) -> list[Done]:
-    """Read segments into the index in one commit; read none if one of them must be fixed alone."""
+    """Read segments into the index in one commit. If one of them must be fixed alone, read none and return []."""
     if len(group) == 1:
         return []
     access = inspection.access
@@ -185,7 +187,7 @@ def _fixed_together(
                 if diagnosis is None or diagnosis.error is not None or diagnosis.state & _ALONE:
                     return []
                 if not diagnosis.state & FIXED:
-                    done.append(_left(diagnosis))
+                    done.append(_left_alone(diagnosis))
                     continue
                 rescan = Rescan(access, transaction, before.segment, known, elsewhere)
                 rescan.in_place(trusted=not access.needs_check(), scanned=scanned)
@@ -227,13 +229,13 @@ def _fixed_once(
         with access.current().index.snapshot() as snapshot:
             diagnosis, known = inspection.examine(snapshot, name)
         if diagnosis is None:
-            return Done(name, State.OK, ("it has gone meanwhile",))
-        if diagnosis.error is not None:  # it may hold data that the index has lost
+            return Done(name, State.OK, ("it was removed in the meantime",))
+        if diagnosis.error is not None:  # it may contain data that the index has lost
             raise diagnosis.error
         if State.CORRUPTED in before.state | diagnosis.state:
-            return _looked_again(access, transaction, before, known, elsewhere)
+            return _checked_again(access, transaction, before, known, elsewhere)
         if not diagnosis.state & FIXED:
-            return _left(diagnosis)
+            return _left_alone(diagnosis)
         if State.MISSING in diagnosis.state:
             assert known is not None
             if (reason := why_kept(access, name)) is not None:
@@ -251,38 +253,36 @@ def _fixed_once(
         return rescan.done(diagnosis)
 
 
-def _looked_again(
+def _checked_again(
     access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None, elsewhere: Elsewhere
 ) -> Done:
-    """Read a damaged segment again: its file may have been put back from a backup, or its damaged data been deleted."""
+    """Read a damaged segment again: somebody may have restored its file from a backup, or deleted the damaged data."""
     if known is None or (known.damage is None and not access.has_sentinel()):
-        return _left(diagnosis)
+        return _left_alone(diagnosis)
     if known.damage is None:
-        # When its file is whole again there may be data in it that the index has lost, and no sentinel any more.
-        reason = f"{diagnosis.reasons[0]}, when it was to be read into a new index; {REMEDY}"
+        # Later its file may be complete again, with data that the index has lost, while the sentinel is gone.
+        reason = f"{diagnosis.reasons[0]}, so it could not be read into a new index; {REMEDY}"
         transaction.note_check(known.segment, reason)
         transaction.commit()
-        return _left(diagnosis)
+        return _left_alone(diagnosis)
     with access.current().index.snapshot() as snapshot:
         content = read_content(access, snapshot, known.segment)
     if diagnosis.noted and not content.is_whole and not known.damage.endswith(REMEDY):
         if content.wrong is not None and known.count:
-            return _left(diagnosis)
+            return _left_alone(diagnosis)
         transaction.note_check(known.segment, None)
         transaction.commit()
-        said = "the data that were damaged are deleted; a repack writes the others anew"
+        said = "its damaged data are deleted; a repack rewrites the others"
         return Done(diagnosis.segment, diagnosis.state, (*diagnosis.reasons, said))
     if not diagnosis.noted or not content.is_whole or (content.wrong is not None and not content.is_read):
-        return _left(diagnosis)
-    said = "its file is whole again"
-    if content.wrong is not None:  # the places of data behind damage may have been told wrong
+        return _left_alone(diagnosis)
+    said = "its file is complete again"
+    if content.wrong is not None:  # the index may have wrong offsets for data after the damage
         transaction.remove(known.segment)
         known = None
-        said += (
-            ", and was read anew: data that were deleted, and not yet removed by a repack, came back with the others"
-        )
+        said += " and was read again; data that were deleted, but not yet removed by a repack, are back"
     rescan = Rescan(access, transaction, diagnosis.segment, known, elsewhere)
     rescan.in_place()
     commit(transaction, access.directory, [rescan])
     rescan.raise_sequence()
-    return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)  # the index lagged behind a file that is whole
+    return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)

@@ -25,55 +25,55 @@ from ondisk.segment import End
 from ondisk.segments import generations
 from ondisk.staging.jobs import Changed
 
-_TRIES = 3  # of writing a segment beside that others change meanwhile; then it is written under the lock
+_TRIES = 3  # how often segments are written in advance, while others change them; then they are written under the lock
 
-_SOME = 16_384  # data that go in one commit, on a full disk
+_SOME = 16_384  # data that one commit removes from the index, on a full disk
 _DROPPED = State.DELETED | State.DELETE_AGE | State.MISSING
 
 WriteAll: TypeAlias = Callable[[Access, list[Diagnosis]], Generator[tuple[Diagnosis, Written | None], None, None]]
-"""Gives segments in the order in which they are to be repacked, each with what it is to become, if that was written."""
+"""Yields segments in the order in which to repack them, each with its new content if that was written, or None."""
 
 
 def write_later(access: Access, waiting: list[Diagnosis]) -> Generator[tuple[Diagnosis, None], None, None]:
-    """Write nothing beforehand: each segment is written when it is repacked."""
+    """Write nothing in advance: each segment is written when it is repacked."""
     for each in waiting:
         yield each, None
 
 
 def repack(
-    access: DatasetAccess,
+    dataset: DatasetAccess,
     now: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
     write_all: WriteAll = write_later,
 ) -> Report:
-    """Carry out what `check` says that a repack does; each segment is diagnosed again first, under the lock.
+    """Do what `check` reports for a repack. Each segment is diagnosed again first, under the lock.
 
     Args:
         now: seconds since 1970; None for the present.
-        progress: is told the name of each segment before it is looked at.
-        write_all: who writes segments beforehand, without the lock; what changed meanwhile is written again.
+        progress: is called with the name of each segment before it is examined.
+        write_all: writes segments in advance, without the lock; what changed in between is written again.
 
     Raises:
-        NeedsCheck: the sentinel stands: what the index does not know may be data that it has lost.
-        DurabilityLost: nothing more can be written; what was repacked before is.
-        OndiskError: the first of what went wrong at single segments, when all others are done; DiskFull: there is no
-            space for what is left. `error.context["report"]` of each tells what was done.
+        NeedsCheck: the sentinel exists: what the index does not know may be data that it has lost.
+        DurabilityLost: nothing more can be written. What was repacked before stays repacked.
+        OndiskError: the first error at a single segment, after all others were repacked; DiskFull: there is no space
+            for the remaining segments. `error.context["report"]` of each reports what was done.
 
-    Durability: see `ondisk.segments.generations`; a crash leaves each segment as it was or as it is to be. On a full
-        disk the data of one that is removed may go some at a time.
-    Locks: the writers' lock, for each segment anew; for one of the archive that of the archive, too. Readers are not
-        disturbed.
+    Durability: see `ondisk.segments.generations`; a crash leaves each segment as it was, or repacked. On a full disk,
+        the data of a segment that is deleted may be removed from the index in several commits.
+    Locks: the writers' lock, once for each segment; for a segment of the archive, the archive's lock, too. Readers do
+        not wait.
     """
-    parts = access.archives.maintained()
-    for part in parts:
-        check_trusted(part)
-    report = Report(str(access.path))
+    maintained = dataset.archives.maintained()
+    for access in maintained:
+        check_trusted(access)
+    report = Report(str(dataset.path))
     errors: list[OndiskError] = []
     with report.attached(errors):
-        for part in parts:
-            report.segments += abandoned.removed(part, now)
+        for access in maintained:
+            report.segments += abandoned.removed(access, now)
             try:
-                report.add(part.prefix, _repack(access, Inspection(part, now), progress, errors, write_all))
+                report.add(access.prefix, _repack(dataset, Inspection(access, now), progress, errors, write_all))
             except DiskFull as error:
                 errors.append(error)
     return report
@@ -86,7 +86,7 @@ def _repack(
     errors: list[OndiskError],
     write_all: WriteAll,
 ) -> Iterator[Done]:
-    """Repack one dataset, or one archive; what goes wrong at one segment is added to `errors`."""
+    """Repack one dataset or one archive. An error at one segment is added to `errors`."""
     access = inspection.access
     waiting = []
     for before in [*inspection.diagnoses(_is_wanted)]:
@@ -94,7 +94,7 @@ def _repack(
             waiting.append(before)
         else:
             yield Done(before.segment, before.state, before.reasons)
-    waiting.sort(key=lambda each: not each.state & _DROPPED)  # what gives space back comes first
+    waiting.sort(key=lambda each: not each.state & _DROPPED)  # those that free space come first
     tries = 0
     while waiting:
         full: DiskFull | None = None
@@ -106,15 +106,15 @@ def _repack(
         ):
             for before, written in writing:
                 progress(before.segment)
-                held: list[ReadableFile] = []
+                old_files: list[ReadableFile] = []
                 try:
                     with dataset.archives.counting(access, "repack"):
-                        done = repacked(inspection, before.segment, written, held)
+                        done = repacked(inspection, before.segment, written, old_files)
                     if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
                         moved = archived(dataset, before.segment)
                         actions = " and ".join(filter(None, (done.action, moved.action)))
                         done = replace(done, action=actions, freed=done.freed + moved.freed)
-                except DiskFull as error:  # others may need less, or give space back
+                except DiskFull as error:  # others may need less space, or free some
                     full = error
                     waiting.append(before)
                     continue
@@ -126,8 +126,8 @@ def _repack(
                     raise
                 except (OndiskError, OSError) as error:
                     done = before.failed("repacked", error, errors)
-                # Of a file that is removed, the system gives the memory back when it is closed: a third of the time.
-                beside.submit(held.clear)
+                # The system frees a removed file when it is closed. That is a third of the time, so a thread does it.
+                beside.submit(old_files.clear)
                 freed += done.freed
                 yield done
         if full is not None and freed <= 0 and not changed:
@@ -135,34 +135,34 @@ def _repack(
 
 
 def _is_wanted(diagnosis: Diagnosis) -> bool:
-    """Tell whether there is anything to do for a segment."""
+    """Return whether a repack has something to do for a segment."""
     return bool(diagnosis.state & REPACKED) and State.CORRUPTED not in diagnosis.state
 
 
 def is_rewritten(state: State, format: Format) -> bool:
-    """Tell whether a repack writes a segment to another file."""
+    """Return whether a repack writes a segment to another file."""
     return State.DIRTY in state and not state & _DROPPED and not format.is_dir
 
 
-def repacked(inspection: Inspection, name: str, written: Written | None, held: list[ReadableFile]) -> Done:
-    """Repack one segment, or remove it; what turns out to be damaged is left, and remembered.
+def repacked(inspection: Inspection, name: str, written: Written | None, old_files: list[ReadableFile]) -> Done:
+    """Repack or delete one segment. If it turns out to be damaged, record that in the index and do not touch it.
 
     Args:
-        written: what it is to become, where that was written before.
-        held: takes the file that it was, for the caller to close it.
+        written: its new content, if that was written in advance.
+        old_files: gets the open file of the old generation, for the caller to close it.
 
     Raises:
-        Changed: that is of another state of the segment.
+        Changed: the segment changed after its new content was written.
     """
     try:
-        return _repacked(inspection, name, written, held)
+        return _repacked(inspection, name, written, old_files)
     except DiskFull:
-        diagnosis, lost = _thinned_out(inspection, name)
+        diagnosis, lost = _removed_in_steps(inspection, name)
         if diagnosis is None:
             raise
-        done = _repacked(inspection, name, None, held)
+        done = _repacked(inspection, name, None, old_files)
         lost = lost if State.MISSING in diagnosis.state else 0
-        # It is the same segment still, though now it was found to have no data.
+        # Report the state from before its data were removed from the index.
         return replace(done, state=diagnosis.state, reasons=(*diagnosis.reasons, *done.reasons[1:]), lost=lost)
     except _Damaged as error:
         with inspection.access.transaction("repack") as transaction:
@@ -182,7 +182,7 @@ class _Damaged(Exception):
         self.reason = reason
 
 
-def _repacked(inspection: Inspection, name: str, written: Written | None, held: list[ReadableFile]) -> Done:
+def _repacked(inspection: Inspection, name: str, written: Written | None, old_files: list[ReadableFile]) -> Done:
     access = inspection.access
     with access.transaction("repack") as transaction:
         check_trusted(access)
@@ -193,7 +193,7 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, held: 
                 generations.complete(access.directory, name, segment.id, segment.end.size)
             diagnosis, known = inspection.examine(snapshot, name)
             if diagnosis is None:
-                return Done(name, State.OK, ("it has gone meanwhile",))
+                return Done(name, State.OK, ("it was removed in the meantime",))
             state, reasons = diagnosis.state, diagnosis.reasons
             if not _is_wanted(diagnosis):
                 return Done(name, state, reasons)
@@ -206,7 +206,7 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, held: 
                 rewrite = _Rewrite(access, transaction, known)
                 try:
                     rewrite.write(snapshot, reader, written)
-                    held.append(reader.file_of(known.segment))
+                    old_files.append(reader.file_of(known.segment))
                 except (IntegrityError, SegmentMissing) as error:
                     raise _Damaged(diagnosis, known.segment, error.message) from error
         if format.is_dir:
@@ -218,14 +218,14 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, held: 
     return Done(name, state, reasons)
 
 
-def _thinned_out(inspection: Inspection, name: str) -> tuple[Diagnosis | None, int]:
-    """Let the index forget the data of a segment that is dropped, some in each commit: it takes less space than all.
+def _removed_in_steps(inspection: Inspection, name: str) -> tuple[Diagnosis | None, int]:
+    """Remove the data of a segment from the index before it is deleted, in several commits, which need less space.
 
     Returns:
-        What the segment was before, None where nothing was done, and how many data it had.
+        The diagnosis before, or None if nothing was done; how many data were removed.
 
     Raises:
-        DiskFull: there is no space for even a few.
+        DiskFull: there is no space for even the smallest commit.
     """
     access, removed, some = inspection.access, 0, _SOME
     with access.locked("repack"):
@@ -250,24 +250,24 @@ def _thinned_out(inspection: Inspection, name: str) -> tuple[Diagnosis | None, i
 
 
 def _dropped(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
-    """Remove a segment: from the index, then from the disk."""
+    """Delete a segment: from the index, then from the disk."""
     directory, name = access.directory, diagnosis.segment
     access.leave(name)
     found = None if State.MISSING in diagnosis.state else directory.stat(name)
     is_kept, lost = False, 0
     if known is not None:
         if found is not None:
-            with contextlib.suppress(DiskFull):  # then its bytes stay in their place until nobody reads them
+            with contextlib.suppress(DiskFull):  # then its file keeps its name until nobody reads it
                 generations.retire(directory, name, known.segment.id)
                 is_kept = True
         lost = transaction.remove(known.segment)
-    transaction.commit()  # of what the index does not know, too: it tells whether older snapshots may know it
+    transaction.commit()  # also if the index does not know the segment: shows whether an older snapshot may know it
     action = diagnosis.action
     if found is None or transaction.checkpoint_error is not None:
         lost = lost if State.MISSING in diagnosis.state else 0
         return Done(name, diagnosis.state, diagnosis.reasons, action, 0, lost)
     if not is_kept and not transaction.unread:
-        reason = "a query that began earlier may still read it; a repack after that removes it"
+        reason = "an older query may still read it; a repack after that query deletes it"
         return Done(name, diagnosis.state, (*diagnosis.reasons, reason), action if known is not None else None)
     generations.discard(directory, [name])
     directory.sync(name.rpartition("/")[0])
@@ -275,7 +275,7 @@ def _dropped(access: Access, transaction: Transaction, diagnosis: Diagnosis, kno
 
 
 class _Rewrite:
-    """The rewriting of one segment to its next generation."""
+    """Rewrites one segment to its next generation."""
 
     def __init__(self, access: Access, transaction: Transaction, known: Known) -> None:
         self._access = access
@@ -286,14 +286,14 @@ class _Rewrite:
         self._size = 0
 
     def write(self, snapshot: Snapshot, reader: DatasetReader, written: Written | None) -> None:
-        """Let the data stand, in query order, beside the segment, and tell the index where they will stand.
+        """Write the data in query order to a file beside the segment, and their new locations to the index.
 
         Raises:
-            Changed: what was written before is not of these data.
+            Changed: `written` does not contain these data.
         """
         directory, transaction = self._access.directory, self._transaction
         self._access.leave(self._old.name)
-        # The segment's other name, which `retire` makes, is removed by a later writer.
+        # A later writer removes the second name of the old generation, which `retire` creates.
         staged_name = generations.hidden(self._old.name, self._new.id)
         transaction.on_rollback(lambda: generations.discard(directory, [staged_name]))
         interval = segment_rows.interval_of(snapshot, self._old)
@@ -314,9 +314,9 @@ class _Rewrite:
         generations.retire(directory, self._old.name, self._old.id)
 
     def switch(self) -> int:
-        """Commit, and put the new bytes in the place of the old ones; gives how many bytes fewer they are.
+        """Commit, and replace the old file; return how many bytes this freed.
 
-        An error behind the commit leaves them beside the segment, where readers and the next opening find them.
+        After an error past the commit, the new file stays beside the segment. Readers and the next opening find it.
         """
         directory, name = self._access.directory, self._old.name
         before = directory.stat(name)

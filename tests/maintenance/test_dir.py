@@ -199,7 +199,7 @@ def test_files_stay_while_a_query_may_still_read_them(dataset, path):
     first = next(reader)
     dataset.delete("station:1 or 2")
     report = dataset.repack()
-    assert "a query that began earlier" in report.segments[0].reasons[-1]
+    assert "an older query may still read them" in report.segments[0].reasons[-1]
     assert report.segments[0].action is None
     assert [first, *reader] == some()
     assert dataset.repack().freed == 12

@@ -51,7 +51,7 @@ def test_a_damaged_segment_is_noted_and_whole_again_once_it_is_put_back(world: W
     assert "DIRTY|CORRUPTED" in world.states(world.check()).values()  # as long as no fix looked at it
     report = done(world.fix())
     assert report.action == "rescan"
-    assert report.reasons[-1].startswith("its file is whole again")
+    assert report.reasons[-1].startswith("its file is complete again")
     assert world.states(world.check(accurate=True)) == {}
     assert world.content() == "0123"
 
