@@ -151,7 +151,7 @@ class FieldType(StrEnum):
 
     @property
     def interned(self) -> bool:
-        """Whether the index keeps the value once, in its table of values, and only an id in the row."""
+        """True if the index stores each value once, in its table of values, and only the value's id in a row."""
         return self in (FieldType.TEXT, FieldType.BYTES)
 
 
@@ -252,20 +252,19 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _kind_of(value: object) -> str:
-    names = {
-        int: "an integer",
-        float: "a real",
-        str: "a text",
-        bool: "a boolean",
-        bytes: "bytes",
-        datetime: "a timestamp",
-    }
-    return names.get(type(value), f"of type {type(value).__name__}")
-
-
 def _wrong(value: object, kind: FieldType) -> InvalidInput:
-    return InvalidInput(f"{value!r} is {_kind_of(value)}, the field is declared {kind}")
+    actual = _NAMES.get(type(value), f"of type {type(value).__name__}")
+    return InvalidInput(f"{value!r} is {actual}, the field is declared {kind}")
+
+
+_NAMES = {
+    int: "an integer",
+    float: "a real",
+    str: "a text",
+    bool: "a boolean",
+    bytes: "bytes",
+    datetime: "a timestamp",
+}
 
 
 _CANONICAL: dict[FieldType, Callable[[Any], int | float | str | bytes]] = {
