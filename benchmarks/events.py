@@ -1,4 +1,4 @@
-"""The data that the benchmarks of `seg` use: events whose frames have about 109 bytes, in order of time.
+"""The data of the benchmarks of `seg`: events in frames of about 109 bytes, in order of time.
 
 40 stations × 5 products every 10 minutes, 28,800 a day, from 2026-01-01 on: 200,000 events are 7 days.
 """
@@ -35,7 +35,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def data(count: int) -> Iterator[ondisk.Datum]:
-    """Make the first `count` data, each with mappings of its own."""
+    """Yield the first `count` data, each with its own mappings."""
     made = 0
     time = BEGIN
     while True:
@@ -51,7 +51,7 @@ def data(count: int) -> Iterator[ondisk.Datum]:
 
 
 def frame(reftime: int, metadata: Any, fields: Any) -> bytes:
-    """Write one event; `reftime` in microseconds."""
+    """Return one event; `reftime` in microseconds."""
     payload = cbor2.dumps({"timestamp": reftime * 1000, "flags": 0, "meta": metadata, "fields": fields})
     begin = LENGTH.pack(len(payload) + OVERHEAD) + payload
     return begin + FOOTER.pack(crc32(begin), len(payload) + OVERHEAD)

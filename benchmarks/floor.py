@@ -1,7 +1,7 @@
-"""The floor: what a good programmer writes by hand for exactly these data, without any of ondisk's promises.
+"""The floor: a program written by hand for exactly these data, without any of ondisk's guarantees.
 
-Same lines, same segments, same columns and indices, same syncs. It has no locks, types, limits, refusals, snapshots
-or checks; it caches parsed times and interned texts.
+It has the same lines, segments, columns, indexes and syncs, but no locks, types, limits, refusals, snapshots or checks.
+It caches parsed times and interned texts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BY_KEY = """
 
 
 def open_index(path: Path, schema: str) -> sqlite3.Connection:
-    """Make a folder with an index that is as durable as ondisk's."""
+    """Create a folder with an index that is as durable as ondisk's."""
     path.mkdir()
     db = sqlite3.connect(path / "index.sqlite", isolation_level=None)
     db.execute("PRAGMA journal_mode=WAL")
@@ -42,7 +42,7 @@ def open_index(path: Path, schema: str) -> sqlite3.Connection:
 
 
 class Floor:
-    """A dataset with nothing but speed."""
+    """A dataset that is only fast."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,7 +56,7 @@ class Floor:
         self.next = 1
 
     def append(self, source: Path) -> None:
-        """Append a file of lines, all of which are new."""
+        """Append a file of new lines."""
         with source.open("rb") as stream:
             while lines := stream.readlines(37 * BATCH):
                 self._append_batch(lines)
@@ -95,7 +95,7 @@ class Floor:
         self.db.execute("COMMIT")
 
     def query(self, where: str = "1", values: tuple[Any, ...] = ()) -> Iterator[tuple[datetime, dict[str, str], bytes]]:
-        """Give (reftime, metadata, data) in order of reftime."""
+        """Yield (reftime, metadata, data) in order of reftime."""
         sql = f"SELECT reftime, segment, offset, size, area, product FROM datum WHERE {where} ORDER BY reftime, id"
         names = self.names
         last, time, opened, content = None, EPOCH, None, b""
@@ -108,14 +108,14 @@ class Floor:
             yield time, {"area": names[area], "product": names[product]}, content[offset : offset + size]
 
     def look_up(self, time: datetime, area: str, product: str) -> tuple[datetime, dict[str, str], bytes]:
-        """Find one datum by its key."""
+        """Return one datum by its key."""
         reftime = (time - EPOCH) // timedelta(microseconds=1)
         segment, offset, size = self.db.execute(_BY_KEY, (reftime, area, product)).fetchone()
         data = os.pread(self._file(segment), size, offset)
         return EPOCH + timedelta(microseconds=reftime), {"area": area, "product": product}, data
 
     def summary(self) -> tuple[Any, ...]:
-        """Count everything, and the values of both fields."""
+        """Return counts of all data and of the values of both fields."""
         totals = self.db.execute("SELECT count(*), sum(size), min(reftime), max(reftime) FROM datum").fetchone()
         areas = self.db.execute("SELECT area, count(*) FROM datum GROUP BY area").fetchall()
         products = self.db.execute("SELECT product, count(*) FROM datum GROUP BY product").fetchall()

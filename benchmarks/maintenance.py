@@ -1,4 +1,4 @@
-"""Measurements of check, fix and repack, each against the least that a hand-written program must do."""
+"""Measurements of check, fix and repack, each against the least work that a hand-written program needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from measure import Report, best, peak_memory
 
 import ondisk
 
-LARGE = 64 * 1024  # bytes of a datum where files are copied: the size of a small GRIB message
+LARGE = 64 * 1024  # bytes of a datum in the benchmarks that copy files: the size of a small GRIB message
 LARGE_TOTAL = 400_000_000
 READ = 1024 * 1024
 
@@ -37,7 +37,7 @@ _ROWS = """
 
 
 class MaintenanceBench:
-    """All measurements of maintenance, in a directory of their own."""
+    """All measurements of maintenance, in one directory."""
 
     def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
         self.folder = folder
@@ -70,7 +70,7 @@ class MaintenanceBench:
             imported[-1].append_file(source)
 
         def rebuild() -> None:
-            """Rebuild the index of the last one that was imported."""
+            """Rebuild the index of the last imported dataset."""
             dataset = imported[-1]
             dataset.close()
             for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
@@ -98,7 +98,7 @@ class MaintenanceBench:
         shutil.rmtree(dataset.path)
 
     def memory(self, source: Path) -> None:
-        """Compare the memory that maintenance of few and of many data takes."""
+        """Compare the memory for maintenance of few data and of many data."""
         small = self.folder / "small.vm2"
         observations.write(small, self.count // 5)
         few, many = self.peak(small), self.peak(source)
@@ -118,7 +118,7 @@ class MaintenanceBench:
         return peak
 
     def large(self) -> ondisk.Dataset:
-        """Make a dataset of data that do not compress, in plain segments."""
+        """Create a dataset of data that do not compress, in plain segments."""
         random_ = random.Random(1)
         dataset = self.new_dataset({**events.CONFIG, "compression": "none", "step": "weekly"})
         each = timedelta(days=28) / (LARGE_TOTAL // LARGE)
@@ -131,7 +131,7 @@ class MaintenanceBench:
         return dataset
 
     def accurate_check(self, dataset: ondisk.Dataset, name: str, floor: Callable[[list[Path]], None]) -> None:
-        """Check all data, against a floor that reads the same files, in the order of their segments."""
+        """Measure a check of all data against a floor that reads the same files in the order of their segments."""
         files = sorted(dataset.path.glob("2026/*"))
 
         def check() -> None:
@@ -141,7 +141,7 @@ class MaintenanceBench:
         self.report.ratio(name, *best(self.rounds * 2, lambda: floor(files), check), 2.0)
 
     def repack(self, dataset: ondisk.Dataset) -> None:
-        """Delete every second datum, and repack, against copying as many bytes with cp, and syncing them."""
+        """Delete every second datum and measure repack against cp and sync of as many bytes."""
         dataset.delete("station: 1")
         copies = self.folder / "copies"
         files = [*dataset.path.glob("2026/*")]
@@ -157,7 +157,7 @@ class MaintenanceBench:
             copies.mkdir()
             with ondisk.open(place) as copy:
                 works = [lambda: copy_and_sync(halves, copies), copy.repack]
-                # What goes first takes the memory that was just given back, which is faster in a virtual machine.
+                # The first to run reuses memory that was just freed, which is faster in a virtual machine.
                 turn = -1 if number % 2 else 1
                 pairs.append(best(1, *works[::turn])[::turn])
             shutil.rmtree(place)
@@ -173,7 +173,7 @@ def read_and_sum(files: list[Path]) -> None:
 
 
 def decode_and_compare(files: list[Path]) -> None:
-    """Check and decode each frame, and compare it with its row: where data are small, reading them takes no time."""
+    """Check and decode each frame and compare it with its row: for small data, reading takes hardly any time."""
     index = sqlite3.connect(f"file:{files[0].parent.parent}/index.sqlite?mode=ro", uri=True)
     rows = index.execute(_ROWS)
     for event, (reftime, station, product) in zip(chain.from_iterable(map(seg_floor.scan, files)), rows, strict=True):

@@ -1,4 +1,4 @@
-"""Timing two programs in turns, the most memory that one holds, and a line a measurement."""
+"""Measures the time of programs in turns and their peak memory, and prints one line for each measurement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Report:
-    """Prints a line a measurement, and remembers whether a goal was missed."""
+    """Prints one line for each measurement, and counts missed goals."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
@@ -41,7 +41,7 @@ class Report:
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """Time one call, with the garbage of earlier ones out of the way."""
+    """Return the time of one call, after collecting the garbage of earlier calls."""
     gc.collect()
     begin = time.perf_counter()
     work()
@@ -49,7 +49,7 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def best(rounds: int, *works: Callable[[], Any]) -> list[float]:
-    """Time each work, taking turns; give the fastest of each."""
+    """Run the functions in turns, and return the fastest time of each."""
     times = [[seconds(work) for work in works] for _ in range(rounds)]
     return [min(each) for each in zip(*times, strict=True)]
 
@@ -59,7 +59,7 @@ def silent(command: list[str]) -> None:
 
 
 def peak_memory(command: list[str]) -> float:
-    """Run a command; give the most memory it held, in MB of 10⁶ bytes."""
+    """Run a command, and return its peak memory in MB of 10⁶ bytes."""
     measure = (
         "import resource, subprocess, sys;"
         "subprocess.run(sys.argv[1:], check=True);"

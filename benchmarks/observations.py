@@ -1,4 +1,4 @@
-"""The data that every benchmark uses: VM2 lines of 37 bytes, newline included, in order of time.
+"""The data of every benchmark: VM2 lines of 37 bytes, including the newline, in order of time.
 
 21 stations × 10 variables × 24 hours a day, from 2026-01-01 on: 1,000,000 lines are 199 days.
 """
@@ -22,7 +22,7 @@ CONFIG = {
 
 
 def lines(count: int) -> Iterator[bytes]:
-    """Make the first `count` lines, without newlines."""
+    """Yield the first `count` lines, without newlines."""
     made = 0
     time = BEGIN
     while True:

@@ -1,9 +1,9 @@
-"""Measure ondisk against the floor, both in one run, and print ratios beside the goals.
+"""Measure ondisk against the floor, both in one run, and print ratios and goals.
 
     python benchmarks/run.py [--only vm2|seg|maintenance] [--data 1000000] [--rounds 3] [--json]
 
-Machines are noisy: each measurement takes turns between floor and ondisk, and the fastest round of each counts.
-Ends with 9 where a goal is missed.
+Machines are noisy: each measurement alternates between floor and ondisk, and the fastest round of each counts.
+Exits with 9 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def consume(data: Iterator[ondisk.Datum]) -> int:
 
 
 def as_data(source: Path) -> list[ondisk.Datum]:
-    """Make data of lines, each with a mapping of its own."""
+    """Return data of lines, each with its own mapping."""
     times: dict[bytes, datetime] = {}
     data = []
     for line in source.read_bytes().splitlines():
@@ -59,7 +59,7 @@ def as_data(source: Path) -> list[ondisk.Datum]:
 
 
 class Bench:
-    """All measurements of `vm2`, in a directory of their own."""
+    """All measurements of `vm2`, in one directory."""
 
     def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
         self.folder = folder
@@ -102,7 +102,7 @@ class Bench:
         return floor
 
     def append_of(self, source: Path) -> list[float]:
-        """Time the append of a file to new datasets; what was made is thrown away."""
+        """Time the append of a file to new datasets, which are removed afterwards."""
 
         def floor_append() -> None:
             made.append(self.new_floor())
@@ -121,7 +121,7 @@ class Bench:
 
     def append_data(self, floor: float) -> None:
         data = as_data(self.source)
-        gc.freeze()  # the million data given are not ours to walk
+        gc.freeze()  # the garbage collector need not visit the million input data
         with self.new_dataset() as dataset:
             (ours,) = best(1, lambda: dataset.append(data))
         gc.unfreeze()

@@ -35,10 +35,10 @@ POOL = 4 * 1024 * 1024
 
 
 class SegBench:
-    """All measurements of `seg`, in a directory of their own.
+    """All measurements of `seg`, in one directory.
 
     Args:
-        count: events that are scanned; a fifth of them are appended and read, and the large segment has a kilobyte for
+        count: number of events to scan. A fifth of them are appended and read; the large segment has a kilobyte for
             each.
     """
 
@@ -66,7 +66,7 @@ class SegBench:
 
     def append_and_read(self) -> None:
         data = list(events.data(self.few))
-        gc.freeze()  # the data given are not ours to walk
+        gc.freeze()  # the garbage collector need not visit the input data
         made = self.append(data, BATCH, "seg: append of Datum objects", 1.2)
         small = self.append(data, SMALL_BATCH, f"seg: append by {SMALL_BATCH:,}", 1.5)
         gc.unfreeze()
@@ -76,7 +76,7 @@ class SegBench:
         drop(*made)
 
     def append(self, data: list[ondisk.Datum], batch_size: int, name: str, goal: float) -> tuple[SegFloor, Any]:
-        """Time the append to new datasets; give the last of each, and throw the others away."""
+        """Time the append to new datasets, and return the last of each; the others are removed."""
         floors: list[SegFloor] = []
         datasets: list[ondisk.Dataset] = []
 
@@ -94,7 +94,7 @@ class SegBench:
         return floors[-1], datasets[-1]
 
     def query(self, floor: SegFloor, dataset: ondisk.Dataset) -> None:
-        """Time reading everything, once it has been shown that both give the same."""
+        """Time reading everything, after a check that both return the same."""
         ours = ((datum.reftime, dict(datum.metadata), datum.data) for datum in dataset.query())
         assert all(one == other for one, other in zip(floor.query(), ours, strict=True))
         times = best(self.rounds, lambda: list(floor.query()), lambda: list(dataset.query()))
@@ -150,7 +150,7 @@ class SegBench:
 
 
 def large_and_small(blocks: int) -> Iterator[ondisk.Datum]:
-    """Make data that fill so many blocks: each has some small ones, and one that compresses as well as those do."""
+    """Return data for this number of blocks: for each, some small data and one that compresses as well as those."""
     random_ = random.Random(1)
     pool = b"".join(events.frame(0, datum.metadata, datum.data) for datum in events.data(POOL // 100))
     small = events.data(blocks * SMALL_IN_BLOCK)

@@ -1,7 +1,7 @@
-"""The floor of `seg`: the same frames, LZ4, segments, columns, indices and syncs, written by hand for these events.
+"""The floor of `seg`: the same frames, LZ4, segments, columns, indexes and syncs, written by hand for these events.
 
-Without ondisk's promises, as in `floor`. What a batch brings to a segment is compressed in one go, as an LZ4 frame of
-its own, so nothing can be read without decompressing the whole segment.
+It has none of ondisk's guarantees, as `floor`. The data of a batch for a segment are compressed together, as one LZ4
+frame, so reading any datum means decompressing the whole segment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCHEMA = """
 
 
 class SegFloor:
-    """A dataset of segments, with nothing but speed."""
+    """A dataset of segments that is only fast."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class SegFloor:
         self.next = 1
 
     def append(self, data: list[ondisk.Datum], batch_size: int) -> None:
-        """Append data, all of which are new."""
+        """Append new data."""
         for begin in range(0, len(data), batch_size):
             self._append_batch(data[begin : begin + batch_size])
 
@@ -87,7 +87,7 @@ class SegFloor:
         self.db.execute("COMMIT")
 
     def query(self) -> Iterator[tuple[datetime, Any, Any]]:
-        """Give (reftime, metadata, data) in order of reftime."""
+        """Yield (reftime, metadata, data) in order of reftime."""
         loads, unpack_footer = cbor2.loads, FOOTER.unpack_from
         last, time, opened, content = None, EPOCH, None, b""
         for reftime, segment, offset, size in self.db.execute(
@@ -113,7 +113,7 @@ class SegFloor:
         self.db.execute("INSERT INTO value VALUES (?, ?)", (id, value))
 
     def _read(self, segment: int) -> bytes:
-        """Decompress a whole segment."""
+        """Return a whole segment, decompressed."""
         (name,) = self.db.execute("SELECT name FROM segment WHERE id = ?", (segment,)).fetchone()
         content = (self.path / name).read_bytes()
         pieces, rest = [content[: HEADER.size]], content[HEADER.size :]
@@ -125,7 +125,7 @@ class SegFloor:
 
 
 def scan(path: Path) -> Iterator[Any]:
-    """Give the events of a plain segment."""
+    """Yield the events of a plain segment."""
     loads, unpack, unpack_footer = cbor2.loads, LENGTH.unpack_from, FOOTER.unpack_from
     content = path.read_bytes()
     at = HEADER.size

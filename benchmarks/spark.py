@@ -1,11 +1,11 @@
-"""Reading and writing by Spark, against Parquet of the same rows: a folder a day, sorted.
+"""Measure reading and writing by Spark against Parquet of the same rows: one folder for each day, sorted.
 
-Where Parquet is read, its DataFrame is kept, and the day given. Data end in random digits: of data that are padded with
-one character Parquet keeps next to nothing, and reading them would compare 27 MB with 200 MB.
+For reading Parquet, its DataFrame is kept and the query names the day. Data end in random digits: Parquet would store
+almost nothing of data padded with one character, and reading would compare 27 MB with 200 MB.
 
 python benchmarks/spark.py [--count 2000000] [--rounds 7] [--json]
 
-Medians, taking turns. A line is ondisk's time as a multiple of Parquet's; it fails where a goal is missed.
+The figures are medians, measured in turns: ondisk's time as a multiple of Parquet's. Fails if a goal is missed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ APPENDED_DAYS = 50
 
 
 def lines(count: int, days: int) -> Iterator[bytes]:
-    """Make observations of about 100 bytes, in the order of their times."""
+    """Yield observations of about 100 bytes, in order of time."""
     times = count // (days * STATIONS * PRODUCTS)
     random = Random(0)
     for day in range(days):
@@ -68,7 +68,7 @@ class Stream:
 
 
 def medians(rounds: int, *works: Callable[[], Any]) -> list[float]:
-    """Time works in turns, after one round that does not count; all must give the same."""
+    """Return the median times of functions, run in turns after a first round; all must return the same."""
     answers = [work() for work in works]
     assert all(answer == answers[0] for answer in answers), answers
     times = [[seconds(work) for work in works] for _ in range(rounds)]
@@ -76,7 +76,7 @@ def medians(rounds: int, *works: Callable[[], Any]) -> list[float]:
 
 
 class SparkBench:
-    """All measurements, in a directory of their own."""
+    """All measurements, in one directory."""
 
     def __init__(self, folder: Path, count: int, rounds: int, report: Report, days: int = DAYS) -> None:
         self.folder = folder
@@ -86,7 +86,7 @@ class SparkBench:
         self.dataset = ondisk.create(folder / "dataset", CONFIG)
         self.path = str(self.dataset.path)
         self.dataset.append_file(Stream(lines(count, days)), "vm2")  # type: ignore[arg-type]
-        # The settings of docs/spark.md, that for small data too.
+        # The settings of docs/spark.md, including that for small data.
         small = {"spark__sql__execution__arrow__maxBytesPerBatch": "2147483647"}
         self.spark = session("local[2]", spark__driver__memory="2g", spark__ui__enabled="false", **small)
         self.spark.sparkContext.setLogLevel("ERROR")
@@ -123,7 +123,7 @@ class SparkBench:
         self.ratio(f"format: append of {count:,} rows", parquet, written, 1.2)
 
     def written(self, days: int) -> list[float]:
-        """Time the writing of the rows of the first days: Parquet, sorted, then ondisk. Each task reads a file."""
+        """Time writing the rows of the first days: Parquet, sorted, then ondisk. Each task reads one file."""
         end = f"{BEGIN + timedelta(days=days):%Y-%m-%d}"
         source = str(self.folder / "rows")
         self.parquet.where(f"day < '{end}'").select("reftime", "area", "product", "data").write.parquet(source)

@@ -1,9 +1,9 @@
-"""Plots of what reading and writing by Spark cost, against rows, and reading against the part that is asked for.
+"""Plots of the time of reading and writing by Spark against rows, and of reading against the requested part.
 
 python benchmarks/spark_plots.py [--most 1000000] [--rounds 5] [--folder docs]
 
-Writes spark-rows.svg, spark-selectivity.svg, and spark-writing.svg up to 1,000,000 rows; 10,000 rows a day. With --most
-10000000 it takes 5 GB of disk and some ten minutes.
+Writes spark-rows.svg, spark-selectivity.svg, and spark-writing.svg up to 1,000,000 rows; each day has 10,000 rows. With
+--most 10000000 it needs 5 GB of disk and about ten minutes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ A_DAY = 10_000  # rows
 WRITTEN = 1_000_000  # rows at most
 
 Curves = dict[str, list[tuple[float, float]]]
-"""Name → points: what is asked for, and seconds."""
+"""Name → points: the requested rows, and seconds."""
 
 
 def drawn(title: str, across: str, curves: Curves) -> str:
@@ -64,7 +64,7 @@ def drawn(title: str, across: str, curves: Curves) -> str:
 
 
 def against_rows(bench: SparkBench, rounds: int, curves: Curves) -> None:
-    """Measure one dataset: a small answer, and a count of all."""
+    """Measure one dataset: a query with few results, and a count of all rows."""
     day = f"{BEGIN:%Y-%m-%d}"
     match, where = f"reftime: ={day}; area: {STATION}", f"day = '{day}' AND area = '{STATION}'"
 
@@ -89,7 +89,7 @@ def against_rows(bench: SparkBench, rounds: int, curves: Curves) -> None:
 
 
 def against_selectivity(bench: SparkBench, rounds: int) -> Curves:
-    """Measure one dataset: data of more and more days."""
+    """Measure one dataset: queries of more and more days."""
     curves: Curves = {}
     most = bench.count // A_DAY
     for days in sorted({max(1, most * part // 100) for part in (1, 2, 5, 10, 20, 50, 100)}):
@@ -112,7 +112,7 @@ def add(curves: Curves, x: float, works: dict[str, Callable[[], Any]], rounds: i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Plot what reading and writing by Spark cost.")
+    parser = argparse.ArgumentParser(description="Plot the time of reading and writing by Spark.")
     parser.add_argument("--most", type=int, default=1_000_000, help="rows of the largest dataset")
     parser.add_argument("--rounds", type=int, default=5, help="of each measurement")
     parser.add_argument("--folder", type=Path, default=Path("docs"), help="where the plots go")
