@@ -1,9 +1,9 @@
-"""What ondisk is tested with, and what builds on ondisk can test itself with. Needs hypothesis (the extra `dev`).
+"""The test kit of ondisk, public so that programs built on ondisk can use it. Needs hypothesis (the extra `dev`).
 
 strategies    hypothesis strategies: configurations, data, metadata values, conditions
-model         a dataset as a list of rows in memory: what appending, asking and deleting must give
+model         a dataset as a list of rows in memory: the expected results of append, query and delete
 stateful      a state machine that drives a real dataset and the model side by side
-crashes       a process that is killed at a call that changes the disk, or in a function, without a process
+crashes       simulates a process that is killed at a call that changes the disk, or in a function
 
     from hypothesis.stateful import run_state_machine_as_test
     from ondisk.testing import machine_for

@@ -1,7 +1,7 @@
-"""A process that is killed, without a process: at one call that changes the disk, and all later ones, it is dead.
+"""Simulates a killed process: one call that changes the disk, and all later ones, raise `Killed` and do nothing.
 
-The calls of Python are counted. SQLite's own are not: its transaction is rolled back, as the next who opens the index
-would do.
+Only calls from Python are counted, not those inside SQLite. SQLite rolls its transaction back, as it would when the
+index is opened after a crash.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ CALLS = ("pwrite", "fsync", "ftruncate", "unlink", "rename", "link", "mkdir", "r
 
 
 class Killed(BaseException):
-    """What ends a process that is as good as dead."""
+    """Raised where the simulated process is killed."""
 
 
 @contextlib.contextmanager
 def killed_in(owner: object, name: str) -> Iterator[None]:
-    """Kill at the first call of a function, or method, of a module or class, to which the block must come."""
+    """Kill the block at its first call of a function of a module, or method of a class; the block must call it."""
     try:
         with patch.object(owner, name, side_effect=Killed):
             yield
@@ -32,10 +32,10 @@ def killed_in(owner: object, name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def killed_at(call: int) -> Iterator[None]:
-    """Kill at one call and at all later ones, counted from 0, for the length of the block.
+    """Kill the block at one of its calls that change the disk, counted from 0, and at all later ones.
 
     Raises:
-        Killed: from whatever was called.
+        Killed: from the call.
     """
     left = call
 

@@ -1,4 +1,4 @@
-"""A dataset as a list of rows: what appending, asking, deleting and mending must give, in the plainest Python."""
+"""A dataset as a list of rows, in simple Python: the expected results of append, query, delete and maintenance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ondisk.matcher import Expression, Fields, matches, parse, parse_sort
 Status: TypeAlias = Literal["imported", "duplicate", "replaced", "refused"]
 
 LAST = ".archive/last/"
-"""What the names of archived segments begin with."""
+"""The prefix in the names of archived segments."""
 
 _CUT = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16}  # characters of an ISO time
 
@@ -31,11 +31,11 @@ class Row:
 
     Attributes:
         reftime: microseconds since 1970.
-        fields: the declared fields it has, as stored.
-        metadata: all its metadata, declared or not, as they come back.
-        data: as `Datum.data`, as it comes back.
-        given: as it was appended.
-        place: what the name of its segment begins with: that of an archive; nothing in the dataset itself.
+        fields: its declared fields, as stored.
+        metadata: all its metadata, declared or not, as a query returns them.
+        data: `Datum.data`, as a query returns it.
+        given: the datum that was appended.
+        place: the prefix of its segment's name: the path of an archive, or empty for the dataset itself.
     """
 
     reftime: int
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """What `Dataset.summary` must say, but for the size, which depends on how a format writes."""
+    """The expected `Dataset.summary`, without the size, which depends on how a format writes."""
 
     count: int
     begin: int | None
@@ -63,13 +63,13 @@ class ModelSummary:
 
 
 class Model:
-    """What a dataset of a configuration holds.
+    """The expected content of a dataset with a configuration.
 
     Attributes:
         rows: the data in the order of appending.
-        laid: segment → all that stands in its file, in order; what was deleted or replaced, too, until a repack. Of
-            archives, those of the one that repack fills.
-        lost: the dataset's own index was lost, or is not trusted, so that what else stands in its files may be data.
+        laid: segment → all data in its file, in order, including deleted and replaced data until a repack. Contains the
+            segments of the dataset and of the archive that repack fills.
+        lost: the dataset's own index was lost, or is not trusted: other bytes in its files may be data.
     """
 
     def __init__(self, config: DatasetConfig) -> None:
@@ -79,13 +79,13 @@ class Model:
         self.lost = False
 
     def append(self, data: Iterable[Datum], batch_size: int = 1000) -> list[Status]:
-        """Append data of vm2, jsonl, seg or blob; tells what became of each."""
+        """Append data of vm2, jsonl, seg or blob, and return the status of each."""
         statuses: list[Status] = []
         given = iter(data)
         while batch := list(islice(given, batch_size)):
             before = self._living()
             statuses += [self._append(datum) for datum in batch]
-            for row in self.rows:  # what is replaced in its own batch is never written
+            for row in self.rows:  # data replaced in the same batch are never written
                 if id(row) not in before:
                     self.laid.setdefault(self.segment_of(row), []).append(row)
         return statuses
@@ -93,13 +93,13 @@ class Model:
     def query(
         self, match: str | Expression | None = None, sort: str | None = None, limit: int | None = None
     ) -> list[Row]:
-        """Give what matches, in order."""
+        """Return the rows that match, in order."""
         rows = [row for row in self.rows if self._matches(row, match)]
-        rows.sort(key=_place)  # stable, as all that follows: then by appending
-        rows.sort(key=lambda row: row.reftime)
+        # Every sort is stable; equal rows stay in the order of appending.
+        rows.sort(key=lambda row: (row.reftime, _place(row)))
         if sort is None:
             rows.sort(key=_place)
-        if sort is not None:
+        else:
             order = parse_sort(sort, self.config.fields)
             for key in reversed(order.keys):
                 rows.sort(key=_order_of(key.field), reverse=key.descending)
@@ -109,11 +109,11 @@ class Model:
         return rows[:limit]
 
     def delete(self, match: str | Expression) -> int:
-        """Delete what matches; returns how many."""
+        """Delete the rows that match, and return their number."""
         return self.remove([row for row in self.rows if self._matches(row, match)])
 
     def remove(self, rows: list[Row]) -> int:
-        """Delete these rows; returns how many."""
+        """Delete these rows, and return their number."""
         gone = {id(row) for row in rows}
         self.rows = [row for row in self.rows if id(row) not in gone]
         return len(gone)
@@ -122,7 +122,7 @@ class Model:
         return f"{row.place}{self.config.step.stem(row.reftime)}.{self.config.format}"
 
     def states(self) -> dict[str, State]:
-        """Say in which state each segment is."""
+        """Return the expected state of each segment."""
         living, states = self._living(), {}
         for name, laid in self.laid.items():
             here = [row for row in laid if id(row) in living]
@@ -137,13 +137,13 @@ class Model:
         return states
 
     def distrust(self, *, lost: bool) -> None:
-        """Trust the index no longer; where it is lost, it knows no data any more."""
+        """Stop trusting the index; if it is lost, its rows are unknown until a fix."""
         self.lost = True
         if lost:
             self.rows = [row for row in self.rows if row.place]
 
     def revives_archived(self) -> bool:
-        """Tell whether a fix would bring data back that are equal, in `unique`, to archived ones."""
+        """Return whether a fix would bring back data that are equal, in `unique`, to archived data."""
         living = self._living()
         dead = [row for name, laid in self.laid.items() if not name.startswith(LAST) for row in laid]
         return any(
@@ -153,7 +153,7 @@ class Model:
         )
 
     def fix(self) -> None:
-        """Know all data in the files again, unless a fix is not needed; of equal ones the last of a segment."""
+        """Add all data in the files if the index was lost or not trusted; of equal data the last in a segment wins."""
         if not self.lost:
             return
         for name in sorted(each for each in self.laid if not each.startswith(LAST)):
@@ -167,7 +167,7 @@ class Model:
         self.lost = False
 
     def repack(self) -> None:
-        """Leave in the files what is known, in the order of a query; files of blobs are never renumbered."""
+        """Keep only known data in the files, in the order of a query; files of blobs are never renumbered."""
         if self.config.format == "blob":
             living = self._living()
             kept = {name: [row for row in laid if id(row) in living] for name, laid in self.laid.items()}
@@ -179,11 +179,11 @@ class Model:
                 self.laid.setdefault(self.segment_of(row), []).append(row)
 
     def archive(self, name: str) -> None:
-        """Move a segment of the dataset itself to the archive; where that has one of the name, they are merged."""
+        """Move a segment of the dataset itself to the archive; merge it with a segment of the same name there."""
         self._move(name, LAST + name, LAST)
 
     def unarchive(self, name: str) -> None:
-        """Move a segment back; `name` is that in the dataset itself."""
+        """Move a segment back; `name` is its name in the dataset itself."""
         self._move(LAST + name, name, "")
 
     def _move(self, name: str, to: str, place: str) -> None:
@@ -192,19 +192,19 @@ class Model:
             self.laid[to] = [*(there or ()), *(row for row in moved if id(row) in living)]
         elif there is None:
             self.laid[to] = moved
-        else:  # written anew
+        else:  # a merge rewrites the file
             both = {id(row) for row in (*moved, *there)}
             self.laid[to] = sorted((row for row in self.rows if id(row) in both), key=lambda row: row.reftime)
         gone = {id(row) for row in moved}
         self._exchange(lambda row: replace(row, place=place) if id(row) in gone else row)
 
     def rename_archive(self, name: str) -> None:
-        """Let the archive that repack fills be another one, which nothing is moved to any more."""
+        """Rename the archive that repack fills; repack does not fill it any more."""
         self._exchange(lambda row: replace(row, place=f".archive/{name}/") if row.place == LAST else row)
         self.laid = {segment: laid for segment, laid in self.laid.items() if not segment.startswith(LAST)}
 
     def age(self, archive_before: int | None, delete_before: int | None) -> None:
-        """Delete, then archive, the segments that end at or before these times, as a repack does; behind `repack`."""
+        """Delete or archive segments that end at or before these times, as a repack does; call it after `repack`."""
         for name in sorted(self.laid, key=lambda name: not name.startswith(LAST)):
             interval = self.config.step.interval(name.removeprefix(LAST).rpartition(".")[0])
             assert interval is not None
@@ -214,12 +214,12 @@ class Model:
                 self.archive(name)
 
     def migrate(self, config: DatasetConfig) -> None:
-        """Declare other fields, or other indices."""
+        """Declare other fields or other indexes."""
         self.config = config
         self._exchange(lambda row: self._row(row.given, row.place) or row)
 
     def _exchange(self, other: Callable[[Row], Row]) -> None:
-        """Put other rows in the places of all that there are."""
+        """Replace every row."""
         known: dict[int, Row] = {}
 
         def exchanged(row: Row) -> Row:
@@ -233,7 +233,7 @@ class Model:
         )
 
     def drop(self, name: str) -> None:
-        """Forget a segment whose file has gone."""
+        """Remove a segment and its data."""
         self.remove([row for row in self.rows if self.segment_of(row) == name])
         del self.laid[name]
 
@@ -241,7 +241,7 @@ class Model:
         return {id(row) for row in self.rows}
 
     def summary(self, match: str | Expression | None = None) -> ModelSummary:
-        """Count what matches."""
+        """Return the summary of the rows that match."""
         rows = self.query(match)
         fields = {}
         for name, kind in self.config.fields.items():
@@ -268,7 +268,7 @@ class Model:
         return "replaced"
 
     def _row(self, datum: Datum, place: str = "") -> Row | None:
-        """Make the row of a datum; None where it is refused."""
+        """Return the row of a datum; None if it is refused."""
         metadata = self._metadata(datum)
         if metadata is None:
             return None
@@ -277,7 +277,7 @@ class Model:
         return Row(microseconds(datum.reftime), fields, metadata, self._data(datum), datum, place)
 
     def _metadata(self, datum: Datum) -> dict[str, Value] | None:
-        """Give all metadata of a datum; None where its format cannot carry them, or its data."""
+        """Return all metadata of a datum; None if its format cannot store them or its data."""
         if self.config.format == "vm2":
             _, station, variable, *_ = datum.data.split(b",")
             said: dict[str, Value] = {"area": f"VM2,{int(station)}", "product": f"VM2,{int(variable)}"}
@@ -292,7 +292,7 @@ class Model:
         return dict(datum.metadata)
 
     def _data(self, datum: Datum) -> Any:
-        """Give the data as they come back."""
+        """Return the data as a query returns them."""
         if datum.data is None:
             return {}
         return _as_in_seg(datum.data, self.config.max_depth) if self.config.format == "seg" else datum.data
@@ -321,17 +321,17 @@ class Model:
 
     @property
     def fields(self) -> Fields:
-        """The fields to write conditions with, as `Dataset.fields`."""
+        """The fields for conditions, as `Dataset.fields`."""
         return Fields(self.config.fields)
 
 
 def _place(row: Row) -> tuple[bool, bool, str]:
-    """Give what archives are asked in the order of: by name, the one that repack fills at the end, then the dataset."""
+    """Return the sort key of a place: archives by name, the one that repack fills as their last, then the dataset."""
     return row.place == "", row.place == LAST, row.place
 
 
 def same(one: Any, other: Any) -> bool:
-    """Compare values of JSON or CBOR as `==` does, but types must be equal, and NaN equals itself."""
+    """Return whether values of JSON or CBOR are equal, including their types; NaN equals itself."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -344,14 +344,14 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _metadata_in_cbor(datum: Datum, config: DatasetConfig) -> dict[str, Any]:
-    """Give metadata as they come back from seg and blob.
+    """Return metadata as seg and blob return them.
 
     Raises:
-        InvalidInput: the datum has no form there.
+        InvalidInput: they cannot store the datum.
     """
     if config.format == "blob":
         if not isinstance(datum.data, bytes):
-            raise InvalidInput("its data are no bytes")
+            raise InvalidInput("its data are not bytes")
     elif not -(2**63) <= 1000 * microseconds(datum.reftime) < 2**63:
         raise InvalidInput("its nanoseconds do not fit into 64 bits")
     elif datum.data is not None and not isinstance(datum.data, bytes | Mapping):
@@ -369,10 +369,10 @@ def _metadata_in_cbor(datum: Datum, config: DatasetConfig) -> dict[str, Any]:
 
 
 def _as_in_seg(value: Any, depth: int) -> Any:
-    """Give a value as it comes back from seg: what Beats can read, nested no deeper than `depth`.
+    """Return a value as seg returns it.
 
     Raises:
-        InvalidInput: it has no form there.
+        InvalidInput: Beats cannot read it, or it is nested deeper than `depth`.
     """
     if isinstance(value, Mapping | list | tuple):
         if depth == 0:
@@ -380,19 +380,19 @@ def _as_in_seg(value: Any, depth: int) -> Any:
         if not isinstance(value, Mapping):
             return [_as_in_seg(item, depth - 1) for item in value]
         if any(type(key) is not str or not key for key in value):
-            raise InvalidInput("a key is no text, or empty")
+            raise InvalidInput("a key is not text, or empty")
         return {_as_in_seg(key, 0): _as_in_seg(item, depth - 1) for key, item in value.items()}
     if isinstance(value, str) and not _is_of_bytes(value):
-        raise InvalidInput("no text")
+        raise InvalidInput("not text")
     if type(value) is int and not -(2**63) <= value < 2**64:
         raise InvalidInput("more than 64 bits")
     if value is not None and type(value) not in (str, int, float, bool, bytes):
-        raise InvalidInput("of no known type")
+        raise InvalidInput("of an unknown type")
     return value
 
 
 def _is_of_bytes(text: str) -> bool:
-    """Tell whether a text is what decoding some bytes gives, those that are no UTF-8 escaped."""
+    """Return whether a text can result from decoding bytes with `surrogateescape`."""
     try:
         return text.encode(errors="surrogateescape").decode(errors="surrogateescape") == text
     except UnicodeEncodeError:

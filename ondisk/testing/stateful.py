@@ -1,9 +1,9 @@
-"""A state machine: a real dataset and the model, driven side by side, must never differ.
+"""A state machine that drives a real dataset and the model side by side; they must never differ.
 
-It appends (from Python and from files, with duplicates), replaces, deletes by match and by location, asks with random
-conditions and orders, reads single data, closes and opens (seg with another compression), loses the index, checks,
-fixes and repacks, archives and unarchives, renames archives and takes them offline, maintains with ages, migrates,
-is killed in the middle of all that, damages files as a crash does, and keeps readers open meanwhile.
+It appends (from Python and from files, with duplicates), replaces, deletes by match and by location, queries with
+random conditions and orders, reads single data, closes and opens (seg with another compression), loses the index,
+checks, fixes and repacks, archives and unarchives, renames archives and takes them offline, maintains with ages and
+migrates. It also kills operations, damages files as a crash does, and keeps readers open during all this.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _READERS = 3
 
 
 def machine_for(config: DatasetConfig, base: type[DatasetMachine] | None = None) -> type[DatasetMachine]:
-    """Make the state machine of one configuration, to be run by `run_state_machine_as_test`.
+    """Return the state machine of one configuration, for `run_state_machine_as_test`.
 
     Args:
-        config: of the dataset to be driven.
+        config: of the dataset.
         base: a machine with more rules or checks than `DatasetMachine`.
     """
     return type(f"DatasetMachine_{config.format}_{config.step}", (base or DatasetMachine,), {"config": config})
@@ -59,12 +59,12 @@ def machine_for(config: DatasetConfig, base: type[DatasetMachine] | None = None)
 class DatasetMachine(RuleBasedStateMachine):
     """Drives a dataset of `config`, which a subclass sets; see `machine_for`.
 
-    A subclass that knows the format from elsewhere may look at the files in `check_files`.
+    A subclass may inspect the files in `check_files`.
 
     Attributes:
         path: the dataset.
-        model: what it must hold.
-        dataset: the dataset, open but while `check_files` runs.
+        model: its expected content.
+        dataset: the dataset, open except while `check_files` runs.
     """
 
     config: DatasetConfig
@@ -85,11 +85,11 @@ class DatasetMachine(RuleBasedStateMachine):
             shutil.rmtree(self.parent)
 
     def check_files(self) -> None:
-        """Look at the files of the dataset, each time that it was closed."""
+        """Check the files of the dataset; called each time after it was closed."""
 
     @rule(data=st.data(), batch_size=st.integers(1, 4) | st.just(1000))
     def append(self, data: st.DataObject, batch_size: int) -> None:
-        """Append some data, in batches, with duplicates among them and of what is there."""
+        """Append some data in batches, with duplicates of each other and of older data."""
         given = data.draw(st.lists(strategies.data(self.config), max_size=6))
         known = [row.given for row in self.model.rows]
         if known:
@@ -100,15 +100,15 @@ class DatasetMachine(RuleBasedStateMachine):
         )
 
     @rule(data=st.data())
-    def append_what_the_format_cannot_carry(self, data: st.DataObject) -> None:
-        """Append data of which the first is refused, which does not keep the other from being stored."""
+    def append_refused_data(self, data: st.DataObject) -> None:
+        """Append two data: the first is refused, the second is stored."""
         refused = data.draw(strategies.refused_data(self.model.config))
         given = [refused, *self._taken([data.draw(strategies.data(self.config))])]
         expected = self.model.append(given)
         assert expected[0] == "refused"
         self._check_result(self.dataset.append(given, outcomes=True), expected)
 
-    @precondition(lambda self: self.config.format != "blob")  # a file of which says nothing of its reftime
+    @precondition(lambda self: self.config.format != "blob")  # a file of blob does not contain its reftime
     @rule(data=st.data(), batch_size=st.integers(1, 4) | st.just(1000))
     def append_file(self, data: st.DataObject, batch_size: int) -> None:
         given = self._taken(data.draw(st.lists(strategies.data(self.config), min_size=1, max_size=6)))
@@ -129,7 +129,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.rows)
     @rule(data=st.data(), with_data=st.booleans())
     def query_by_equality(self, data: st.DataObject, with_data: bool) -> None:
-        """Ask for what one datum has: the whole unique key, where it has one, or some of its fields."""
+        """Query values of one datum: all of its unique fields, or some of its fields."""
         row = data.draw(st.sampled_from(self.model.rows))
         there: dict[str, Any] = {"reftime": from_microseconds(row.reftime)}
         there |= {name: row.metadata[name] for name in row.fields}
@@ -158,7 +158,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.rows)
     @rule(data=st.data())
     def delete_by_location(self, data: st.DataObject) -> None:
-        """Delete some data by their locations; a second time nothing stands there."""
+        """Delete some data by their locations, twice: the second time nothing is deleted."""
         there = list(zip(self.dataset.query(with_data=False), self.model.query(), strict=True))
         chosen = data.draw(st.lists(st.sampled_from(there), max_size=3, unique_by=lambda pair: id(pair[1])))
         locations = [datum.location for datum, _ in chosen if datum.location is not None]
@@ -181,7 +181,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.rows and len(self.readers) < _READERS)
     @rule(data=st.data())
     def begin_to_read(self, data: st.DataObject) -> None:
-        """Begin a query, and leave it open: it must go on giving what was there now."""
+        """Begin a query and leave it open: it must return the data of this moment, whatever follows."""
         match = data.draw(st.none() | strategies.expressions(self.model.config.fields))
         reader, expected = self.dataset.query(match), self.model.query(match)
         _check_data(list(_first(reader)), expected[:1], self.model.config)
@@ -189,14 +189,14 @@ class DatasetMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.readers)
     @rule(data=st.data())
-    def go_on_reading(self, data: st.DataObject) -> None:
+    def continue_to_read(self, data: st.DataObject) -> None:
         reader, expected = self.readers.pop(data.draw(st.integers(0, len(self.readers) - 1)))
         _check_data(list(reader), expected, self.model.config)
 
     @precondition(lambda self: not self.readers)
     @rule(data=st.data())
     def reopen(self, data: st.DataObject) -> None:
-        """Close and open; new segments of seg may be compressed from then on, or no longer."""
+        """Close and open; the compression of new segments of seg may change."""
         self._close()
         if self.config.format == "seg":
             self.model.config = replace(self.model.config, compression=data.draw(st.sampled_from(["lz4", "none"])))
@@ -205,7 +205,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.readers and not self.model.lost)
     @rule(reopened=st.booleans())
     def lose_the_index(self, reopened: bool) -> None:
-        """Remove the index: its data are known to nobody until a fix, and no byte of them may be overwritten."""
+        """Remove the index: its data are unknown until a fix, and none of their bytes may be overwritten."""
         if self.model.revives_archived():
             return
         if reopened:
@@ -220,7 +220,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.model.lost)
     @rule()
     def distrust_the_index(self) -> None:
-        """Set the sentinel: what is deleted and not yet repacked may be data that the index has lost."""
+        """Create the sentinel: deleted data that were not repacked may be data that the index has lost."""
         if self.model.revives_archived():
             return
         (self.path / SENTINEL).touch()
@@ -243,10 +243,10 @@ class DatasetMachine(RuleBasedStateMachine):
         self._check_states()
         self._check_content()
 
-    @precondition(lambda self: self.config.format != "blob" or not self.readers)  # its files wait for those
+    @precondition(lambda self: self.config.format != "blob" or not self.readers)  # its files wait for readers
     @rule()
     def repack(self) -> None:
-        """Repack, twice: the second time there is nothing to do; refused while the index is not trusted."""
+        """Repack, twice: the second time there is nothing to do. Repack is refused while the index is not trusted."""
         if self.model.lost:
             before = self._segments()
             with contextlib.suppress(NeedsCheck):
@@ -264,10 +264,10 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.model.lost and self.model.rows and self.config.format != "blob")
     @rule(data=st.data())
     def leave_a_torn_append(self, data: st.DataObject) -> None:
-        """Write a part of a datum behind a segment, as a crash leaves it; a repack removes it."""
+        """Append part of a datum to a file, as a crash leaves it; a repack removes it."""
         row = data.draw(st.sampled_from(self.model.rows))
         name = self.model.segment_of(row)
-        if name not in self.model.laid:  # in an archive that nobody repacks
+        if name not in self.model.laid:  # in an archive that is not repacked
             return
         tail = find(self.config.format)(self.model.config).encode([row.given]).payloads[0]
         with (self.path / name).open("ab") as file:
@@ -282,7 +282,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.model.lost and not self.readers and self.model.laid)
     @rule(data=st.data(), verb=st.sampled_from(["fix", "repack"]))
     def remove_a_segment(self, data: st.DataObject, verb: str) -> None:
-        """Remove a file: its data are lost, and the index forgets them by a fix or a repack."""
+        """Remove a file: its data are lost, and a fix or a repack removes them from the index."""
         name = data.draw(st.sampled_from(sorted(self.model.laid)))
         if self.config.format == "blob":
             shutil.rmtree(self.path / name)
@@ -313,7 +313,7 @@ class DatasetMachine(RuleBasedStateMachine):
         self._check_states(accurate=True)
         self._check_content()
 
-    @precondition(lambda self: not self.readers and self._movable(LAST))  # else it waits for them
+    @precondition(lambda self: not self.readers and self._movable(LAST))  # unarchive waits for readers
     @rule(data=st.data())
     def unarchive(self, data: st.DataObject) -> None:
         """Move a segment back; refused while the index is not trusted."""
@@ -330,7 +330,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(row.place == LAST for row in self.model.rows))
     @rule(name=st.sampled_from(["old", "zebra"]))
     def rename_the_archive(self, name: str) -> None:
-        """Give the archive a name of its own, as people do: another one is begun with the next segment."""
+        """Rename the archive, as people do; the next archived segment begins a new one."""
         archive = self.path / ".archive" / name
         if archive.exists() or self.readers:
             return
@@ -342,7 +342,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.readers and any(row.place for row in self.model.rows))
     @rule(data=st.data())
     def take_an_archive_offline(self, data: st.DataObject) -> None:
-        """Put a summary in the place of an archive, and the archive back again."""
+        """Replace an archive by its summary, and put it back."""
         place = data.draw(st.sampled_from(sorted({row.place for row in self.model.rows if row.place})))
         whole, archive = self.dataset.summary(), self.path / place
         with ondisk.open(archive, read_only=True) as part:
@@ -363,7 +363,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.readers)
     @rule(data=st.data(), max_duration=st.none() | st.just(0.0))
     def maintain(self, data: st.DataObject, max_duration: float | None) -> None:
-        """Have it maintained, with ages at which a segment that there is may be archived or deleted."""
+        """Maintain the dataset, with ages at which existing segments may be archived or deleted."""
         ages = {name: data.draw(st.none() | st.sampled_from(self._ages())) for name in ("archive_age", "delete_age")}
         if None not in ages.values() and ages["delete_age"] <= ages["archive_age"]:  # type: ignore[operator]
             ages["delete_age"] = None
@@ -383,11 +383,11 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.readers and not self.model.lost)
     @rule(data=st.data())
     def migrate(self, data: st.DataObject) -> None:
-        """Declare other indices, and other fields: fewer, or some of those again that were dropped."""
+        """Declare other indexes and other fields: fewer, or again some that were dropped."""
         config = self.config
         kept = {*config.unique, config.version_field}
         fields = config.fields
-        if config.format != "jsonl":  # where what is not declared is data
+        if config.format != "jsonl":  # there, undeclared keys are data
             fields = {name: kind for name, kind in fields.items() if name in kept or data.draw(st.booleans())}
         index = data.draw(st.lists(st.sampled_from(["reftime", *fields]), unique=True, max_size=3))
         self._close()
@@ -397,8 +397,8 @@ class DatasetMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.readers and not self.model.lost and self.model.rows)
     @rule(data=st.data())
-    def migrate_to_what_data_violate(self, data: st.DataObject) -> None:
-        """Declare a `unique` in which data are equal: it is refused, and nothing is changed."""
+    def migrate_to_a_violated_unique(self, data: st.DataObject) -> None:
+        """Declare a `unique` in which some data are equal: the migration is refused, and nothing is changed."""
         name = data.draw(st.sampled_from(["reftime", *self.model.config.fields]))
         places = [(row.place, row.value_of(name)) for row in self.model.rows]
         if len({*places}) == len(places):
@@ -414,7 +414,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.readers)
     @rule(data=st.data(), verb=st.sampled_from(["append", "archive", "unarchive", "repack", "migrate"]))
     def be_killed(self, data: st.DataObject, verb: str) -> None:
-        """Be killed in a verb: nothing is lost, or there twice; done again, all is as if it had not been."""
+        """Kill an operation: no data are lost or doubled, and after a repetition all is as without the kill."""
         name = ""
         if verb in ("archive", "unarchive"):
             names = self._movable("" if verb == "archive" else LAST)
@@ -461,7 +461,7 @@ class DatasetMachine(RuleBasedStateMachine):
         self._check_content()
 
     @invariant()
-    def the_sentinel_stands_once_the_index_is_not_trusted(self) -> None:
+    def the_sentinel_exists_only_while_the_index_is_not_trusted(self) -> None:
         assert self.dataset.needs_check is self.model.lost
         assert not (self.path / SENTINEL).exists() or self.model.lost
 
@@ -480,7 +480,7 @@ class DatasetMachine(RuleBasedStateMachine):
         }
 
     def _taken(self, given: list[Datum]) -> list[Datum]:
-        """Leave out what would stand in a sealed segment of seg, which takes nothing while the index is not trusted."""
+        """Return the data without those for a sealed segment of seg: it refuses them while the index is not trusted."""
         if self.config.format != "seg" or not self.model.lost:
             return given
         sealed = {path for path, content in self._segments().items() if content.endswith(END_MARK)}
@@ -488,18 +488,18 @@ class DatasetMachine(RuleBasedStateMachine):
         return [each for each in given if self.path / f"{stem(microseconds(each.reftime))}.seg" not in sealed]
 
     def _movable(self, place: str) -> list[str]:
-        """Name the segments that can be archived, or with the archive's `place` unarchived."""
+        """Return the names of the segments that can be archived, or for the archive's `place` unarchived."""
         rows = [row for row in self.model.rows if row.place == place]
         return sorted({self.model.segment_of(row).removeprefix(place) for row in rows})
 
     def _ages(self) -> list[int | None]:
-        """Give ages that segments have, in days."""
+        """Return ages of segments, in days."""
         step, today = self.config.step, days_ago(0)
         intervals = [step.interval(step.stem(row.reftime)) for row in self.model.rows]
         return [(today - each.end) // DAY for each in intervals if each is not None and each.end < today] or [None]
 
     def _migrate(self, config: DatasetConfig) -> None:
-        """Migrate the dataset, which is closed, and open it."""
+        """Migrate the closed dataset, and open it."""
         (self.path / CONFIG).write_text(config.to_toml())
         migrate(self.path)
         self.model.migrate(config)
@@ -521,7 +521,7 @@ class DatasetMachine(RuleBasedStateMachine):
         self.check_files()
 
     def _segments(self) -> dict[Path, bytes]:
-        """Read all segments; the frame count in the header of seg, which grows with a segment, is left out."""
+        """Return the content of all files of segments; for seg without the frame count, which grows with a segment."""
         files = f"*.{self.config.format}/[0-9]*" if self.config.format == "blob" else f"*.{self.config.format}"
         contents = {path: path.read_bytes() for path in self.path.glob(f"[0-9]*/{files}")}
         if self.config.format == "seg":
@@ -529,7 +529,7 @@ class DatasetMachine(RuleBasedStateMachine):
         return contents
 
     def _file_of(self, given: list[Datum], data: st.DataObject) -> bytes:
-        """Write a file of the format, in two appends: as a segment, or but for its last bytes, which may be missing."""
+        """Return a file of the format, laid in two appends; bytes that are optional at its end may be missing."""
         config = replace(self.model.config, compression=data.draw(st.sampled_from(["lz4", "none"])))
         format = find(config.format)(config)
         payloads = format.encode(given).payloads
@@ -561,7 +561,7 @@ def _size(datum: Datum) -> int:
 
 
 def _as_json(summary: Summary) -> dict[str, Any]:
-    """Give a summary as `ondisk summary --json` prints it."""
+    """Return a summary as `ondisk summary --json` prints it."""
 
     def shaped(value: Any) -> Any:
         is_time = isinstance(value, datetime)
@@ -581,7 +581,7 @@ def _first(reader: Iterator[Datum]) -> Iterator[Datum]:
 
 
 def _check_data(found: list[Datum], expected: list[Row], config: DatasetConfig, *, with_data: bool = True) -> None:
-    """Compare what a query gave with rows of the model, in order."""
+    """Compare the data of a query with rows of the model, in order."""
     wanted = [row.datum() for row in expected]
     if not with_data:
         wanted = [Datum(each.reftime, _declared(each.metadata, config)) for each in wanted]

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: configurations, data that a configuration takes, values, and conditions over them.
+"""Hypothesis strategies: configurations, data that a configuration accepts, values, and conditions on them.
 
 Values come from small pools as well as from the whole range of their type, so that data collide under `unique` and
 conditions meet data.
@@ -36,7 +36,7 @@ from ondisk.matcher import (
 )
 from ondisk.step import Step
 
-# Around the ends of days, weeks of a month, half months, months and years; before 1970 too.
+# At the ends of days, weeks of a month, half months, months and years; one is before 1970.
 _DAYS = [datetime(1969, 12, 31), datetime(2026, 11, 7), datetime(2026, 11, 15), datetime(2026, 12, 31)]
 _COMMON: dict[FieldType, list[Any]] = {
     FieldType.INTEGER: [0, 1, 5, -5, INTEGER_MIN, INTEGER_MAX],
@@ -84,18 +84,18 @@ _OF_SEG = datetime(1677, 9, 21, 0, 12, 43, 145225), datetime(2262, 4, 11, 23, 47
 
 
 def values(kind: FieldType) -> SearchStrategy[Value]:
-    """Values that a field of this type takes."""
+    """Values that a field of this type accepts."""
     return st.sampled_from(_COMMON[kind]) | _WHOLE[kind]
 
 
 def reftimes(
     whole_seconds: bool = False, first: datetime = datetime.min, last: datetime = datetime.max
 ) -> SearchStrategy[datetime]:
-    """Reftimes: most of them few and near the edges of segments, some anywhere in the years 1 to 9999.
+    """Reftimes: most are one of a few near the edges of segments, the others anywhere in the years 1 to 9999.
 
     Args:
         whole_seconds: without a fraction.
-        first, last: the bounds of those that are anywhere, naive.
+        first, last: the bounds of the others, naive.
     """
     fine = timedelta(seconds=1) if whole_seconds else timedelta(microseconds=1)
     offsets = st.sampled_from([timedelta(0), fine, timedelta(hours=12), timedelta(days=1) - fine, timedelta(days=1)])
@@ -107,7 +107,7 @@ def reftimes(
 def configs(
     format: str = "jsonl", steps: Iterable[Step] = tuple(Step), kinds: Iterable[FieldType] = tuple(FieldType)
 ) -> SearchStrategy[DatasetConfig]:
-    """Configurations of a format: any fields, `unique`, `index` and way to replace.
+    """Configurations of a format: any fields, `unique`, `index` and `replace`.
 
     Args:
         format: `vm2` has the fields area and product, each declared or not; `jsonl` and `seg` fields of any type.
@@ -159,13 +159,13 @@ def data(config: DatasetConfig) -> SearchStrategy[Datum]:
 
 
 def vm2_data() -> SearchStrategy[Datum]:
-    """Data of VM2: the line, and in some of them the metadata that it says."""
+    """Data of VM2: the line; some also have the metadata of the line."""
     return st.builds(_vm2_datum, reftimes(whole_seconds=True), st.integers(1, 3), st.integers(1, 2),
                      vm2_values(), vm2_values(), st.text("0123456789abc ", max_size=9), st.booleans())  # fmt: skip
 
 
 def vm2_values() -> SearchStrategy[str]:
-    """What the columns value1 and value2 can hold: nothing, or a number."""
+    """Texts for the columns value1 and value2: empty, or a number."""
     numbers = st.floats(allow_nan=False, allow_infinity=False).map(str) | st.integers().map(str)
     return st.sampled_from(["", ".5", "1.", "+1.2", "-3e-4"]) | numbers
 
@@ -179,7 +179,7 @@ def _vm2_datum(
 
 
 def refused_data(config: DatasetConfig) -> SearchStrategy[Datum]:
-    """Data that the format cannot carry; for vm2, jsonl, seg and blob."""
+    """Data that the format cannot store; for vm2, jsonl, seg and blob."""
     if config.format == "blob":
         return data(config).map(lambda datum: Datum(datum.reftime, datum.metadata, [datum.data]))
     if config.format != "seg":
@@ -197,7 +197,7 @@ def seg_data(config: DatasetConfig) -> SearchStrategy[Datum]:
 
 
 def _said(config: DatasetConfig) -> SearchStrategy[dict[str, Any]]:
-    """Metadata of seg and blob: declared, undeclared and missing ones."""
+    """Metadata of seg and blob: declared, undeclared and missing."""
     others = st.sampled_from(["flow", "note", "reftime", "data", "\u00e9"]).filter(lambda key: key not in config.fields)
     deep = st.just(_nested(config.max_depth - 1))
     undeclared = st.dictionaries(others, seg_values() | values(FieldType.TIMESTAMP) | deep, max_size=2)
@@ -206,7 +206,7 @@ def _said(config: DatasetConfig) -> SearchStrategy[dict[str, Any]]:
 
 
 def seg_values() -> SearchStrategy[Any]:
-    """Values that come back from a segment of the disk queue as they were, but that a tuple is a list then."""
+    """Values that a segment of the disk queue returns unchanged, except that a tuple becomes a list."""
     leaves = st.one_of(
         st.none(),
         st.booleans(),
@@ -235,13 +235,13 @@ def _seg_keys() -> SearchStrategy[str]:
 
 
 def _large(size: int, plain: bool, as_bytes: bool) -> Any:
-    """Make data of many bytes, that compress well or not at all."""
+    """Return data of many bytes, which compress well or not at all."""
     content = b"large " * (size // 6) if plain else Random(size).randbytes(size)
     return content if as_bytes else {"content": content, "size": size}
 
 
 def _nested(depth: int) -> Any:
-    """Make lists in lists, and mappings in these; so deep that `depth` levels are needed."""
+    """Return mappings and lists in each other, `depth` levels deep."""
     value: Any = 1
     for level in range(depth):
         value = [value] if level % 2 else {"in": value}
@@ -249,7 +249,7 @@ def _nested(depth: int) -> Any:
 
 
 def _refused_by_seg(datum: Datum, config: DatasetConfig) -> SearchStrategy[Datum]:
-    """Spoil a datum: by its reftime, or something in its metadata or its data."""
+    """The datum with an invalid reftime, or an invalid value or key in its metadata or data."""
     first, last = (bound.replace(tzinfo=UTC) for bound in _OF_SEG)
     fine = timedelta(microseconds=1)
     times = st.sampled_from([first - fine, last + fine, datetime.min.replace(tzinfo=UTC)])
@@ -268,7 +268,7 @@ def _refused_by_seg(datum: Datum, config: DatasetConfig) -> SearchStrategy[Datum
 
 
 def json_values(allow_nan: bool = True) -> SearchStrategy[Any]:
-    """Values that JSON holds, or that have a shape in it: bytes, any float, text with undecodable bytes."""
+    """Values that JSON can store, also by a shape: bytes, any float, text with undecodable bytes."""
     leaves = st.one_of(
         st.none(),
         st.booleans(),
@@ -291,7 +291,7 @@ def _looks_like_a_shape(value: dict[str, Any]) -> bool:
 
 
 def expressions(fields: Mapping[str, FieldType], max_leaves: int = 8) -> SearchStrategy[Expression]:
-    """Conditions over declared fields and reftime: every node of the syntax tree, negation included."""
+    """Conditions on declared fields and reftime: every node of the syntax tree, including negation."""
     leaves = st.one_of([st.just(Everything()), _leaves("reftime", FieldType.TIMESTAMP, reftimes())]
                        + [_leaves(name, kind, values(kind)) for name, kind in fields.items()])  # fmt: skip
     return st.recursive(
@@ -306,7 +306,7 @@ def expressions(fields: Mapping[str, FieldType], max_leaves: int = 8) -> SearchS
 
 
 def _is_taken(tree: Expression) -> bool:
-    """Tell whether a dataset takes a condition; one of a hundred is nested too deep."""
+    """Return whether a dataset accepts a condition; one of a hundred is nested too deep."""
     try:
         check_size(tree)
     except MatchError:
@@ -335,7 +335,7 @@ def _leaves(name: str, kind: FieldType, given: SearchStrategy[Any]) -> SearchStr
 
 
 def sort_orders(fields: Mapping[str, FieldType]) -> SearchStrategy[str]:
-    """Sort orders as `query` takes them: `day:station,-reftime`."""
+    """Sort orders for `query`, such as `day:station,-reftime`."""
     signs = st.sampled_from(["", "-"])
     names = st.lists(st.sampled_from(["reftime", *fields]), min_size=1, unique=True)
     keys = names.flatmap(lambda chosen: st.tuples(*(st.builds(str.__add__, signs, st.just(name)) for name in chosen)))
