@@ -1,7 +1,7 @@
-"""Alembic's environment for `index.sqlite`: works on the connection that `ondisk.index.migrations` gives it.
+"""Alembic's environment for `index.sqlite`: it uses the connection that `ondisk.index.migrations` passes.
 
-All revisions of one upgrade are one transaction. SQLite can do that, but has to be told: Alembic takes it for a
-database that cannot, and Python's sqlite3 begins no transaction before CREATE or ALTER.
+All revisions of one upgrade are one transaction. This needs two settings: by default Alembic treats SQLite as a
+database without transactional DDL, and Python's sqlite3 begins no transaction before CREATE or ALTER.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ondisk.step import Step
 
 
 def compare_type(_context: Any, _column: Any, _declared: Any, _found_type: Any, declared_type: Any) -> bool | None:
-    """Tell `alembic check` that ANY did not change: SQLAlchemy takes it for NUMERIC when it reads a schema back."""
+    """Return False for the type ANY, which SQLAlchemy reads back as NUMERIC: `alembic check` finds no change then."""
     return False if isinstance(declared_type, Any_) else None
 
 
 connection = context.config.attributes["connection"]
-# What `alembic check` compares with: a dataset without declared fields; their columns are not Alembic's matter.
+# `alembic check` compares with a dataset without declared fields: Alembic does not handle their columns.
 target_metadata = Tables(DatasetConfig("vm2", Step.DAILY)).metadata
 
 context.configure(

@@ -1,8 +1,8 @@
 """The first schema: dataset, segment, value, deletion, and datum without declared fields.
 
-Frozen: whatever `ondisk.index.tables` becomes, this stays. The columns of declared fields, the indices and the view
-come from there (`field_column`, `Tables.field_statements`), here as when a dataset is created.
-There is no way back: an upgrade begins with a backup.
+Frozen: it stays as it is when `ondisk.index.tables` changes. The columns of declared fields, the indices and the view
+come from there (`field_column`, `Tables.field_statements`), as in a new dataset.
+There is no downgrade: an upgrade begins with a backup.
 """
 
 from __future__ import annotations

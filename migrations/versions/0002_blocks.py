@@ -1,6 +1,6 @@
-"""Blocks of compressed segments: where each stands; and how far a segment's decompressed bytes go.
+"""The blocks of compressed segments, and the length of a segment's decompressed bytes.
 
-In what revision 1 knows, lines, the decompressed bytes are the file's own.
+Revision 1 knows only formats of lines, whose bytes are not compressed: there the length is the size of the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Marks of what was stored, so that it is not stored again."""
+"""The log of imports: marks of what was stored, so that it is not stored twice."""
 
 from __future__ import annotations
 

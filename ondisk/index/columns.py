@@ -1,6 +1,7 @@
-"""What asking needs to know of the tables: their columns, by name. `tables.py` makes them, with SQLAlchemy.
+"""The names of the columns of the index, and the statements that depend on the declared fields.
 
-Kept apart since importing SQLAlchemy takes longer than everything else that a query does.
+`tables.py` defines the columns, with SQLAlchemy, whose import takes longer than a query. So only what creates or
+migrates an index imports it. A test compares the two.
 """
 
 from __future__ import annotations
@@ -48,14 +49,12 @@ class Columns:
     Attributes:
         kinds: field → its declared type; its column of `datum` is `f_NAME`.
         of_table: table → the names of its columns.
-        row: what a query selects of `datum`: reftime, segment, offset, size, the declared fields.
+        row: the columns of `datum` that a query selects: reftime, segment, offset, size, the declared fields.
         unique_names: the fields of the UNIQUE index, reftime first where it is listed; empty without one.
         key_names: the same without reftime.
-        insert_into, on_conflict: the begin and the end of a statement that inserts into `datum`; rows that duplicate
-            another are skipped.
+        insert_into, on_conflict: the begin and the end of a statement that inserts into `datum` and skips duplicates.
         insert: the statement that inserts one row of `datum`.
-        find_duplicate: the SQL that finds the row of `datum` that has the stored values `key_of` of another; empty
-            without a UNIQUE index.
+        find_duplicate: the SQL that finds a row of `datum` by the values `key_of`; empty without a UNIQUE index.
         of_key: the same by canonical values.
         at_place: the SQL that finds the row of a segment, offset and size.
         at_place_and_reftime: the same by the reftime, too.
@@ -86,21 +85,21 @@ class Columns:
             self.find_duplicate = select + " AND ".join(map(self._equals_stored, self.unique_names))
 
     def comparable(self, name: str, value: str) -> str:
-        """Return the SQL that the UNIQUE index compares for a value of a field: missing values are equal, too."""
+        """Return the SQL that the UNIQUE index contains for a value of a field. Missing values are equal."""
         # An empty blob is not of a declared type's storage class, so it never equals a value.
         return value if name == "reftime" or self.kinds[name].interned else f"ifnull({value}, {MISSING})"
 
     def keys_of(self, table: str) -> list[str]:
-        """Return the expressions that the UNIQUE index contains, for `datum` by another name."""
+        """Return the expressions of the UNIQUE index, for `datum` under an alias."""
         return [self.comparable(name, f"{table}.{column_of(name)}") for name in self.unique_names]
 
     def key_of(self, row: Sequence[Any]) -> list[Any]:
-        """Return the values of the fields of the UNIQUE index, of a row of `datum`."""
+        """Return the values of a row of `datum` that the UNIQUE index contains."""
         return [row[place] for place in self._key_places]
 
     def _equals(self, name: str) -> str:
         if name != "reftime" and self.kinds[name].interned:
-            known = "(SELECT id FROM value WHERE value = given)"  # NULL, which equals nothing, for a new one
+            known = "(SELECT id FROM value WHERE value = given)"  # for a new value NULL, which equals nothing
             return f"datum.f_{name} = (SELECT iif(given IS NULL, 0, {known}) FROM (SELECT ? AS given))"
         return self._equals_stored(name)
 
@@ -116,17 +115,17 @@ def column_of(name: str) -> str:
 def stored_columns(
     metadata: Sequence[Mapping[str, Any]], kinds: Mapping[str, FieldType], ids_of: Callable[[list[Any]], list[int]]
 ) -> list[list[Any]]:
-    """Turn metadata into the columns of `datum`, one list a declared field.
+    """Turn metadata into columns of `datum`, one list for each declared field.
 
     Args:
         metadata: canonical values.
-        ids_of: gives the ids of texts and bytes, and 0 for None.
+        ids_of: returns the ids of texts and bytes, and 0 for None.
     """
     places = list(map(id, metadata))
     distinct = dict(zip(places, metadata, strict=True))
     if len(distinct) > len(metadata) // 4:
         return _columns(metadata, kinds, ids_of)
-    # Data of one series share a mapping: each is looked at once.
+    # Data of one series share a mapping. Convert each mapping once.
     few = _columns(list(distinct.values()), kinds, ids_of)
     return [list(map(dict(zip(distinct, each, strict=True)).__getitem__, places)) for each in few]
 

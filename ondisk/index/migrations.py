@@ -1,6 +1,6 @@
-"""Move an `index.sqlite` from the revision it has to a later one, with Alembic.
+"""Move an `index.sqlite` from its revision to a later one, with Alembic.
 
-A new index needs none of this: `Tables.create_statements` makes it at the newest revision and stamps it.
+A new index does not need it: `Tables.create_statements` creates it at the newest revision.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def location() -> Path:
-    """Find the folder of Alembic's environment and revisions: inside an installed package, beside a checkout's."""
+    """Return the folder of Alembic's environment and revisions, in the installed package or next to it."""
     package = Path(__file__).parents[1]
     installed = package / "migrations"
     return installed if installed.is_dir() else package.parent / "migrations"
 
 
 def head() -> str:
-    """Name the newest revision."""
+    """Return the newest revision."""
     from alembic.script import ScriptDirectory
 
     revision = ScriptDirectory.from_config(_config()).get_current_head()
@@ -33,14 +33,14 @@ def head() -> str:
 
 
 def upgrade(connection: sqlite3.Connection, revision: str = "head") -> None:
-    """Carry out the revisions that an index lacks, up to `revision`.
+    """Apply the revisions that an index lacks, up to `revision`.
 
     Args:
-        connection: to the index, for writing, outside of a transaction; it stays open.
+        connection: writes to the index; not in a transaction; stays open.
 
     Raises:
-        sqlite3.Error: it could not be done.
-        IndexCorrupt: it has a revision that never was.
+        sqlite3.Error: an upgrade failed.
+        IndexCorrupt: the index has an unknown revision.
 
     Durability: one transaction; a crash leaves the index at its old revision or at the new one.
     Locks: the caller holds the writers' lock.

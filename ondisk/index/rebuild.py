@@ -1,6 +1,6 @@
-"""An index of another revision or another configuration, made of a copy of the one that it follows.
+"""A new index for another revision or another configuration, made from a copy of the old one.
 
-The copy is built at `.index.sqlite.new`, where nobody else opens it; `swap` puts it in the place of the old one.
+The copy is `.index.sqlite.new`, which nobody else opens; `ondisk.index.swap` then replaces the old index by it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Place: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """The index as it is, of whatever revision.
+    """The present index, of any revision.
 
     Attributes:
         revision: Alembic's.
-        config: what it was built for.
-        connection: to read it.
+        config: the configuration that it was built for.
+        connection: reads it.
     """
 
     revision: str
@@ -49,21 +49,21 @@ class Old:
         return bool(self.connection.execute("SELECT seq > 0 FROM dataset").fetchone()[0])
 
     def count(self) -> int:
-        """Count the data."""
+        """Return how many data there are."""
         (count,) = self.connection.execute("SELECT count(*) FROM datum").fetchone()
         return int(count)
 
 
 @contextlib.contextmanager
 def old(directory: Directory, config: DatasetConfig) -> Iterator[Old | None]:
-    """Open the index at its place, for the length of the block; None where there is none.
+    """Open the index for a `with` block; None if it is lost.
 
     Args:
-        config: what `dataset.toml` says.
+        config: of `dataset.toml`.
 
     Raises:
-        VersionTooNew: it was made by a newer ondisk.
-        IndexCorrupt: it is no index of ondisk.
+        VersionTooNew: a newer ondisk created the index.
+        IndexCorrupt: it is not an index of ondisk.
     """
     if directory.regular_file(INDEX) is None:
         yield None
@@ -80,7 +80,7 @@ def old(directory: Directory, config: DatasetConfig) -> Iterator[Old | None]:
 
 
 class Rebuilt:
-    """A copy of an index, while it is changed: in use by nobody else, and worth nothing until it is complete.
+    """A copy of an index that is being changed. Nobody else uses it, and a crash loses nothing.
 
     Raises, in every method:
         sqlite3.Error: for the caller's `sqlite_errors`.
@@ -97,24 +97,24 @@ class Rebuilt:
 
     @property
     def is_there(self) -> bool:
-        """Whether it stands where it was built, and not in the place of the old one."""
+        """Whether it has not replaced the old index yet."""
         return self.directory.inode(NEW) is not None
 
     def upgrade(self, config: DatasetConfig) -> None:
-        """Bring the copy to the newest revision.
+        """Upgrade the copy to the newest revision.
 
         Args:
-            config: what it was built for.
+            config: the configuration that it was built for.
         """
         upgrade(self.connection)
         check_revision(self.connection, self.directory)
         check_tables(self.connection, Columns(config), self.directory)
 
     def begin_fields(self, config: DatasetConfig, kept: Iterable[str]) -> None:
-        """Make the table of data anew, for the fields of a configuration.
+        """Recreate the table `datum` for the fields of a configuration.
 
         Args:
-            kept: fields whose values stay; those of the others are missing until `fill` tells them.
+            kept: fields that keep their values; the other fields are missing until `fill` sets them.
         """
         execute = self.connection.execute
         execute("BEGIN")
@@ -126,15 +126,15 @@ class Rebuilt:
         execute(f"INSERT INTO datum ({names}) SELECT {names} FROM before ORDER BY seq")
 
     def longest(self) -> int:
-        """Give the size of the largest datum."""
+        """Return the size of the largest datum."""
         (size,) = self.connection.execute("SELECT ifnull(max(size), 0) FROM datum").fetchone()
         return int(size)
 
     def segments(self) -> Iterator[tuple[int, str, str, Iterator[Place]]]:
-        """Give id, name and format of each segment that has data, with their places in the order of offsets.
+        """Yield id, name and format of each segment with data, and the places of its data, ordered by offset.
 
         Raises:
-            IndexCorrupt: there are data of a segment that it does not know.
+            IndexCorrupt: the index has data of a segment that it does not know.
         """
         rows = self.connection.execute(
             "SELECT before.segment, name, format, seq, offset, before.size FROM before"
@@ -160,7 +160,7 @@ class Rebuilt:
                 pass
 
     def fill(self, kinds: Mapping[str, FieldType], values: Iterable[tuple[Mapping[str, Any], int]]) -> None:
-        """Set values of some fields: (canonical metadata, seq)."""
+        """Set the values of some fields: (canonical metadata, seq)."""
         rows = [(*map(metadata.get, kinds), seq) for metadata, seq in values]
         interned = [at for at, kind in enumerate(kinds.values()) if kind.interned]
         distinct = dict.fromkeys(row[at] for at in interned for row in rows if row[at] is not None)
@@ -170,12 +170,12 @@ class Rebuilt:
         self.connection.executemany(f"UPDATE datum SET {columns} WHERE seq = ?", rows)
 
     def end_fields(self) -> None:
-        """Drop the old table of data."""
+        """Drop the old table of data, and commit."""
         self.connection.execute("DROP TABLE before")
         self.connection.execute("COMMIT")
 
     def finish(self, config: DatasetConfig) -> None:
-        """Make indices and view those of a configuration, which its data fit, and sync the file."""
+        """Create the indices and the view of a configuration, drop others, and sync the file."""
         execute = self.connection.execute
         execute("BEGIN")
         wanted = list(Tables(config).field_statements())
@@ -204,7 +204,7 @@ class Rebuilt:
         _remove(self.directory, NEW)
 
     def _objects(self) -> list[tuple[str, str, str]]:
-        """Give the indices and views that depend on the fields: kind, name, SQL."""
+        """Return the indices and views, which depend on the fields: kind, name, SQL."""
         sql = "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('index', 'view') AND sql IS NOT NULL"
         return self.connection.execute(sql).fetchall()
 
@@ -212,7 +212,7 @@ class Rebuilt:
 def in_conflict(
     connection: sqlite3.Connection, config: DatasetConfig
 ) -> Iterator[tuple[str, int, int, dict[str, Value | None]]]:
-    """Find data that `unique` of a configuration does not allow beside each other.
+    """Find data that are duplicates under `unique` of a configuration.
 
     Returns:
         Segment, offset, size, and the values of the fields of `unique`.
@@ -222,7 +222,7 @@ def in_conflict(
         return
     named = ", ".join(f"{key} AS k{at}" for at, key in enumerate(keys))
     equal = " AND ".join(f"{key} = k{at}" for at, key in enumerate(keys))
-    kinds = {name: config.fields.get(name, FieldType.TIMESTAMP) for name in config.unique}  # reftime is no field
+    kinds = {name: config.fields.get(name, FieldType.TIMESTAMP) for name in config.unique}  # reftime is not a field
     values = ", ".join(map(_value, kinds, kinds.values()))
     sql = (
         f"SELECT segment.name, datum.offset, datum.size, {values}"
@@ -241,23 +241,22 @@ def in_conflict(
 
 
 def _value(name: str, kind: FieldType) -> str:
-    """Write the SQL for the value of a field, or of reftime."""
+    """Return the SQL for the value of a field, or of reftime."""
     if name == "reftime":
         return "datum.reftime"
     return f"(SELECT value FROM value WHERE id = datum.f_{name})" if kind.interned else f"datum.f_{name}"
 
 
 def clear(directory: Directory) -> None:
-    """Remove what a killed migration left of copies that were not complete. Under the writers' lock."""
+    """Remove incomplete copies that a crash left. The caller must hold the writers' lock."""
     for name in (NEW, _BACKUP):
         _remove(directory, name)
 
 
 def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
-    """Copy an index to `name`, or with a number behind it where that is taken. Synced, and whole or not there.
+    """Copy an index to `name`, or to `name.2` … if that exists, and return the name.
 
-    Returns:
-        The name.
+    Durability: the backup appears complete and synced, or not at all.
     """
     try:
         _copied(directory, source, _BACKUP).close()
@@ -277,12 +276,12 @@ def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
 
 
 def _copied(directory: Directory, source: sqlite3.Connection, name: str) -> sqlite3.Connection:
-    """Copy an index to a new file, and open that; without a journal, since what fails is thrown away."""
+    """Copy an index to a new file, and open it. Without a journal: a copy that fails is deleted."""
     _remove(directory, name)
     directory.create_file(name).close()
     connection = sqlite3.connect(directory.path / name, isolation_level=None)
     try:
-        # Alone, it needs no `-shm`: of a disk that is too full for one, SQLite does not say why.
+        # Exclusive, it needs no `-shm`. On a disk too full for `-shm` SQLite would report another error.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
         source.backup(connection)
         for setting in ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=DELETE", "journal_mode=OFF"):

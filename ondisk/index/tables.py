@@ -1,20 +1,19 @@
 """The tables of `index.sqlite`, revision 3.
 
-    dataset    one row: the dataset's UUID, its counters, the configuration the index was built for
-    segment    one row a segment; its id is its generation, so a row of `datum` names the very bytes it points into;
-               `size` is its file's, `length` that of its decompressed bytes
-    block      one row a block of a compressed segment: the offset of its first decompressed byte, its position in the
-               file, the bytes it takes there
-    datum      one row a datum: place, size, reftime, and a column `f_NAME` for each declared field
-    value      texts and bytes, each once; `datum` holds their ids, 0 where the field is missing
-    deletion   one row a deleted or replaced datum; takes its `seq` from the counter that data take theirs from
-    done       one row a part of a source that was stored, see `ondisk.index.import_log`
+    dataset    one row: the dataset's UUID, its counters, the configuration that the index was built for
+    segment    one row for each segment; its id is its generation, so a row of `datum` names exactly the bytes it points
+               to; `size` is the size of the file, `length` that of its decompressed bytes
+    block      one row for each block of a compressed segment: the offset of its first decompressed byte, its position
+               and its size in the file
+    datum      one row for each datum: place, size, reftime, and a column `f_NAME` for each declared field
+    value      texts and bytes, each once; `datum` contains their ids, 0 for a missing field
+    deletion   one row for each deleted or replaced datum; its `seq` comes from the same counter as that of data
+    done       one row for each part of a source that was stored, see `ondisk.index.import_log`
     data       a view for people: names instead of ids, times as text
 
 `seq` is the order of all changes. Times are microseconds since 1970, `mtime` nanoseconds. Tables are STRICT; `value`
-and `part` have the column type ANY, which STRICT tables store as it comes. There are no foreign keys from `datum`:
-deleting a segment's row would search all of it. migrations/versions/ holds the same schema step by step; a test
-compares.
+and `part` have the type ANY, which STRICT tables store unchanged. `datum` has no foreign keys: to delete the row of a
+segment would search all data. migrations/versions/ contains the same schema in steps; a test compares the two.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from ondisk.index.columns import REVISION, UNIQUE, Columns, column_of
 
 DIALECT = sqlite.dialect()
 
-# As Alembic itself creates it.
+# The same text that Alembic uses.
 _VERSION_TABLE = (
     "CREATE TABLE alembic_version"
     " (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
@@ -60,10 +59,10 @@ _TYPES = {
 
 
 class Tables:
-    """The tables of one dataset's index, made from its declared fields.
+    """The tables of one dataset's index.
 
     Attributes:
-        metadata: SQLAlchemy's, of all tables.
+        metadata: all tables, for SQLAlchemy.
         datum: the table of data.
     """
 
@@ -88,7 +87,7 @@ class Tables:
                             _column("size"), *declared, *self._indices)  # fmt: skip
 
     def create_statements(self) -> Iterator[str]:
-        """Give the SQL that makes an empty index of this schema."""
+        """Yield the statements that create an empty index."""
         for table in self.metadata.sorted_tables:
             yield str(CreateTable(table).compile(dialect=DIALECT))
         yield from self.field_statements()
@@ -96,7 +95,7 @@ class Tables:
         yield f"INSERT INTO alembic_version VALUES ('{REVISION}')"
 
     def field_statements(self) -> Iterator[str]:
-        """Give the SQL that makes indices and view, which depend on the declared fields."""
+        """Yield the statements that create the indices and the view, which depend on the declared fields."""
         for index in self._indices:
             yield str(CreateIndex(index).compile(dialect=DIALECT))
         yield self._view()
@@ -108,7 +107,7 @@ class Tables:
             label = f"f_{name}" if name in taken else name
             column = f"datum.f_{name}"
             if kind.interned:
-                column = f"(SELECT value FROM value WHERE id = {column})"  # SQLite joins 64 tables at most
+                column = f"(SELECT value FROM value WHERE id = {column})"  # SQLite joins at most 64 tables
             elif kind is FieldType.TIMESTAMP:
                 column = _time_as_text(column)
             columns.append(f'{column} AS "{label}"')
@@ -118,7 +117,7 @@ class Tables:
 
 
 def field_column(name: str, kind: FieldType) -> Column[Any]:
-    """Make the column of `datum` that holds a declared field."""
+    """Return the column of `datum` for a declared field."""
     if kind.interned:
         return Column(f"f_{name}", Integer, nullable=False, server_default=text("0"))
     return Column(f"f_{name}", _TYPES[kind])
@@ -148,12 +147,12 @@ def _column(name: str, kind: Any = Integer) -> Column[Any]:
 
 
 def _added(name: str) -> Column[int]:
-    """Make a column that a later revision added to rows that were there."""
+    """Return a column that a later revision added to existing rows."""
     return Column(name, Integer, nullable=False, server_default=text("0"))
 
 
 def _time_as_text(column: str) -> str:
-    """Write microseconds as RFC 3339 text, also before 1970, where SQLite's division rounds the wrong way."""
+    """Return the SQL of microseconds as RFC 3339 text. Before 1970 SQLite's division rounds the wrong way."""
     rest = f"(({column} % 1000000 + 1000000) % 1000000)"
     second = f"strftime('%Y-%m-%dT%H:%M:%S', ({column} - {rest}) / 1000000, 'unixepoch')"
     return f"{second} || iif({rest}, printf('.%06d', {rest}), '') || 'Z'"

@@ -1,15 +1,15 @@
-"""Staged rows on their way into the index: what one transaction does with files as `ondisk.staging.rows` writes them.
+"""Insert staged rows into the index: what one transaction does with the files that `ondisk.staging.rows` writes.
 
-The files are attached; what the transaction works out about them stands in temporary tables, which go with it:
+The files are attached. Temporary tables, which are dropped at the end, contain the intermediate results:
 
-    placed    piece → its segment, and what is to be added to its offsets there
+    placed    piece → its segment, and the number to add to its offsets
     own0 …    id of a value in a file → its id in the index
-    again     rows that stayed out, since others have the same unique fields
-    surplus   the duplicates: those of them that take no other's place
-    chosen    the pieces that cannot be copied as they stand
-    kept      the data of these that go in
+    again     rows that were skipped as duplicates, and will replace others
+    surplus   the duplicates that replace nothing
+    chosen    the pieces that cannot be copied as a whole
+    kept      the data of these pieces that are stored
 
-Rows are never handled one by one here, whatever their number, but for what `kept_of` gives.
+No Python code runs for single rows, whatever their number, except for those that `kept_of` returns.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ondisk.segment import Block
 from ondisk.staging.rows import Piece
 
 _KEYS = 1000
-_CACHE = -65_536  # KiB; rows in no order touch pages all over the indices, which else are written again and again
-_MANY = 2  # times as many rows as there were make it worth while to make all indices anew
+_CACHE = -65_536  # KiB; unsorted rows change pages all over the indices, which a small cache writes again and again
+_MANY = 2  # with so many times the rows that there were, it is faster to rebuild all indices
 _JOINED = 50  # tables; SQLite joins 64 at most
 _Keys: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """An attached file, and how many pieces and data there are in those before it."""
+    """An attached file, and the numbers of pieces and data in the files before it."""
 
     path: str
     schema: str
@@ -45,19 +45,19 @@ class _File:
 
     @property
     def own(self) -> str:
-        """The table of ids of its values."""
+        """The temporary table of the ids of its values."""
         return f"temp.own_{self.schema}"
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a piece goes.
+    """Where a piece is to be stored.
 
     Attributes:
         piece: its id.
         segment: the generation of its segment.
-        shift: the offset there of its first datum.
-        padding: bytes behind each of its data; -1 where a datum is a file, and an offset its number.
+        shift: the offset of its first datum in the segment.
+        padding: bytes after each of its data; -1 if data are files, and offsets their numbers.
     """
 
     piece: int
@@ -67,11 +67,11 @@ class Placed:
 
 
 class Incoming:
-    """Staged rows, seen by a transaction.
+    """Staged rows in a transaction.
 
     Attributes:
         count: how many there are.
-        first: the number in the order of changes that the first of them gets.
+        first: the seq of the first one.
 
     Raises, in every method:
         StateError: a file is damaged.
@@ -102,19 +102,19 @@ class Incoming:
             "kept (piece INTEGER, seq INTEGER, place INTEGER, size INTEGER, beside BLOB, PRIMARY KEY (piece, seq))",
         ):
             self._execute(f"CREATE TEMP TABLE {table}")
-        # Last: who could not begin does not close, which gives the memory back.
+        # Last, because after an error here nobody calls `close`, which frees the memory.
         (self._cache,) = self._execute("PRAGMA cache_size").fetchone()
         self._execute(f"PRAGMA cache_size={_CACHE}")
 
     def close(self) -> None:
-        """Drop the temporary tables, which a commit would keep, and give memory back."""
+        """Drop the temporary tables, which a commit would keep, and free memory."""
         self._execute(f"PRAGMA cache_size={self._cache}")
         tables = "SELECT name FROM temp.sqlite_schema WHERE type = 'table'"
         for (table,) in self._execute(tables).fetchall():
             self._execute(f"DROP TABLE temp.{table}")
 
     def pieces(self) -> list[Piece]:
-        """Give all pieces, in the order in which they are to stand in their segments."""
+        """Return all pieces, in their order in the segments."""
         return [
             Piece(id_ + file.pieces, *rest)
             for file in self._files
@@ -122,13 +122,13 @@ class Incoming:
         ]
 
     def blocks(self, piece: Piece) -> list[Block]:
-        """Give the blocks of a compressed piece; offsets and positions count from its begin."""
+        """Return the blocks of a compressed piece, with offsets and positions from its begin."""
         file = self._file_of(piece.id)
         sql = f'SELECT "offset", position, stored FROM {file.schema}.block WHERE piece = ? ORDER BY "offset"'
         return [*map(Block._make, self._execute(sql, (piece.id - file.pieces,)))]
 
     def keys(self, begin: int, end: int, names: Sequence[str]) -> Iterator[_Keys]:
-        """Give seqs, reftimes and canonical values of some fields, of data of a span of time, some at a time."""
+        """Yield seqs, reftimes and canonical values of some fields of the data in an interval, some at a time."""
         for file in self._files:
             columns = "".join(f", {self._value(file, name)}" for name in names)
             sql = (
@@ -143,11 +143,11 @@ class Incoming:
                 yield seqs, reftimes, metadata
 
     def take_numbers(self) -> None:
-        """Take numbers in the order of changes for all rows: in the order of files, and of the rows in each."""
+        """Take seqs for all rows, in the order of the files and of the rows in each."""
         self.first = self._transaction.take_seqs(self.count).start
 
     def place(self, placed: Iterable[Placed]) -> None:
-        """Say where the pieces go."""
+        """Set where pieces are to be stored."""
         rows = ((each.piece, each.segment, each.shift, each.padding) for each in placed)
         self._execute_many("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
 
@@ -164,13 +164,13 @@ class Incoming:
         return self._insert(self._columns.on_conflict)
 
     def note_duplicates(self) -> None:
-        """Note the rows that stayed out as duplicates, see `duplicates`; to be called before `settle`."""
+        """Note the rows that `insert` skipped, for `duplicates`. Call it before `settle`."""
         for file in self._files:
-            rows = f"SELECT {self._seq(file)} FROM {file.schema}.datum AS d WHERE {self._is_out(file)}"
+            rows = f"SELECT {self._seq(file)} FROM {file.schema}.datum AS d WHERE {self._is_skipped(file)}"
             self._execute(f"INSERT INTO temp.surplus {rows}")
 
     def duplicates(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """Give the duplicates that were noted and did not take another's place: by piece, place and size of each."""
+        """Yield each piece with the place and size of its duplicates that were noted and replaced nothing."""
         for file in self._files:
             sql = (
                 f'SELECT d.piece + {file.pieces}, d."offset", d.size FROM {file.schema}.datum AS d'
@@ -180,13 +180,11 @@ class Incoming:
                 yield piece, [(at, size) for _, at, size in rows]
 
     def settle(self, kept_out: Iterable[int], version: str | None) -> int:
-        """Put rows that stayed out in the place of those that they duplicate; give how many of them count as such.
-
-        The result is that of putting them there one after the other.
+        """Let skipped rows replace those that they duplicate, and return how many did, as if one after another.
 
         Args:
-            kept_out: those that stay out.
-            version: the field that tells whether one is newer; None: each takes the place of those before it.
+            kept_out: the seqs of rows that replace nothing.
+            version: the field that says which row is newer; None: each row replaces those before it.
         """
         keys, mine = self._columns.keys_of("datum"), self._columns.keys_of("a")
         equal = " AND ".join(f"{key} = {own}" for key, own in zip(keys, mine, strict=True))
@@ -194,7 +192,7 @@ class Incoming:
         execute = self._execute
         execute(f"CREATE TEMP TABLE again AS SELECT {names} FROM main.datum WHERE false")
         for file in self._files:
-            execute(f"INSERT INTO temp.again {self._rows(file, self._seq(file))} WHERE {self._is_out(file)}")
+            execute(f"INSERT INTO temp.again {self._rows(file, self._seq(file))} WHERE {self._is_skipped(file)}")
         self._execute_many("DELETE FROM temp.again WHERE seq = ?", ((seq,) for seq in kept_out))
         if version is not None:
             self._drop_older(version, mine, equal)
@@ -213,12 +211,12 @@ class Incoming:
         return int(replacing)
 
     def first_duplicate(self) -> dict[str, Any] | None:
-        """Give the key of the first row that is not in the index; None where all are."""
+        """Return the key of the first row that is not in the index; None if all are."""
         names = self._columns.unique_names
         for file in self._files:
             columns = ["d.reftime" if name == "reftime" else self._value(file, name) for name in names]
             sql = (
-                f"SELECT {', '.join(columns)} FROM {file.schema}.datum AS d WHERE {self._is_out(file)}"
+                f"SELECT {', '.join(columns)} FROM {file.schema}.datum AS d WHERE {self._is_skipped(file)}"
                 " ORDER BY d.seq LIMIT 1"
             )
             row = self._execute(sql).fetchone()
@@ -227,28 +225,28 @@ class Incoming:
         return None
 
     def kept(self) -> dict[int, tuple[int, int]]:
-        """Count the data of each piece that are in the index, and their bytes."""
+        """Return piece → how many of its data are in the index, and their bytes."""
         found: dict[int, tuple[int, int]] = {}
         for file in self._files:
             sql = (
                 f"SELECT d.piece + {file.pieces}, count(*), sum(d.size) FROM {file.schema}.datum AS d"
-                f" WHERE NOT {self._is_out(file)} GROUP BY 1"
+                f" WHERE NOT {self._is_skipped(file)} GROUP BY 1"
             )
             found.update((piece, (count, size)) for piece, count, size in self._execute(sql))
         return found
 
     def move(self) -> None:
-        """Let the data that are in the index stand without gaps, as `place` says now, and those of each piece so."""
+        """Set the offsets of the data in the index: consecutive in each piece, which begins where `place` put it."""
         for file in self._files:
             each = "iif(p.padding < 0, 1, d.size + p.padding)"
             at = f"p.shift + sum({each}) OVER (PARTITION BY d.piece ORDER BY d.seq) - {each}"
-            moved = f"SELECT {self._seq(file)} AS seq, {at} AS at {self._from(file)} WHERE NOT {self._is_out(file)}"
+            moved = f"SELECT {self._seq(file)} AS seq, {at} AS at {self._from(file)} WHERE NOT {self._is_skipped(file)}"
             sql = f'UPDATE main.datum SET "offset" = moved.at FROM ({moved}) AS moved WHERE datum.seq = moved.seq'
             self._execute(sql)
 
     def keep(self, pieces: Iterable[int]) -> None:
-        """Prepare to give the data of some pieces that are in the index, see `kept_of`."""
-        rows = [(piece,) for piece in pieces]  # there may be more than a statement can name
+        """Select the data of some pieces that are in the index, for `kept_of`."""
+        rows = [(piece,) for piece in pieces]  # there may be more than a statement can bind
         if not rows:
             return
         self._execute_many("INSERT INTO temp.chosen VALUES (?)", rows)
@@ -257,17 +255,17 @@ class Incoming:
             sql = (
                 f'INSERT INTO temp.kept SELECT {piece}, d.seq, d."offset", d.size, beside.content'
                 f" FROM {file.schema}.datum AS d LEFT JOIN {file.schema}.beside ON beside.seq = d.seq"
-                f" WHERE {piece} IN temp.chosen AND NOT {self._is_out(file)}"
+                f" WHERE {piece} IN temp.chosen AND NOT {self._is_skipped(file)}"
             )
             self._execute(sql)
 
     def kept_of(self, piece: Piece) -> list[tuple[int, int, bytes]]:
-        """Give place and size in the piece, and what stands beside it, of each datum of it that is in the index."""
+        """Return place and size in the piece, and the bytes stored next to it, of each datum that is in the index."""
         sql = "SELECT place, size, beside FROM temp.kept WHERE piece = ? ORDER BY seq"
         return self._execute(sql, (piece.id,)).fetchall()
 
     def _take_values(self, file: _File) -> None:
-        """Give ids to the values of a file that have none, and note all that the file uses."""
+        """Give an id to each new value of a file, and note the ids of all its values."""
         execute, schema = self._execute, file.schema
         execute(f"CREATE TEMP TABLE {file.own.removeprefix('temp.')} (local INTEGER PRIMARY KEY, id INTEGER)")
         execute(f"INSERT OR IGNORE INTO main.value (value) SELECT value FROM {schema}.value ORDER BY id")
@@ -277,20 +275,20 @@ class Incoming:
         )
 
     def _outnumber(self) -> bool:
-        """Tell whether the rows are many more than those in the index, which are no more than their numbers span."""
+        """Return whether the rows are many more than those in the index, which are at most as many as their seqs."""
         span = "SELECT (SELECT max(seq) FROM datum) - (SELECT min(seq) FROM datum)"
         (before,) = self._execute(span).fetchone()
         return before is None or self.count > _MANY * before
 
     def _insert_at_once(self) -> bool:
-        """Insert all rows without indices, which are made behind; where there are duplicates, nothing is done.
+        """Insert all rows without indices, rebuild these, and return True; with duplicates change nothing.
 
-        Cost: half the time of keeping the indices up to date, less where rows come in no order of theirs. Sorting takes
-            as much memory as the cache, then temporary files.
+        Cost: half the time of updating the indices, less for unsorted rows. Sorting takes as much memory as the cache,
+            then temporary files.
         """
         execute = self._execute
         sql = "SELECT name, sql FROM main.sqlite_schema WHERE type = 'index' AND tbl_name = 'datum' ORDER BY name <> ?"
-        indices = dict(execute(sql, (UNIQUE,)).fetchall())  # that of the unique fields, which may fail, comes first
+        indices = dict(execute(sql, (UNIQUE,)).fetchall())  # the unique one first, since it may fail
         execute("SAVEPOINT at_once")
         try:
             for name in indices:
@@ -306,28 +304,28 @@ class Incoming:
         return is_done
 
     def _insert(self, conflict: str) -> int:
-        """Insert all rows, of which none may stay out without a conflict clause; give how many went in."""
+        """Insert all rows, skip those that the conflict clause applies to, and return how many were inserted."""
         count = 0
         for file in self._files:
             seq = self._seq(file)
-            if not conflict:  # SQLite gives those behind the first the same numbers, and need not look whether it can
+            if not conflict:  # SQLite gives the others the same seqs, and need not check each
                 seq = f"iif(d.seq = 1, {seq}, NULL)"
             rows = f"{self._rows(file, seq)} WHERE true ORDER BY d.seq"
             try:
                 count += self._execute(f"{self._columns.insert_into} {rows} {conflict}").rowcount
             except sqlite3.IntegrityError as error:
-                if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_NOTNULL:  # the outer joins found nothing
+                if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_NOTNULL:  # an outer join found nothing
                     raise _damaged(file.path, "a row lacks its piece or a value") from error
                 raise
         return count
 
     def _rows(self, file: _File, seq: str) -> str:
-        """Write the SELECT of a file's rows as they are to stand in `datum`, but for a WHERE."""
+        """Return the SELECT of a file's rows in the form of `datum`, without a WHERE."""
         fields: list[str] = []
         joins: list[str] = []
         for name, kind in self._columns.kinds.items():
             field = f"d.f_{name}"
-            if kind.interned and len(joins) < _JOINED:  # a quarter faster than to look each up
+            if kind.interned and len(joins) < _JOINED:  # a quarter faster than look-ups
                 joins.append(f" LEFT JOIN {file.own} AS o_{name} ON o_{name}.local = {field}")
                 field = f"o_{name}.id"
             elif kind.interned:
@@ -337,14 +335,14 @@ class Incoming:
         return f"SELECT {selected} {self._from(file)}{''.join(joins)}"
 
     def _from(self, file: _File) -> str:
-        # In this order, so that SQLite goes through the rows as they stand.
+        # In this order, so that SQLite reads the rows in their order.
         return f"FROM {file.schema}.datum AS d LEFT JOIN temp.placed AS p ON p.piece = d.piece + {file.pieces}"
 
-    def _is_out(self, file: _File) -> str:
+    def _is_skipped(self, file: _File) -> str:
         return f"(NOT EXISTS (SELECT 1 FROM main.datum WHERE seq = {self._seq(file)}))"
 
     def _seq(self, file: _File) -> str:
-        """Write the number in the order of changes of a file's row."""
+        """Return the SQL of the seq that a row gets."""
         return f"d.seq + {self.first - 1 + file.seqs}"
 
     def _value(self, file: _File, name: str) -> str:
@@ -354,7 +352,7 @@ class Incoming:
         )
 
     def _drop_older(self, version: str, mine: list[str], equal: str) -> None:
-        """Remove from `again` the rows that are older than one that comes before them, or stands in the index."""
+        """Remove from `again` the rows that are older than a row before them, or than one in the index."""
         at = f"f_{version}"
         keys = ", ".join(f"{key} AS k{place}" for place, key in enumerate(mine))
         partition = ", ".join(f"k{place}" for place in range(len(mine)))

@@ -1,13 +1,13 @@
-"""Rows of data that are to be appended: written by many processes, each to a SQLite file of its own.
+"""Staged rows: rows of data that are to be appended. Many processes write them, each to its own SQLite file.
 
-    piece    data that stand one behind the other in a file of bytes, and are to stand so in a segment: where they
-             are, and what they are together; `part` names the file
+    piece    consecutive data in a file of bytes, which will be consecutive in a segment, too: their place and their
+             totals; `part` names the file
     block    the blocks of a compressed piece; offset and position count from its begin
-    value    texts and bytes; `datum` holds their ids, 0 where the field is missing
-    datum    as in the index, with a piece in place of a segment, from whose begin the offset counts
-    beside   of formats whose data are files: what stands beside each
+    value    texts and bytes; `datum` contains their ids, 0 for a missing field
+    datum    as in the index, with a piece in place of the segment; the offset counts from the begin of the piece
+    beside   in formats with one file for each datum: the bytes stored next to it
 
-`seq` and ids count from 1. Nothing is synced: who takes the rows over makes them durable elsewhere.
+`seq` and ids count from 1. Nothing is synced: the process that stores the rows makes them durable.
 `ondisk.staging.bulk_insert` reads these files.
 """
 
@@ -37,27 +37,27 @@ _TABLES = (
     "beside (seq INTEGER PRIMARY KEY, content BLOB)",
 )
 _SETTINGS = ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF", "locking_mode=EXCLUSIVE")
-# Rows that one step of SQLite inserts, in a third of the time; of 500 fields, they have fewer than its 32,766 values.
+# Rows in one INSERT, which takes a third of the time. With 500 fields they have fewer than SQLite's 32,766 values.
 _TOGETHER = 50
 MERGED = 8
-"""So many files are merged into one at a time; a connection has room for 10 beside its own."""
+"""How many files are merged at a time; a connection can attach 10."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Data that stand one behind the other in a staged file, and are to stand so in a segment.
+    """Consecutive data in a staged file, which will be consecutive in a segment, too.
 
     Attributes:
         id: its number.
-        part: the file that holds their bytes.
+        part: the file with their bytes.
         name: of the segment.
-        format: theirs.
-        position: where they begin in the file.
-        size: bytes they take there.
-        length: decompressed bytes.
-        count: how many they are.
-        data_size: their bytes, without padding.
-        compressed: they are stored in blocks.
+        format: of the data.
+        position: of their first byte in the file.
+        size: their bytes in the file.
+        length: their decompressed bytes.
+        count: how many data.
+        data_size: the bytes of the data, without padding.
+        compressed: whether they are stored in blocks.
     """
 
     id: int
@@ -73,7 +73,7 @@ class Piece:
 
 
 class StagedRows:
-    """A file of rows, while it is written."""
+    """A file of rows that is being written."""
 
     def __init__(self, directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> None:
         self._directory = directory
@@ -84,7 +84,7 @@ class StagedRows:
         self._columns = ", ".join(("reftime", "piece", '"offset"', "size", *(f"f_{name}" for name in kinds)))
 
     def add_piece(self, piece: Piece, blocks: Sequence[Block]) -> int:
-        """Add a piece, whose id is given here, and returned."""
+        """Add a piece, and return its id; `piece.id` is ignored."""
         self._pieces += 1
         with sqlite_errors(self._directory):
             row = astuple(replace(piece, id=self._pieces))
@@ -94,7 +94,7 @@ class StagedRows:
         return self._pieces
 
     def add(self, batch: Batch, pieces: Sequence[int], offsets: Sequence[int]) -> None:
-        """Add the data of a batch, which were laid into these pieces at these offsets."""
+        """Add the data of a batch, with the pieces and offsets at which they are stored."""
         seqs = range(self._seq + 1, self._seq + 1 + len(batch.payloads))
         self._seq += len(seqs)
         fields = stored_columns(batch.metadata, self._kinds, lambda values: list(map(self._ids.__getitem__, values)))
@@ -109,9 +109,9 @@ class StagedRows:
             self._connection.executemany("INSERT INTO value VALUES (?, ?)", new)
 
     def _insert(self, rows: Iterable[tuple[Any, ...]], together: int) -> None:
-        """Insert rows, some by each step of SQLite; their number is a multiple of that.
+        """Insert rows, `together` in one INSERT; their number must be a multiple of it.
 
-        Their `seq` is SQLite's number for the next row, which is ours: no row was ever removed.
+        SQLite assigns each `seq`: the next number, as no row is ever removed.
         """
         values = chain.from_iterable(rows)
         row = f"({', '.join('?' * (4 + len(self._kinds)))})"
@@ -120,22 +120,22 @@ class StagedRows:
 
     @property
     def count(self) -> int:
-        """Data so far."""
+        """How many data were added."""
         return self._seq
 
     def finish(self) -> None:
-        """Write what is not written yet, and close the file."""
+        """Commit the rows, and close the file."""
         with sqlite_errors(self._directory):
             self._connection.execute("COMMIT")
         self.close()
 
     def close(self) -> None:
-        """Close the file, which is worth nothing unless it was finished; closing it again does nothing."""
+        """Close the file. Without `finish` it is useless. A second call does nothing."""
         self._connection.close()
 
 
 class _ValueIds(dict[Any, int]):
-    """Value → id, in the order in which they are asked for."""
+    """Value → id, in the order of the look-ups."""
 
     def __init__(self) -> None:
         super().__init__({None: 0})
@@ -147,13 +147,13 @@ class _ValueIds(dict[Any, int]):
         return self[value]
 
     def taken(self) -> list[tuple[int, Any]]:
-        """Give the ids and values that are new since this was asked last."""
+        """Return the ids and values that are new since the last call."""
         new, self._new = self._new, []
         return new
 
 
 def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mapping[str, FieldType]) -> None:
-    """Write the rows of up to `MERGED` files into a new one, in their order."""
+    """Write the rows of up to `MERGED` files to a new one, in their order."""
     connection = _create(directory, merged, kinds)
     try:
         with sqlite_errors(directory):
@@ -170,9 +170,9 @@ def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mappin
 
 
 def damaged(directory: Directory, names: Sequence[str]) -> str | None:
-    """Find a file that is not as it was written, such as one of which another machine lost a part; give its path.
+    """Return the path of a damaged file, such as one that another machine wrote only in part; None if all are whole.
 
-    Cost: reads all of them.
+    Cost: reads all files.
     """
     for name in names:
         path = directory.path / name
@@ -188,7 +188,7 @@ def damaged(directory: Directory, names: Sequence[str]) -> str | None:
 
 
 def _merging(connection: sqlite3.Connection, kinds: Mapping[str, FieldType]) -> list[str]:
-    """Write what adds the rows of `more`: all numbers go on behind those that are there."""
+    """Return the statements that add the rows of `more`, with numbers after the present ones."""
     seq, piece, value = (
         connection.execute(f"SELECT ifnull(max({key}), 0) FROM main.{table}").fetchone()[0]
         for key, table in (("seq", "datum"), ("id", "piece"), ("id", "value"))
@@ -207,7 +207,7 @@ def _merging(connection: sqlite3.Connection, kinds: Mapping[str, FieldType]) -> 
 
 
 def _create(directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> sqlite3.Connection:
-    """Make an empty file; its connection is in a transaction."""
+    """Create an empty file, and return a connection in a transaction."""
     directory.create_file(name).close()
     connection = sqlite3.connect(directory.path / name, isolation_level=None)
     try:
