@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import ondisk
+from ondisk.filesystem import Directory
 
 _SLOW_STARTS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
@@ -45,6 +46,13 @@ def open_files(tmp_path: Path) -> Callable[[], int]:
         return found
 
     return count
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Directory]:
+    """Open tmp_path."""
+    with Directory.open(tmp_path) as directory:
+        yield directory
 
 
 @pytest.fixture

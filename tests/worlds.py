@@ -88,6 +88,15 @@ def connections(prepare: Callable[[sqlite3.Connection], Any], mode: str = "") ->
         yield
 
 
+def fail(code: int) -> Callable[..., Any]:
+    """Make a function that fails with an error of the operating system."""
+
+    def call(*_: Any, **__: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
 def sql(path: Path, statement: str, *values: Any) -> list[Any]:
     """Execute a statement on the index of the dataset at a path, in a connection of its own."""
     with closing(sqlite3.connect(path / INDEX)) as index, index:

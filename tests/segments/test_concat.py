@@ -4,6 +4,7 @@ import errno
 import os
 
 import pytest
+from worlds import fail
 
 from ondisk.errors import DiskFull, DurabilityLost, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
@@ -49,12 +50,6 @@ def append(writer, name, position, *lines, layout=LINES, count=0, known=False):
     start = Laid(b"", End(position, position, count)) if position else layout.begin()
     with writer.writing(name, start, layout, known=known) as segment:
         segment.add(lines)
-
-
-@pytest.fixture
-def directory(tmp_path):
-    with Directory.open(tmp_path) as directory:
-        yield directory
 
 
 @pytest.fixture
@@ -238,13 +233,6 @@ def test_every_file_and_the_directories_of_those_the_index_does_not_know_are_syn
     writer.sync()
     top = path.parents[1]
     assert sorted(synced) == sorted(str(top / name) for name in ("", "2026", "2026/11-21.vm2", "2026/11-22.vm2"))
-
-
-def fail(code):
-    def call(*_):
-        raise OSError(code, os.strerror(code))
-
-    return call
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import os
 from zlib import crc32
 
 import pytest
+from worlds import fail
 
 from ondisk import DatasetConfig, Datum
 from ondisk.datum import from_microseconds
@@ -16,13 +17,8 @@ from ondisk.segments import DirReader, DirWriter
 from ondisk.segments.dir import METADATA, SEQUENCE, Entries, number_of, read_sequence, scan
 
 NAME = "2026/11-20.h5"
+
 FORMAT = Blob(DatasetConfig.from_mapping({"format": "blob", "step": "daily", "extension": "h5"}))
-
-
-@pytest.fixture
-def directory(tmp_path):
-    with Directory.open(tmp_path) as directory:
-        yield directory
 
 
 @pytest.fixture
@@ -223,13 +219,6 @@ def test_reading_keeps_few_files_open(directory, open_files):
     assert open_files() - before <= 4
     reader.close()
     assert open_files() == before
-
-
-def fail(code):
-    def call(*_):
-        raise OSError(code, os.strerror(code))
-
-    return call
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])

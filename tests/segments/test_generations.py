@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from ondisk.filesystem import Directory
@@ -11,12 +9,6 @@ from ondisk.segments import generations
 from ondisk.segments.generations import settle
 
 NAME = "2026/11-20.vm2"
-
-
-@pytest.fixture
-def directory(tmp_path) -> Iterator[Directory]:
-    with Directory.open(tmp_path) as opened:
-        yield opened
 
 
 def write(directory: Directory, name: str, content: bytes) -> None:

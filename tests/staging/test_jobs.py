@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from ondisk.filesystem import Directory
 from ondisk.staging.jobs import ABANDONED, Job, jobs, remove, staged
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Directory]:
-    with Directory.open(tmp_path) as opened:
-        yield opened
 
 
 def write(directory: Directory, name: str) -> None:

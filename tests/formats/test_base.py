@@ -1,4 +1,4 @@
-"""Scanning a segment's file finds the data that parsing it gives, where they stand."""
+"""What all formats do: a scan of a segment's file finds what parsing it finds, and columns encode as data do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import EPOCH, Datum
+from ondisk.datum import EPOCH, Datum, microseconds
 from ondisk.formats import Batch, Format, find, lines
 from ondisk.segment import Block, End, ScanResult
 from ondisk.testing import EVERY_TYPE, strategies
@@ -26,6 +26,16 @@ CONFIGS = [
         {"format": "jsonl", "step": "daily", "fields": EVERY_TYPE},
         {"format": "seg", "step": "daily", "fields": EVERY_TYPE},
         {"format": "seg", "step": "daily", "compression": "none", "fields": EVERY_TYPE},
+    )
+]
+
+WITH_COLUMNS = [
+    DatasetConfig.from_mapping({"step": "daily", **each})
+    for each in (
+        {"format": "vm2", "fields": {"area": "text", "product": "text"}},
+        {"format": "jsonl", "fields": EVERY_TYPE},
+        {"format": "seg", "fields": EVERY_TYPE},
+        {"format": "blob", "fields": EVERY_TYPE},
     )
 ]
 
@@ -255,3 +265,21 @@ def test_large_and_small_data_of_one_segment_are_found_and_damage_between_them_i
     found = [*format.scan(kind(bytes(damaged)))]
     assert [size for each in found for size in each.sizes] == [len(each) for each in payloads[:6] + payloads[7:]]
     assert [damage.size for each in found for damage in each.damage] == [len(payloads[6])]
+
+
+@pytest.mark.parametrize("config", WITH_COLUMNS, ids=lambda config: config.format)
+@given(st.data())
+@settings(max_examples=40)
+def test_columns_are_encoded_as_data_are(config, given_data):
+    some = strategies.data(config)
+    if given_data.draw(st.booleans(), "with refused ones"):
+        some |= strategies.refused_data(config)
+    data = given_data.draw(st.lists(some, max_size=8))
+    format = find(config.format)(config)
+    wanted = format.encode(data)
+    columns = (
+        [microseconds(each.reftime) for each in data],
+        [each.metadata for each in data],
+        [each.data for each in data],
+    )
+    assert repr(format.encode_columns(*columns)) == repr(wanted)

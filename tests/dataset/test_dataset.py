@@ -1,32 +1,29 @@
+"""Creating, opening and closing datasets."""
+
 from __future__ import annotations
 
 import io
 import os
 import pickle
-import sqlite3
 from datetime import UTC, datetime
 
 import pytest
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import CONFIG, SENTINEL
+from ondisk.dataset.layout import CONFIG
 from ondisk.errors import (
-    AlreadyExists,
     ConfigError,
     DatasetExists,
     DatasetNotFound,
-    IndexCorrupt,
     InvalidInput,
-    NeedsMigration,
     ReadOnly,
     StateError,
-    StorageError,
-    VersionTooNew,
 )
 from ondisk.index import INDEX
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
+
 VALUES = {"format": "jsonl", "step": "daily"}
 
 
@@ -80,15 +77,6 @@ def test_a_dataset_is_not_made_twice(create, tmp_path):
         ondisk.create(tmp_path / "dataset", VALUES)
     with ondisk.open(tmp_path / "dataset") as dataset:
         assert hours(dataset) == [6]
-
-
-def test_a_directory_that_holds_something_else_is_left_alone(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(AlreadyExists, match=r"'notes\.txt'"):
-        ondisk.create(tmp_path, VALUES)
-    assert set(names(tmp_path)) <= {"notes.txt", ".lock"}
-    with pytest.raises(AlreadyExists, match="is not a directory"):
-        ondisk.create(tmp_path / "notes.txt", VALUES)
 
 
 @pytest.mark.parametrize(
@@ -231,149 +219,12 @@ def test_a_forked_child_is_told_to_open_the_dataset_itself(create):
     assert hours(dataset) == [6]
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [(b"step = 5", "step"), (b"\xff", "not UTF-8"), (b"[", "not valid TOML"), (b"#" * 2_000_000, "larger")],
-)
-def test_a_configuration_file_that_cannot_be_read_is_named(create, content, problem):
-    dataset = create()
-    dataset.close()
-    (dataset.path / CONFIG).write_bytes(content)
-    with pytest.raises(InvalidInput, match=problem) as caught:
-        ondisk.open(dataset.path)
-    assert str(dataset.path / CONFIG) in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("version", "kind"),
-    [
-        ("0000", NeedsMigration),
-        ("0001", NeedsMigration),
-        ("0004", VersionTooNew),
-        ("9999", VersionTooNew),
-        ("x'; --", IndexCorrupt),
-    ],
-)
-@pytest.mark.parametrize("read_only", [False, True])
-def test_an_index_of_another_version_is_refused_and_left_alone(create, version, kind, read_only):
-    dataset = create()
-    dataset.append([Datum(T)])
-    dataset.close()
-    connection = sqlite3.connect(dataset.path / INDEX)
-    connection.execute("UPDATE alembic_version SET version_num = ?", (version,))
-    connection.commit()
-    connection.close()
-    before = (dataset.path / INDEX).read_bytes()
-    with pytest.raises(kind) as caught:
-        ondisk.open(dataset.path, read_only)
-    assert caught.value.hint
-    assert (dataset.path / INDEX).read_bytes() == before
-    assert not (dataset.path / SENTINEL).exists()
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "CREATE TRIGGER evil AFTER INSERT ON datum BEGIN DELETE FROM datum; END",
-        "DROP TABLE deletion",
-        "DROP TABLE value; CREATE VIEW value AS SELECT 1 AS id, 'a' AS value",
-        "ALTER TABLE datum ADD COLUMN evil INTEGER AS (abs(seq))",
-        "DELETE FROM dataset",
-        "UPDATE dataset SET config = '[]'",
-        "UPDATE dataset SET config = 'no json'",
-        "DROP TABLE alembic_version",
-        "DELETE FROM alembic_version",
-    ],
-)
-def test_an_index_that_ondisk_did_not_make_is_refused(create, sql):
-    dataset = create()
-    dataset.close()
-    connection = sqlite3.connect(dataset.path / INDEX)
-    connection.executescript(sql)
-    connection.close()
-    for read_only in (False, True):
-        with pytest.raises(IndexCorrupt) as caught:
-            ondisk.open(dataset.path, read_only)
-        assert "`ondisk fix DATASET --yes` rebuilds the index" in caught.value.hint
-
-
-@pytest.mark.parametrize("name", [INDEX, CONFIG])
-def test_a_link_in_the_place_of_a_file_is_refused(create, tmp_path, name):
-    dataset = create()
-    dataset.close()
-    (dataset.path / name).rename(tmp_path / "elsewhere")
-    (dataset.path / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageError, match="symbolic link"):
-        ondisk.open(dataset.path)
-
-
 FIELDS = {"station": "integer", "product": "text"}
-CHANGES = {
-    "unique": ('unique = ["reftime"]', 'unique = ["reftime", "station"]'),
-    "index": ('index = ["station"]', 'index = ["product"]'),
-    "fields": ('product = "text"', 'product = "bytes"'),
-    "another field": ('product = "text"', 'product = "text"\nlevel = "real"'),
-}
 
 
 @pytest.fixture
 def configured(create):
     return create(fields=FIELDS, unique=["reftime"], index=["station"])
-
-
-@pytest.mark.parametrize("what", CHANGES)
-def test_a_changed_configuration_needs_a_migration_to_write_and_none_to_read(configured, what):
-    configured.append([Datum(T, {"station": 5, "product": "rain"})])
-    configured.close()
-    change(configured, *CHANGES[what])
-    with pytest.raises(NeedsMigration) as caught:
-        ondisk.open(configured.path)
-    assert caught.value.hint
-    assert "the index was built for" in caught.value.message
-    with ondisk.open(configured.path, read_only=True) as reader:
-        assert list(reader.query("station:5; product:rain")) == [Datum(T, {"station": 5, "product": "rain"}, {})]
-        assert reader.info()["unique"] == ["reftime"]
-
-
-def test_the_order_in_which_fields_are_declared_may_change_at_any_time(configured):
-    configured.append([Datum(T, {"station": 5, "product": "rain"})])
-    configured.close()
-    change(configured, 'station = "integer"\nproduct = "text"', 'product = "text"\nstation = "integer"')
-    with ondisk.open(configured.path) as dataset:
-        dataset.append([Datum(T.replace(hour=7), {"station": 6, "product": "wind"})])
-        found = [datum.metadata for datum in dataset.query(sort="-station")]
-        assert found == [{"station": 6, "product": "wind"}, {"station": 5, "product": "rain"}]
-
-
-def test_a_changed_step_is_an_error_where_there_are_data(configured):
-    configured.append([Datum(T)])
-    configured.close()
-    change(configured, 'step = "daily"', 'step = "monthly"')
-    with pytest.raises(ConfigError, match="says step = 'monthly', the index was built for 'daily'"):
-        ondisk.open(configured.path)
-    with ondisk.open(configured.path, read_only=True) as reader:
-        assert hours(reader) == [6]
-
-
-@pytest.mark.parametrize("what", [*CHANGES, "step"])
-def test_before_anything_was_stored_every_change_is_taken(configured, what):
-    configured.close()
-    change(configured, *CHANGES.get(what, ('step = "daily"', 'step = "monthly"')))
-    with ondisk.open(configured.path) as dataset:
-        assert not dataset.needs_check
-        dataset.append([Datum(T, {"station": 5}), Datum(T.replace(hour=7), {"station": 6})])
-        assert dataset.info()["unique"] == list(dataset.config.unique)
-        assert hours(dataset) == [6, 7]
-    assert not (dataset.path / SENTINEL).exists()
-
-
-def test_what_the_index_does_not_depend_on_may_change_at_any_time(configured):
-    configured.append([Datum(T, {"station": 5})])
-    configured.close()
-    change(configured, 'format = "jsonl"', 'format = "jsonl"\nreplace = "yes"\nlock_timeout = 5\nmax_datum_size = 1000')
-    with ondisk.open(configured.path) as dataset:
-        assert dataset.append([Datum(T, {"station": 6})]).replaced == 1
-        assert [datum.metadata for datum in dataset.query()] == [{"station": 6}]
 
 
 def test_info_tells_what_the_dataset_is(configured):

@@ -1,0 +1,156 @@
+"""The index that a dataset finds: of another version, of another configuration, or somebody else's."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+
+import pytest
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset.layout import CONFIG, SENTINEL
+from ondisk.errors import (
+    ConfigError,
+    IndexCorrupt,
+    NeedsMigration,
+    VersionTooNew,
+)
+from ondisk.index import INDEX
+
+T = datetime(2026, 11, 20, 6, tzinfo=UTC)
+
+
+def hours(dataset):
+    return [datum.reftime.hour for datum in dataset.query()]
+
+
+def change(dataset, old, new):
+    """Change dataset.toml as an editor does."""
+    path = dataset.path / CONFIG
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        ("0000", NeedsMigration),
+        ("0001", NeedsMigration),
+        ("0004", VersionTooNew),
+        ("9999", VersionTooNew),
+        ("x'; --", IndexCorrupt),
+    ],
+)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_an_index_of_another_version_is_refused_and_left_alone(create, version, kind, read_only):
+    dataset = create()
+    dataset.append([Datum(T)])
+    dataset.close()
+    connection = sqlite3.connect(dataset.path / INDEX)
+    connection.execute("UPDATE alembic_version SET version_num = ?", (version,))
+    connection.commit()
+    connection.close()
+    before = (dataset.path / INDEX).read_bytes()
+    with pytest.raises(kind) as caught:
+        ondisk.open(dataset.path, read_only)
+    assert caught.value.hint
+    assert (dataset.path / INDEX).read_bytes() == before
+    assert not (dataset.path / SENTINEL).exists()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TRIGGER evil AFTER INSERT ON datum BEGIN DELETE FROM datum; END",
+        "DROP TABLE deletion",
+        "DROP TABLE value; CREATE VIEW value AS SELECT 1 AS id, 'a' AS value",
+        "ALTER TABLE datum ADD COLUMN evil INTEGER AS (abs(seq))",
+        "DELETE FROM dataset",
+        "UPDATE dataset SET config = '[]'",
+        "UPDATE dataset SET config = 'no json'",
+        "DROP TABLE alembic_version",
+        "DELETE FROM alembic_version",
+    ],
+)
+def test_an_index_that_ondisk_did_not_make_is_refused(create, sql):
+    dataset = create()
+    dataset.close()
+    connection = sqlite3.connect(dataset.path / INDEX)
+    connection.executescript(sql)
+    connection.close()
+    for read_only in (False, True):
+        with pytest.raises(IndexCorrupt) as caught:
+            ondisk.open(dataset.path, read_only)
+        assert "`ondisk fix DATASET --yes` rebuilds the index" in caught.value.hint
+
+
+FIELDS = {"station": "integer", "product": "text"}
+
+CHANGES = {
+    "unique": ('unique = ["reftime"]', 'unique = ["reftime", "station"]'),
+    "index": ('index = ["station"]', 'index = ["product"]'),
+    "fields": ('product = "text"', 'product = "bytes"'),
+    "another field": ('product = "text"', 'product = "text"\nlevel = "real"'),
+}
+
+
+@pytest.fixture
+def configured(create):
+    return create(fields=FIELDS, unique=["reftime"], index=["station"])
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_changed_configuration_needs_a_migration_to_write_and_none_to_read(configured, what):
+    configured.append([Datum(T, {"station": 5, "product": "rain"})])
+    configured.close()
+    change(configured, *CHANGES[what])
+    with pytest.raises(NeedsMigration) as caught:
+        ondisk.open(configured.path)
+    assert caught.value.hint
+    assert "the index was built for" in caught.value.message
+    with ondisk.open(configured.path, read_only=True) as reader:
+        assert list(reader.query("station:5; product:rain")) == [Datum(T, {"station": 5, "product": "rain"}, {})]
+        assert reader.info()["unique"] == ["reftime"]
+
+
+def test_the_order_in_which_fields_are_declared_may_change_at_any_time(configured):
+    configured.append([Datum(T, {"station": 5, "product": "rain"})])
+    configured.close()
+    change(configured, 'station = "integer"\nproduct = "text"', 'product = "text"\nstation = "integer"')
+    with ondisk.open(configured.path) as dataset:
+        dataset.append([Datum(T.replace(hour=7), {"station": 6, "product": "wind"})])
+        found = [datum.metadata for datum in dataset.query(sort="-station")]
+        assert found == [{"station": 6, "product": "wind"}, {"station": 5, "product": "rain"}]
+
+
+def test_a_changed_step_is_an_error_where_there_are_data(configured):
+    configured.append([Datum(T)])
+    configured.close()
+    change(configured, 'step = "daily"', 'step = "monthly"')
+    with pytest.raises(ConfigError, match="says step = 'monthly', the index was built for 'daily'"):
+        ondisk.open(configured.path)
+    with ondisk.open(configured.path, read_only=True) as reader:
+        assert hours(reader) == [6]
+
+
+@pytest.mark.parametrize("what", [*CHANGES, "step"])
+def test_before_anything_was_stored_every_change_is_taken(configured, what):
+    configured.close()
+    change(configured, *CHANGES.get(what, ('step = "daily"', 'step = "monthly"')))
+    with ondisk.open(configured.path) as dataset:
+        assert not dataset.needs_check
+        dataset.append([Datum(T, {"station": 5}), Datum(T.replace(hour=7), {"station": 6})])
+        assert dataset.info()["unique"] == list(dataset.config.unique)
+        assert hours(dataset) == [6, 7]
+    assert not (dataset.path / SENTINEL).exists()
+
+
+def test_what_the_index_does_not_depend_on_may_change_at_any_time(configured):
+    configured.append([Datum(T, {"station": 5})])
+    configured.close()
+    change(configured, 'format = "jsonl"', 'format = "jsonl"\nreplace = "yes"\nlock_timeout = 5\nmax_datum_size = 1000')
+    with ondisk.open(configured.path) as dataset:
+        assert dataset.append([Datum(T, {"station": 6})]).replaced == 1
+        assert [datum.metadata for datum in dataset.query()] == [{"station": 6}]
