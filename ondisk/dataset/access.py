@@ -17,7 +17,7 @@ from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Transaction
 from ondisk.index.connection import NEXT, Connection, connect_to_read
 from ondisk.index.swap import finish_swap
-from ondisk.segments.generations import generations_of, left_behind, settle
+from ondisk.segments.generations import generations_of, left_behind, recover
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class Access:
                 self._left.discard(name)  # a dir segment has no generations: somebody else made a file named like one
                 continue
             current, size = (None, 0) if segment is None else (segment.id, segment.end.size)
-            needed = settle(self.directory, name, left[name], current, size, unread=unread, trusted=trusted)
+            needed = recover(self.directory, name, left[name], current, size, unread=unread, trusted=trusted)
             for generation in set(left[name]).difference(needed):
                 opened.reader.forget(generation)
             if needed:

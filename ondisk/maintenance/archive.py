@@ -9,31 +9,23 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import partial
-from itertools import accumulate
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess, common, in_both, replaced
 from ondisk.errors import (
-    AlreadyExists,
-    IndexCorrupt,
     LockError,
     OndiskError,
     SegmentMissing,
     StateError,
 )
-from ondisk.filesystem import Directory
-from ondisk.index import INDEX, Row, Segment, Snapshot, Transaction, segment_rows
-from ondisk.index.connection import RESTORE
+from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.dir_segments import remove
-from ondisk.maintenance.inspect import Inspection, all_known, check_trusted
+from ondisk.maintenance.inspect import Inspection, check_trusted
+from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.known import all_known
+from ondisk.maintenance.segment_kind import Move
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
-from ondisk.segment import End
-from ondisk.segments import DirWriter, SegmentWriter, generations
-from ondisk.segments.dir import open_directory
-from ondisk.step import Interval
 
 _ROWS = 10_000
 _PIECE = 4 * 1024 * 1024  # bytes that are laid together
@@ -91,13 +83,13 @@ def archived(access: DatasetAccess, name: str, before: Known | None = None) -> D
         archives.delete_replaced()
         diagnosis, segment = _movable(access, name, before)
         _check_whole(last, name)
-        move = _Move(access, last, segment)
+        move = _move(access, last, segment)
         with last.transaction("archive") as incoming:
             move.copy(incoming)
             incoming.commit()
         transaction.advance_seq(incoming.seq)
         size = _drop(access, transaction, segment)
-    return Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_whole else size)
+    return Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_linked else size)
 
 
 def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
@@ -124,7 +116,7 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
                 check_trusted(last)
                 _, segment = _movable(last, inner, before.get(inner))
                 _check_whole(access, inner)
-                _Move(last, access, segment).copy(transaction)
+                _move(last, access, segment).copy(transaction)
                 transaction.after_commit(partial(_drop_unread, access, last, outgoing, segment))
                 transaction.commit()
                 done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
@@ -208,28 +200,13 @@ def _unmovable(access: Access, name: str, diagnosis: Diagnosis | None) -> Ondisk
     return StateError(f"{access.path / name} stays where it is: it is {states}: {diagnosis.reasons[0]}", hint=hint)
 
 
+def _move(source: Access, target: Access, segment: Segment) -> Move:
+    return kind_of(source.format(segment.format)).move(source, target, segment)
+
+
 def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:
-    """Remove a segment that stands elsewhere now; gives the bytes of its file."""
-    directory, name = access.directory, segment.name
-    if access.format(segment.format).is_dir:
-        transaction.remove(segment, moved=True)
-        transaction.commit()
-        return remove(directory, name, set(), whole=True) if transaction.unread else 0
-    generations.complete(directory, name, segment.id, segment.end.size)
-    found = directory.stat(name)
-    access.leave(name)
-    if found is not None:
-        generations.hide(directory, name, segment.id)
-        transaction.on_rollback(lambda: _put_back(directory, segment))
-    transaction.remove(segment, moved=True)
-    transaction.commit()
-    return 0 if found is None else found.st_size
-
-
-def _put_back(directory: Directory, segment: Segment) -> None:
-    """Undo the hiding of a segment's file; what fails here is done by the next opening for writing."""
-    with contextlib.suppress(OndiskError):
-        generations.complete(directory, segment.name, segment.id, segment.end.size)
+    """Remove a segment that is in another dataset now; return the bytes of its files."""
+    return kind_of(access.format(segment.format)).drop_moved(access, transaction, segment)
 
 
 def _drop_unread(access: Access, last: Access, outgoing: Transaction, segment: Segment) -> None:
@@ -241,155 +218,3 @@ def _drop_unread(access: Access, last: Access, outgoing: Transaction, segment: S
             raise LockError(f"{access.path}: queries of an older state take too long to end", hint=hint)
         time.sleep(_POLL)
     _drop(last, outgoing, segment)
-
-
-class _Move:
-    """The move of one segment into another dataset's index and directory.
-
-    Attributes:
-        is_whole: its file is the same now, under another name.
-    """
-
-    def __init__(self, source: Access, target: Access, segment: Segment) -> None:
-        self._source = source
-        self._target = target
-        self._segment = segment
-        self._format = source.format(segment.format)
-        self.is_whole = False
-
-    def copy(self, transaction: Transaction) -> None:
-        """Let the target have the segment, too: its bytes, and its rows in the index; the caller commits."""
-        name = self._segment.name
-        source = self._source.current()
-        there = transaction.segments([name]).get(name)
-        if self._format.is_dir:
-            self._copy_files(transaction, there)
-            return
-        generations.complete(self._source.directory, name, self._segment.id, self._segment.end.size)
-        target = self._target.directory
-        with contextlib.ExitStack() as stack:
-            snapshot = stack.enter_context(source.index.snapshot())
-            interval = segment_rows.interval_of(snapshot, self._segment)
-            transaction.advance_seq(snapshot.dataset()["seq"])
-            new = Segment(transaction.take_generation(), name, self._segment.format, self._segment.end)
-            staged = [generations.hidden(name, new.id)]
-            transaction.on_rollback(lambda: generations.discard(target, staged))
-            self._insert(snapshot, transaction, new)
-            if there is None:
-                self._link(new)
-                end, mtime = new.end, self._stat_mtime(name)
-                transaction.save_blocks(new, segment_rows.blocks_of(snapshot, self._segment))
-            else:
-                behind = stack.enter_context(self._target.current().index.snapshot())
-                staged.append(generations.hidden(name, there.id))
-                end, mtime = self._merge(snapshot, behind, transaction, there, new, interval)
-                transaction.supersede(there)
-            transaction.save_segment(replace(new, end=end), interval, mtime)
-        transaction.after_commit(lambda: generations.complete(target, name, new.id, end.size))
-        self._target.leave(name)
-
-    def _copy_files(self, transaction: Transaction, there: Segment | None) -> None:
-        """Let the target have a dir segment, too: its files under numbers above those that it has."""
-        name = self._segment.name
-        writer = DirWriter(self._target.directory)
-        transaction.on_rollback(writer.undo)
-        if there is None:
-            self._check_free(name)
-        with self._source.current().index.snapshot() as snapshot:
-            interval = segment_rows.interval_of(snapshot, self._segment)
-            transaction.advance_seq(snapshot.dataset()["seq"])
-            new = there or Segment(transaction.take_generation(), name, self._segment.format, End())
-            start = writer.start(name, new.end, trusted=False)
-            shift = start.end.length
-            self._insert(snapshot, transaction, new, shift)
-            placed = [
-                offset for piece in transaction.pieces_of([new], interval, _PIECE) for _, _, _, offset, _ in piece
-            ]
-            numbers = sorted(offset - shift for offset in placed if offset >= shift)
-            with open_directory(self._source.directory, name) as folder:
-                self.is_whole = writer.adopt(name, start, folder, numbers, known=there is not None)
-        writer.sync()
-        transaction.save_segment(replace(new, end=writer.end(name)), interval, writer.mtime(name))
-
-    def _insert(self, snapshot: Snapshot, transaction: Transaction, new: Segment, shift: int = 0) -> None:
-        """Insert the rows, which keep their numbers; of data with equal unique fields the later one stays."""
-        for rows in segment_rows.in_order_of_seq(snapshot, self._segment):
-            fields = transaction.columns([snapshot.canonical(row[4:]) for _, row in rows])
-            made = [(seq, row[0], new.id, row[2] + shift, row[3]) for seq, row in rows]
-            if fields:
-                made = list(map(tuple.__add__, made, zip(*fields, strict=True)))
-            try:
-                inserted = transaction.insert(made)
-            except IndexCorrupt as error:
-                raise self._same_numbers(error) from error
-            if inserted == len(made):
-                continue
-            for row in made:
-                other = transaction.duplicate_of(row)
-                if other is not None and other[0] < row[0] and self._target.config.replace != "no":
-                    transaction.replace(row, _ALL, None)
-
-    def _same_numbers(self, error: IndexCorrupt) -> IndexCorrupt:
-        paths = " and ".join(str(access.path / INDEX) for access in (self._source, self._target))
-        message = f"{paths} give the same numbers to different data: one of them is damaged ({error.message})"
-        return IndexCorrupt(message, hint=RESTORE, segment=self._segment.name)
-
-    def _link(self, new: Segment) -> None:
-        """Let the file stand in the target, under the hidden name of its generation there until that is committed."""
-        name = new.name
-        source, target = self._source.directory, self._target.directory
-        self._check_free(name)
-        place = generations.hidden(name, new.id)
-        generations.discard(target, [place])
-        try:
-            self.is_whole = source.link(name, place, target)
-            if not self.is_whole:  # it is on another filesystem
-                file = source.open_to_read(name)
-                with generations.stage(target, name, new.id) as copy:
-                    copy.copy(file, 0, file.size(), 0)
-                    copy.sync()
-        except FileNotFoundError:
-            raise SegmentMissing(f"{source.path / name} is not on disk", segment=name) from None
-        target.sync(name.rpartition("/")[0])
-
-    def _check_free(self, name: str) -> None:
-        target = self._target.directory
-        if target.stat(name) is not None:
-            hint = f"Move it away, or `ondisk fix {self._target.path}`, which lets the index know it."
-            raise AlreadyExists(f"{target.path / name} is there, and no index knows it", hint=hint)
-
-    def _stat_mtime(self, name: str) -> int:
-        found = self._source.directory.stat(name)
-        return 0 if found is None else found.st_mtime_ns
-
-    def _merge(
-        self,
-        snapshot: Snapshot,
-        behind: Snapshot,
-        transaction: Transaction,
-        there: Segment,
-        new: Segment,
-        interval: Interval,
-    ) -> tuple[End, int]:
-        """Write the data of both, in query order, to a new generation of the target's segment."""
-        format = self._format
-        directory, name = self._target.directory, new.name
-        readers = {there.id: (self._target.current().reader, behind), new.id: (self._source.current().reader, snapshot)}
-        with generations.stage(directory, name, new.id) as staged:
-            writer = SegmentWriter(format, staged, save_blocks=partial(transaction.save_blocks, new))
-            for piece in transaction.pieces_of((there, new), interval, _PIECE):
-                contents = {}
-                for id_, (reader, its) in readers.items():
-                    own = self._segment.id if id_ == new.id else id_
-                    rows: list[Row] = [
-                        (reftime, own, offset, size) for _, reftime, of, offset, size in piece if of == id_
-                    ]
-                    contents[id_] = reader.contents(its, rows) if rows else iter(())
-                offsets = accumulate(format.extents(size for *_, size in piece), initial=writer.end.length)
-                writer.add([next(contents[of]) for _, _, of, _, _ in piece])
-                transaction.place((new.id, offset, seq) for (seq, *_), offset in zip(piece, offsets, strict=False))
-            end = writer.seal()
-            mtime = staged.stat().st_mtime_ns
-        generations.complete(directory, name, there.id, there.end.size)
-        generations.retire(directory, name, there.id)
-        return end, mtime

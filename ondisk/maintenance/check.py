@@ -15,9 +15,9 @@ from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned
 from ondisk.maintenance.inspect import Inspection
+from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import Diagnosis, Report, State
 from ondisk.segment import ScanResult
-from ondisk.segments.dir import scan
 
 _REMEMBERED = 50_000  # entries of `_Equal`
 _Equal: TypeAlias = dict[tuple[int, tuple[int, ...]], Mapping[str, Any]]
@@ -163,11 +163,12 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
     is_whole, found, left = True, ScanResult(), 0
     displaced: list[int] = []
     try:
-        file = None if format.is_dir else access.current().reader.file_of(segment)
+        kind = kind_of(format)
+        file = access.current().reader.file_of(segment) if kind.is_one_file else None
         if apart and file is not None:
             snapshot.set_apart(segment)
         blocks = {block.offset: block for block in segment_rows.blocks_of(snapshot, segment)}
-        for found in scan(access.directory, segment.name, format.describe) if file is None else format.scan(file):
+        for found in kind.scan(access.directory, segment.name, format, file):
             is_whole &= not (found.damage or found.foreign)
             _compare(rows.up_to(found), found, snapshot, wrong, equal)
             known = [block for block in found.blocks if block.offset < segment.end.length]

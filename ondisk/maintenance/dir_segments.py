@@ -5,20 +5,148 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from ondisk.dataset.access import Access
 from ondisk.errors import DiskFull, OndiskError
-from ondisk.filesystem import Directory, Entry
-from ondisk.index import Snapshot, Transaction, segment_rows
+from ondisk.filesystem import Directory, Entry, ReadableFile
+from ondisk.formats import Format
+from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose, judge, misnamed
+from ondisk.maintenance.rewrite import Written
+from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
-from ondisk.segments import dir
+from ondisk.segment import End, ScanResult
+from ondisk.segments import DirWriter, dir
+from ondisk.segments.dir import open_directory
 
 _OWN = {dir.METADATA, dir.SEQUENCE, dir.STAGED}
 _NAMED = 3  # of what is no file of a segment, so many are told
 _PIECE = 1024 * 1024
-_DROPPED = State.DELETED | State.DELETE_AGE | State.MISSING
+_MOVED = 4 * 1024 * 1024  # bytes of files whose rows are read together
 _READ = "an older query may still read them; a repack after that query deletes them"
+
+
+class DirSegments(SegmentKind):
+    """See the module's docstring."""
+
+    is_one_file: ClassVar[bool] = False
+
+    def complete(self, directory: Directory, segment: Segment) -> None:
+        """Do nothing: a dir segment has no generations; what looks like one was put there by others."""
+
+    def diagnose(
+        self,
+        directory: Directory,
+        snapshot: Snapshot,
+        name: str,
+        known: Known | None,
+        entry: Entry | None,
+        at: Circumstances,
+        format: Format,
+    ) -> Diagnosis:
+        files = None
+        if entry is not None and entry.kind == "directory":
+            with contextlib.suppress(FileNotFoundError), directory.inside(name) as folder:
+                files = look(folder, name, entry.mtime, _rows(snapshot, known))
+        return diagnose_files(name, known, entry, files, at)
+
+    def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
+        return dir.scan(directory, name, format.describe)
+
+    def has_datum(self, directory: Directory, segment: Segment, offset: int) -> bool:
+        return directory.stat(f"{segment.name}/{dir.file_name(segment.name, offset)}") is not None
+
+    def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
+        return _Removing(access, transaction, known)
+
+    def drop(self, access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
+        lost = 0 if known is None else transaction.remove(known.segment)
+        transaction.commit()
+        if State.MISSING in diagnosis.state:
+            return Done(diagnosis.segment, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
+        waiting = None if known is None else diagnosis.action
+        return _removed(access.directory, transaction, diagnosis, set(), diagnosis.action, waiting, whole=True)
+
+    def drop_moved(self, access: Access, transaction: Transaction, segment: Segment) -> int:
+        transaction.remove(segment, moved=True)
+        transaction.commit()
+        return remove(access.directory, segment.name, set(), whole=True) if transaction.unread else 0
+
+    def move(self, source: Access, target: Access, segment: Segment) -> Move:
+        return _Move(source, target, segment)
+
+
+class _Removing:
+    """The removal of the files of one segment that have no datum. The others stay as they are.
+
+    Durability: the index is committed first; the files go only when nobody reads an older state of it. Killed between,
+        files without a datum are left: the next repack removes them.
+    """
+
+    def __init__(self, access: Access, transaction: Transaction, known: Known) -> None:
+        self._directory = access.directory
+        self._transaction = transaction
+        self._known = known
+        self._kept: set[int] = set()
+
+    def write(self, snapshot: Snapshot, written: Written | None) -> ReadableFile | None:
+        self._kept = {number for number, _ in _rows(snapshot, self._known)}
+        return None
+
+    def commit(self, diagnosis: Diagnosis) -> Done:
+        self._transaction.commit()
+        return _removed(self._directory, self._transaction, diagnosis, self._kept, "repack", None, whole=False)
+
+
+def _removed(
+    directory: Directory,
+    transaction: Transaction,
+    diagnosis: Diagnosis,
+    kept: set[int],
+    action: str | None,
+    waiting: str | None,
+    *,
+    whole: bool,
+) -> Done:
+    """Remove files after a commit, if nobody reads them any more, and return what was done.
+
+    Args:
+        action: what was done if the files are removed; `waiting`: if they are still read.
+    """
+    name, state, reasons = diagnosis.segment, diagnosis.state, diagnosis.reasons
+    if directory.stat(name) is None:
+        return Done(name, state, reasons, action)
+    if not transaction.unread:
+        return Done(name, state, (*reasons, _READ), waiting)
+    return Done(name, state, reasons, action, remove(directory, name, kept, whole=whole))
+
+
+class _Move(Move):
+    """The move of one segment: its files get second names, with numbers above those that the target has given out."""
+
+    def copy(self, transaction: Transaction) -> None:
+        there = transaction.segments([self._segment.name]).get(self._segment.name)
+        name = self._segment.name
+        writer = DirWriter(self._target.directory)
+        transaction.on_rollback(writer.undo)
+        if there is None:
+            self._check_free(name)
+        with self._source.current().index.snapshot() as snapshot:
+            interval = segment_rows.interval_of(snapshot, self._segment)
+            transaction.advance_seq(snapshot.dataset()["seq"])
+            new = there or Segment(transaction.take_generation(), name, self._segment.format, End())
+            start = writer.start(name, new.end, trusted=False)
+            shift = start.end.length
+            self._insert(snapshot, transaction, new, shift)
+            placed = [
+                offset for piece in transaction.pieces_of([new], interval, _MOVED) for _, _, _, offset, _ in piece
+            ]
+            numbers = sorted(offset - shift for offset in placed if offset >= shift)
+            with open_directory(self._source.directory, name) as folder:
+                self.is_linked = writer.adopt(name, start, folder, numbers, known=there is not None)
+        writer.sync()
+        transaction.save_segment(replace(new, end=writer.end(name)), interval, writer.mtime(name))
 
 
 @dataclass(slots=True)
@@ -64,17 +192,6 @@ class Files:
     unknown: Tally = field(default_factory=Tally)
     unknown_size: int = 0
     strangers: list[str] = field(default_factory=list)
-
-
-def diagnosed(
-    access: Access, snapshot: Snapshot, name: str, known: Known | None, entry: Entry | None, at: Circumstances
-) -> Diagnosis:
-    """Look at what stands on disk of a dir segment, and say in which states that is."""
-    files = None
-    if entry is not None and entry.kind == "directory":
-        with contextlib.suppress(FileNotFoundError), access.directory.inside(name) as folder:
-            files = look(folder, name, entry.mtime, _rows(snapshot, known))
-    return diagnose_files(name, known, entry, files, at)
 
 
 def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int]]:
@@ -194,34 +311,6 @@ def _strangers(files: Files) -> Iterator[str]:
     if files.strangers:
         named = ", ".join(files.strangers[:_NAMED]) + " …" * (len(files.strangers) > _NAMED)
         yield f"{len(files.strangers)} names in it are none of its files', and left there: {named}"
-
-
-def repacked(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
-    """Remove files without a datum, or the whole segment; what stays is not touched.
-
-    Durability: the index is committed first; the files go only when nobody reads an older state of it. Killed between,
-        files are left without a datum, or a directory that the index does not know: the next repack removes them.
-    """
-    name, state = diagnosis.segment, diagnosis.state
-    is_dropped = bool(state & _DROPPED)
-    if not is_dropped and State.DIRTY not in state:
-        return Done(name, state, diagnosis.reasons)
-    kept: set[int] = set()
-    lost = 0
-    if is_dropped and known is not None:
-        lost = transaction.remove(known.segment)
-    elif known is not None:
-        with access.current().index.snapshot() as snapshot:
-            kept = {number for number, _ in _rows(snapshot, known)}
-    transaction.commit()
-    action = "repack" if not is_dropped else diagnosis.action
-    entry = access.directory.stat(name)
-    if entry is None or State.MISSING in state:
-        return Done(name, state, diagnosis.reasons, action, 0, lost if State.MISSING in state else 0)
-    if not transaction.unread:
-        action = action if is_dropped and known is not None else None
-        return Done(name, state, (*diagnosis.reasons, _READ), action)
-    return Done(name, state, diagnosis.reasons, action, remove(access.directory, name, kept, whole=is_dropped))
 
 
 def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> int:

@@ -1,11 +1,8 @@
-"""The census: what the index says of its segments, and what stands on disk, for the diagnosis to compare."""
+"""Compares the segments that the index knows with those on disk."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
 
 from ondisk import step
 from ondisk.config import DatasetConfig
@@ -13,13 +10,13 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.layout import untrusted
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, Entry
-from ondisk.formats import Format, of_extension
-from ondisk.index import Segment, Snapshot, segment_rows
-from ondisk.maintenance import dir_segments
-from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
+from ondisk.formats import of_extension
+from ondisk.index import Snapshot, segment_rows
+from ondisk.maintenance.diagnosis import Circumstances, Known
+from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.known import all_known, known_of
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA
-from ondisk.segments.generations import hidden, stray, switched
 from ondisk.step import Interval, days_ago
 
 _DEEPEST = 16  # folders in folders
@@ -146,113 +143,7 @@ def _diagnosed(
     format = access.format(known.segment.format) if known is not None else access.format_of(name)
     if known is not None:
         known.interval = segment_rows.interval_of(snapshot, known.segment)
-    if format.is_dir:
-        return dir_segments.diagnosed(access, snapshot, name, known, entry, at)
-    if entry is None and known is not None:  # a crash may have interrupted the switch to its first generation
-        segment = known.segment
-        if switched(access.directory, name, segment.id, segment.end.size) is not None:
-            entry = entry_of(access.directory, hidden(name, segment.id))
-    found = None if entry is None else _looked_at(access.directory, name, entry, known, format)
-    if known is not None and known.count:
-        if not known.is_laid_out:
-            lay_out(snapshot, known, len(format.padding))
-        known.needed = known.data_end
-        if known.segment.end.compressed:
-            known.needed = segment_rows.end_of_block_before(snapshot, known.segment, known.data_end)
-    return diagnose(name, known, found, at, format.begin().end.length)
-
-
-def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
-    """Sum up the rows of all segments.
-
-    Cost: one pass over the rows, inside SQLite, finds those that do not go on from the one appended before. What was
-    appended to a segment in one go, and never changed, is known by where that begins and ends; only the rows of the
-    other segments are looked at one by one.
-    """
-    known = {segment.id: Known(segment, damage=damage) for segment, damage in segment_rows.all_segments(snapshot)}
-    paddings = {each.segment.format: len(access.format(each.segment.format).padding) for each in known.values()}
-    others: set[int] = set()
-
-    def add_run(run: tuple[Any, ...], last: tuple[Any, ...] | None) -> None:
-        """Sum up a run by its first datum and its last, which is not known where a number is missing behind it."""
-        each = known.get(run[1])
-        if each is None:
-            raise snapshot.corrupt(f"it has data of a segment {run[1]} that it does not know")
-        if last is None or each.count:
-            others.add(each.segment.id)
-        else:
-            seq, _, each.first, each.begin = run
-            each.count = last[0] - seq + 1
-            each.data_end = last[1] + paddings[each.segment.format]
-            each.size = each.data_end - each.first
-            each.end = last[2]
-
-    run: tuple[Any, ...] | None = None
-    for row in segment_rows.run_starts(snapshot, paddings):
-        if None in row[:4]:  # no search by time finds it again
-            raise snapshot.corrupt(f"the datum {row[0]} has no place or no time")
-        if run is not None:
-            add_run(run, None if row[4] is None else row[4:])
-        run = row[:4]
-    if run is not None:
-        add_run(run, segment_rows.last_appended(snapshot))
-    outside = segment_rows.outside_of_intervals(snapshot) if others else {}
-    for id_ in others:
-        segment, damage = known[id_].segment, known[id_].damage
-        known[id_] = _summed(snapshot, segment, damage, paddings[segment.format], *outside.get(id_, (None, None)))
-    return list(known.values())
-
-
-def known_of(access: Access, snapshot: Snapshot, name: str, before: Known | None) -> Known | None:
-    """Sum up the rows of one segment; None where the index does not know it."""
-    segment = snapshot.segment_named(name)
-    if segment is None:
-        return None
-    padding = len(access.format(segment.format).padding)
-    span = (None, None) if before is None or not before.count else (before.begin, before.end)
-    return _summed(snapshot, segment, segment_rows.damage_of(snapshot, segment), padding, *span)
-
-
-def _summed(
-    snapshot: Snapshot, segment: Segment, damage: str | None, padding: int, begin: int | None, end: int | None
-) -> Known:
-    """Sum up the rows of one segment; see `segment_rows.places_of`."""
-    known = Known(segment, damage=damage, is_laid_out=False)
-    for offsets, sizes, reftimes in segment_rows.places_of(snapshot, segment, begin, end):
-        _add(known, offsets, [offset + size + padding for offset, size in zip(offsets, sizes, strict=True)], reftimes)
-    return known
-
-
-def _add(known: Known, offsets: tuple[int, ...], behind: list[int], reftimes: tuple[int, ...]) -> None:
-    if not known.count:
-        known.first, known.begin, known.end = offsets[0], reftimes[0], reftimes[0]
-    known.count += len(offsets)
-    known.size += sum(behind) - sum(offsets)
-    known.first = min(known.first, min(offsets))
-    known.data_end = max(known.data_end, max(behind))
-    known.begin = min(known.begin, min(reftimes))
-    known.end = max(known.end, max(reftimes))
-
-
-def lay_out(snapshot: Snapshot, known: Known, padding: int) -> None:
-    """Find gaps, overlaps and data out of order, by the rows of one segment in the order of their offsets."""
-    known.gaps = known.overlaps = known.misplaced = 0
-    behind: int | None = None
-    before: tuple[int, int] | None = None
-    for offset, size, reftime, seq in segment_rows.in_order_of_offset(snapshot, known.segment, known.begin, known.end):
-        if behind is not None and offset > behind:
-            known.gap_at = behind if not known.gaps else known.gap_at
-            known.gaps += offset - behind
-        elif behind is not None and offset < behind:
-            known.overlap_at = offset if not known.overlaps else known.overlap_at
-            known.overlaps += 1
-        if before is not None and (reftime, seq) < before:
-            known.misplaced_at = offset if not known.misplaced else known.misplaced_at
-            known.misplaced += 1
-        else:
-            before = reftime, seq
-        behind = max(behind or 0, offset + size + padding)
-    known.is_laid_out = True
+    return kind_of(format).diagnose(access.directory, snapshot, name, known, entry, at, format)
 
 
 def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tuple[str, Entry]]:
@@ -291,28 +182,3 @@ def entry_of(directory: Directory, name: str) -> Entry | None:
     """Look at one segment on disk; None where nothing stands there."""
     found = directory.stat(name)
     return None if found is None else Entry.of(name.rpartition("/")[2], found)
-
-
-def _looked_at(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
-    """Say of what stands on disk what a diagnosis needs; a committed generation stands for the segment itself."""
-    if entry.kind != "file":
-        return OnDisk(False, entry.size, entry.mtime)
-    place, size, other = name, entry.size, None
-    if known is not None and directory.stat(hidden(name, known.segment.id)) is not None:
-        generation, committed = known.segment.id, known.segment.end.size
-        other = stray(directory, name, generation, committed)
-        if (waiting := switched(directory, name, generation, committed)) is not None:
-            place, size = hidden(name, generation), waiting.st_size
-    found = OnDisk(True, size, max(entry.mtime, entry.ctime), stray=other)  # a file that is moved keeps its mtime
-    if known is not None and known.count and size == known.segment.end.size:
-        return found
-    with contextlib.suppress(FileNotFoundError):
-        file = directory.open_to_read(place)
-        if known is None or not known.count:
-            is_empty = format.is_empty(file)
-            return replace(found, is_empty=is_empty, is_readable=is_empty or format.is_readable(file))
-        end = known.segment.end
-        seal = format.seal(end)
-        if size == end.size + len(seal) and file.read(end.size, len(seal)) == seal:
-            return replace(found, sealed=len(seal))
-    return found

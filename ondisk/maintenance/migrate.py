@@ -23,9 +23,9 @@ from ondisk.index.columns import REVISION
 from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflict, old
 from ondisk.index.swap import finish_swap, swap_in
 from ondisk.maintenance.check import reason_at
+from ondisk.maintenance.kinds import kind_of
 from ondisk.segment import ScanResult
 from ondisk.segments import ConcatReader
-from ondisk.segments.dir import scan
 
 _NAMED = 100
 
@@ -319,9 +319,9 @@ def _fill(dataset: _Dataset, new: Rebuilt) -> None:
             ahead = _Ahead(places)
             form = find(format)(config)
             try:
-                for found in (
-                    scan(dataset.directory, name, form.describe) if form.is_dir else form.scan(reader.file_of(id, name))
-                ):
+                kind = kind_of(form)
+                file = reader.file_of(id, name) if kind.is_one_file else None
+                for found in kind.scan(dataset.directory, name, form, file):
                     values, others = _matched(ahead.before_end_of(found), found)
                     new.fill(kinds, values)
                     _refuse(dataset, name, others)

@@ -10,19 +10,15 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.read import DatasetReader
 from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
-from ondisk.formats import Format, is_dir
-from ondisk.index import Segment, Snapshot, Transaction, segment_rows
-from ondisk.maintenance import abandoned, dir_segments
+from ondisk.index import Segment
+from ondisk.maintenance import abandoned
 from ondisk.maintenance.archive import UNMOVABLE, archived
-from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, check_trusted, why_kept
-from ondisk.maintenance.rewrite import InIndex, Written, lay
+from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State
-from ondisk.segment import End
-from ondisk.segments import generations
 from ondisk.staging.jobs import Changed
 
 _TRIES = 3  # how often segments are written in advance, while others change them; then they are written under the lock
@@ -139,9 +135,10 @@ def _is_wanted(diagnosis: Diagnosis) -> bool:
     return bool(diagnosis.state & REPACKED) and State.CORRUPTED not in diagnosis.state
 
 
-def is_rewritten(state: State, format: Format) -> bool:
-    """Return whether a repack writes a segment to another file."""
-    return State.DIRTY in state and not state & _DROPPED and not format.is_dir
+def can_be_written_elsewhere(access: Access, diagnosis: Diagnosis) -> bool:
+    """Return whether a repack rewrites a segment that another process can write beforehand."""
+    is_rewritten = State.DIRTY in diagnosis.state and not diagnosis.state & _DROPPED
+    return is_rewritten and kind_of(access.format_of(diagnosis.segment)).is_one_file
 
 
 def repacked(inspection: Inspection, name: str, written: Written | None, old_files: list[ReadableFile]) -> Done:
@@ -186,11 +183,10 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
     access = inspection.access
     with access.transaction("repack") as transaction:
         check_trusted(access)
-        reader = access.current().reader
         with access.current().index.snapshot() as snapshot:
             segment = snapshot.segment_named(name)
-            if segment is not None and not is_dir(segment.format):
-                generations.complete(access.directory, name, segment.id, segment.end.size)
+            if segment is not None:
+                kind_of(access.format(segment.format)).complete(access.directory, segment)
             diagnosis, known = inspection.examine(snapshot, name)
             if diagnosis is None:
                 return Done(name, State.OK, ("it was removed in the meantime",))
@@ -199,22 +195,21 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
                 return Done(name, state, reasons)
             if State.MISSING in state and (reason := why_kept(access, name)) is not None:
                 return Done(name, state, (*reasons, reason))
-            format = access.format(known.segment.format) if known is not None else access.format_of(name)
-            rewrite = None
-            if is_rewritten(state, format):
+            kind = kind_of(access.format(known.segment.format) if known is not None else access.format_of(name))
+            rewriting = None
+            if State.DIRTY in state and not state & _DROPPED:
                 assert known is not None
-                rewrite = _Rewrite(access, transaction, known)
+                rewriting = kind.rewriting(access, transaction, known)
                 try:
-                    rewrite.write(snapshot, reader, written)
-                    old_files.append(reader.file_of(known.segment))
+                    if (file := rewriting.write(snapshot, written)) is not None:
+                        old_files.append(file)
                 except (IntegrityError, SegmentMissing) as error:
                     raise _Damaged(diagnosis, known.segment, error.message) from error
-        if format.is_dir:
-            return dir_segments.repacked(access, transaction, diagnosis, known)
-        if rewrite is not None:
-            return Done(name, state, reasons, "repack", rewrite.switch())
+        # The snapshot has ended: it would keep the old bytes on disk.
+        if rewriting is not None:
+            return rewriting.commit(diagnosis)
         if state & _DROPPED:
-            return _dropped(access, transaction, diagnosis, known)
+            return kind.drop(access, transaction, diagnosis, known)
     return Done(name, state, reasons)
 
 
@@ -247,79 +242,3 @@ def _removed_in_steps(inspection: Inspection, name: str) -> tuple[Diagnosis | No
                 some //= 4
                 if not some:
                     raise
-
-
-def _dropped(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
-    """Delete a segment: from the index, then from the disk."""
-    directory, name = access.directory, diagnosis.segment
-    access.leave(name)
-    found = None if State.MISSING in diagnosis.state else directory.stat(name)
-    is_kept, lost = False, 0
-    if known is not None:
-        if found is not None:
-            with contextlib.suppress(DiskFull):  # then its file keeps its name until nobody reads it
-                generations.retire(directory, name, known.segment.id)
-                is_kept = True
-        lost = transaction.remove(known.segment)
-    transaction.commit()  # also if the index does not know the segment: shows whether an older snapshot may know it
-    action = diagnosis.action
-    if found is None or transaction.checkpoint_error is not None:
-        lost = lost if State.MISSING in diagnosis.state else 0
-        return Done(name, diagnosis.state, diagnosis.reasons, action, 0, lost)
-    if not is_kept and not transaction.unread:
-        reason = "an older query may still read it; a repack after that query deletes it"
-        return Done(name, diagnosis.state, (*diagnosis.reasons, reason), action if known is not None else None)
-    generations.discard(directory, [name])
-    directory.sync(name.rpartition("/")[0])
-    return Done(name, diagnosis.state, diagnosis.reasons, action, found.st_size)
-
-
-class _Rewrite:
-    """Rewrites one segment to its next generation."""
-
-    def __init__(self, access: Access, transaction: Transaction, known: Known) -> None:
-        self._access = access
-        self._transaction = transaction
-        self._known = known
-        self._old = known.segment
-        self._new = Segment(transaction.take_generation(), self._old.name, self._old.format, End())
-        self._size = 0
-
-    def write(self, snapshot: Snapshot, reader: DatasetReader, written: Written | None) -> None:
-        """Write the data in query order to a file beside the segment, and their new locations to the index.
-
-        Raises:
-            Changed: `written` does not contain these data.
-        """
-        directory, transaction = self._access.directory, self._transaction
-        self._access.leave(self._old.name)
-        # A later writer removes the second name of the old generation, which `retire` creates.
-        staged_name = generations.hidden(self._old.name, self._new.id)
-        transaction.on_rollback(lambda: generations.discard(directory, [staged_name]))
-        interval = segment_rows.interval_of(snapshot, self._old)
-        in_index = InIndex(transaction, self._old, self._new)
-        if written is None:
-            with generations.stage(directory, self._old.name, self._new.id) as staged:
-                end = lay(self._access.format(self._old.format), snapshot, reader, self._known, staged, in_index)
-        else:
-            end = written.end
-            written.tell(directory, in_index, self._known.count)
-            generations.adopt(directory, written.file, self._old.name, self._new.id)
-        found = directory.stat(generations.hidden(self._old.name, self._new.id))
-        assert found is not None
-        self._size = found.st_size
-        self._new = replace(self._new, end=end)
-        transaction.supersede(self._old)
-        transaction.save_segment(self._new, interval, found.st_mtime_ns)
-        generations.retire(directory, self._old.name, self._old.id)
-
-    def switch(self) -> int:
-        """Commit, and replace the old file; return how many bytes this freed.
-
-        After an error past the commit, the new file stays beside the segment. Readers and the next opening find it.
-        """
-        directory, name = self._access.directory, self._old.name
-        before = directory.stat(name)
-        self._transaction.after_commit(lambda: generations.take_over(directory, name, self._new.id))
-        self._transaction.commit()
-        return 0 if before is None else before.st_size - self._size

@@ -13,15 +13,16 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import of_same_key
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.formats import Format, is_dir
+from ondisk.formats import Format
 from ondisk.index import Segment, Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import interval_of
+from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.segment import End, ScanResult
 from ondisk.segments import SegmentWriter, generations
-from ondisk.segments.dir import file_name, raise_sequence, scan
+from ondisk.segments.dir import raise_sequence, scan
 from ondisk.step import Interval
 
 REMEDY = "to have them back, put the file back from a backup, and fix again"
@@ -48,12 +49,10 @@ class Elsewhere:
             return {place for place, (_, _, id_, number, *_) in same if self._is_on_disk(snapshot.segment(id_), number)}
 
     def _is_on_disk(self, segment: Segment, number: int) -> bool:
-        """Look for the file of a datum: people may have moved it here, and then no other index has to know it."""
+        """Look for the file of a datum: if people moved it here, no other index has to know it."""
         assert self._other is not None
-        name = segment.name
-        file = f"{name}/{file_name(name, number)}" if is_dir(segment.format) else name
-        places = (file, generations.hidden(name, segment.id))
-        return any(self._other.directory.stat(place) is not None for place in places)
+        kind = kind_of(self._other.format(segment.format))
+        return kind.has_datum(self._other.directory, segment, number)
 
 
 class Foreign(Exception):
@@ -248,10 +247,10 @@ class Rescan:
             end = writer.seal()
         if self._damage.count:
             self._keep_original()
-        generations.retire(self._directory, self._name, old)
+        generations.link_old(self._directory, self._name, old)
         self._save(replace(segment, end=end), None)
         self._access.leave(self._name)
-        transaction.after_commit(lambda: generations.take_over(self._directory, self._name, segment.id))
+        transaction.after_commit(lambda: generations.promote(self._directory, self._name, segment.id))
         transaction.commit()
 
     def _add(

@@ -17,7 +17,7 @@ from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.formats import Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import known_of
+from ondisk.maintenance.known import known_of
 from ondisk.segment import Block, End
 from ondisk.segments import SegmentWriter
 from ondisk.staging.jobs import Changed, create_staged

@@ -12,7 +12,7 @@ it stays. To change a segment:
     3. rename `.NAME.new` to NAME; sync the directory
     4. when nobody reads an older snapshot, unlink what is not the generation of the index
 
-To drop one: link as in 1, commit, unlink NAME, then 4. `settle` ends what a crash interrupted; a dropped one that is
+To drop one: link as in 1, commit, unlink NAME, then 4. `recover` ends what a crash interrupted; a dropped one that is
 still in its place it leaves to the next repack, which removes what the index does not know. One that was moved to an
 archive is renamed to `.NAME.old` instead, so that nothing is in its place.
 
@@ -51,7 +51,7 @@ def adopt(directory: Directory, staged: str, name: str, generation: int) -> None
     directory.rename(staged, hidden(name, generation))
 
 
-def retire(directory: Directory, name: str, generation: int) -> None:
+def link_old(directory: Directory, name: str, generation: int) -> None:
     """Keep the bytes of the present generation for those who read it, whatever becomes of the segment's name.
 
     Durability: the directory is synced, and with it a staged file's name.
@@ -61,7 +61,7 @@ def retire(directory: Directory, name: str, generation: int) -> None:
     directory.sync(_parent(name))
 
 
-def hide(directory: Directory, name: str, generation: int) -> None:
+def move_old(directory: Directory, name: str, generation: int) -> None:
     """Let the bytes of the present generation stand under its hidden name alone, before the segment is dropped.
 
     Behind the commit nothing is left at the segment's name, that a rebuilt index would take for data. Synced.
@@ -70,7 +70,7 @@ def hide(directory: Directory, name: str, generation: int) -> None:
     directory.rename(name, hidden(name, generation))
 
 
-def take_over(directory: Directory, name: str, generation: int) -> None:
+def promote(directory: Directory, name: str, generation: int) -> None:
     """Put the committed generation in the place of the old one. Synced."""
     directory.rename(hidden(name, generation), name)
 
@@ -78,7 +78,7 @@ def take_over(directory: Directory, name: str, generation: int) -> None:
 def discard(directory: Directory, names: Iterable[str]) -> None:
     """Remove files, if they are there.
 
-    Durability: the directories are not synced: what comes back after a power cut, the next `settle` removes again.
+    Durability: the directories are not synced: what comes back after a power cut, the next `recover` removes again.
     """
     for name in names:
         with contextlib.suppress(FileNotFoundError):
@@ -92,7 +92,7 @@ def complete(directory: Directory, name: str, generation: int, size: int) -> Non
         size: bytes that are committed of it.
     """
     if switched(directory, name, generation, size) is not None:
-        take_over(directory, name, generation)
+        promote(directory, name, generation)
 
 
 def switched(directory: Directory, name: str, generation: int, size: int) -> os.stat_result | None:
@@ -144,7 +144,7 @@ def parents(directory: Directory) -> Iterator[str]:
             yield name
 
 
-def settle(
+def recover(
     directory: Directory,
     name: str,
     generations: list[int],

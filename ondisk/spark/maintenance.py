@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from ondisk.dataset.access import Access
 from ondisk.maintenance.check import ReadAll, wrong_with
 from ondisk.maintenance.fix import ScanAll
-from ondisk.maintenance.repack import WriteAll, is_rewritten
+from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.repack import WriteAll, can_be_written_elsewhere
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis
@@ -46,7 +47,9 @@ def scans(spark: SparkSession) -> ScanAll:
 def _scan_all(
     spark: SparkSession, access: Access, waiting: list[Diagnosis]
 ) -> Iterator[Iterator[tuple[Diagnosis, Scanned | None]]]:
-    wanted = [each for each in waiting if each.action == "rescan" and not access.format_of(each.segment).is_dir]
+    wanted = [
+        each for each in waiting if each.action == "rescan" and kind_of(access.format_of(each.segment)).is_one_file
+    ]
     # In the order of one machine: if several segments hold data with the same unique fields, the first one wins.
     with _staging(spark, access, "fix", wanted, in_order=True) as found:
         yield _scanned(waiting, {each.segment for each in wanted}, found)
@@ -70,7 +73,7 @@ def _write_all(
 ) -> Generator[tuple[Diagnosis, Written | None], None, None]:
     rewritten: dict[str, Diagnosis] = {}
     for each in waiting:
-        if is_rewritten(each.state, access.format_of(each.segment)):
+        if can_be_written_elsewhere(access, each):
             rewritten[access.prefix + each.segment] = each
         else:  # what frees space comes first
             yield each, None

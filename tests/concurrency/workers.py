@@ -308,7 +308,7 @@ def _checked(line_: bytes) -> bytes:
 
 def die_before_the_rename(path: Path, talk: Connection, name: str | None = None) -> None:
     """Repack, or archive a segment, and be killed between the commit of its new generation and its renaming."""
-    generations.take_over = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    generations.promote = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     with ondisk.open(path) as dataset:
         if name is None:
             dataset.repack()

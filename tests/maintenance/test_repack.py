@@ -55,14 +55,14 @@ def test_a_file_that_goes_while_it_is_repacked_costs_the_other_segments_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.delete(2, 10)
-    take = generations.retire
+    take = generations.link_old
 
     def removed_before(directory: Directory, name: str, generation: int) -> None:
         if name.startswith(A):
             directory.unlink(name)
         take(directory, name, generation)
 
-    monkeypatch.setattr(generations, "retire", removed_before)
+    monkeypatch.setattr(generations, "link_old", removed_before)
     with pytest.raises(StorageError) as error:
         world.repack()
     report = error.value.context["report"]

@@ -6,7 +6,7 @@ import pytest
 
 from ondisk.filesystem import Directory
 from ondisk.segments import generations
-from ondisk.segments.generations import settle
+from ondisk.segments.generations import recover
 
 NAME = "2026/11-20.vm2"
 
@@ -46,7 +46,7 @@ def test_a_staged_file_is_empty_and_new_whatever_stood_there(directory):
 def test_a_retired_generation_has_two_names_and_retiring_it_again_changes_nothing(directory):
     write(directory, NAME, b"one")
     for _ in range(2):
-        generations.retire(directory, NAME, 1)
+        generations.link_old(directory, NAME, 1)
         assert files(directory) == {"11-20.vm2": b"one", ".11-20.vm2.1": b"one"}
     assert inode(directory, NAME) == inode(directory, "2026/.11-20.vm2.1")
 
@@ -54,7 +54,7 @@ def test_a_retired_generation_has_two_names_and_retiring_it_again_changes_nothin
 def test_a_taken_over_generation_stands_at_the_segments_name(directory):
     write(directory, NAME, b"one")
     write(directory, "2026/.11-20.vm2.2", b"two")
-    generations.take_over(directory, NAME, 2)
+    generations.promote(directory, NAME, 2)
     assert files(directory) == {"11-20.vm2": b"two"}
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_completed_where_the_generation_stands_in_its_place(directory
     write(directory, "2026/.11-20.vm2.9", b"staged")
     generations.complete(directory, NAME, 1, 3)
     assert files(directory) == {"11-20.vm2": b"one", ".11-20.vm2.9": b"staged"}
-    generations.retire(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1)
     generations.complete(directory, NAME, 1, 3)
     assert files(directory) == {"11-20.vm2": b"one", ".11-20.vm2.1": b"one", ".11-20.vm2.9": b"staged"}
 
@@ -99,19 +99,19 @@ def test_what_is_left_behind_is_found_in_years_and_centuries_and_nowhere_else(di
 
 
 def test_settling_nothing_touches_nothing(directory):
-    assert settle(directory, "1999/01-01.vm2", [], 3, unread=True, trusted=True) == []
+    assert recover(directory, "1999/01-01.vm2", [], 3, unread=True, trusted=True) == []
 
 
 def settled(directory: Directory, current: int | None, *, unread: bool, trusted: bool = True) -> list[int]:
     here = generations.generations_of(directory, NAME)
-    return settle(directory, NAME, here, current, unread=unread, trusted=trusted)
+    return recover(directory, NAME, here, current, unread=unread, trusted=trusted)
 
 
 @pytest.mark.parametrize("trusted", [True, False])
 @pytest.mark.parametrize("unread", [True, False])
 def test_killed_before_the_commit_alias_and_staged_file_go(directory, unread, trusted):
     write(directory, NAME, b"one")
-    generations.retire(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1)
     write(directory, "2026/.11-20.vm2.2", b"two")
     assert settled(directory, 1, unread=unread, trusted=trusted) == ([] if unread else [2])
     assert files(directory) == {"11-20.vm2": b"one"} | ({} if unread else {".11-20.vm2.2": b"two"})
@@ -123,7 +123,7 @@ def test_killed_behind_the_commit_the_new_bytes_come_and_the_old_ones_stay_while
     directory, unread, trusted
 ):
     write(directory, NAME, b"one")
-    generations.retire(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1)
     write(directory, "2026/.11-20.vm2.2", b"two")
     assert settled(directory, 2, unread=unread, trusted=trusted) == ([] if unread else [1])
     assert files(directory) == {"11-20.vm2": b"two"} | ({} if unread else {".11-20.vm2.1": b"one"})
@@ -132,7 +132,7 @@ def test_killed_behind_the_commit_the_new_bytes_come_and_the_old_ones_stay_while
 @pytest.mark.parametrize("unread", [True, False])
 def test_a_segment_dropped_from_the_index_is_left_to_a_repack_and_its_second_name_goes_behind_it(directory, unread):
     write(directory, NAME, b"one")
-    generations.retire(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1)
     before = directory.stat(NAME).st_ctime_ns
     assert settled(directory, None, unread=unread) == [1]
     assert files(directory) == {"11-20.vm2": b"one", ".11-20.vm2.1": b"one"}
@@ -145,7 +145,7 @@ def test_a_segment_dropped_from_the_index_is_left_to_a_repack_and_its_second_nam
 @pytest.mark.parametrize("unread", [True, False])
 def test_a_segment_that_the_index_may_have_lost_stays_under_all_its_names(directory, unread):
     write(directory, NAME, b"one")
-    generations.retire(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1)
     write(directory, "2026/.11-20.vm2.2", b"two")
     assert settled(directory, None, unread=unread, trusted=False) == [1, 2]
     assert files(directory) == {"11-20.vm2": b"one", ".11-20.vm2.1": b"one", ".11-20.vm2.2": b"two"}
@@ -190,7 +190,7 @@ def test_what_is_not_the_committed_generation_takes_the_place_of_nothing_and_sta
     put(directory, "2026/.11-20.vm2.3")
     before = sorted(directory.names("2026"))
     generations.complete(directory, NAME, 3, 5)
-    assert settle(directory, NAME, [3], 3, 5, unread=True, trusted=True) == []
+    assert recover(directory, NAME, [3], 3, 5, unread=True, trusted=True) == []
     assert sorted(directory.names("2026")) == before
     assert directory.read(NAME, 100) == b"three"
     assert generations.stray(directory, NAME, 3, 5) == "2026/.11-20.vm2.3"
@@ -207,12 +207,12 @@ def test_what_is_no_file_is_no_other_generation(directory, put):
     write(directory, NAME, b"three")
     put(directory, "2026/.11-20.vm2.2")
     before = sorted(directory.names("2026"))
-    assert settle(directory, NAME, [2], 3, 5, unread=True, trusted=True) == []
+    assert recover(directory, NAME, [2], 3, 5, unread=True, trusted=True) == []
     assert sorted(directory.names("2026")) == before
 
 
 def test_the_two_names_of_a_retired_generation_are_no_stray(directory):
     write(directory, NAME, b"one")
     assert generations.stray(directory, NAME, 1, 3) is None
-    generations.retire(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1)
     assert generations.stray(directory, NAME, 1, 3) is None

@@ -1,0 +1,155 @@
+"""What maintenance does with one segment: the protocol that `concat_segments` and `dir_segments` implement.
+
+How each kind appends, reads and cuts its files is in `ondisk.segments`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar, Protocol
+
+from ondisk.dataset.access import Access
+from ondisk.errors import AlreadyExists, IndexCorrupt
+from ondisk.filesystem import Directory, Entry, ReadableFile
+from ondisk.formats import Format
+from ondisk.index import INDEX, RESTORE, Segment, Snapshot, Transaction, segment_rows
+from ondisk.maintenance.diagnosis import Circumstances, Known
+from ondisk.maintenance.rewrite import Written
+from ondisk.maintenance.states import Diagnosis, Done
+from ondisk.segment import ScanResult
+
+_ALL = 2**63 - 1
+
+
+class Rewriting(Protocol):
+    """The rewriting of one segment by a repack, in two steps around the end of a snapshot."""
+
+    def write(self, snapshot: Snapshot, written: Written | None) -> ReadableFile | None:
+        """Write what the segment is to become, and save it in the index; the caller ends the snapshot then.
+
+        Args:
+            written: what another process wrote.
+
+        Returns:
+            The file that the segment was; its space is free when it is closed.
+
+        Raises:
+            Changed: the other process wrote another state of the segment.
+            IntegrityError, SegmentMissing: the data cannot be read.
+        """
+
+    def commit(self, diagnosis: Diagnosis) -> Done:
+        """Commit, and put the new bytes in the place of the old ones.
+
+        An error after the commit leaves them beside the segment, where readers and the next opening find them.
+        """
+
+
+class SegmentKind(ABC):
+    """What maintenance does with segments of one kind.
+
+    Attributes:
+        is_one_file: a segment is one file, which another process can scan or rewrite.
+    """
+
+    is_one_file: ClassVar[bool]
+
+    @abstractmethod
+    def complete(self, directory: Directory, segment: Segment) -> None:
+        """End the switch to a segment's committed generation, if a crash interrupted it."""
+
+    @abstractmethod
+    def diagnose(
+        self,
+        directory: Directory,
+        snapshot: Snapshot,
+        name: str,
+        known: Known | None,
+        entry: Entry | None,
+        at: Circumstances,
+        format: Format,
+    ) -> Diagnosis:
+        """Compare what the index says with the disk, and return the segment's states.
+
+        Args:
+            known: what the index says; None if it does not know the segment.
+            entry: what is at the segment's name; None if nothing is.
+        """
+
+    @abstractmethod
+    def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
+        """Yield the data that are on disk.
+
+        Args:
+            file: the segment's, if it is one file.
+        """
+
+    @abstractmethod
+    def has_datum(self, directory: Directory, segment: Segment, offset: int) -> bool:
+        """Return whether the file of a datum exists, without reading it."""
+
+    @abstractmethod
+    def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
+        """Return what rewrites a segment without its holes."""
+
+    @abstractmethod
+    def drop(self, access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
+        """Commit the removal of a segment from the index, then remove it from the disk."""
+
+    @abstractmethod
+    def drop_moved(self, access: Access, transaction: Transaction, segment: Segment) -> int:
+        """Do as `drop` with a segment that is in another dataset now; return the bytes of its files."""
+
+    @abstractmethod
+    def move(self, source: Access, target: Access, segment: Segment) -> Move:
+        """Return what moves a segment to another dataset."""
+
+
+class Move(ABC):
+    """The move of one segment into another dataset's index and directory.
+
+    Attributes:
+        is_linked: no bytes were copied; the files have a second name now.
+    """
+
+    def __init__(self, source: Access, target: Access, segment: Segment) -> None:
+        self._source = source
+        self._target = target
+        self._segment = segment
+        self._format = source.format(segment.format)
+        self.is_linked = False
+
+    @abstractmethod
+    def copy(self, transaction: Transaction) -> None:
+        """Give the segment to the target: its bytes, and its rows in the index. The caller commits."""
+
+    def _insert(self, snapshot: Snapshot, transaction: Transaction, new: Segment, shift: int = 0) -> None:
+        """Insert the rows, which keep their numbers; of data with equal unique fields the later one stays."""
+        for rows in segment_rows.in_order_of_seq(snapshot, self._segment):
+            fields = transaction.columns([snapshot.canonical(row[4:]) for _, row in rows])
+            made = [(seq, row[0], new.id, row[2] + shift, row[3]) for seq, row in rows]
+            if fields:
+                made = list(map(tuple.__add__, made, zip(*fields, strict=True)))
+            try:
+                inserted = transaction.insert(made)
+            except IndexCorrupt as error:
+                raise self._same_numbers(error) from error
+            if inserted == len(made):
+                continue
+            for row in made:
+                other = transaction.duplicate_of(row)
+                if other is not None and other[0] < row[0] and self._target.config.replace != "no":
+                    transaction.replace(row, _ALL, None)
+
+    def _same_numbers(self, error: IndexCorrupt) -> IndexCorrupt:
+        paths = " and ".join(str(access.path / INDEX) for access in (self._source, self._target))
+        message = f"{paths} give the same numbers to different data: one of them is damaged ({error.message})"
+        return IndexCorrupt(message, hint=RESTORE, segment=self._segment.name)
+
+    def _check_free(self, name: str) -> None:
+        """Raise unless nothing is at the segment's name in the target."""
+        target = self._target.directory
+        if target.stat(name) is not None:
+            hint = f"Move it away, or run `ondisk fix {self._target.path} --yes`, which reads it into the index."
+            raise AlreadyExists(f"{target.path / name} exists, and no index knows it", hint=hint)
