@@ -150,7 +150,7 @@ class Index:
                 connection.execute("BEGIN")
                 for statement in _create_statements(config):
                     connection.execute(statement)
-                row = (1, str(uuid.uuid4()), seq, generation, dump(config), _now())
+                row = (1, str(uuid.uuid4()), seq, generation, dump(config), time.time_ns() // 1000)
                 connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?)", row)
                 connection.execute("COMMIT")
             finally:
@@ -339,10 +339,6 @@ def _create_statements(config: DatasetConfig) -> Iterator[str]:
     from ondisk.index.tables import Tables  # imports SQLAlchemy, which takes as long as a small append
 
     return Tables(config).create_statements()
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def _built_for_values(config: DatasetConfig) -> dict[str, Any]:

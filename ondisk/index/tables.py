@@ -48,16 +48,6 @@ class Any_(UserDefinedType[Any]):  # noqa: N801
         return "ANY"
 
 
-_TYPES = {
-    FieldType.INTEGER: Integer,
-    FieldType.REAL: REAL,
-    FieldType.TEXT: Integer,
-    FieldType.BOOLEAN: Integer,
-    FieldType.TIMESTAMP: Integer,
-    FieldType.BYTES: Integer,
-}
-
-
 class Tables:
     """The tables of one dataset's index.
 
@@ -120,7 +110,7 @@ def field_column(name: str, kind: FieldType) -> Column[Any]:
     """Return the column of `datum` for a declared field."""
     if kind.interned:
         return Column(f"f_{name}", Integer, nullable=False, server_default=text("0"))
-    return Column(f"f_{name}", _TYPES[kind])
+    return Column(f"f_{name}", REAL if kind is FieldType.REAL else Integer)
 
 
 def _indices(columns: Columns, config: DatasetConfig) -> Iterator[Index]:

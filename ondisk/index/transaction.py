@@ -13,9 +13,8 @@ from urllib.parse import quote
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
-from ondisk.filesystem import Directory
-from ondisk.index.columns import Columns, stored_columns
-from ondisk.index.connection import INDEX, RESTORE, Connection, own_error, sqlite_errors
+from ondisk.index.columns import stored_columns
+from ondisk.index.connection import INDEX, RESTORE, own_error, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.snapshot import Segment
 from ondisk.index.where import condition, resolve
@@ -35,6 +34,9 @@ class Transaction:
             dataset shares with its archives. Called before the first number is taken.
 
     Attributes:
+        directory: of the index.
+        schema: the columns of the index.
+        connection: writes to the index, for the modules that insert in other ways.
         checkpoint_error: the error that kept the commit out of the main file; the commit itself is durable.
         unread: the transaction is committed, and nobody reads an older snapshot any more.
 
@@ -42,11 +44,13 @@ class Transaction:
     """
 
     def __init__(self, index: Index, *, lazy: bool = False, seq_elsewhere: Callable[[], int] = lambda: 0) -> None:
+        self.directory = index.directory
+        self.schema = index.columns
+        self.connection = index.writer()
         self._index = index
         self._lazy = lazy
         self._seq_elsewhere: Callable[[], int] | None = seq_elsewhere
         self._seq = self._generation = 0
-        self._connection = index.writer()
         self._interned = False
         self._committed = False
         # COMMIT was tried. It may have reached the disk even if it failed, so the bytes that it points to must stay.
@@ -56,21 +60,6 @@ class Transaction:
         self._attached: list[str] = []
         self._undo = contextlib.ExitStack()
         self._after: list[Callable[[], object]] = []
-
-    @property
-    def directory(self) -> Directory:
-        """Where the index is."""
-        return self._index.directory
-
-    @property
-    def connection(self) -> Connection:
-        """The connection that writes, for `ondisk.staging.bulk_insert`."""
-        return self._connection
-
-    @property
-    def schema(self) -> Columns:
-        """The columns of the index."""
-        return self._index.columns
 
     def __enter__(self) -> Self:
         try:
@@ -93,13 +82,13 @@ class Transaction:
         if self._interned and not self._committed:
             self._index.ids.clear()
             self._index.ids[None] = 0
-        if (known := own_error(error, self._connection, self.directory)) is not None:
+        if (known := own_error(error, self.connection, self.directory)) is not None:
             raise known from error
 
     def _roll_back(self) -> None:
-        if self._connection.in_transaction:
+        if self.connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
-                self._connection.execute("ROLLBACK")
+                self.connection.execute("ROLLBACK")
 
     def on_rollback(self, undo: Callable[[], object]) -> None:
         """Call `undo` when the transaction ends without a commit, for whatever reason; the last one is called first.
@@ -127,7 +116,7 @@ class Transaction:
         """Detach the attached files; SQLite can do so only outside of a transaction."""
         while self._attached:
             with contextlib.suppress(sqlite3.Error):
-                self._connection.execute(f"DETACH {self._attached.pop()}")
+                self.connection.execute(f"DETACH {self._attached.pop()}")
 
     def _counters(self) -> tuple[int, int]:
         """Return seq and generation. A number given out twice would point one datum at the bytes of another."""
@@ -181,7 +170,7 @@ class Transaction:
 
     def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """Turn metadata into columns of `datum`, one list for each declared field; texts and bytes become ids."""
-        return stored_columns(metadata, self._index.columns.kinds, self._ids_of)
+        return stored_columns(metadata, self.schema.kinds, self._ids_of)
 
     def insert(self, rows: Iterable[tuple[Any, ...]]) -> int:
         """Insert rows of `datum` (seq, reftime, segment, offset, size, fields…) but duplicates.
@@ -189,9 +178,9 @@ class Transaction:
         Returns:
             How many were inserted.
         """
-        before = self._connection.total_changes
-        self._execute_many(self._index.columns.insert, rows)
-        return self._connection.total_changes - before
+        before = self.connection.total_changes
+        self._execute_many(self.schema.insert, rows)
+        return self.connection.total_changes - before
 
     def take_back(self, seqs: Iterable[int]) -> int:
         """Remove rows without noting deletions: this transaction inserted them, or another index has them now."""
@@ -234,10 +223,10 @@ class Transaction:
             if new is None or (old is not None and old > new):
                 return False
         with sqlite_errors(self.directory):
-            self._connection.execute("DELETE FROM datum WHERE seq = ?", (seq,))
+            self.connection.execute("DELETE FROM datum WHERE seq = ?", (seq,))
             if seq < first:
-                self._connection.execute("INSERT INTO deletion VALUES (?, ?)", (self.take_seqs(1)[0], seq))
-            self._connection.execute(self._index.columns.insert, row)
+                self.connection.execute("INSERT INTO deletion VALUES (?, ?)", (self.take_seqs(1)[0], seq))
+            self.connection.execute(self.schema.insert, row)
         return True
 
     def move(self, offsets: Iterable[tuple[int, int]]) -> None:
@@ -336,7 +325,7 @@ class Transaction:
             if not self._outside().isdisjoint(segment.id for segment in segments):
                 begin, end = INTEGER_MIN, INTEGER_MAX
             after: tuple[int, int] = (begin, INTEGER_MIN)
-            while rows := self._connection.execute(sql, (*after, end)).fetchall():
+            while rows := self.connection.execute(sql, (*after, end)).fetchall():
                 after = rows[-1][1], rows[-1][0]
                 piece, weight = [], 0
                 for row in rows:
@@ -359,14 +348,14 @@ class Transaction:
 
     def duplicate_of(self, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the row of `datum` that a row duplicates; None if there is none."""
-        columns = self._index.columns
+        columns = self.schema
         rows = self._rows(columns.find_duplicate, columns.key_of(row)) if columns.find_duplicate else []
         return rows[0] if rows else None
 
     @contextlib.contextmanager
     def known_offsets(self, segment: Segment) -> Iterator[Callable[[int, int], set[int]]]:
         """Yield a function that returns the offsets, in a range, at which the index knew data when the block began."""
-        connection = self._connection
+        connection = self.connection
 
         def between(begin: int, end: int) -> set[int]:
             rows = connection.execute("SELECT start FROM known WHERE start >= ? AND start < ?", (begin, end))
@@ -401,8 +390,8 @@ class Transaction:
 
     def delete(self, tree: Expression) -> int:
         """Delete the data that match, and return how many."""
-        tree = resolve(tree, self._index.columns, self._connection)
-        where = condition(tree, self._index.columns)
+        tree = resolve(tree, self.schema, self.connection)
+        where = condition(tree, self.schema)
         return self._delete(f"SELECT seq FROM datum WHERE {where.sql}", where.values)
 
     def delete_at(self, segment: str, places: Iterable[tuple[int, int]]) -> int:
@@ -433,9 +422,9 @@ class Transaction:
             with sqlite_errors(directory):
                 sql = "UPDATE dataset SET seq = ?, generation = ?, committed_at = ?"
                 now = time.time_ns() // 1000
-                self._connection.execute(sql, (self._seq, self._generation, now))
+                self.connection.execute(sql, (self._seq, self._generation, now))
                 self._sealed = True
-                self._connection.execute("COMMIT")
+                self.connection.execute("COMMIT")
             self._committed = True
             self._detach()  # else the checkpoint would include the attached files
         except (DiskFull, LockError):
@@ -467,15 +456,15 @@ class Transaction:
 
     def _execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         with sqlite_errors(self.directory):
-            return self._connection.execute(sql, values)
+            return self.connection.execute(sql, values)
 
     def _execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         with sqlite_errors(self.directory):
-            return self._connection.executemany(sql, rows).rowcount
+            return self.connection.executemany(sql, rows).rowcount
 
     def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with sqlite_errors(self.directory):
-            return self._connection.execute(sql, values).fetchall()
+            return self.connection.execute(sql, values).fetchall()
 
     def _ids_of(self, values: list[Any]) -> list[int]:
         ids = self._index.ids
@@ -496,7 +485,7 @@ class Transaction:
         unknown = []
         with sqlite_errors(self.directory):
             for value in values:
-                row = self._connection.execute("SELECT id FROM value WHERE value = ?", (value,)).fetchone()
+                row = self.connection.execute("SELECT id FROM value WHERE value = ?", (value,)).fetchone()
                 if row is None:
                     unknown.append(value)
                 else:

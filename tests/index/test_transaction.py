@@ -360,7 +360,7 @@ def test_a_commit_that_fails_tells_whether_it_may_have_reached_the_disk(index, c
         transaction.on_rollback(lambda: undone.append(2))
         transaction.after_commit(lambda: done.append(1))
         transaction.insert([row(1)])
-        transaction._connection = Failing(index.writer(), code)
+        transaction.connection = Failing(index.writer(), code)
         with pytest.raises(kind) as caught:
             transaction.commit()
     assert type(caught.value) is kind
