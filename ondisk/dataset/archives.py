@@ -256,13 +256,7 @@ class Archives:
                     transaction.commit()  # creates -wal and -shm: readers without permission to write need them
                 if transaction.checkpoint_error is not None:
                     raise transaction.checkpoint_error
-            staged = f".{CONFIG}.new"
-            with contextlib.suppress(FileNotFoundError):
-                directory.unlink(staged)
-            with directory.create_file(staged) as file:
-                file.write(0, self._access.config.to_toml().encode())
-                file.sync()
-            directory.rename(staged, CONFIG)
+            directory.replace(CONFIG, self._access.config.to_toml().encode())
         finally:
             directory.close()
         made = self.last()

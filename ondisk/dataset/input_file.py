@@ -68,7 +68,7 @@ def _check_stream(stream: object) -> None:
 
 
 class Peeked(Chained):
-    """A stream of which the first bytes were read ahead; reading it returns them again.
+    """A stream with its first bytes read ahead; reading it returns them again.
 
     Attributes:
         head: the first bytes, up to 4096; fewer if one read of the stream returned fewer, none at its end.

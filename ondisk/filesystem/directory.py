@@ -230,17 +230,32 @@ class Directory:
         Raises:
             FileExistsError: the name is taken.
         """
+        with self._written(name, content) as staged:
+            self.link(staged, name)
+        self.sync()
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Create or replace a small file, which is the old one or the new one at every moment, complete.
+
+        Durability: syncs the file, renames it, syncs the directory. A crash in between leaves a hidden file.
+        """
+        with self._written(name, content) as staged:
+            self.rename(staged, name)
+
+    @contextlib.contextmanager
+    def _written(self, name: str, content: bytes) -> Iterator[str]:
+        """Write and sync a hidden file for the length of the block; yield its name."""
         staged = f".{name}.{os.getpid()}"
         with contextlib.suppress(FileNotFoundError):
             self.unlink(staged)
-        with self.create_file(staged) as file:
-            file.write(0, content)
-            file.sync()
         try:
-            self.link(staged, name)
+            with self.create_file(staged) as file:
+                file.write(0, content)
+                file.sync()
+            yield staged
         finally:
-            self.unlink(staged)
-        self.sync()
+            with contextlib.suppress(FileNotFoundError):
+                self.unlink(staged)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file; it replaces an existing one.

@@ -5,7 +5,6 @@ Source: https://prometheus.io/docs/instrumenting/exposition_formats/, text forma
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -59,7 +58,7 @@ def write(file: str | os.PathLike[str], results: Iterable[Maintained]) -> None:
         NotFound: its directory does not exist.
         StorageError: it cannot be written.
 
-    Durability: written beside it under a name that no collector reads, synced, renamed; then the directory is synced.
+    Durability: as `Directory.replace`; no collector reads the hidden file.
     """
     path = Path(file).absolute()
     try:
@@ -70,21 +69,11 @@ def write(file: str | os.PathLike[str], results: Iterable[Maintained]) -> None:
     except OSError as error:
         raise StorageError(f"{path.parent}: {error.strerror}", errno=error.errno) from error
     with directory:
-        staged = f".{path.name}.{os.getpid()}"
-        with contextlib.suppress(FileNotFoundError):
-            directory.unlink(staged)
         try:
-            with directory.create_file(staged) as written:
-                written.write(0, metrics(results).encode(errors="replace"))
-                written.sync()
-            directory.rename(staged, path.name)
+            directory.replace(path.name, metrics(results).encode(errors="replace"))
         except (FileNotFoundError, FileExistsError) as error:  # as below /proc
             hint = "Choose a directory in which files can be created."
             raise StorageError(f"{path}: {error.strerror}", hint=hint, errno=error.errno) from error
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                directory.unlink(staged)
-            raise
 
 
 def _escaped(text: str) -> str:

@@ -220,7 +220,7 @@ def _migrated(datasets: list[_Dataset]) -> Migration:
         for dataset in datasets:
             if not dataset.is_configured:
                 # First: after a crash here the index still differs, so the next migration continues.
-                _configure(dataset)
+                dataset.directory.replace(CONFIG, dataset.config.to_toml().encode())
             if dataset.migration.changes_index:
                 swap_in(dataset.directory, dataset.config.lock_timeout)
                 _open_once(dataset)
@@ -383,14 +383,3 @@ def _open_once(dataset: _Dataset) -> None:
         contextlib.closing(Index.open(dataset.directory, dataset.config)) as index,
     ):
         index.writer()
-
-
-def _configure(dataset: _Dataset) -> None:
-    """Replace the `dataset.toml` of an archive."""
-    staged = f".{CONFIG}.new"
-    with contextlib.suppress(FileNotFoundError):
-        dataset.directory.unlink(staged)
-    with dataset.directory.create_file(staged) as file:
-        file.write(0, dataset.config.to_toml().encode())
-        file.sync()
-    dataset.directory.rename(staged, CONFIG)

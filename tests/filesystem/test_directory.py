@@ -140,9 +140,22 @@ def test_a_small_file_appears_complete_or_not_at_all(directory, tmp_path, synced
     assert (tmp_path / "file").read_bytes() == b"content"
 
 
-def test_a_staged_file_of_a_killed_process_is_replaced(directory, tmp_path):
+def test_a_small_file_is_replaced_by_a_complete_one_or_not_at_all(directory, tmp_path, synced, monkeypatch):
+    (tmp_path / "file").write_bytes(b"old")
+    directory.replace("file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"
+    assert [Path(path).name.startswith(".file.") for path in synced] == [True, False]
+    monkeypatch.setattr(os, "rename", fail(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        directory.replace("file", b"other")
+    assert names(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("write", [Directory.write_new, Directory.replace])
+def test_a_staged_file_of_a_killed_process_is_replaced(directory, tmp_path, write):
     (tmp_path / f".file.{os.getpid()}").write_bytes(b"half")
-    directory.write_new("file", b"content")
+    write(directory, "file", b"content")
     assert names(tmp_path) == ["file"]
 
 
