@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -31,25 +31,6 @@ Answer: TypeAlias = dict[str, Any]
 """The name as `segment`, and the results; `failed` is the message of an error that prevented the work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A command to an executor: work on some segments.
-
-    Attributes:
-        path: of the dataset, the same on every node.
-        verb: one of `ondisk.spark.worker.VERBS`.
-        staging: the directory in the dataset for large results; empty if the verb has none.
-        option: what else the verb needs.
-        segments: names of segments (with the prefix if archived), or files.
-    """
-
-    path: str
-    verb: str
-    staging: str
-    option: str
-    segments: list[str]
-
-
 def answers(
     spark: SparkSession,
     path: str,
@@ -63,8 +44,11 @@ def answers(
     """Let executors work on segments, and yield the answers.
 
     Args:
-        verb, staging, option: as in `Order`.
-        weights: segment → bytes.
+        path: of the dataset, the same on every node.
+        verb: one of `ondisk.spark.worker.VERBS`.
+        weights: name of a segment (with the prefix if archived), or file → bytes.
+        staging: the directory in the dataset for large results; empty if the verb has none.
+        option: what else the verb needs.
         in_order: yield the answers in the order of `weights`; else begin with the heaviest, and yield each when ready.
 
     Raises:
@@ -76,8 +60,8 @@ def answers(
 
     def run(segments: list[str]) -> list[Answer]:
         context.setJobGroup(group, f"ondisk {verb} {path}", interruptOnCancel=True)
-        order = Order(path, verb, staging, option, segments)
-        return [*context.parallelize([order], 1).mapPartitions(worked).collect()]
+        task = partial(worked, path, verb, staging, option)
+        return [*context.parallelize(segments, 1).mapPartitions(task).collect()]
 
     inherited = inheritable_thread_target(spark)(run)  # keeps this thread's properties, such as its scheduler pool
     names = list(weights) if in_order else sorted(weights, key=lambda each: (-weights[each], each))
@@ -118,28 +102,27 @@ def grouped(names: list[str], weights: dict[str, int], count: int) -> Iterator[l
         yield group
 
 
-def worked(orders: Iterable[Order]) -> Iterator[Answer]:
-    """Carry out orders in an executor, and yield an answer for each segment; a child process does the work.
+def worked(path: str, verb: str, staging: str, option: str, segments: Iterable[str]) -> Iterator[Answer]:
+    """Work on segments in an executor, and yield an answer for each; a child process does the work.
 
     When this process ends for any reason, the child's standard input ends, and then the child exits.
     """
-    for order in orders:
-        context = TaskContext.get()
-        assert context is not None
-        # Spark may run several attempts of a task at the same time: each writes its own files.
-        staged = f"{order.staging}/{context.taskAttemptId()}-"
-        command = [sys.executable, "-m", "ondisk.spark.worker", order.verb, order.path, staged, order.option]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-            assert child.stdin is not None
-            assert child.stdout is not None
-            for name in order.segments:
-                child.stdin.write(json.dumps(name).encode() + b"\n")
-                child.stdin.flush()
-                line = child.stdout.readline()
-                answer = json.loads(line) if line else {"error": f"{name}: the process that worked on it was killed"}
-                if "error" in answer:
-                    raise RuntimeError(answer["error"])
-                yield answer
+    context = TaskContext.get()
+    assert context is not None
+    # Spark may run several attempts of a task at the same time: each writes its own files.
+    staged = f"{staging}/{context.taskAttemptId()}-"
+    command = [sys.executable, "-m", "ondisk.spark.worker", verb, path, staged, option]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for name in segments:
+            child.stdin.write(json.dumps(name).encode() + b"\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
+            answer = json.loads(line) if line else {"error": f"{name}: the process that worked on it was killed"}
+            if "error" in answer:
+                raise RuntimeError(answer["error"])
+            yield answer
 
 
 def _reason(error: Exception) -> str:

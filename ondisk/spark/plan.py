@@ -74,6 +74,7 @@ class IndexState:
     values: Sequence[Any]
 
 
+@dataclass(frozen=True)
 class Partition(InputPartition):  # type: ignore[misc]
     """The data of one index that match, between two positions in the order of queries or of appending.
 
@@ -83,14 +84,11 @@ class Partition(InputPartition):  # type: ignore[misc]
         count: number of its data, if they were counted.
     """
 
-    def __init__(
-        self, state: IndexState, sql: str, values: Sequence[int], segments: tuple[int, ...] | None, count: int | None
-    ) -> None:
-        self.state = state
-        self.sql = sql
-        self.values = values
-        self.segments = segments
-        self.count = count
+    state: IndexState
+    sql: str
+    values: Sequence[int]
+    segments: tuple[int, ...] | None = None
+    count: int | None = None
 
     @classmethod
     def between(
@@ -99,7 +97,7 @@ class Partition(InputPartition):  # type: ignore[misc]
         begin: Position | None,
         end: Position | None,
         segments: tuple[int, ...],
-        count: int | None,
+        count: int | None = None,
     ) -> Partition:
         """Return the partition from `begin` to before `end` in the order of queries; None is open."""
         # These bounds come first: of several, SQLite uses the first one for its index.
@@ -152,11 +150,9 @@ def partitions_of(state: IndexState, snapshot: Snapshot, tree: Expression, *, da
     if _is_scan(state, snapshot):  # then reading the table in its own order is fastest
         bounds = pairwise([0, *segments.numbers(), state.seq])
         sql = "datum.seq > ? AND datum.seq <= ?"
-        return [Partition(state, sql, [first, last], None, None) for first, last in bounds]
+        return [Partition(state, sql, [first, last]) for first, last in bounds]
     positions: list[Position | None] = [None, *segments.positions(), None]
-    return [
-        Partition.between(state, begin, end, segments.between(begin, end), None) for begin, end in pairwise(positions)
-    ]
+    return [Partition.between(state, begin, end, segments.between(begin, end)) for begin, end in pairwise(positions)]
 
 
 def _is_scan(state: IndexState, snapshot: Snapshot) -> bool:
@@ -167,14 +163,9 @@ def _is_scan(state: IndexState, snapshot: Snapshot) -> bool:
 
 def _counted(state: IndexState, found: list[_Row], *, data: bool) -> Iterator[Partition]:
     """Yield partitions of a small result, each with the bytes of one partition."""
-    runs: list[list[_Row]] = []
-    size = _BYTES
-    for row in found:
-        if size >= _BYTES:
-            runs.append([])
-            size = 0
-        runs[-1].append(row)
-        size += row.size if data else 0
+    before = accumulate((row.size if data else 0 for row in found), initial=0)
+    numbered = zip(found, before, strict=False)
+    runs = [[row for row, _ in run] for _, run in groupby(numbered, lambda each: each[1] // _BYTES)]
     starts: list[Position | None] = [run[0][:2] for run in runs]
     for run, (begin, end) in zip(runs, pairwise([*starts, None]), strict=True):
         yield Partition.between(state, begin, end, tuple(sorted({row.segment for row in run})), len(run))
@@ -192,12 +183,7 @@ class _Segments:
         mean = max(1.0, sum(row.size for row in sample) / max(1, len(sample)))
         sql = 'SELECT "begin", "end", id, length, format FROM segment ORDER BY "begin", id'
         self._all: list[tuple[int, int, int, float]] = [
-            (
-                begin,
-                end,
-                id_,
-                length * mean if find(format).is_dir else length,
-            )  # of a directory: files
+            (begin, end, id_, length * mean if find(format).is_dir else length)  # the length of a directory: files
             for begin, end, id_, length, format in snapshot.connection.execute(sql)
             if not (interval & Interval(begin, end)).is_empty
         ]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -45,6 +45,7 @@ _REMEDY = "Start the query with a new checkpoint: then it reads all data, also t
 Offset: TypeAlias = dict[str, Any]
 
 
+@dataclass(frozen=True)
 class Stretch(InputPartition):  # type: ignore[misc]
     """The data of a batch with numbers above `first`, up to `last`.
 
@@ -53,11 +54,10 @@ class Stretch(InputPartition):  # type: ignore[misc]
         tree: the condition for the data.
     """
 
-    def __init__(self, first: int, last: int, end: Offset, tree: Expression) -> None:
-        self.first = first
-        self.last = last
-        self.end = end
-        self.tree = tree
+    first: int
+    last: int
+    end: Offset
+    tree: Expression
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -197,7 +197,7 @@ class _DatasetState:
     def read(self, first: int, last: int, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         """Yield the data with numbers above `first`, up to `last`."""
         for each, snapshot, state in self._indexes:
-            yield from read(Partition(state, _BETWEEN, [first, last], None, None), columns, each, snapshot)
+            yield from read(Partition(state, _BETWEEN, [first, last]), columns, each, snapshot)
 
     def _expired(self, why: str) -> TokenExpired:
         return TokenExpired(f"the stream of {self._path} cannot continue: {why}", hint=_REMEDY, path=self._path)

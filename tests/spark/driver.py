@@ -170,8 +170,8 @@ def import_past(spark: Any, config: str, gate: str) -> dict[str, int]:
 def _stop_at(gate: str) -> None:
     worked = executors.worked
 
-    def past(orders: Iterator[Any]) -> Iterator[Any]:
-        for answer in worked(orders):
+    def past(*arguments: Any) -> Iterator[Any]:
+        for answer in worked(*arguments):
             wait_at(Path(gate))
             yield answer
 
