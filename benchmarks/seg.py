@@ -127,7 +127,7 @@ class SegBench:
             with source.open("rb") as stream:
                 head = Header.parse(stream.read(SIZE))
                 frames = FrameReader(stream, head, max_size=MAX_SIZE, position=SIZE, offset=SIZE)
-                count = sum(len(payload.decode_columns(scanned.payloads).timestamps) for scanned in frames)
+                count = sum(len(payload.decode(scanned.payloads).timestamps) for scanned in frames)
                 assert count == self.count
 
         times = best(self.rounds, lambda: deque(seg_floor.scan(source), maxlen=0), scan)

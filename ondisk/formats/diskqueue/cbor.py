@@ -56,13 +56,13 @@ def decode(data: bytes, *, max_depth: int, max_items: int) -> Any:
         FrameCorrupt: the bytes are not such a value, end early, or continue after it.
         LimitExceeded: it is nested deeper than `max_depth`, or has more than `max_items` values and keys.
     """
-    reader = _Reader(data, max_items)
+    decoder = _Decoder(data, max_items)
     try:
-        value = reader.value(max_depth)
+        value = decoder.value(max_depth)
     except RecursionError:
         raise _too_deep() from None
-    if reader.at < len(data):
-        reader.fail(f"{len(data) - reader.at} bytes follow the value")
+    if decoder.at < len(data):
+        decoder.fail(f"{len(data) - decoder.at} bytes follow the value")
     return value
 
 
@@ -139,7 +139,7 @@ def _excerpt(value: int) -> str:
     return str(value) if value.bit_length() <= 200 else f"of {value.bit_length()} bits"
 
 
-class _Reader:
+class _Decoder:
     """Reads one value; `at` is the index of the next byte."""
 
     __slots__ = ("_data", "_left", "_limit", "at")

@@ -127,7 +127,7 @@ class Event(NamedTuple):
         return self.fields
 
 
-class Columns(NamedTuple):
+class Events(NamedTuple):
     """Events in columns: entry i of each belongs to one event; see `Event`."""
 
     timestamps: Sequence[int]
@@ -137,9 +137,9 @@ class Columns(NamedTuple):
 
     def data(self) -> Sequence[Any]:
         """Return the `data` of each event."""
-        return [event.data for event in self.events()] if any(self.flags) else self.fields
+        return [event.data for event in self.one_by_one()] if any(self.flags) else self.fields
 
-    def events(self) -> list[Event]:
+    def one_by_one(self) -> list[Event]:
         return list(map(_event, zip(*self, strict=True)))
 
 
@@ -170,13 +170,16 @@ def encode(
     for begin in range(0, len(data), _CHUNK):
         end = begin + _CHUNK
         flags, fields = _to_fields(data[begin:end], begin)
-        columns = Columns(timestamps[begin:end], flags, metas[begin:end], fields)
-        payloads += _dump(columns, begin, max_depth) or _dump_with_care(columns, begin, max_depth)
+        events = Events(timestamps[begin:end], flags, metas[begin:end], fields)
+        payloads += _dump(events, begin, max_depth) or _dump_with_care(events, begin, max_depth)
     return payloads
 
 
-def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH) -> list[Event]:
+def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, data: bool = True) -> Events:
     """Return the events in payloads.
+
+    Args:
+        data: if False, data that are bytes may come back empty.
 
     Raises:
         FrameCorrupt: one is not an event; the context has its `position`, and `reason` and `byte` if known.
@@ -185,16 +188,7 @@ def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH) -> list[Ev
     Cost: 2 µs for a small event, 20 µs for one that is not plain. Memory: the events; up to 70 bytes for each byte of a
         hostile payload, so pass about a megabyte at a time.
     """
-    return decode_columns(payloads, max_depth=max_depth).events()
-
-
-def decode_columns(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, data: bool = True) -> Columns:
-    """Return the events in payloads, as `decode` does, without an object for each.
-
-    Args:
-        data: if False, data that are bytes may come back empty.
-    """
-    whole = Columns([], [], [], [])
+    whole = Events([], [], [], [])
     for begin in range(0, len(payloads), _CHUNK):
         chunk = payloads[begin : begin + _CHUNK]
         loaded = None if data else _load_without_bytes(chunk, max_depth)
@@ -217,9 +211,9 @@ def _to_fields(data: Sequence[Any], begin: int) -> tuple[Sequence[int], Sequence
     return flags, fields
 
 
-def _dump(columns: Columns, begin: int, max_depth: int) -> list[bytes] | None:
+def _dump(events: Events, begin: int, max_depth: int) -> list[bytes] | None:
     """Write events with cbor2, and with `cbor` if Beats would misread the result; None if they are not plain."""
-    timestamps, flags, metas, fields = columns
+    timestamps, flags, metas, fields = events
     if not _are_plain(timestamps, metas, fields, max_depth):
         return None
     # Only the maps go through cbor2: the rest is the same in every event, except for two numbers.
@@ -243,17 +237,17 @@ def _dump(columns: Columns, begin: int, max_depth: int) -> list[bytes] | None:
     return payloads
 
 
-def _dump_with_care(columns: Columns, begin: int, max_depth: int) -> list[bytes]:
+def _dump_with_care(events: Events, begin: int, max_depth: int) -> list[bytes]:
     """Write events whose metadata may contain timestamps, and events that are not plain."""
-    for position, timestamp in enumerate(columns.timestamps, begin):
+    for position, timestamp in enumerate(events.timestamps, begin):
         if not (type(timestamp) is int and _TIMESTAMP_MIN <= timestamp <= _TIMESTAMP_MAX):
             reason = "the timestamp is not a number of nanoseconds in 64 bits (1677-09-21 to 2262-04-11)"
             raise InvalidInput(reason, position=position)
-    metas = [_with_texts(meta, position) for position, meta in enumerate(columns.metas, begin)]
-    columns = columns._replace(metas=metas)
-    return _dump(columns, begin, max_depth) or [
+    metas = [_with_texts(meta, position) for position, meta in enumerate(events.metas, begin)]
+    events = events._replace(metas=metas)
+    return _dump(events, begin, max_depth) or [
         _dump_one(Event(*row)._asdict(), position, max_depth)
-        for position, row in enumerate(zip(*columns, strict=True), begin)
+        for position, row in enumerate(zip(*events, strict=True), begin)
     ]
 
 
@@ -311,23 +305,23 @@ def _holds_trap(values: list[Any]) -> bool:
     return False
 
 
-def _load(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
+def _load(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
     """Return the events in payloads, read with cbor2; None if one of them is not plain or is damaged."""
     if max(map(len, payloads)) > _CHECKED_SIZE:
         return None
     load = _load_together if len(payloads[0]) < _LARGE else _load_each
     try:
-        columns = load(payloads, max_depth)
+        events = load(payloads, max_depth)
     except Exception:  # of any kind: `cbor` decides, and reports what is wrong and where
         return None
-    if columns is None:
+    if events is None:
         return None
-    timestamps, flags, metas, fields = columns
+    timestamps, flags, metas, fields = events
     are_flags = _INTEGERS(map(type, flags)) and _FLAGS(flags)
-    return columns if are_flags and _are_plain(timestamps, metas, fields, max_depth) else None
+    return events if are_flags and _are_plain(timestamps, metas, fields, max_depth) else None
 
 
-def _load_without_bytes(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
+def _load_without_bytes(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
     """Return the events in large payloads, with empty data; None if one is small, or its data are not bytes.
 
     The bytes at the end of each payload are replaced by an empty byte string, one byte of CBOR. If that byte is decoded
@@ -344,11 +338,11 @@ def _load_without_bytes(payloads: Sequence[Buffer], max_depth: int) -> Columns |
         if len(payload) - found.end() != int.from_bytes(size):
             return None
         heads.append(bytes(payload[: found.end() - len(size) - 1]) + _NO_BYTES)
-    columns = _load(heads, max_depth)
-    return columns if columns is not None and columns.fields.count({"data": b""}) == len(payloads) else None
+    events = _load(heads, max_depth)
+    return events if events is not None and events.fields.count({"data": b""}) == len(payloads) else None
 
 
-def _load_together(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
+def _load_together(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
     # Each mark lacks its last byte, because the next payload begins with it. So the keys and values of all events are
     # items of one array, which is faster than a map for each. There is a whole mark at each place only if each payload
     # is exactly one map of four entries; cbor2 ignores trailing bytes.
@@ -359,23 +353,20 @@ def _load_together(payloads: Sequence[Buffer], max_depth: int) -> Columns | None
         return None
     if any(values[place::_STRIDE].count(key) != count for key, place in _PLACES.items()):
         return None
-    return Columns(*(values[place + 1 :: _STRIDE] for place in _PLACES.values()))
+    return Events(*(values[place + 1 :: _STRIDE] for place in _PLACES.values()))
 
 
-def _load_each(payloads: Sequence[Buffer], max_depth: int) -> Columns | None:
+def _load_each(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
     """Return the events in large payloads, one by one: reading them together would copy them once more."""
     pairs = [_loads(b"".join((_PAIR, payload, _MARK)), max_depth=max_depth + 2) for payload in payloads]
     if any(mark != _MARK_VALUE for _, mark in pairs):
         return None
-    return Columns(*zip(*(_row(content) for content, _ in pairs), strict=True))
+    return Events(*zip(*(_row(content) for content, _ in pairs), strict=True))
 
 
-def _load_one_by_one(payloads: Sequence[Buffer], begin: int, max_depth: int) -> Columns:
-    return _columns([_load_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)])
-
-
-def _columns(events: list[Event]) -> Columns:
-    return Columns(*zip(*events, strict=True))
+def _load_one_by_one(payloads: Sequence[Buffer], begin: int, max_depth: int) -> Events:
+    events = [_load_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
+    return Events(*zip(*events, strict=True))
 
 
 def decode_one(payload: Buffer, *, max_depth: int = MAX_DEPTH) -> Event:

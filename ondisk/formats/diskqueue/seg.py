@@ -199,7 +199,7 @@ class Seg(Format):
             alone = None if event.meta.keys() <= declared else [without(event.meta, declared)]
             return Loaded([event.data], alone, [event.timestamp // _NANOSECONDS])
         try:
-            columns = payload.decode_columns(frame.decode_many(payloads), max_depth=MAX_DEPTH)
+            columns = payload.decode(frame.decode_many(payloads), max_depth=MAX_DEPTH)
         except (FrameCorrupt, InvalidInput) as error:
             raise _corrupt(error) from None
         undeclared = None
@@ -290,7 +290,7 @@ class Seg(Format):
         """Describe frames of a segment. A frame without a valid event is damage."""
         sizes = [behind - begin for begin, behind in pairwise((*scanned.offsets, scanned.end))]
         try:
-            columns = payload.decode_columns(scanned.payloads, max_depth=MAX_DEPTH, data=False)
+            columns = payload.decode(scanned.payloads, max_depth=MAX_DEPTH, data=False)
             metadata = self._canonical(columns.metas, from_frame=True)
         except (FrameCorrupt, InvalidInput):
             return self._found_one_by_one(scanned, sizes, read, damage, end)
@@ -315,7 +315,7 @@ class Seg(Format):
         return found
 
     def _batch(self, frames: list[bytes], payloads: Sequence[payload.Buffer]) -> Batch:
-        columns = payload.decode_columns(payloads, max_depth=self.config.max_depth, data=False)
+        columns = payload.decode(payloads, max_depth=self.config.max_depth, data=False)
         metadata = self._canonical(columns.metas, from_frame=True)
         return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, frames)
 

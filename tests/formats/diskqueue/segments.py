@@ -36,7 +36,7 @@ def read(segment: bytes) -> Read:
         except SegmentCorrupt as error:
             result.damage = error.context["reason"]
     scanned = frame.scan(data, max_size=MAX_SIZE, base=start)
-    result.events = payload.decode(scanned.payloads)
+    result.events = payload.decode(scanned.payloads).one_by_one()
     result.offsets = scanned.offsets
     if scanned.damage:
         result.damage = result.damage or scanned.damage.reason

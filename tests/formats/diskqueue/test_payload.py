@@ -33,9 +33,13 @@ def event(fields, meta=None):
     return Event(1_600_000_000_000_000_000, 0, meta or {}, fields)
 
 
+def decoded(payloads):
+    return payload.decode(payloads).one_by_one()
+
+
 def one(payload_bytes, **limits):
-    (decoded,) = payload.decode([payload_bytes], **limits)
-    return decoded
+    (event,) = payload.decode([payload_bytes], **limits).one_by_one()
+    return event
 
 
 def nested(depth, leaf=0):
@@ -49,7 +53,7 @@ def nested(depth, leaf=0):
 @example([event({"n": -129}), event({}), event({"n": float("nan")}), Event(-129, 0, {}, {}), Event(-256, 0, {}, {})])
 def test_beats_and_ondisk_read_equal_values(events):
     payloads = segments.encode(events)
-    for given_event, written, again in zip(events, payloads, payload.decode(payloads), strict=True):
+    for given_event, written, again in zip(events, payloads, decoded(payloads), strict=True):
         assert same(list(beats_reader.event(written)), list(given_event))
         assert same(list(again), list(given_event))
 
@@ -66,7 +70,7 @@ def test_both_ways_write_the_same_bytes_and_read_the_same_values(given_event):
 def test_an_odd_event_among_plain_ones_keeps_its_place(count):
     events = [event({"n": n}) for n in range(count)]
     events[count // 2] = event({"n": -200, "text": "\udcff", "nan": [float("inf")]})
-    assert payload.decode(segments.encode(events)) == events
+    assert decoded(segments.encode(events)) == events
 
 
 @pytest.mark.parametrize("data", [{}, {"a": [1, {"b": None}]}, {"data": b"x"}, b"", b"\x00\xff" * 500])
@@ -189,7 +193,7 @@ def entries(*pairs, flags=b"\x00"):
 )  # fmt: skip
 def test_what_beats_or_others_may_have_written_is_read(data, expected):
     assert one(data) == expected
-    assert payload.decode([entries(), data, entries()]) == [Event(5, 0, {}, {}), expected, Event(5, 0, {}, {})]
+    assert decoded([entries(), data, entries()]) == [Event(5, 0, {}, {}), expected, Event(5, 0, {}, {})]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +242,7 @@ def test_what_beats_or_others_may_have_written_is_read(data, expected):
 )
 def test_what_is_no_event_is_refused_with_its_position_and_reason(data, reason):
     with pytest.raises(FrameCorrupt, match=reason) as caught:
-        payload.decode([entries()] * 130 + [data, entries()])
+        decoded([entries()] * 130 + [data, entries()])
     assert caught.value.context["position"] == 130
     assert reason in caught.value.context["reason"]
 
@@ -248,7 +252,7 @@ def test_pieces_of_an_event_are_no_events():
     for cut in range(1, len(whole)):
         for pieces in ([whole[:cut], whole[cut:]], [whole[:cut], whole[:1] + whole[cut:]]):
             with pytest.raises(FrameCorrupt) as caught:
-                payload.decode([whole, *pieces, whole])
+                decoded([whole, *pieces, whole])
             assert caught.value.context["position"] == 1
 
 
@@ -272,7 +276,7 @@ def test_every_tag_is_refused(numbers):
         for body in BODIES:
             for data in (entries((b"\x61a", tag(number) + body)), tag(number) + entries()):
                 with pytest.raises(FrameCorrupt):
-                    payload.decode([data])
+                    decoded([data])
 
 
 hostile = st.binary(max_size=60) | st.builds(
@@ -298,10 +302,10 @@ def test_arbitrary_bytes_are_refused_or_read_the_same_in_any_company(payloads):
             assert same(alone[-1].meta, content.get("meta") or {})
     if None in alone:
         with pytest.raises((FrameCorrupt, LimitExceeded)) as caught:
-            payload.decode(payloads)
+            decoded(payloads)
         assert caught.value.context["position"] == alone.index(None)
     else:
-        assert same([list(event) for event in payload.decode(payloads)], [list(event) for event in alone])
+        assert same([list(event) for event in decoded(payloads)], [list(event) for event in alone])
 
 
 @given(st.binary(max_size=40))
@@ -333,7 +337,7 @@ def test_a_bomb_is_refused_in_little_time_and_memory(bomb):
     tracemalloc.start()
     begin = time.process_time()
     with pytest.raises((FrameCorrupt, LimitExceeded)):
-        payload.decode([bomb])
+        decoded([bomb])
     spent = time.process_time() - begin
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -369,14 +373,14 @@ PATTERN = "fields\xa1"  # the begin of what a payload's bytes are told by, as te
 def outcome(payloads, **how):
     """Give timestamps, flags and metadata of payloads, or the error."""
     try:
-        return payload.decode_columns(payloads, **how)[:3]
+        return payload.decode(payloads, **how)[:3]
     except (FrameCorrupt, InvalidInput) as error:
         return type(error), error.message
 
 
 def is_read_without_its_bytes(written):
-    columns = payload.decode_columns([written, written], data=False)
-    return all(fields == {"data": b""} for fields in columns.fields)
+    events = payload.decode([written, written], data=False)
+    return all(fields == {"data": b""} for fields in events.fields)
 
 
 @pytest.mark.parametrize("size", [len(LARGE), 65535, 65536, 2_000_000])
@@ -393,7 +397,7 @@ def test_what_only_looks_like_the_bytes_at_the_end_is_read_as_it_is():
     for left in range(len(plain) - 40, len(plain) + 40):
         (written,) = payload.encode([5], [{"a": before + left.to_bytes(2)}], [LARGE])
         assert outcome([written], data=False) == outcome([written])
-        assert payload.decode_columns([written], data=False).metas[0]["a"] == before + left.to_bytes(2)
+        assert payload.decode([written], data=False).metas[0]["a"] == before + left.to_bytes(2)
 
 
 @given(
