@@ -28,12 +28,12 @@ from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.layout import ARCHIVE, CONFIG, read_config, untrusted
+from ondisk.dataset.layout import ARCHIVE, CONFIG, create_files, read_config, untrusted
 from ondisk.dataset.read import Summary
 from ondisk.datum import FieldType, canonical, from_microseconds
 from ondisk.errors import ArchiveOffline, DatasetNotFound, InvalidInput, StateError
 from ondisk.filesystem import Directory
-from ondisk.index import Index, Row, Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.index.connection import Connection, connect_to_read
 from ondisk.json_shapes import from_json, parse_time
 from ondisk.matcher import Expression
@@ -242,21 +242,14 @@ class Archives:
     def make_last(self) -> Access:
         """Open the archive that repack fills, and create it if it is missing. The caller must hold the writers' lock.
 
-        Durability: first the index, then the configuration, each complete or not at all. What a crash leaves has no
-            configuration, so it is not yet an archive.
+        Durability: see `create_files`.
         """
         found = self.last()
         if found is not None:
             return found
         directory = self._access.directory.inside(f"{ARCHIVE}/{LAST}", make=True)
         try:
-            Index.create(directory, self._access.config)
-            with contextlib.closing(Index.open(directory, self._access.config)) as index:
-                with Transaction(index) as transaction:
-                    transaction.commit()  # creates -wal and -shm: readers without permission to write need them
-                if transaction.checkpoint_error is not None:
-                    raise transaction.checkpoint_error
-            directory.replace(CONFIG, self._access.config.to_toml().encode())
+            create_files(directory, self._access.config)
         finally:
             directory.close()
         made = self.last()

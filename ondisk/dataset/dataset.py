@@ -15,7 +15,7 @@ from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, iterated, r
 from ondisk.dataset.archives import Archives, DatasetAccess, merged
 from ondisk.dataset.delete import delete
 from ondisk.dataset.input_file import parsed
-from ondisk.dataset.layout import CONFIG, check_free, filter_of, open_directory, read_config
+from ondisk.dataset.layout import check_free, create_files, filter_of, open_directory, read_config
 from ondisk.dataset.query import Match, Query, data, payloads, span, summaries
 from ondisk.dataset.read import Summary
 from ondisk.datum import Datum, Location
@@ -28,7 +28,7 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find
-from ondisk.index import INDEX, Index, Key, Transaction
+from ondisk.index import INDEX, Key
 from ondisk.matcher import Everything, Expression, Fields
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Dataset:
             DatasetExists: the path already contains a dataset.
             AlreadyExists: the directory contains something else.
 
-        Durability: first the index, then `dataset.toml`, each complete or not at all. After a crash, create it again.
+        Durability: see `create_files`; after a crash, create the dataset again.
         Locks: the writers' lock. If several processes create the same path, one succeeds.
         """
         if not isinstance(config, DatasetConfig):
@@ -107,10 +107,7 @@ class Dataset:
             check_free(directory)  # before the lock, which would create its file in somebody else's directory
             with WritersLock(directory, config.lock_timeout).hold("create"):
                 check_free(directory)
-                Index.create(directory, config)
-                with contextlib.closing(Index.open(directory, config)) as index, Transaction(index) as transaction:
-                    transaction.commit()  # creates -wal and -shm: readers without permission to write need them
-                directory.write_new(CONFIG, config.to_toml().encode())
+                create_files(directory, config)
             return cls(DatasetAccess(directory, config, read_only=False))
         except BaseException:
             directory.close()

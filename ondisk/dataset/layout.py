@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from datetime import datetime
@@ -17,6 +18,7 @@ from ondisk.errors import (
     StorageError,
 )
 from ondisk.filesystem import Directory
+from ondisk.index import Index, Transaction
 from ondisk.matcher import Expression, parse
 
 SENTINEL = "needs-check-do-not-pack"
@@ -103,6 +105,21 @@ def check_free(directory: Directory) -> None:
     if others:
         hint = "Choose a directory that is empty or does not exist."
         raise AlreadyExists(f"{directory.path} is not empty: it contains {sorted(others)[0]!r}", hint=hint)
+
+
+def create_files(directory: Directory, config: DatasetConfig) -> None:
+    """Create the files of an empty dataset or archive. The caller must hold the writers' lock.
+
+    Durability: first the index, then `dataset.toml`, each complete or not at all. What a crash leaves has no
+        configuration, so it is not yet a dataset.
+    """
+    Index.create(directory, config)
+    with contextlib.closing(Index.open(directory, config)) as index:
+        with Transaction(index) as transaction:
+            transaction.commit()  # creates -wal and -shm: readers without permission to write need them
+        if transaction.checkpoint_error is not None:
+            raise transaction.checkpoint_error
+    directory.write_new(CONFIG, config.to_toml().encode())
 
 
 def last_generation(directory: Directory) -> int:
