@@ -304,6 +304,22 @@ class Transaction:
         sql = "UPDATE datum SET segment = ?, offset = ? WHERE seq = ? AND segment = ? AND offset = ?"
         return self._execute_many(sql, ((new.id, to, seq, old.id, before) for seq, before, to in places))
 
+    def relocate_staged(self, old: Segment, new: Segment, path: str) -> int:
+        """Do as `relocate` with the places in a file of staged rows, and save the blocks in it.
+
+        Returns:
+            How many data were moved; -1 if not all of the file's.
+        """
+        schema = self.attach(path)
+        ((count,),) = self._rows(f"SELECT count(*) FROM {schema}.place")
+        sql = (
+            f"UPDATE main.datum SET segment = ?, offset = place.after FROM {schema}.place AS place"
+            " WHERE datum.seq = place.seq AND datum.segment = ? AND datum.offset = place.before"
+        )
+        moved = self._execute(sql, (new.id, old.id)).rowcount
+        self._execute(f'INSERT INTO main.block SELECT ?, "offset", position, stored FROM {schema}.block', (new.id,))
+        return moved if moved == count else -1
+
     def pieces_of(
         self, segments: Sequence[Segment], interval: Interval, size: int
     ) -> Iterator[list[tuple[int, int, int, int, int]]]:

@@ -16,7 +16,7 @@ from ondisk.formats import Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.known import lay_out
-from ondisk.maintenance.rewrite import InIndex, Written, lay
+from ondisk.maintenance.rewrite import IndexPlaces, Written, lay
 from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, ScanResult
@@ -161,13 +161,13 @@ class _Rewriting:
         staged_name = hidden(self._old.name, self._new.id)
         transaction.on_rollback(lambda: generations.discard(directory, [staged_name]))
         interval = segment_rows.interval_of(snapshot, self._old)
-        in_index = InIndex(transaction, self._old, self._new)
         if written is None:
+            format, places = self._access.format(self._old.format), IndexPlaces(transaction, self._old, self._new)
             with generations.stage(directory, self._old.name, self._new.id) as staged:
-                end = lay(self._access.format(self._old.format), snapshot, reader, self._known, staged, in_index)
+                end = lay(format, snapshot, reader, self._known, staged, places)
         else:
             end = written.end
-            written.tell(directory, in_index, self._known.count)
+            written.save(directory, transaction, self._old, self._new, self._known.count)
             generations.adopt(directory, written.file, self._old.name, self._new.id)
         found = directory.stat(staged_name)
         assert found is not None

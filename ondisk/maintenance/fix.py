@@ -111,7 +111,7 @@ def _fix(
                 yield done
             for _, scanned in group:
                 if scanned is not None:
-                    scanned.discard(access.directory)
+                    scanned.rows.discard(access.directory)
     if is_whole and needs_check:
         _remove_sentinel(access, begun["uuid"])
 

@@ -126,8 +126,11 @@ def _repack(
                 beside.submit(old_files.clear)
                 freed += done.freed
                 yield done
-        if full is not None and freed <= 0 and not changed:
-            raise full
+        if full is not None:
+            if freed <= 0 and not changed:
+                raise full
+            # All old files are closed now. Some filesystems free their space with the next commit of their journal.
+            access.directory.sync()
 
 
 def _is_wanted(diagnosis: Diagnosis) -> bool:

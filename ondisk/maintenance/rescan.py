@@ -152,7 +152,7 @@ class Rescan:
         end = segment.end
         with self._known_offsets(segment) as known_offsets:
             first = transaction.take_seqs(0).start
-            for found in self._format.scan(file) if scanned is None else scanned.found(self._directory, file):
+            for found in self._format.scan(file) if scanned is None else scanned.results(self._access, file):
                 if found.foreign:
                     raise Foreign
                 end = found.end

@@ -1,14 +1,12 @@
-"""Rewriting a segment: its data in another file, without holes and in query order; by who commits that, or for them."""
+"""Rewriting a segment: its data in another file, without holes and in query order. Another process may commit it."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, starmap
-from struct import Struct
+from itertools import accumulate
 from typing import Protocol
-from zlib import crc32
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.read import TAIL, DatasetReader, check_end
@@ -21,178 +19,118 @@ from ondisk.maintenance.known import known_of
 from ondisk.segment import Block, End
 from ondisk.segments import SegmentWriter
 from ondisk.staging.jobs import Changed, create_staged
+from ondisk.staging.rows import StagedFile, StagedRows
 
 _PIECE = 4 * 1024 * 1024  # bytes that are laid together
 _WORTH_COPYING = 10 * 1024  # bytes of a span; smaller ones are read together and written together
-_RECORD = Struct("<3q")
-_RECORDS = 8192 * _RECORD.size  # bytes of them that are read together
 
 
-class Places(Protocol):
-    """What is told where the data of a segment stand in another file."""
+class NewPlaces(Protocol):
+    """Receives where the data of a segment are in another file: the index, or a file of staged rows."""
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
-        """Take seq, offset before, and offset then, of some data."""
+        """Save seq, old offset and new offset of some data."""
 
     def save_blocks(self, blocks: Iterable[Block]) -> None:
-        """Take some blocks, where the file is compressed."""
+        """Save some blocks, if the file is compressed."""
 
 
-class InIndex:
-    """Tells the index, in its next generation of a segment.
-
-    Attributes:
-        count: data that stood where they were said to stand before.
-    """
+class IndexPlaces:
+    """Saves the places in the index, in the next generation of a segment."""
 
     def __init__(self, transaction: Transaction, old: Segment, new: Segment) -> None:
         self._transaction = transaction
         self._old = old
         self._new = new
-        self.count = 0
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
-        self.count += self._transaction.relocate(self._old, self._new, places)
+        self._transaction.relocate(self._old, self._new, places)
 
     def save_blocks(self, blocks: Iterable[Block]) -> None:
         self._transaction.save_blocks(self._new, blocks)
 
 
-class _InFiles:
-    """Tells it to two files, for `Written`."""
-
-    def __init__(self, places: WritableFile, blocks: WritableFile) -> None:
-        self._places = places
-        self._blocks = blocks
-        self._ends = {places: 0, blocks: 0}
-        self._checksums = {places: 0, blocks: 0}
-
-    @property
-    def checksums(self) -> tuple[int, int]:
-        """The CRC-32 of all that was told, of places and of blocks."""
-        return self._checksums[self._places], self._checksums[self._blocks]
-
-    def place(self, places: Iterable[tuple[int, int, int]]) -> None:
-        self._write(self._places, places)
-
-    def save_blocks(self, blocks: Iterable[Block]) -> None:
-        self._write(self._blocks, blocks)
-
-    def _write(self, file: WritableFile, records: Iterable[tuple[int, int, int]]) -> None:
-        content = b"".join(starmap(_RECORD.pack, records))
-        file.write(self._ends[file], content)
-        self._ends[file] += len(content)
-        self._checksums[file] = crc32(content, self._checksums[file])
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a segment is to become, in files of a process that does not commit it.
-
-        FILE           the bytes
-        FILE.places    of each datum: seq, offset before, offset then; three times 8 bytes, little-endian
-        FILE.blocks    of each block: offset, position, bytes; likewise
+    """What a segment is to become, written by a process that does not commit it.
 
     Attributes:
-        file: its name in the dataset.
-        end: where the segment ends then.
-        size: bytes of the file.
-        checksums: the CRC-32 of FILE.places, and of FILE.blocks.
+        file: name of the new segment file, in the dataset's directory.
+        end: where the segment ends in it.
+        size: bytes of it.
+        rows: the file with the new places of the data, and the blocks.
     """
 
     file: str
     end: End
     size: int
-    checksums: tuple[int, int]
+    rows: StagedFile
 
     @classmethod
     def write(cls, access: Access, name: str, file: str) -> Written:
-        """Write them.
+        """Write the new segment file, and `file`.rows.
+
+        Args:
+            name: of the segment.
 
         Raises:
-            StateError: the index knows no data of the segment, or it is none of one file; or the directory for them is
-                gone.
+            StateError: the index has no data of the segment, or it is not one file; or the directory for `file` was
+                removed.
             SegmentMissing, SegmentCorrupt, IndexCorrupt: the data are not on disk as the index says.
 
-        Locks: none; who commits sees whether the segment has changed meanwhile.
+        Locks: none; the process that commits sees whether the segment has changed meanwhile.
         """
         opened, directory = access.current(), access.directory
         with contextlib.ExitStack() as stack:
             snapshot = stack.enter_context(opened.index.snapshot())
             known = known_of(access, snapshot, name, None)
             if known is None or not known.count or access.format(known.segment.format).is_dir:
-                raise StateError(f"{name} is no segment that can be rewritten")
-            staged, of_places, of_blocks = (
-                stack.enter_context(create_staged(directory, each))
-                for each in (file, f"{file}.places", f"{file}.blocks")
-            )
-            # Its file, once it is open, is there whatever others do; so they need not wait for this.
-            opened.reader.file_of(known.segment)
+                raise StateError(f"the segment {name} cannot be rewritten")
+            staged = stack.enter_context(create_staged(directory, file))
+            rows = stack.enter_context(StagedRows(directory, f"{file}.rows", access.config.fields))
+            opened.reader.file_of(known.segment)  # once it is open, a repack cannot take it away
             snapshot.set_apart(known.segment)
-            format = access.format(known.segment.format)
-            told = _InFiles(of_places, of_blocks)
-            end = lay(format, snapshot, opened.reader, known, staged, told)
-            return cls(file, end, staged.stat().st_size, told.checksums)
+            end = lay(access.format(known.segment.format), snapshot, opened.reader, known, staged, rows)
+            rows.finish()
+            return cls(file, end, staged.stat().st_size, StagedFile.of(directory, f"{file}.rows"))
 
-    def tell(self, directory: Directory, told: InIndex, count: int) -> None:
-        """Tell the index where the data stand then.
+    def save(self, directory: Directory, transaction: Transaction, old: Segment, new: Segment, count: int) -> None:
+        """Save the new places of the data in the index.
 
         Args:
             count: data that the segment has now.
 
         Raises:
-            Changed: they are not those that were written, or the files are not there, or not whole.
+            Changed: the segment's data have changed since, or a file is missing or damaged.
         """
         found = directory.stat(self.file)
         if found is None or found.st_size != self.size:
             raise Changed
-        records = 0
-        of_places, of_blocks = self.checksums
-        for each in _records(directory, f"{self.file}.places", of_places):
-            records += len(each)
-            told.place(each)
-        if not records == told.count == count:
+        self.rows.verify(directory)
+        if transaction.relocate_staged(old, new, str(directory.path / self.rows.name)) != count:
             raise Changed
-        for each in _records(directory, f"{self.file}.blocks", of_blocks):
-            told.save_blocks(starmap(Block, each))
 
     def discard(self, directory: Directory) -> None:
         """Remove the files that are still there."""
-        for each in (self.file, f"{self.file}.places", f"{self.file}.blocks"):
-            with contextlib.suppress(FileNotFoundError):
-                directory.unlink(each)
-
-
-def _records(directory: Directory, name: str, checksum: int) -> Iterator[list[tuple[int, int, int]]]:
-    try:
-        file = directory.open_to_read(name)
-    except FileNotFoundError:
-        raise Changed from None
-    position = found = 0
-    while content := file.read(position, _RECORDS):
-        position += len(content)
-        found = crc32(content, found)
-        if len(content) % _RECORD.size:
-            raise Changed
-        yield [*_RECORD.iter_unpack(content)]
-    if found != checksum:
-        raise Changed
+        self.rows.discard(directory)
+        with contextlib.suppress(FileNotFoundError):
+            directory.unlink(self.file)
 
 
 def lay(
-    format: Format, snapshot: Snapshot, reader: DatasetReader, known: Known, staged: WritableFile, told: Places
+    format: Format, snapshot: Snapshot, reader: DatasetReader, known: Known, staged: WritableFile, places: NewPlaces
 ) -> End:
     """Write the data of a segment to another file, without holes and in query order.
 
     Args:
-        told: receives the new place of each datum.
+        places: receives the new place of each datum.
 
     Returns:
         Where the segment ends.
 
     Durability: the file is synced.
     """
-    return _Laying(format, snapshot, reader, known, staged, told).lay()
+    return _Laying(format, snapshot, reader, known, staged, places).lay()
 
 
 class _Laying:
@@ -205,15 +143,15 @@ class _Laying:
         reader: DatasetReader,
         known: Known,
         staged: WritableFile,
-        told: Places,
+        places: NewPlaces,
     ) -> None:
         self._format = format
         self._snapshot = snapshot
         self._reader = reader
         self._known = known
         self._old = known.segment
-        self._writer = SegmentWriter(format, staged, save_blocks=told.save_blocks)
-        self._told = told
+        self._writer = SegmentWriter(format, staged, save_blocks=places.save_blocks)
+        self._places = places
 
     def lay(self) -> End:
         """Write all of them, and return where they end."""
@@ -263,7 +201,7 @@ class _Laying:
         """Report the places of data that are at an offset, one after the other."""
         extents = self._format.extents(row[3] for _, row in rows)
         offsets = accumulate(extents, initial=offset)
-        self._told.place((seq, row[2], at) for (seq, row), at in zip(rows, offsets, strict=False))
+        self._places.place((seq, row[2], at) for (seq, row), at in zip(rows, offsets, strict=False))
 
 
 def _pieces(snapshot: Snapshot, known: Known) -> Iterator[list[tuple[int, Row]]]:

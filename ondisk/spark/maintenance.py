@@ -21,6 +21,7 @@ from ondisk.segment import End
 from ondisk.segments.dir import files_of
 from ondisk.spark.executors import Answer, answers
 from ondisk.staging.jobs import staged
+from ondisk.staging.rows import StagedFile
 
 
 def reads(spark: SparkSession) -> ReadAll:
@@ -60,7 +61,7 @@ def _scanned(
 ) -> Iterator[tuple[Diagnosis, Scanned | None]]:
     for before in waiting:
         answer = next(found) if before.segment in wanted else {}
-        yield before, Scanned(answer["file"], tuple(answer["source"]), answer["checksum"]) if "file" in answer else None
+        yield before, Scanned(tuple(answer["source"]), StagedFile(**answer["rows"])) if "rows" in answer else None
 
 
 def writes(spark: SparkSession) -> WriteAll:
@@ -83,7 +84,7 @@ def _write_all(
             if "file" not in answer:
                 yield before, None
                 continue
-            written = Written(answer["file"], End(*answer["end"]), answer["size"], tuple(answer["checksums"]))
+            written = Written(answer["file"], End(*answer["end"]), answer["size"], StagedFile(**answer["rows"]))
             yield before, written
             written.discard(access.directory)
 

@@ -1,4 +1,6 @@
-"""Staged rows: rows of data that are to be appended. Many processes write them, each to its own SQLite file.
+"""Staged rows: what processes write for the one that commits, each to its own SQLite file.
+
+Rows of data that are to be appended, of what a scan found in a segment, or of a segment that was rewritten:
 
     piece    consecutive data in a file of bytes, which will be consecutive in a segment, too: their place and their
              totals; `part` names the file
@@ -6,6 +8,8 @@
     value    texts and bytes; `datum` contains their ids, 0 for a missing field
     datum    as in the index, with a piece in place of the segment; the offset counts from the begin of the piece
     beside   in formats with one file for each datum: the bytes stored next to it
+    damage   of a scan, whose results are pieces: bytes that are not data
+    place    of a rewriting: the `seq`, old offset and new offset of each datum
 
 `seq` and ids count from 1. Nothing is synced: the process that stores the rows makes them durable.
 `ondisk.staging.bulk_insert` reads these files.
@@ -13,21 +17,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import astuple, dataclass, replace
-from itertools import chain, islice
-from typing import Any
+from itertools import chain, islice, repeat
+from typing import Any, Self
 from urllib.parse import quote
+from zlib import crc32
 
 from ondisk.datum import FieldType
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch
 from ondisk.index.columns import stored_columns
 from ondisk.index.connection import SQLITE_ERRORS, sqlite_errors
-from ondisk.segment import Block
+from ondisk.segment import Block, Damage, End, ScanResult
+from ondisk.staging.jobs import Changed, create_staged
 
 _NUMBERS = ("position", "size", "length", "count", "data_size", "compressed")
 _TABLES = (
@@ -35,10 +42,13 @@ _TABLES = (
     'block (piece INTEGER, "offset" INTEGER, position INTEGER, stored INTEGER)',
     "value (id INTEGER PRIMARY KEY, value ANY)",
     "beside (seq INTEGER PRIMARY KEY, content BLOB)",
+    'damage (piece INTEGER, "offset" INTEGER, size INTEGER, reason TEXT)',
+    "place (seq INTEGER PRIMARY KEY, before INTEGER, after INTEGER)",
 )
 _SETTINGS = ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF", "locking_mode=EXCLUSIVE")
 # Rows in one INSERT, which takes a third of the time. With 500 fields they have fewer than SQLite's 32,766 values.
 _TOGETHER = 50
+_CHUNK = 1024 * 1024
 MERGED = 8
 """How many files are merged at a time; a connection can attach 10."""
 
@@ -72,8 +82,47 @@ class Piece:
     compressed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A file of rows that another process wrote.
+
+    Attributes:
+        name: in the dataset's directory.
+        checksum: CRC-32 of all its bytes.
+    """
+
+    name: str
+    checksum: int
+
+    @classmethod
+    def of(cls, directory: Directory, name: str) -> StagedFile:
+        """Describe a file that is finished."""
+        return cls(name, _checksum(directory, name))
+
+    def verify(self, directory: Directory) -> None:
+        """Raise `Changed` unless the file is there and whole."""
+        try:
+            checksum = _checksum(directory, self.name)
+        except FileNotFoundError:
+            raise Changed from None
+        if checksum != self.checksum:
+            raise Changed
+
+    def discard(self, directory: Directory) -> None:
+        """Remove the file, if it is still there."""
+        with contextlib.suppress(FileNotFoundError):
+            directory.unlink(self.name)
+
+
+def _checksum(directory: Directory, name: str) -> int:
+    file, position, checksum = directory.open_to_read(name), 0, 0
+    while content := file.read(position, _CHUNK):
+        position, checksum = position + len(content), crc32(content, checksum)
+    return checksum
+
+
 class StagedRows:
-    """A file of rows that is being written."""
+    """A file of rows that is being written. A context manager: closes the file."""
 
     def __init__(self, directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> None:
         self._directory = directory
@@ -95,18 +144,48 @@ class StagedRows:
 
     def add(self, batch: Batch, pieces: Sequence[int], offsets: Sequence[int]) -> None:
         """Add the data of a batch, with the pieces and offsets at which they are stored."""
-        seqs = range(self._seq + 1, self._seq + 1 + len(batch.payloads))
-        self._seq += len(seqs)
-        fields = stored_columns(batch.metadata, self._kinds, lambda values: list(map(self._ids.__getitem__, values)))
-        sizes = map(len, batch.payloads)
+        first = self._seq + 1
+        self._add(batch.reftimes, pieces, offsets, list(map(len, batch.payloads)), batch.metadata)
+        if batch.beside:
+            with sqlite_errors(self._directory):
+                self._connection.executemany("INSERT INTO beside VALUES (?, ?)", enumerate(batch.beside, first))
+
+    def add_result(self, found: ScanResult) -> None:
+        """Add a part of what a scan found in a segment."""
+        end = found.end
+        piece = Piece(0, "", "", "", self._seq, end.size, end.length, end.count, len(found.offsets), end.compressed)
+        number = self.add_piece(piece, found.blocks)
+        pieces = [number] * len(found.offsets)
+        self._add(found.reftimes, pieces, found.offsets, found.sizes, found.metadata)
         with sqlite_errors(self._directory):
-            rows = zip(batch.reftimes, pieces, offsets, sizes, *fields, strict=True)
-            self._insert(islice(rows, len(seqs) // _TOGETHER * _TOGETHER), _TOGETHER)
+            rows = ((number, *astuple(each)) for each in found.damage)
+            self._connection.executemany("INSERT INTO damage VALUES (?, ?, ?, ?)", rows)
+
+    def place(self, places: Iterable[tuple[int, int, int]]) -> None:
+        """Add new places of data: (seq, old offset, new offset)."""
+        with sqlite_errors(self._directory):
+            self._connection.executemany("INSERT INTO place VALUES (?, ?, ?)", places)
+
+    def save_blocks(self, blocks: Iterable[Block]) -> None:
+        """Add blocks of a segment that is rewritten."""
+        with sqlite_errors(self._directory):
+            self._connection.executemany("INSERT INTO block VALUES (0, ?, ?, ?)", blocks)
+
+    def _add(
+        self,
+        reftimes: Sequence[int],
+        pieces: Sequence[int],
+        offsets: Sequence[int],
+        sizes: Sequence[int],
+        metadata: Sequence[Mapping[str, Any]],
+    ) -> None:
+        self._seq += len(reftimes)
+        fields = stored_columns(metadata, self._kinds, lambda values: list(map(self._ids.__getitem__, values)))
+        with sqlite_errors(self._directory):
+            rows = zip(reftimes, pieces, offsets, sizes, *fields, strict=True)
+            self._insert(islice(rows, len(reftimes) // _TOGETHER * _TOGETHER), _TOGETHER)
             self._insert(rows, 1)
-            if batch.beside:
-                self._connection.executemany("INSERT INTO beside VALUES (?, ?)", zip(seqs, batch.beside, strict=True))
-            new = self._ids.taken()
-            self._connection.executemany("INSERT INTO value VALUES (?, ?)", new)
+            self._connection.executemany("INSERT INTO value VALUES (?, ?)", self._ids.taken())
 
     def _insert(self, rows: Iterable[tuple[Any, ...]], together: int) -> None:
         """Insert rows, `together` in one INSERT; their number must be a multiple of it.
@@ -133,6 +212,12 @@ class StagedRows:
         """Close the file. Without `finish` it is useless. A second call does nothing."""
         self._connection.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 class _ValueIds(dict[Any, int]):
     """Value → id, in the order of the look-ups."""
@@ -150,6 +235,52 @@ class _ValueIds(dict[Any, int]):
         """Return the ids and values that are new since the last call."""
         new, self._new = self._new, []
         return new
+
+
+def scan_results(directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> Iterator[ScanResult]:
+    """Yield what `StagedRows.add_result` added, in its order. Metadata are those of the declared fields."""
+    fields = ", ".join(
+        f"(SELECT value FROM value WHERE id = f_{field})" if kind.interned else f"f_{field}"
+        for field, kind in kinds.items()
+    )
+    rows_of = f'SELECT "offset", size, reftime{", " * bool(fields)}{fields} FROM datum WHERE seq > ? AND seq <= ?'
+    blocks_of = 'SELECT "offset", position, stored FROM block WHERE piece = ? ORDER BY rowid'
+    damage_of = 'SELECT "offset", size, reason FROM damage WHERE piece = ? ORDER BY rowid'
+    with sqlite_errors(directory), closing(_reading(directory, name)) as connection:
+        execute = connection.execute
+        for number, before, count, size, length, counted, compressed in execute(
+            "SELECT id, position, data_size, size, length, count, compressed FROM piece ORDER BY id"
+        ):
+            offsets, sizes, reftimes, *columns = _columns(execute(rows_of, (before, before + count)), 3 + len(kinds))
+            yield ScanResult(
+                offsets,
+                sizes,
+                reftimes,
+                _mappings([*kinds], columns, count),
+                [Block(*each) for each in execute(blocks_of, (number,))],
+                [Damage(*each) for each in execute(damage_of, (number,))],
+                End(size, length, counted, bool(compressed)),
+            )
+
+
+def _columns(rows: Iterable[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    columns = [*map(list, zip(*rows, strict=True))]
+    return columns or [[] for _ in range(width)]
+
+
+def _mappings(names: Sequence[str], columns: Sequence[Sequence[Any]], count: int) -> list[Mapping[str, Any]]:
+    """Make mappings of columns; equal rows share one."""
+    known: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    mappings = []
+    for row in zip(*columns, strict=True) if names else repeat((), count):
+        if row not in known:
+            known[row] = {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        mappings.append(known[row])
+    return mappings
+
+
+def _reading(directory: Directory, name: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(os.fsencode(directory.path / name))}?immutable=1", uri=True)
 
 
 def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mapping[str, FieldType]) -> None:
@@ -177,7 +308,7 @@ def damaged(directory: Directory, names: Sequence[str]) -> str | None:
     for name in names:
         path = directory.path / name
         try:
-            with closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?immutable=1", uri=True)) as connection:
+            with closing(_reading(directory, name)) as connection:
                 (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
                 connection.execute("SELECT 1 FROM datum")
         except SQLITE_ERRORS:
@@ -208,7 +339,7 @@ def _merging(connection: sqlite3.Connection, kinds: Mapping[str, FieldType]) -> 
 
 def _create(directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> sqlite3.Connection:
     """Create an empty file, and return a connection in a transaction."""
-    directory.create_file(name).close()
+    create_staged(directory, name).close()
     connection = sqlite3.connect(directory.path / name, isolation_level=None)
     try:
         with sqlite_errors(directory):
