@@ -1,4 +1,4 @@
-"""What all formats do: a scan of a segment's file finds what parsing it finds, and columns encode as data do."""
+"""For all formats: a scan of a segment's file finds the same as parsing it, and columns are encoded as data are."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class File:
 
 @dataclass(frozen=True)
 class Scanned:
-    """All that a scan gave, and the bytes that it is about, decompressed."""
+    """The results of a scan, and the scanned bytes, decompressed."""
 
     found: ScanResult
     foreign: bool
@@ -155,7 +155,7 @@ def test_a_scan_of_a_cut_file_finds_all_whole_data_and_ends_behind_them(
 @given(data=st.data())
 @settings(max_examples=40)
 def test_a_scan_of_damaged_bytes_gives_whole_data_only_and_ends(config: DatasetConfig, data: st.DataObject) -> None:
-    """Whatever was flipped: what is found can be read at its place, in order, and nothing overlaps."""
+    """After any flip, data that are found can be read at their places, are in order, and do not overlap."""
     format = find(config.format)(config)
     payloads = format.encode(data.draw(st.lists(strategies.data(config), min_size=1, max_size=6))).payloads
     content = bytearray(laid(format, [[payload] for payload in payloads])[0])
@@ -178,7 +178,7 @@ def test_a_scan_of_damaged_bytes_gives_whole_data_only_and_ends(config: DatasetC
 @given(data=st.data(), pieces=st.integers(1, 64))
 @settings(max_examples=40)
 def test_lines_are_found_however_the_file_is_read(config: DatasetConfig, data: st.DataObject, pieces: int) -> None:
-    """Blank lines, CR LF, lines that are no data, and a last line without an end, across the edges of reading."""
+    """Blank lines, CR LF, lines that are not data, and a last line without newline, at the edges of reads."""
     format = find(config.format)(replace(config, max_datum_size=100_000))
     payloads = format.encode(data.draw(st.lists(strategies.data(config), max_size=6))).payloads
     content, expected, wrong = b"", [], 0
@@ -220,7 +220,7 @@ def test_a_scan_of_a_file_of_beats_finds_what_parse_gives(variant: str, name: st
     scanned, expected = Scanned.of(format, content), parsed(format, content)
     assert scanned.found.reftimes == expected.reftimes
     assert scanned.found.sizes == list(map(len, expected.payloads))
-    torn = {"5.seg", "6.seg", "7.seg", "8.seg"}  # a torn end is damage of an input, and of a segment none
+    torn = {"5.seg", "6.seg", "7.seg", "8.seg"}  # a torn end is damage in an input, but not in a segment
     if name not in torn:
         assert [(damage.size, damage.offset) for damage in scanned.found.damage] == [
             (damage.size, damage.offset) for damage in expected.damage
@@ -242,7 +242,7 @@ def test_a_file_of_a_variant_that_is_not_read_yet_is_all_damage(variant: str) ->
 
 @dataclass(frozen=True)
 class SlowFile(File):
-    """A file of which a read into a buffer gives a part only."""
+    """A file that reads only part of the request into a buffer."""
 
     def read_into(self, position: int, buffer: memoryview, /) -> int:
         return File.read_into(self, position, buffer[:100_000])

@@ -111,7 +111,7 @@ def test_other_formats_have_no_dir_segments_yet():
     with pytest.raises(ConfigError, match="no dir segments of jsonl"):
         find("jsonl")(DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "segments": "dir"}))
     blob(segments="dir")
-    find("vm2")(blob(segments="dir").config)  # files of other formats are appended as ever
+    find("vm2")(blob(segments="dir").config)  # files of other formats are appended as before
 
 
 def test_no_content_is_taken_for_a_blob_unless_it_is_the_default():

@@ -30,7 +30,7 @@ broken = shouting:missing
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A distribution that brings formats, as pip would install it."""
+    """A distribution with formats, as installed by pip."""
     (tmp_path / "shouting.py").write_text(MODULE)
     information = tmp_path / "shouting-1.0.dist-info"
     information.mkdir()
@@ -43,7 +43,7 @@ def installed(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_looking(monkeypatch):
-    """Make every look at entry points an error."""
+    """Raise an error on every access to entry points."""
 
     def look(**_):
         raise AssertionError("entry points were looked up")

@@ -15,7 +15,7 @@ def read(content, batch_size=100, max_line=100):
 
 
 class Endless(io.RawIOBase):
-    """A stream that never ends and has no newline; counts what was read of it."""
+    """An endless stream without newline; counts the bytes that were read."""
 
     taken = 0
 
@@ -25,7 +25,7 @@ class Endless(io.RawIOBase):
 
 
 class Dripping(io.BytesIO):
-    """A stream that gives a few bytes at a time, as a pipe may."""
+    """A stream that returns few bytes at a time, as a pipe may."""
 
     def read(self, size=-1):
         return super().read(min(size, 3))

@@ -37,7 +37,7 @@ def refusal(datum):
 
 
 def scanned(file: Path) -> list[dict[str, str]]:
-    """What arkimet's scanner says of a file: one mapping a datum."""
+    """The result of arkimet's scanner for a file: one mapping for each datum."""
     blocks = file.with_name(file.name + ".yaml").read_text().strip().split("\n\n")
     return [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks]
 
@@ -54,7 +54,7 @@ def test_arkimets_files_are_read_as_arkimet_reads_them(file):
         offset, size = map(int, re.search(r":(\d+)\+(\d+)\)", datum["Source"]).groups())
         assert content[offset : offset + size] == payload
         assert from_microseconds(reftime).isoformat() == datum["Reftime"].replace("Z", "+00:00")
-        # arkimet adds attributes of the station from a database of its own.
+        # arkimet adds attributes of the station from its own database.
         area, product = (re.match(r"VM2\((\d+)", datum[name])[1] for name in ("Area", "Product"))
         assert metadata == {"area": f"VM2,{area}", "product": f"VM2,{product}"}
         assert payload.decode().split(",", 3)[3] == datum["Value"]
@@ -219,7 +219,7 @@ def test_a_line_longer_than_allowed_is_refused_whichever_way_it_comes():
 
 
 def test_numbers_are_those_of_the_grammar():
-    """All texts of up to five of these characters, as a grammar without short cuts takes them."""
+    """All texts of up to five of these characters that a simple grammar accepts."""
     number = re.compile(rb"([-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?)?")
     texts = [bytes(each) for size in range(6) for each in product(b"+-.7e", repeat=size)]
     good = [each for each in texts if number.fullmatch(each)]
@@ -293,7 +293,7 @@ def test_behind_an_empty_file_a_line_begins_at_once():
 
 
 def test_behind_a_file_that_lost_known_bytes_the_known_end_stays_the_end():
-    """So that appending finds it too short, and does not put a line where the index knows another."""
+    """An append must find the file too short, and must not write a line where the index has another."""
     laid = format_of().resume(File(b"0123"), End(10, 10))
     assert laid.end.size - len(laid.content) == 10
 

@@ -136,7 +136,7 @@ def test_an_unknown_field_names_the_one_that_was_likely_meant_and_ends_with_one_
     assert item.value.hint.startswith("Did you mean `station`? The fields are ")
     with pytest.raises(AttributeError) as attribute:
         _ = f.statoin
-    # What Python puts behind the message: ". Did you mean: 'station'?"
+    # Python appends to the message: ". Did you mean: 'station'?"
     assert not str(attribute.value).endswith(".")
     assert attribute.value.name == "statoin"
     assert attribute.value.obj is f

@@ -47,7 +47,7 @@ def test_a_move_out_of_the_calendar_overflows(distance, sign):
         edge.moved(distance * sign)
 
 
-# Dates from the tables of the churches and almanacs, the earliest and the latest possible among them.
+# Dates from tables of churches and almanacs, including the earliest and the latest possible.
 @pytest.mark.parametrize(
     "day",
     ["1818-03-22", "1954-04-18", "1981-04-19", "2000-04-23", "2008-03-23", "2024-03-31", "1943-04-25", "2038-04-25"],

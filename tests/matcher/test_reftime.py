@@ -1,4 +1,4 @@
-"""The times of match expressions; many expectations are those of arkimet's own tests."""
+"""The times of match expressions; many expected results are from arkimet's own tests."""
 
 from __future__ import annotations
 

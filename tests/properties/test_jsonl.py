@@ -1,4 +1,4 @@
-"""What holds of every line of JSON."""
+"""Properties of every line of JSON."""
 
 from __future__ import annotations
 

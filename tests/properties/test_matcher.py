@@ -1,4 +1,4 @@
-"""What holds of every match expression, by hypothesis."""
+"""Properties of every match expression."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FIELDS = {
     "made": FieldType.TIMESTAMP,
     "key": FieldType.BYTES,
 }
-# The words of the language, in any order, come closer to its corners than arbitrary text.
+# Words of the language in any order reach more of the parser than arbitrary text.
 TOKENS = [
     *("reftime:", "made:", "station:", "level:", "product:", "valid:", "key:", "colour:", ":", ";", "\n", " or ", "or"),
     *(",", " ", '"', '""', "=", "==", ">=", ">", "<=", "<", "from ", "until ", "%", "every ", "@", "+", "-", " and "),
@@ -81,7 +81,7 @@ TOKENS = [
 ]
 texts = st.text() | st.lists(st.sampled_from(TOKENS)).map("".join)
 times = st.datetimes(timezones=st.just(UTC))
-# Few values, so that conditions and data meet.
+# Few values, so that conditions often match data.
 instants = st.integers(-3, 3).map(lambda n: n * 43_200_000_000) | st.integers(-(10**14), 10**14)
 operators = st.sampled_from(["=", "<", "<=", ">", ">="])
 products = st.lists(st.sampled_from(["", "a", "b"]), min_size=1, max_size=3).map(",".join)
@@ -108,7 +108,7 @@ data = st.fixed_dictionaries({"reftime": instants}, optional={"station": st.inte
 
 
 def outcome(read, *arguments, **options):
-    """What reading gives: its result, or the MatchError."""
+    """Return the result of reading, or the MatchError."""
     try:
         return read(*arguments, **options)
     except MatchError as error:

@@ -1,4 +1,4 @@
-"""What holds of every step and every time, checked against the calendar."""
+"""Properties of every step and every time, checked against the calendar."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CENTURIES = (date(1900, 1, 1), date(2201, 1, 1))
 
 
 def whole(step: Step, reftime: int):
-    """The interval of the segment that a reftime falls into."""
+    """Return the interval of the segment of a reftime."""
     interval = step.interval(step.stem(reftime))
-    assert interval is not None, "a name that a step gives is one that it knows"
+    assert interval is not None, "a step can read the name that it wrote"
     return interval
 
 
 def expected(step: Step, on: date) -> tuple[date, date]:
-    """First day, and first day behind, of the piece of time that holds a day; by the calendar alone."""
+    """Return the first day and the day after the last of the segment of a day, by the calendar alone."""
     last = monthrange(on.year, on.month)[1]
     match step:
         case Step.DAILY:

@@ -1,4 +1,4 @@
-"""What holds of every line of VM2."""
+"""Properties of every line of VM2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ondisk.testing import strategies
 CONFIG = DatasetConfig.from_mapping(
     {"format": "vm2", "step": "daily", "fields": {"area": "text", "product": "text"}, "max_datum_size": 200}
 )
-# The pieces of a line, in any order, come closer to its corners than arbitrary bytes.
+# Parts of a line in any order reach more of the parser than arbitrary bytes.
 PIECES = [
     *(b"200707081300", b"20070708130059", b"200702300000", b"000001010000", b"1", b"227", b"9" * 19, b"000000000"),
     *(b",", b",,", b"1.2", b"-.5e3", b"+", b".", b"e5", b"inf", b"nan", b" ", b"\r", b"\x00", b"\xff"),
@@ -71,7 +71,7 @@ def test_arbitrary_bytes_are_refused_line_by_line_and_never_raise(lines):
 
 @given(st.lists(any_data | strategies.vm2_data(), max_size=6))
 def test_a_datum_is_stored_as_given_or_refused_whatever_stands_beside_it(data):
-    """One batch, read at once where all its lines are good, must end as its data do one by one."""
+    """A batch, which is read at once if all its lines are good, must have the same result as its data one by one."""
     together, alone = Vm2(CONFIG).encode(data), [Vm2(CONFIG).encode([datum]) for datum in data]
     assert [position for position, _ in together.refused] == [at for at, batch in enumerate(alone) if batch.refused]
     assert together.payloads == [payload for batch in alone for payload in batch.payloads]

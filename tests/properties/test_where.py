@@ -1,4 +1,4 @@
-"""SQL and Python read a condition alike: what an index answers equals what the evaluator says of each datum."""
+"""SQL and Python agree: a query of the index returns the data for which the evaluator is true."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ondisk.matcher import matches
 from ondisk.testing import strategies
 
 TYPES = {kind.value: kind for kind in FieldType}
-# Of each type one field that is part of the unique index, one with an index of its own, one with neither.
+# For each type: one field in the unique index, one with its own index, one without an index.
 FIELDS = {f"{role}_{name}": kind for name, kind in TYPES.items() for role in ("unique", "index", "plain")}
 EVERY_TYPE = DatasetConfig.from_mapping(
     {
@@ -35,7 +35,7 @@ ONE_FIELD = [
 
 
 def agree(config, data, trees):
-    """Whether each condition gives the same data in both ways."""
+    """Return whether each condition matches the same data in both ways."""
     stored = [{"reftime": microseconds(datum.reftime)} | {
         name: canonical(value, config.fields[name]) for name, value in datum.metadata.items()
     } for datum in data]  # fmt: skip

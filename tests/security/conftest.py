@@ -1,4 +1,4 @@
-"""A dataset to attack, and a treasure outside it that must stay as it is and never come out."""
+"""A dataset to attack, and a secret outside it that must not change and must never be returned."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def edit(path: Path) -> Edit:
 
 @pytest.fixture
 def treasure(tmp_path: Path) -> Iterator[Path]:
-    """Put a directory beside the dataset; fails the test that changed anything in it."""
+    """Create a directory next to the dataset, and fail a test that changes it."""
     directory = tmp_path / "outside"
     (directory / "2026").mkdir(parents=True)
     (directory / SEGMENT).write_bytes(SECRET)
@@ -65,7 +65,7 @@ def treasure(tmp_path: Path) -> Iterator[Path]:
 
 
 def use(path: Path) -> dict[str, object]:
-    """Use a dataset in every way; gives what each gave, or its error. Anything but an OndiskError is raised."""
+    """Use a dataset in every way, and return each result or OndiskError; other errors are raised."""
     ways: dict[str, Callable[[ondisk.Dataset], object]] = {
         "query": lambda dataset: [each.data for each in dataset.query()],
         "query without data": lambda dataset: [each.location for each in dataset.query(with_data=False)],
@@ -96,6 +96,6 @@ def errors(gave: dict[str, object]) -> dict[str, ondisk.OndiskError]:
 
 
 def nothing_came_out(gave: dict[str, object]) -> bool:
-    """Tell whether every datum that came out is one that was put in."""
+    """Return whether every returned datum was appended before."""
     known = {*LINES, line(0, 12, 5, 1), line(1, 12, 5, 1)}
     return all(set(each) <= known for name, each in gave.items() if isinstance(each, list) and "without" not in name)

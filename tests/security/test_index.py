@@ -1,4 +1,4 @@
-"""An `index.sqlite` that was damaged, or made by somebody who means harm."""
+"""An `index.sqlite` that was damaged, or made by an attacker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .conftest import LINES, SEGMENT, Edit, errors, nothing_came_out, use
 
 
 def check_refused(path: Path, kind: type[ondisk.OndiskError], code: int) -> None:
-    """Neither a reader nor a writer opens it, and nothing of it changes."""
+    """Neither a reader nor a writer opens it, and it does not change."""
     before = (path / "index.sqlite").read_bytes()
     for read_only in (True, False):
         with pytest.raises(kind) as caught:
@@ -133,7 +133,7 @@ def test_an_index_with_bytes_changed_anywhere_gives_documented_errors_only(path:
         for name in ("index.sqlite-wal", "index.sqlite-shm"):
             (path / name).unlink(missing_ok=True)
         (path / "index.sqlite").write_bytes(whole[:place] + b"\xa5" * 24 + whole[place + 24 :])
-        use(path)  # raises what is no OndiskError
+        use(path)  # raises any error that is not an OndiskError
 
 
 def test_a_schema_damaged_by_what_is_no_text_is_told(path: Path) -> None:
@@ -220,7 +220,7 @@ def test_text_in_the_index_that_is_no_unicode_gives_a_documented_error(path: Pat
 
 
 def test_an_index_in_utf_16_works(path: Path, tmp_path: Path) -> None:
-    """SQLite decodes it; ondisk compares nothing by its bytes."""
+    """SQLite decodes it; ondisk does not compare its bytes."""
     with closing(sqlite3.connect(path / "index.sqlite")) as old:
         dump = list(old.iterdump())
     lose_index(path)

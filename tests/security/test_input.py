@@ -1,4 +1,4 @@
-"""Match expressions, configurations and data made by somebody who means harm."""
+"""Match expressions, configurations and data made by an attacker."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_sql_in_a_match_is_a_value_or_an_error_and_never_runs(text: str, path: P
 
 
 def without_texts(sql: str) -> str:
-    """Leave out the texts that SQLite writes in the place of bound values."""
+    """Remove the texts that SQLite writes in place of bound values."""
     return "".join(sql.replace("''", "").split("'")[::2])
 
 

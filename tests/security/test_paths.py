@@ -1,4 +1,4 @@
-"""Links, devices and names that lead out of the dataset: refused, and nothing outside is read or written."""
+"""Links, devices and names that point outside the dataset are refused; nothing outside is read or written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments of the format `seg` from somebody who means harm, or from a disk that lies; and an index that lies."""
+"""Segments of the format `seg` and indexes made by an attacker, or damaged by the disk."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config(compression: str = "lz4") -> dict[str, object]:
 
 @pytest.fixture(scope="module", params=COMPRESSIONS)
 def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a closed dataset of two data in two flushes."""
+    """Create a closed dataset of two data in two flushes."""
     path = tmp_path_factory.mktemp("seg") / "dataset"
     with ondisk.create(path, config(request.param)) as dataset:
         dataset.append(DATA[1:2])
@@ -68,7 +68,7 @@ def lz4_path(lz4_template: Path, tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def bounded(memory: int = 64 * MIB, seconds: float = 10) -> Iterator[None]:
-    """Fail the block that takes more."""
+    """Fail the block if it takes more."""
     tracemalloc.start()
     begin = time.monotonic()
     try:
@@ -182,7 +182,7 @@ def test_a_frame_that_lies_about_its_length_takes_no_memory(length: int, target:
 
 @pytest.mark.parametrize("begin", ["04224d18 60 40 82", "04224d18 60 70 73"])
 def test_a_bomb_of_lz4_takes_bounded_memory(begin: str, target: ondisk.Dataset) -> None:
-    """A thousand blocks of zeros, each of 4 MiB or of 64 KiB, in no frame at all."""
+    """A thousand blocks of zeros, each of 4 MiB or of 64 KiB, without any frame."""
     size = 64 * 1024 if begin.endswith("82") else 4 * MIB
     bomb = block(bytes(size))
     with bounded():
@@ -235,7 +235,7 @@ def test_every_cut_of_a_file_gives_what_is_whole(tmp_path: Path) -> None:
 
 
 def test_every_flip_of_a_file_gives_the_right_data_or_a_documented_error(tmp_path: Path) -> None:
-    """In the header's count, and in nothing else, a flip may go without a word."""
+    """Only in the header's count may a flip stay unnoticed."""
     frame = framed(GOOD)
     for at, content in enumerate((plain(GOOD, GOOD), compressed(block(frame), block(frame)))):
         with ondisk.create(tmp_path / str(at), config()) as dataset:
@@ -250,11 +250,11 @@ def test_every_flip_of_a_file_gives_the_right_data_or_a_documented_error(tmp_pat
             assert all(each.data == {"n": 1} and each.reftime == T for each in dataset.query())
 
 
-# Segments on a disk that lies
+# Segments on a disk with silent damage
 
 
 def right_or_documented(dataset: ondisk.Dataset, locations: list[ondisk.Location]) -> int:
-    """Ask for each datum alone and for all together; gives how often an error came."""
+    """Read each datum alone and all together, and return the number of errors."""
     failed = 0
     for each, location in zip(DATA[1:3], locations, strict=True):
         try:
@@ -297,7 +297,7 @@ def test_every_cut_of_a_stored_segment_gives_the_right_data_or_a_documented_erro
             assert right_or_documented(dataset, locations) > 0
 
 
-# An index that lies
+# An index with wrong content
 
 HUGE = [-1, 2**40, 2**63 - 1]
 LIES = [
@@ -340,7 +340,7 @@ def test_an_index_that_lies_gives_no_wrong_data_and_takes_no_memory(lie: str, lz
 
 
 def test_blocks_that_changed_places_give_no_wrong_data(tmp_path: Path) -> None:
-    """Frames of the same length in blocks of the same length: their checksums are right, and yet they are others."""
+    """Other frames of the same length in blocks of the same length, with correct checksums."""
     path = tmp_path / "dataset"
     data = [Datum(T + timedelta(seconds=n), {"station": n}, bytes((n,)) * 100) for n in range(2)]
     with ondisk.create(path, config()) as dataset:
@@ -369,7 +369,7 @@ def test_a_datum_that_says_it_is_huge_takes_no_memory_in_a_segment_that_compress
 
 
 def test_a_stored_bomb_takes_bounded_memory(lz4_path: Path) -> None:
-    """A block on disk was replaced by one that says it holds far more than 64 KiB."""
+    """A block on disk was replaced by one that decompresses to far more than 64 KiB."""
     content = (lz4_path / SEGMENT).read_bytes()
     (lz4_path / SEGMENT).write_bytes(content[:19] + block(bytes(200 * MIB)))
     execute(lz4_path, "UPDATE block SET stored = 1000000 WHERE offset = 12", "UPDATE segment SET size = 2000000")

@@ -1,4 +1,4 @@
-"""Datasets of every format and step behave as the model does, whatever is done to them in whatever order."""
+"""Datasets of every format and step behave as the model, for any operations in any order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ondisk.json_shapes import format_time
 from ondisk.testing import EVERY_TYPE, DatasetMachine, machine_for, same
 from ondisk.testing.model import Row
 
-# Each step and format meets another way of being unique and of replacing.
+# Each step and format has another `unique` and `replace`.
 CONFIGS: list[dict[str, Any]] = [
     {"format": "vm2", "step": "daily", "unique": ["reftime", "area", "product"], "index": ["area", "product"],
      "fields": {"area": "text", "product": "text"}},
@@ -63,7 +63,7 @@ def test_every_step_of_every_format_is_driven():
 
 
 class SegMachine(DatasetMachine):
-    """Has every segment of the disk queue read by a reader that is as strict as Beats."""
+    """Reads every segment of the disk queue with a reader as strict as Beats."""
 
     def check_files(self) -> None:
         events: dict[tuple[str, int], list[Any]] = {}
@@ -74,7 +74,7 @@ class SegMachine(DatasetMachine):
             found = beats_reader.read(segment)
             sealed = segment[8] & header.LZ4 and segment.endswith(blocks.END_MARK)
             counts[str(path.relative_to(self.path))] = (len(segment) - len(blocks.END_MARK) * sealed, len(found))
-            assert struct.unpack_from("<I", segment, 4) == (len(found),)  # all that was ever laid there
+            assert struct.unpack_from("<I", segment, 4) == (len(found),)  # all frames ever written to it
             for timestamp, flags, meta, data in found:
                 said = {
                     key: item for key, item in meta.items() if item is not None or key not in self.model.config.fields
@@ -88,7 +88,7 @@ class SegMachine(DatasetMachine):
             assert any(same(wanted, event) for event in events[row.place, row.reftime * 1000])
 
     def _known(self, path: Path) -> dict[str, tuple[int, int]]:
-        """Ask a copy of an index for the size and the count of each segment; SQLite would tidy the index itself up."""
+        """Return size and count of each segment from a copy of an index; opening the index would change it."""
         copy = self.parent / "copy.sqlite"
         for suffix in ("", "-wal"):
             with contextlib.suppress(FileNotFoundError):
@@ -99,7 +99,7 @@ class SegMachine(DatasetMachine):
         return {str((path.parent / name).relative_to(self.path)): (size, count) for name, size, count in rows}
 
     def _event(self, row: Row) -> list[Any]:
-        """Give flags, metadata and data as they stand in a segment."""
+        """Return flags, metadata and data as a segment stores them."""
         times = [name for name, kind in self.model.config.fields.items() if kind is FieldType.TIMESTAMP]
         said = {name: format_time(row.fields[name]) for name in times if name in row.fields}
         as_bytes = type(row.data) is bytes

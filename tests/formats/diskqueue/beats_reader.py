@@ -1,4 +1,4 @@
-"""A reader as strict as Beats' own, and with its mistakes; it shares no code with ondisk.
+"""A reader as strict as the one of Beats, with the same mistakes; it shares no code with ondisk.
 
 Written from the facts that were observed by running Beats (libbeat 7.14 to 9.x): where Beats returns an error or
 crashes, `BeatsError` is raised; integers that Beats misreads are misread. Stricter than Beats in what only a writer
@@ -90,7 +90,7 @@ def event(payload: bytes) -> Event:
 
 
 def value(data: bytes, at: int) -> tuple[Any, int]:
-    """Read one CBOR value as go-structform does; return it and where it ends."""
+    """Return one CBOR value, read as go-structform does, and its end."""
     major, info = data[at] >> 5, data[at] & 31
     at += 1
     if major == 7:
@@ -116,7 +116,7 @@ def value(data: bytes, at: int) -> tuple[Any, int]:
 
 
 def signed(argument: int, width: int) -> int:
-    """Cast to the signed type of the same width: Beats' mistake."""
+    """Cast to the signed type of the same width, a mistake of Beats."""
     return argument - (1 << 8 * width) if width and argument >> (8 * width - 1) else argument
 
 

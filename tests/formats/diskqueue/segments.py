@@ -1,4 +1,4 @@
-"""A whole segment in memory, read and written with the codec, as these tests need it; and events to put there."""
+"""Reads and writes a whole segment in memory with the codec, and generates events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_SIZE = 128 * 1024 * 1024
 
 @dataclass
 class Read:
-    """What was read: the events before the first damage, and what was said of it."""
+    """The events before the first damage, and its reason."""
 
     header: header.Header
     events: list[Event] = field(default_factory=list)

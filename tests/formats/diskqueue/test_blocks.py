@@ -1,4 +1,4 @@
-"""LZ4 blocks: what is written grows and reads back; every foreign kind is read; damage is named, never believed."""
+"""LZ4 blocks: ours can grow and are read back, every foreign kind is read, and damage is reported, never returned."""
 
 from __future__ import annotations
 

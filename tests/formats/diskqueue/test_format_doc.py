@@ -1,4 +1,4 @@
-"""docs/format.md is true: its reader reads what Beats and ondisk write, its example is what the codec writes."""
+"""docs/format.md is correct: its reader reads the files of Beats and ondisk, and the codec writes its example."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVENT = Event(1_795_154_400_000_000_000, 0, {"station": 101}, {"wind": 3.5})
 
 @pytest.fixture(scope="module")
 def read():
-    """The page's reader; what it reads, and what it raises if it stops with an error."""
+    """The page's reader: return the events it reads, and the error it raises, if any."""
     page: dict = {}
     exec(compile(CODE, "docs/format.md", "exec"), page)
 

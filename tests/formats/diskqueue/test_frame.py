@@ -1,4 +1,4 @@
-"""Frames: what is written reads back, and damage is found, named and never read as data."""
+"""Frames are read back as written; damage is found, reported and never read as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every file that Beats itself wrote reads to what its `expected.json` says; and no flip of a bit is read as data."""
+"""Every file written by Beats is read as its `expected.json` says, and no flipped bit is read as data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def expectations(variant):
 
 
 def expected_events(variant, name):
-    """Give the events that a whole file would hold."""
+    """Return the events of the undamaged file."""
     file = expectations(variant)[name]
     if "events" not in file:
         file = expectations(variant)["2.seg"]
@@ -75,7 +75,7 @@ def test_a_file_of_beats_reads_to_what_it_holds(variant, name):
 
 
 def test_every_whole_block_before_damage_is_read():
-    """Compare with what Beats' own LZ4 reader gave; block 1 of 11.seg is damaged, block 1 of 10.seg reads wrong."""
+    """Compare with the result of Beats' own LZ4 reader; block 1 of 11.seg is damaged, block 1 of 10.seg reads wrong."""
     read = {name: len(segments.read((GOLDEN / "v2-lz4" / name).read_bytes()).events) for _, name in FILES[-12:]}
     assert {name: read[name] for name in ("6.seg", "7.seg", "8.seg", "10.seg", "11.seg", "13.seg")} == {
         "6.seg": 15, "7.seg": 15, "8.seg": 15, "10.seg": 3, "11.seg": 1, "13.seg": 0,

@@ -20,7 +20,7 @@ from ondisk.testing import same
 
 from . import beats_reader, segments
 
-# All that a misread number could look like, and what only looks like one.
+# Everything that could be misread as another number, and bytes that only look like it.
 TRAPS = {
     "integers": [-129, -256, -32769, -65536, -(2**31) - 1, -(2**32), -(2**63), 2**64 - 1],
     "floats": [float("nan"), float("inf"), float("-inf"), -0.0, 5e-324, 1e308],
@@ -165,7 +165,7 @@ def test_nesting_beyond_what_python_can_follow_is_refused(depth):
 
 
 def entries(*pairs, flags=b"\x00"):
-    """Write a payload whose `fields` is made of these pairs of bytes."""
+    """Return a payload with these pairs of bytes as `fields`."""
     head = b"\xa4\x69timestamp\x05\x65flags" + flags + b"\x64meta\xa0\x66fields"
     return head + bytes((0xA0 + len(pairs),)) + b"".join(key + value for key, value in pairs)
 
@@ -367,11 +367,11 @@ def test_large_bytes_take_the_careful_way_in_little_time():
 
 
 LARGE = bytes(range(256)) * 40
-PATTERN = "fields\xa1"  # the begin of what a payload's bytes are told by, as text
+PATTERN = "fields\xa1"  # the beginning of the head of a payload's bytes, as text
 
 
 def outcome(payloads, **how):
-    """Give timestamps, flags and metadata of payloads, or the error."""
+    """Return timestamps, flags and metadata of payloads, or the error."""
     try:
         return payload.decode(payloads, **how)[:3]
     except (FrameCorrupt, InvalidInput) as error:
@@ -391,7 +391,7 @@ def test_bytes_that_nobody_wants_are_not_read(size):
 
 
 def test_what_only_looks_like_the_bytes_at_the_end_is_read_as_it_is():
-    """The metadata hold all that comes before the bytes, with the very number of bytes that is left."""
+    """The metadata contain a head of bytes with exactly the number of bytes after it."""
     (plain,) = payload.encode([5], [{"a": b""}], [LARGE])
     before = b"\x66fields\xa1\x64data\x59"
     for left in range(len(plain) - 40, len(plain) + 40):

@@ -1,4 +1,4 @@
-"""The format `seg`: data become frames and come back; what it cannot hold is refused, one datum at a time."""
+"""The format `seg`: data are stored as frames and read back; only the data that it cannot store are refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SEG = make()
 
 
 def load(frames, format=SEG):
-    """Give the undeclared metadata and the data of frames."""
+    """Return the undeclared metadata and the data of frames."""
     found = format.load(frames)
     return list(zip([{}] * len(frames) if found.undeclared is None else found.undeclared, found.data, strict=True))
 
@@ -72,7 +72,7 @@ class Stored:
         return len(content)
 
     def append(self, format, payloads, end):
-        """Lay data behind `end`, as a dataset does."""
+        """Lay data at `end`, as a dataset does."""
         laid = format.lay(payloads, end)
         self.write(end.size, laid.content)
         patch = format.patch(laid.end)
@@ -86,12 +86,12 @@ class Stored:
         self.content = self.content[:position] + content
 
     def begin(self, laid):
-        """Write what must stand before the first new datum, and cut off what lies behind it."""
+        """Write the content that must precede the first new datum, and cut off the rest of the file."""
         self.write(laid.end.size - len(laid.content), laid.content)
 
 
 class Trickle:
-    """A stream that gives few bytes at a time."""
+    """A stream that returns few bytes at a time."""
 
     def __init__(self, content, most):
         self._stream = io.BytesIO(content)
@@ -103,7 +103,7 @@ class Trickle:
 
 @contextlib.contextmanager
 def at_most(seconds):
-    """Fail the block that takes longer, even in a loop without end."""
+    """Fail the block if it takes longer, even in an endless loop."""
 
     def stop(*_):
         raise TimeoutError(f"it took more than {seconds} s")
@@ -492,7 +492,7 @@ def test_a_header_that_is_cut_is_damage(size):
 
 
 def test_an_empty_file_has_no_data_and_no_damage():
-    """It is what `payloads` gives of no data."""
+    """This is what `payloads` returns without data."""
     assert not [each for each in parsed(SEG, b"") if len(each) or each.damage]
 
 
@@ -601,11 +601,11 @@ def test_a_frame_count_beyond_32_bits_stays_at_the_most():
     assert format.patch(laid.end).content == b"\xff" * 4
 
 
-# Going on with a file
+# Appending to an existing file
 
 
 def built(compression, sizes=(10, 200, 30), flush=1):
-    """Give a segment, the frames in it, and where each flush ends in the file."""
+    """Return a segment, its frames, and where each flush ends in the file."""
     format = make(compression=compression)
     file = Stored()
     laid = format.begin()
@@ -635,7 +635,7 @@ def test_a_file_that_holds_no_more_than_a_beginning_begins_anew(compression, oth
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_a_torn_end_is_cut_off_at_every_byte(compression):
-    """The whole frames, in LZ4 the whole blocks, stay; whatever the header's count says."""
+    """The whole frames, in LZ4 the whole blocks, are kept, with any count in the header."""
     format, file, frames, ends = built(compression)
     content = file.content
     for size in range(len(content)):
@@ -671,7 +671,7 @@ def test_behind_a_known_end_whole_frames_stay_and_a_torn_one_is_cut(compression)
 @pytest.mark.parametrize("flush", [1, 2, 4])
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_no_whole_frame_behind_damage_is_ever_cut_off(compression, flush):
-    """Whichever bit of the first half is flipped: the second half stays, or nothing is appended at all."""
+    """After a flip of any bit in the first half, the second half is kept, or nothing is appended."""
     format, file, _, ends = built(compression, sizes=(5, 40, 20, 30), flush=flush)
     behind = ends[len(ends) // 2].size if flush < 4 else 40
     for bit in range(8 * behind):
@@ -689,7 +689,7 @@ def test_no_whole_frame_behind_damage_is_ever_cut_off(compression, flush):
 
 @pytest.mark.parametrize("length", [0, 1, 11, 12, 13])
 def test_a_whole_frame_behind_a_damaged_trailing_length_is_found_in_time(length):
-    """Walking back over frames never stands still."""
+    """Walking back over frames always makes progress."""
     format, file, frames, ends = built("none")
     content = file.content[: ends[2].size - 4] + struct.pack("<I", length) + frames[2]
     with at_most(1), pytest.raises(SegmentCorrupt):
@@ -697,7 +697,7 @@ def test_a_whole_frame_behind_a_damaged_trailing_length_is_found_in_time(length)
 
 
 def test_a_frame_in_a_block_whose_length_is_damaged_does_not_take_the_blocks_behind_it():
-    """The blocks are whole; the first frame of the second says that it goes on far beyond the last."""
+    """The blocks are whole; by its length, the first frame of the second ends far after the last block."""
     format, _, frames, _ = built("lz4")
     file = Stored(HEADERS["lz4"])
     end = format.begin().end
