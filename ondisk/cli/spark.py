@@ -57,7 +57,7 @@ def executors(master: str | None) -> Iterator[SparkSession | None]:
         started = session(master or None, spark__ui__enabled="false", spark__log__level="ERROR")
     except ModuleNotFoundError as error:
         raise StateError(f"Spark is not installed: {error}", hint="pip install 'ondisk[spark]'") from None
-    except Exception as error:  # of Spark, Py4J or Java; in Java's text the message is the line before its stack
+    except Exception as error:  # of Spark, Py4J or Java; in text from Java the message is the line after ": "
         reason = next((line[2:] for line in str(error).splitlines() if line.startswith(": ")), error)
         hint = "Spark needs Java 17 or newer, and a MASTER that it knows."
         raise StateError(f"Spark did not start: {reason}", hint=hint) from None
