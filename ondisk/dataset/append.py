@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.archives import Archived
-from ondisk.dataset.batch_writer import BatchWriter, Target
+from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Target
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput
 from ondisk.filesystem import Directory
@@ -331,7 +331,7 @@ def _write(
         mine[1].extend(beside[at : at + count])
         at += count
 
-    def fill(target: Target, segment: Any) -> None:
+    def fill(target: Target, segment: DataWriter) -> None:
         segment.add(*contents[target])
 
     def renumber() -> None:

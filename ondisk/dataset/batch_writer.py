@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, TypeAlias
 
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.index import Segment, Transaction
 from ondisk.segment import Laid
-from ondisk.segments import ConcatWriter, DirWriter
+from ondisk.segments import ConcatWriter, DirWriter, FileWriter, SegmentWriter
 from ondisk.step import Interval
+
+DataWriter: TypeAlias = SegmentWriter | FileWriter
 
 
 @dataclass(slots=True, eq=False)
@@ -85,12 +87,12 @@ class BatchWriter:
         return Target(segment, interval, format, start, known)
 
     def write(
-        self, targets: Iterable[Target], fill: Callable[[Target, Any], None], renumber: Callable[[], None]
+        self, targets: Iterable[Target], fill: Callable[[Target, DataWriter], None], renumber: Callable[[], None]
     ) -> None:
         """Write to segments, make them durable, and save in the index how far they go now.
 
         Args:
-            fill: adds a target's data to the writer that it is given: a `SegmentWriter` or a `FileWriter`.
+            fill: adds a target's data to the writer that it is given.
             renumber: called when a dir segment's `start` has changed; corrects the offsets in the index.
         """
         # Dir segments first: as long as their numbers may change, all offsets are computed again, from where segments

@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult
 from ondisk.dataset.archives import LAST, Archived, DatasetAccess
-from ondisk.dataset.batch_writer import BatchWriter, Target
+from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Target
 from ondisk.dataset.query import Match, Query
 from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError
@@ -21,6 +21,7 @@ from ondisk.formats import Format
 from ondisk.index import Transaction, import_log
 from ondisk.index.import_log import Mark
 from ondisk.index.index import dump
+from ondisk.segments import SegmentWriter
 from ondisk.staging.bulk_insert import Incoming, Placed
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.rows import MERGED, Piece, damaged, merge
@@ -259,7 +260,7 @@ class _Commit:
         pieces = ((segment, piece) for segment in segments.values() for piece in segment.pieces)
         incoming.keep(piece.id for segment, piece in pieces if not segment.is_copied(piece))
 
-        def fill(target: Target, writer: Any) -> None:
+        def fill(target: Target, writer: DataWriter) -> None:
             segments[target.segment.name].write(writer, incoming, self._open)
 
         def renumber() -> None:
@@ -314,14 +315,14 @@ class _Segment:
         is_whole = piece.count == self._staged[piece.id]
         return is_whole and not self.target.format.is_dir and piece.compressed == self.target.start.end.compressed
 
-    def write(self, writer: Any, incoming: Incoming, opened: _Opened) -> None:
+    def write(self, writer: DataWriter, incoming: Incoming, opened: _Opened) -> None:
         """Add the data to the segment.
 
         Args:
             writer: a `SegmentWriter` or a `FileWriter`.
         """
         for piece in self.pieces:
-            if self.is_copied(piece):
+            if isinstance(writer, SegmentWriter) and self.is_copied(piece):
                 blocks = incoming.blocks(piece) if piece.compressed else ()
                 span = piece.position, piece.size
                 writer.copy(_whole(piece, opened), [span], count=piece.count, length=piece.length, blocks=blocks)

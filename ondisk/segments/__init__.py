@@ -4,7 +4,7 @@ Both kinds of writer and of reader offer the same methods; `SegmentWriter` lays 
 """
 
 from ondisk.segments.concat import ConcatReader, ConcatWriter
-from ondisk.segments.dir import DirReader, DirWriter
+from ondisk.segments.dir import DirReader, DirWriter, FileWriter
 from ondisk.segments.writer import SegmentWriter
 
-__all__ = ["ConcatReader", "ConcatWriter", "DirReader", "DirWriter", "SegmentWriter"]
+__all__ = ["ConcatReader", "ConcatWriter", "DirReader", "DirWriter", "FileWriter", "SegmentWriter"]
