@@ -64,7 +64,7 @@ class Access:
         self._process = os.getpid()
         self._closed = False
         self._formats: dict[str, Format] = {}
-        self._left: set[str] = set()
+        self._unclean: set[str] = set()
 
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
@@ -126,9 +126,9 @@ class Access:
                 self._failed = error
                 raise
 
-    def leave(self, name: str) -> None:
+    def clean_up_later(self, name: str) -> None:
         """Remember that a segment has other generations on disk, until a commit after which nobody needs them."""
-        self._left.add(name)
+        self._unclean.add(name)
 
     def needs_check(self) -> bool:
         """Return whether the index may not know all data: it was lost, or the sentinel exists."""
@@ -206,14 +206,14 @@ class Access:
         left = left_behind(self.directory)
         if not left:
             return
-        self._left.update(left)
+        self._unclean.update(left)
         with self._threads, contextlib.suppress(LockError), self._lock.hold("open", timeout=0):
             self._settle(left_behind(self.directory), unread=self.current().index.checkpoint())
 
     def _settle_left(self) -> None:
         """Settle what was left, after a commit. The commit is done, so an error here is raised by the next write."""
         try:
-            self._settle({name: generations_of(self.directory, name) for name in self._left}, unread=True)
+            self._settle({name: generations_of(self.directory, name) for name in self._unclean}, unread=True)
         except DurabilityLost as error:
             self._failed = error
         except OndiskError:
@@ -229,16 +229,18 @@ class Access:
             known = {name: snapshot.segment_named(name) for name in left}
         for name, segment in known.items():
             if segment is not None and is_dir(segment.format):
-                self._left.discard(name)  # a dir segment has no generations: somebody else made a file named like one
+                self._unclean.discard(
+                    name
+                )  # a dir segment has no generations: somebody else made a file named like one
                 continue
             current, size = (None, 0) if segment is None else (segment.id, segment.end.size)
             needed = recover(self.directory, name, left[name], current, size, unread=unread, trusted=trusted)
             for generation in set(left[name]).difference(needed):
                 opened.reader.forget(generation)
             if needed:
-                self._left.add(name)
+                self._unclean.add(name)
             else:
-                self._left.discard(name)
+                self._unclean.discard(name)
 
     def _replace_lost_index(self) -> None:
         """Replace a lost index with an empty one; create the sentinel first."""

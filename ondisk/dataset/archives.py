@@ -92,15 +92,15 @@ class _Archive(Access):
 class Archives:
     """The archives of one dataset. Each is opened when it is first needed."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, main: Access) -> None:
+        self._main = main
         self._opened: dict[str, Access] = {}
 
     def online(self) -> Iterator[Access]:
         """Yield the archives that can be read, in the order in which they are queried: by name, `last` at the end."""
-        if self._access.directory.inode(ARCHIVE) is None:
+        if self._main.directory.inode(ARCHIVE) is None:
             return
-        names = [entry.name for entry in self._access.directory.entries(ARCHIVE) if entry.kind == "directory"]
+        names = [entry.name for entry in self._main.directory.entries(ARCHIVE) if entry.kind == "directory"]
         for name in sorted(names, key=lambda each: (each == LAST, each)):
             archive = None if name.startswith(".") else self.get(name)
             if archive is not None:
@@ -108,16 +108,16 @@ class Archives:
 
     def offline(self) -> list[str]:
         """Return the names of the archives that have only a summary."""
-        if self._access.directory.inode(ARCHIVE) is None:
+        if self._main.directory.inode(ARCHIVE) is None:
             return []
-        entries = {entry.name: entry.kind for entry in self._access.directory.entries(ARCHIVE)}
+        entries = {entry.name: entry.kind for entry in self._main.directory.entries(ARCHIVE)}
         names = [name.removesuffix(_SUMMARY) for name, kind in entries.items() if name.endswith(_SUMMARY)]
         return [name for name in names if entries.get(name) != "directory"]
 
     def warn_of_offline(self) -> None:
         """Warn that results lack the data of archives that are offline, and what the archives' indices have lost."""
         for name in self.offline():
-            message = f"{self._access.path}: the archive {name!r} is offline and was not queried"
+            message = f"{self._main.path}: the archive {name!r} is offline and was not queried"
             warnings.warn(message, ArchiveOffline, stacklevel=2)
         for archive in self.online():
             if archive.path.name != LAST and archive.needs_check():
@@ -131,7 +131,7 @@ class Archives:
         Raises:
             StateError: its folder has segments and no configuration.
         """
-        directory = self._access.directory
+        directory = self._main.directory
         found = self._opened.get(name)
         place = f"{ARCHIVE}/{name}"
         there = directory.stat(place)
@@ -140,8 +140,8 @@ class Archives:
             if there is not None and stat.S_ISDIR(there.st_mode) and _has_segments(directory, place):
                 if directory.stat(f"{place}/{CONFIG}") is not None:  # it was created in between
                     return self.get(name)
-                path = self._access.path / place
-                hint = f"Restore it from a backup, or copy the dataset's: cp {self._access.path / CONFIG} {path}/"
+                path = self._main.path / place
+                hint = f"Restore it from a backup, or copy the dataset's: cp {self._main.path / CONFIG} {path}/"
                 raise StateError(f"the archive {path} has segments and no {CONFIG}", hint=hint)
             return None
         if found is not None and found.inode == there.st_ino:
@@ -166,26 +166,26 @@ class Archives:
     def catch_up(self) -> None:
         """Advance the dataset's `seq` to that of the archives, which is higher after an archive's index was rebuilt."""
         seq = self.seq()
-        if seq > _seq(self._access):
-            with self._access.transaction("open") as transaction:
+        if seq > _seq(self._main):
+            with self._main.transaction("open") as transaction:
                 transaction.advance_seq(seq)
                 transaction.commit()
 
     @contextlib.contextmanager
-    def counting(self, part: Access, verb: str) -> Iterator[None]:
+    def assigning_seq(self, access: Access, verb: str) -> Iterator[None]:
         """Let a fix or a repack of an archive assign `seq` numbers, for the length of the block.
 
         Args:
-            part: an archive, or the dataset itself, which needs only its own lock.
+            access: an archive, or the dataset itself, which needs only its own lock.
 
         Durability: the dataset's counter is updated after the archive's commit. If the process is killed between these,
             the next opening for writing does it.
         Locks: the dataset's writers' lock, since the dataset and its archives share one order of changes.
         """
-        if part is self._access:
+        if access is self._main:
             yield
             return
-        with self._access.locked(verb):
+        with self._main.locked(verb):
             self.delete_replaced()
             yield
             self.catch_up()
@@ -196,27 +196,27 @@ class Archives:
         Raises:
             NeedsCheck: one was lost, or its sentinel exists.
         """
-        for part in (self._access, *self.online()):
-            if part.needs_check():
+        for access in (self._main, *self.online()):
+            if access.needs_check():
                 # A fix of the dataset also mends the archive that repack fills. Other archives need their own fix.
-                raise untrusted(self._access.path if part.path.name == LAST else part.path)
+                raise untrusted(self._main.path if access.path.name == LAST else access.path)
 
     def maintained(self) -> list[Access]:
         """Return what maintenance works on: the dataset, then the archive that repack fills."""
         last = self.last()
-        return [self._access] if last is None else [self._access, last]
+        return [self._main] if last is None else [self._main, last]
 
     def of_append(self, config: DatasetConfig) -> Archived | None:
         """Return what finds duplicates in the archive, or None if there can be no duplicates."""
-        if not config.unique or self._access.directory.inode(ARCHIVE) is None:
+        if not config.unique or self._main.directory.inode(ARCHIVE) is None:
             return None
         last = self.last()
         return None if last is None else Archived(self, last, config)
 
-    def other(self, part: Access) -> Access | None:
+    def counterpart(self, access: Access) -> Access | None:
         """Return the archive that repack fills, or for it the dataset; None if `unique` does not span both."""
-        other = self.last() if part is self._access else self._access
-        unique = part.current().index.config.unique
+        other = self.last() if access is self._main else self._main
+        unique = access.current().index.config.unique
         return other if unique and other is not None and other.current().index.config.unique == unique else None
 
     def delete_replaced(self) -> None:
@@ -228,7 +228,7 @@ class Archives:
         last = self.last()
         if last is None:
             return
-        with self._access.current().index.snapshot() as main, last.current().index.snapshot() as there:
+        with self._main.current().index.snapshot() as main, last.current().index.snapshot() as there:
             changes = replaced(main, there)
         if changes:
             with last.transaction("append") as archived:
@@ -247,9 +247,9 @@ class Archives:
         found = self.last()
         if found is not None:
             return found
-        directory = self._access.directory.inside(f"{ARCHIVE}/{LAST}", make=True)
+        directory = self._main.directory.inside(f"{ARCHIVE}/{LAST}", make=True)
         try:
-            create_files(directory, self._access.config)
+            create_files(directory, self._main.config)
         finally:
             directory.close()
         made = self.last()
@@ -265,9 +265,9 @@ class Archives:
         for name in self.offline():
             path = f"{ARCHIVE}/{name}{_SUMMARY}"
             try:
-                yield _summary(self._access.directory.read(path, _LONGEST), self._access.config.fields)
+                yield _summary(self._main.directory.read(path, _LONGEST), self._main.config.fields)
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-                full = self._access.directory.path / path
+                full = self._main.directory.path / path
                 hint = f"Write it again: ondisk summary ARCHIVE --json > {full}"
                 raise InvalidInput(f"{full} is not a summary: {error}", hint=hint) from None
 
@@ -281,9 +281,8 @@ class Archives:
         except DatasetNotFound:
             directory.close()
             raise
-        access = self._access
-        config = replace(config, **{name: getattr(access.config, name) for name in _OF_DATASET})
-        return _Archive(access, directory, config, prefix)
+        config = replace(config, **{name: getattr(self._main.config, name) for name in _OF_DATASET})
+        return _Archive(self._main, directory, config, prefix)
 
     def _drop(self, name: str) -> None:
         found = self._opened.pop(name, None)

@@ -71,7 +71,7 @@ class ConcatSegments(SegmentKind):
 
     def drop(self, access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
         directory, name = access.directory, diagnosis.segment
-        access.leave(name)
+        access.clean_up_later(name)
         found = None if State.MISSING in diagnosis.state else directory.stat(name)
         is_kept, lost = False, 0
         if known is not None:
@@ -99,7 +99,7 @@ class ConcatSegments(SegmentKind):
         directory, name = access.directory, segment.name
         self.complete(directory, segment)
         found = directory.stat(name)
-        access.leave(name)
+        access.clean_up_later(name)
         if found is not None:
             generations.move_old(directory, name, segment.id)
             transaction.on_rollback(lambda: _put_back(directory, segment))
@@ -156,7 +156,7 @@ class _Rewriting:
     def write(self, snapshot: Snapshot, written: Written | None) -> ReadableFile | None:
         directory, transaction = self._access.directory, self._transaction
         reader = self._access.current().reader
-        self._access.leave(self._old.name)
+        self._access.clean_up_later(self._old.name)
         # The segment's other name, which `link_old` makes, is removed by a later writer.
         staged_name = hidden(self._old.name, self._new.id)
         transaction.on_rollback(lambda: generations.discard(directory, [staged_name]))
@@ -215,7 +215,7 @@ class _Move(Move):
                 transaction.supersede(there)
             transaction.save_segment(replace(new, end=end), interval, mtime)
         transaction.after_commit(lambda: generations.complete(target, name, new.id, end.size))
-        self._target.leave(name)
+        self._target.clean_up_later(name)
 
     def _link(self, new: Segment) -> None:
         """Link the file into the target, under the hidden name of its generation until that is committed."""

@@ -84,7 +84,7 @@ def _fix(
         begun = snapshot.dataset()
     # A file that is newer than the index stays newer, although this fix commits.
     inspection = Inspection(access, now, begun["committed_at"])
-    elsewhere = Elsewhere(archives.other(access))
+    elsewhere = Elsewhere(archives.counterpart(access))
     # Missing segments first: if a file was renamed, the rows of its old name would make its data duplicates.
     waiting = []
     is_wanted = partial(_is_wanted, needs_check=needs_check)
@@ -101,7 +101,7 @@ def _fix(
             yield from fixed
             for before, scanned in group[len(fixed) :]:
                 try:
-                    with archives.counting(access, "fix"):
+                    with archives.assigning_seq(access, "fix"):
                         done = _fixed(inspection, before, elsewhere, scanned)
                 except FATAL:
                     raise
@@ -179,7 +179,7 @@ def _fixed_together(
     access = inspection.access
     done = []
     try:
-        with archives.counting(access, "fix"), access.transaction("fix") as transaction:
+        with archives.assigning_seq(access, "fix"), access.transaction("fix") as transaction:
             rescans = []
             for before, scanned in group:
                 with access.current().index.snapshot() as snapshot:

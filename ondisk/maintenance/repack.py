@@ -104,7 +104,7 @@ def _repack(
                 progress(before.segment)
                 old_files: list[ReadableFile] = []
                 try:
-                    with dataset.archives.counting(access, "repack"):
+                    with dataset.archives.assigning_seq(access, "repack"):
                         done = repacked(inspection, before.segment, written, old_files)
                     if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
                         moved = archived(dataset, before.segment)

@@ -249,7 +249,7 @@ class Rescan:
             self._keep_original()
         generations.link_old(self._directory, self._name, old)
         self._save(replace(segment, end=end), None)
-        self._access.leave(self._name)
+        self._access.clean_up_later(self._name)
         transaction.after_commit(lambda: generations.promote(self._directory, self._name, segment.id))
         transaction.commit()
 

@@ -500,7 +500,7 @@ def test_nobody_appends_while_a_fix_of_the_archive_takes_numbers(make):
     with ondisk.open(dataset.path) as other:
         with access_to(dataset.path) as access:
             last = access.archives.last()
-            with access.archives.counting(last, "fix"), pytest.raises(LockError):
+            with access.archives.assigning_seq(last, "fix"), pytest.raises(LockError):
                 other.append([datum(80, 1)])
         assert other.append([datum(80, 1)]).imported == 1
 
