@@ -9,6 +9,8 @@ import contextlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, count, groupby
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from sqlalchemy.schema import CreateTable
@@ -140,24 +142,11 @@ class Rebuilt:
             "SELECT before.segment, name, format, seq, offset, before.size FROM before"
             " LEFT JOIN segment ON segment.id = before.segment ORDER BY before.segment, offset"
         )
-        row = next(rows, None)
-
-        def places(of: int) -> Iterator[Place]:
-            nonlocal row
-            while row is not None and row[0] == of:
-                place = row[3:]
-                row = next(rows, None)
-                yield place
-
-        while row is not None:
-            id, name, format = row[:3]
+        for (id, name, format), own in groupby(rows, key=itemgetter(0, 1, 2)):
             if name is None:
                 problem = f"the index is damaged: it has data of a segment {id} that it does not know"
                 raise IndexCorrupt(f"{self.directory.path}: {problem}", hint=RESTORE)
-            own = places(id)
-            yield id, name, format, own
-            for _ in own:
-                pass
+            yield id, name, format, map(itemgetter(3, 4, 5), own)
 
     def fill(self, kinds: Mapping[str, FieldType], values: Iterable[tuple[Mapping[str, Any], int]]) -> None:
         """Set the values of some fields: (canonical metadata, seq)."""
@@ -261,14 +250,10 @@ def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
     try:
         _copied(directory, source, _BACKUP).close()
         _sync(directory, _BACKUP)
-        taken, number = name, 1
-        while True:
-            try:
+        for taken in chain([name], map(f"{name}.{{}}".format, count(2))):
+            with contextlib.suppress(FileExistsError):
                 directory.link(_BACKUP, taken)
                 break
-            except FileExistsError:
-                number += 1
-                taken = f"{name}.{number}"
     finally:
         _remove(directory, _BACKUP)
     directory.sync()

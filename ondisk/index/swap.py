@@ -73,7 +73,7 @@ def _move_log(directory: Directory, timeout: float) -> None:
     finally:
         connection.close()
     if committed != moved:
-        raise _busy(directory, "reads an older state of the index")
+        raise _busy(directory, "reads a state of the index before the last change")
 
 
 @contextlib.contextmanager
