@@ -33,7 +33,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def connect():
-    """Connect, and close behind the test."""
+    """Connect, and close after the test."""
     connections = []
 
     def connect(how, directory):
@@ -69,7 +69,7 @@ def test_a_reading_connection_has_every_setting_and_cannot_write(directory, conn
 
 
 def test_every_connection_of_a_dataset_has_every_setting(tmp_path, monkeypatch):
-    """Whatever a dataset does, no connection to its index goes without them."""
+    """Whatever a dataset does, every connection to its index has them."""
     made = []
     connect = sqlite3.connect
 
@@ -163,7 +163,7 @@ def test_wal_and_shm_stay_from_the_first_moment_and_after_every_close(tmp_path):
 
 
 def test_where_wal_and_shm_were_removed_a_reader_makes_do_with_the_file_alone(tmp_path, monkeypatch):
-    """As a user without the right to write; writers leave the file alone for so long."""
+    """As a user without permission to write; writers do not change the file meanwhile."""
     with ondisk.create(tmp_path / "dataset", CONFIG) as dataset:
         dataset.append_file(lines(3))
     for suffix in ("-wal", "-shm"):

@@ -1,4 +1,4 @@
-"""Moving an index forward gives what creating it gives, whole or not at all."""
+"""An upgraded index equals a new one, or is not changed at all."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def upgraded(config: DatasetConfig) -> sqlite3.Connection:
 
 
 def schema(connection: sqlite3.Connection) -> dict[str, Any]:
-    """Describe what SQLite understood, not how it was written."""
+    """Return the schema as SQLite understands it, however it is written."""
     result: dict[str, Any] = {}
     tables = "SELECT name, type, strict, wr FROM pragma_table_list ORDER BY name"
     for name, kind, strict, without_rowid in connection.execute(tables):
@@ -179,7 +179,7 @@ BEATS = GOLDEN / "diskqueue" / "v2-lz4" / "2.seg"
 
 @pytest.fixture(params=["wal", "delete"])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Make the dataset, its index as SQLite keeps it on a local filesystem, or on one of a network."""
+    """Return the dataset, with the index in the form of a local filesystem or of a network filesystem."""
     path = tmp_path / "dataset"
     path.mkdir()
     for name in ("dataset.toml", "2026"):
@@ -199,7 +199,7 @@ def upgrade(path: Path) -> None:
 
 
 def found(dataset: ondisk.Dataset, match: str | None = None) -> list[dict[str, Any]]:
-    """Give what a query finds, as `expected.json` has it."""
+    """Return the data of a query, in the form of `expected.json`."""
     return [
         {
             "reftime": datum.reftime.isoformat(),

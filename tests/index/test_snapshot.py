@@ -188,7 +188,7 @@ OTHERS = [Block(12, 19, 10), Block(90, 29, 10), Block(110, 39, 10)]
 
 @pytest.fixture
 def packed(index):
-    """Make a segment of four blocks beside others."""
+    """Return an index with a segment of four blocks, and others."""
     with Transaction(index) as transaction:
         transaction.save_blocks(PACKED, BLOCKS)
         for id_ in (6, 8):
@@ -323,7 +323,7 @@ def test_a_segment_that_grows_ends_where_it_ends_now(dataset, index):
 
 
 def test_a_snapshot_set_apart_reads_one_segment_and_keeps_no_writer_waiting(create):
-    """Nor does what it reads change by what is committed then."""
+    """Nor does a later commit change what it reads."""
     dataset = create(format="seg", fields={"n": "integer", "a": "text", "b": "text"})
     texts = [{}, {"a": "a"}, {"a": "b", "b": "b"}]
     dataset.append(Datum(T.replace(day=20 + n % 2), {"n": n} | texts[n % 3], {"text": "x" * 99}) for n in range(48))

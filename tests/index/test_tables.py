@@ -24,7 +24,7 @@ def columns_of(**values):
 
 @pytest.fixture
 def made():
-    """Make an index in memory; gives the connection."""
+    """Return a function that creates an index in memory and returns the connection."""
     connections = []
 
     def make(**values):

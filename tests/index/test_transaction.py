@@ -88,7 +88,7 @@ def test_an_error_rolls_back_and_passes(index):
 
 
 def test_ids_of_values_that_were_rolled_back_are_forgotten(index):
-    """Else a later batch would take the id for one that stands in the table of values."""
+    """Otherwise a later batch would use the id as if it were in the table of values."""
     with Transaction(index) as transaction:
         assert transaction.columns([{"product": "rain"}]) == [[None], [1]]
     with Transaction(index) as transaction:
