@@ -1,4 +1,4 @@
-# Works on a fresh machine that has make and Python 3.11 or newer; `make help` tells what there is.
+# Works on a fresh machine that has make and Python 3.11 or newer. `make help` lists the targets.
 # Another Python: make PYTHON=python3.13 test
 
 PYTHON ?= python3
@@ -6,18 +6,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto
+WITHOUT_SPARK := -m "not slow and not crash" --ignore=tests/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint wheel crash cluster soak bench benchspark clean java
+.PHONY: help demo test lint wheel minimum pythons crash cluster soak nightly bench benchspark clean java
 
-help: ## Say what can be made.
+help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed java ## Install into .venv, and do the main job on a sample dataset.
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh sample_datasets/demo.sh
 
 test: $(VENV)/installed-dev java lint ## Install into .venv, and pass lint and the tests (a few minutes).
-	$(PYTEST) -m "not slow and not crash" --ignore=tests/spark
+	$(PYTEST) $(WITHOUT_SPARK)
 	$(PYTEST) -m "not slow and not crash" --dist=loadgroup tests/spark # one Spark session, in a process of its own
 
 lint: $(VENV)/installed-dev ## Check style and types.
@@ -28,6 +29,21 @@ lint: $(VENV)/installed-dev ## Check style and types.
 wheel: $(VENV)/installed-dev ## Build the wheel, install it elsewhere, and use it there.
 	$(BIN)/python -m pytest tests/test_wheel.py
 
+minimum: ## Run the tests without Spark on the lowest versions that pyproject.toml allows, in .venv-minimum.
+	$(PYTHON) -m venv --clear .venv-minimum
+	sed -nE 's/^ +"([a-z0-9-]+)>=([0-9.]+).*/\1==\2/p' pyproject.toml > .venv-minimum/lowest.txt
+	.venv-minimum/bin/python -m pip install --quiet --constraint .venv-minimum/lowest.txt --editable '.[test]'
+	.venv-minimum/bin/python -m pytest --numprocesses=auto $(WITHOUT_SPARK)
+
+pythons: ## Run the tests without Spark on each Python from 3.11 to 3.13 that is installed, in .venv-VERSION.
+	@status=0; for version in 3.11 3.12 3.13; do \
+		if ! python$$version -c '' 2>/dev/null; then echo "python$$version is not installed"; continue; fi; \
+		echo "python$$version"; \
+		python$$version -m venv --clear .venv-$$version && \
+		.venv-$$version/bin/python -m pip install --quiet --editable '.[test]' && \
+		.venv-$$version/bin/python -m pytest --numprocesses=auto $(WITHOUT_SPARK) || status=1; \
+	done; exit $$status
+
 crash: $(VENV)/installed-dev ## Kill processes at every write, cut the power (root only): some minutes.
 	$(PYTEST) -m crash
 
@@ -37,6 +53,11 @@ cluster: $(VENV)/installed-dev java ## Test on a cluster of Spark's on loopback,
 soak: $(VENV)/installed-dev ## All tests but those of crash, the slow ones too, with many more examples: an hour.
 	$(PYTEST) -m "not crash" --hypothesis-profile=soak --dist=loadgroup
 
+nightly: $(VENV)/installed-dev ## Run crash, cluster and soak: all three, each for an hour at most.
+	@failed=; for part in crash cluster soak; do \
+		timeout --kill-after=60s 1h $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
 bench: $(VENV)/installed-dev ## Measure against a hand-written program with the same job.
 	$(BIN)/python benchmarks/run.py
 
@@ -44,7 +65,7 @@ benchspark: $(VENV)/installed-dev java ## Measure Spark against Parquet of the s
 	$(BIN)/python benchmarks/spark.py
 
 clean: ## Remove what make has made.
-	rm -rf $(VENV) build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 java:

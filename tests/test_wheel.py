@@ -1,11 +1,14 @@
-"""What people get: the built wheel, installed outside of the checkout."""
+"""What people get: the source archive, and the wheel built from it, installed outside of the checkout."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,19 +18,31 @@ from ondisk.index.columns import REVISION
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
+STRAYS = ["observed", "sample_datasets/observed", "docs/observed"]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT, cwd=folder)
-    (built,) = folder.glob("*.whl")
-    return built
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the source archive of a copy of this folder that has datasets in it, and from the archive the wheel."""
+    folder = tmp_path_factory.mktemp("built")
+    unpacked = shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    shutil.copy(ROOT / ".gitignore", unpacked)
+    for stray in STRAYS:
+        with ondisk.create(unpacked / stray, {"step": "daily"}) as dataset:
+            dataset.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC))])
+    run(sys.executable, "-m", "build", "--outdir", folder, unpacked, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (wheel,) = built.glob("*.whl")
+    return wheel
 
 
 @pytest.fixture(scope="module")
 def home(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a fresh venv with the wheel in it."""
+    """Make a fresh venv with the wheel in it."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=True)
     run(folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=folder)
@@ -43,6 +58,17 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 def python(home: Path, code: str) -> str:
     return run(home / "bin/python", "-c", code, cwd=home)
+
+
+def test_the_source_archive_has_every_file_that_git_knows_and_no_dataset(built):
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+    assert not [name for name in names if "observed/" in f"{name}/"]
+    if not (ROOT / ".git").exists():
+        pytest.skip("this folder is no checkout")
+    known = set(run("git", "-C", ROOT, "ls-files", cwd=ROOT).splitlines())
+    assert known - names == {".ci/run", ".editorconfig", ".gitattributes"}
 
 
 def test_the_wheel_holds_the_packages_and_the_migrations_only(wheel):
