@@ -1,0 +1,150 @@
+"""What the index knows of each segment: it sums up rows as the plainest count over them does, whatever their layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import access_to
+
+import ondisk
+from ondisk.dataset.access import Access
+from ondisk.index import Segment, segment_rows
+from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.known import all_known, known_of, lay_out
+from ondisk.segment import End
+from ondisk.step import DAY, Interval
+
+_NAMES = ["1970/01-02.vm2", "1970/01-03.vm2", "1970/01-04.seg"]
+
+_IDS = range(1, 4)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row of the index, as far as the census looks at it."""
+
+    segment: int
+    offset: int
+    size: int
+    reftime: int
+
+
+@pytest.fixture(scope="module")
+def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Access]:
+    path = tmp_path_factory.mktemp("census") / "dataset"
+    ondisk.create(path, {"format": "vm2", "step": "daily"}).close()
+    with access_to(path) as access:
+        yield access
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_pieces() -> Iterator[None]:
+    """Have rows come in pieces that are smaller than the layouts of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment_rows, "_ROWS", 3)
+        yield
+
+
+def store(access: Access, rows: list[Place]) -> None:
+    access.current().index.outside = None  # here, rows of wrong times are not there from the begin on
+    with access.transaction("test") as transaction:
+        for id_, name in zip(_IDS, _NAMES, strict=True):
+            segment = Segment(id_, name, name[-3:], End(500, 500))
+            transaction.remove(segment)
+            transaction.save_segment(segment, Interval(id_ * DAY, (id_ + 1) * DAY), 0)
+        seqs = transaction.take_seqs(len(rows))
+        transaction.insert(
+            [(seq, row.reftime, row.segment, row.offset, row.size) for seq, row in zip(seqs, rows, strict=True)]
+        )
+        transaction.commit()
+
+
+def counted(segment: Segment, rows: list[Place]) -> Known:
+    """Count what the index says of one segment, byte by byte."""
+    padding = 1 if segment.format == "vm2" else 0
+    mine = [(row, seq) for seq, row in enumerate(rows) if row.segment == segment.id]
+    known = Known(segment, count=len(mine))
+    if not mine:
+        return known
+    known.size = sum(row.size + padding for row, _ in mine)
+    known.begin, known.end = min(row.reftime for row, _ in mine), max(row.reftime for row, _ in mine)
+    known.first = min(row.offset for row, _ in mine)
+    known.data_end = max(row.offset + row.size + padding for row, _ in mine)
+    covered = {byte for row, _ in mine for byte in range(row.offset, row.offset + row.size + padding)}
+    free = sorted(set(range(known.first, known.data_end)) - covered)
+    known.gaps, known.gap_at = len(free), free[0] if free else None
+    mine.sort(key=lambda pair: (pair[0].offset, pair[1]))
+    for at, (row, seq) in enumerate(mine[1:], 1):
+        before = mine[:at]
+        if row.offset < max(other.offset + other.size + padding for other, _ in before):
+            known.overlaps += 1
+            known.overlap_at = row.offset if known.overlap_at is None else known.overlap_at
+        if (row.reftime, seq) < max((other.reftime, number) for other, number in before):
+            known.misplaced += 1
+            known.misplaced_at = row.offset if known.misplaced_at is None else known.misplaced_at
+    return known
+
+
+def check_census(access: Access, rows: list[Place]) -> None:
+    store(access, rows)
+    with access.current().index.snapshot() as snapshot:
+        sums = all_known(access, snapshot)
+        assert [each.segment.name for each in sums] == _NAMES
+        for each in sums:
+            alone = known_of(access, snapshot, each.segment.name, each)
+            assert alone is not None
+            for found in (each, alone):
+                if not found.is_laid_out:
+                    lay_out(snapshot, found, len(access.format(found.segment.format).padding))
+                assert found == counted(found.segment, rows)
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> list[Place]:
+    """Draw rows: mostly laid one behind the other in order of time, with some of them damaged in any way."""
+    ends = dict.fromkeys(_IDS, 0)
+    times = {id_: id_ * DAY for id_ in _IDS}
+    rows = []
+    for _ in range(draw(st.integers(0, 25))):
+        id_ = draw(st.sampled_from(_IDS))
+        size = draw(st.integers(1, 3))
+        times[id_] += draw(st.integers(0, 1))
+        rows.append(Place(id_, ends[id_], size, times[id_]))
+        ends[id_] += size + (id_ != 3)
+    for at in draw(st.lists(st.integers(0, len(rows) - 1), max_size=3)) if rows else []:
+        row = rows[at]
+        offset = max(0, row.offset + draw(st.integers(-3, 3)))
+        reftime = row.reftime + draw(st.sampled_from([0, -2, 2, DAY, -2 * DAY]))
+        rows[at] = Place(row.segment, offset, row.size, reftime)
+    if draw(st.booleans()):
+        rows = draw(st.permutations(rows))
+    dropped = draw(st.sets(st.integers(0, 25), max_size=4))
+    return [row for at, row in enumerate(rows) if at not in dropped]
+
+
+@given(rows=layouts())
+def test_both_ways_of_summing_up_give_what_counting_gives(access: Access, rows: list[Place]) -> None:
+    check_census(access, rows)
+
+
+@given(
+    rows=st.lists(
+        st.builds(
+            Place, st.sampled_from(_IDS), st.integers(0, 20), st.integers(1, 4), st.integers(0, 5).map(DAY.__mul__)
+        )
+    )
+)
+def test_any_rows_are_summed_up_as_counting_does(access: Access, rows: list[Place]) -> None:
+    check_census(access, rows)
+
+
+def test_the_sum_over_all_counts_every_attribute_of_a_segment() -> None:
+    """`counted` sets all that `Known` has but what the census itself adds: needed, is_laid_out, damage, interval."""
+    said = {each.name for each in fields(Known)}
+    assert said == {"segment", "count", "size", "begin", "end", "first", "data_end", "gaps", "gap_at", "overlaps",
+                    "overlap_at", "misplaced", "misplaced_at", "needed", "interval", "is_laid_out",
+                    "damage"}  # fmt: skip
