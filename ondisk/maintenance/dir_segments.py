@@ -1,4 +1,4 @@
-"""Dir segments in maintenance: what their directories hold, what that says of them, and what a repack removes."""
+"""Dir segments in maintenance: diagnose their directories, remove files without a datum, move them to an archive."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose,
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
+from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, ScanResult
 from ondisk.segments import DirWriter, dir
 from ondisk.segments.dir import open_directory
 
-_OWN = {dir.METADATA, dir.SEQUENCE, dir.STAGED}
-_NAMED = 3  # of what is no file of a segment, so many are told
-_PIECE = 1024 * 1024
+_OWN = {dir.METADATA, dir.SEQUENCE, dir.NEW_METADATA}
+_CHUNK = 1024 * 1024  # bytes of entries that are written together
 _MOVED = 4 * 1024 * 1024  # bytes of files whose rows are read together
 _READ = "an older query may still read them; a repack after that query deletes them"
 
@@ -33,7 +33,7 @@ class DirSegments(SegmentKind):
     is_one_file: ClassVar[bool] = False
 
     def complete(self, directory: Directory, segment: Segment) -> None:
-        """Do nothing: a dir segment has no generations; what looks like one was put there by others."""
+        """Do nothing: a dir segment has no generations."""
 
     def diagnose(
         self,
@@ -48,7 +48,7 @@ class DirSegments(SegmentKind):
         files = None
         if entry is not None and entry.kind == "directory":
             with contextlib.suppress(FileNotFoundError), directory.inside(name) as folder:
-                files = look(folder, name, entry.mtime, _rows(snapshot, known))
+                files = _compare(folder, name, entry.mtime, _rows(snapshot, known))
         return diagnose_files(name, known, entry, files, at)
 
     def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
@@ -78,10 +78,10 @@ class DirSegments(SegmentKind):
 
 
 class _Removing:
-    """The removal of the files of one segment that have no datum. The others stay as they are.
+    """Removes the files of one segment that have no datum. The others stay as they are.
 
-    Durability: the index is committed first; the files go only when nobody reads an older state of it. Killed between,
-        files without a datum are left: the next repack removes them.
+    Durability: commits the index first, and removes the files only if nobody reads an older snapshot. A crash between
+        leaves files without a datum, which the next repack removes.
     """
 
     def __init__(self, access: Access, transaction: Transaction, known: Known) -> None:
@@ -109,10 +109,11 @@ def _removed(
     *,
     whole: bool,
 ) -> Done:
-    """Remove files after a commit, if nobody reads them any more, and return what was done.
+    """Remove files after a commit, unless an older query may still read them; return the result.
 
     Args:
-        action: what was done if the files are removed; `waiting`: if they are still read.
+        action: the result's action if the files are removed.
+        waiting: its action if they are not.
     """
     name, state, reasons = diagnosis.segment, diagnosis.state, diagnosis.reasons
     if directory.stat(name) is None:
@@ -123,7 +124,7 @@ def _removed(
 
 
 class _Move(Move):
-    """The move of one segment: its files get second names, with numbers above those that the target has given out."""
+    """Moves one segment: links its files into the target, with numbers above those that the target has used."""
 
     def copy(self, transaction: Transaction) -> None:
         there = transaction.segments([self._segment.name]).get(self._segment.name)
@@ -150,33 +151,22 @@ class _Move(Move):
 
 
 @dataclass(slots=True)
-class Tally:
-    """How many files are so, and the first of them."""
-
-    count: int = 0
-    first: str = ""
-
-    def add(self, file: str) -> None:
-        self.count += 1
-        self.first = self.first or file
-
-
-@dataclass(slots=True)
 class Files:
-    """What the directory of a segment holds, and how it differs from what the index says.
+    """The files in the directory of a segment, and how they differ from the index.
 
     Attributes:
-        size: bytes of its data's files.
-        mtime: of `.sequence`, else of the directory; nanoseconds since 1970.
+        size: bytes of the data's files.
+        mtime: when `.sequence` changed, or without it the directory; nanoseconds since 1970.
         highest: the highest number of a file; -1 without one.
-        sequence: the last number given out, as `.sequence` says; None where that says nothing.
-        has_metadata: there is a `.metadata`; `has_entries`: something stands in it.
-        is_removed: a removal of files has begun, and not ended.
-        missing: data of the index without a file.
-        resized: files with another size than the index says.
-        repeated: data of the index that have a file which another has.
-        unknown: files without a datum in the index; `unknown_size` their bytes.
-        strangers: names of what is none of the segment's.
+        sequence: the last number used; None if `.sequence` does not exist or is damaged.
+        has_metadata: `.metadata` exists.
+        has_entries: `.metadata` is not empty.
+        has_new_metadata: `.metadata.new` exists: a removal of files was interrupted.
+        missing: data in the index without a file.
+        resized: files with another size than in the index.
+        repeated: data in the index that have the same file as another datum.
+        unknown: files without a datum in the index.
+        strangers: names that do not belong to the segment.
     """
 
     size: int = 0
@@ -185,27 +175,26 @@ class Files:
     sequence: int | None = None
     has_metadata: bool = False
     has_entries: bool = False
-    is_removed: bool = False
+    has_new_metadata: bool = False
     missing: Tally = field(default_factory=Tally)
     resized: Tally = field(default_factory=Tally)
     repeated: Tally = field(default_factory=Tally)
     unknown: Tally = field(default_factory=Tally)
-    unknown_size: int = 0
-    strangers: list[str] = field(default_factory=list)
+    strangers: Tally = field(default_factory=Tally)
 
 
 def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int]]:
-    """Give number and size of a segment's data, in the order of their numbers."""
+    """Yield number and size of a segment's data, in the order of their numbers."""
     if known is not None and known.count:
         for number, size, *_ in segment_rows.in_order_of_offset(snapshot, known.segment, known.begin, known.end):
             yield number, size
 
 
-def look(folder: Directory, name: str, mtime: int, rows: Iterable[tuple[int, int]]) -> Files:
-    """Compare the files of a segment with what the index says.
+def _compare(folder: Directory, name: str, mtime: int, rows: Iterable[tuple[int, int]]) -> Files:
+    """Compare the files of a segment with the index.
 
     Args:
-        mtime: of the directory.
+        mtime: the directory's.
         rows: number and size of each datum, in the order of their numbers.
 
     Memory: a few numbers for each file.
@@ -217,13 +206,13 @@ def look(folder: Directory, name: str, mtime: int, rows: Iterable[tuple[int, int
         if number is not None and entry.kind == "file":
             sizes[number] = entry.size
         elif entry.name not in _OWN or entry.kind != "file":
-            files.strangers.append(entry.name)
+            files.strangers.add(entry.name)
         elif entry.name == dir.SEQUENCE:
-            files.mtime = max(entry.mtime, entry.ctime)  # what is moved, or put back, keeps its mtime
+            files.mtime = max(entry.mtime, entry.ctime)  # a file that is moved or restored keeps its mtime
         elif entry.name == dir.METADATA:
             files.has_metadata, files.has_entries = True, entry.size > 0
         else:
-            files.is_removed = True
+            files.has_new_metadata = True
     files.size, files.highest = sum(sizes.values()), max(sizes, default=-1)
     before = None
     for number, size in rows:
@@ -237,23 +226,22 @@ def look(folder: Directory, name: str, mtime: int, rows: Iterable[tuple[int, int
         elif found != size:
             files.resized.add(f"{file}, which has {found} bytes instead of {size}")
     for number in sorted(sizes):
-        files.unknown.add(dir.file_name(name, number))
-    files.unknown_size = sum(sizes.values())
+        files.unknown.add(dir.file_name(name, number), sizes[number])
     return files
 
 
 def diagnose_files(
     name: str, known: Known | None, entry: Entry | None, files: Files | None, at: Circumstances
 ) -> Diagnosis:
-    """Say in which states a dir segment is, and why; a pure function, as `diagnosis.diagnose`.
+    """Return the states of a dir segment, and the reasons; a pure function, like `diagnosis.diagnose`.
 
     Args:
-        entry: what stands in its place; None where nothing does.
-        files: what is in it; None where it is no directory.
+        entry: what is at the segment's name; None if nothing is.
+        files: the files in the directory; None if it is not a directory.
     """
     if files is None and entry is not None:
-        return _stray(name, known, entry, at)
-    if known is None and files is not None and files.highest < 0 and files.strangers:
+        return _not_a_directory(name, known, entry, at)
+    if known is None and files is not None and files.highest < 0 and files.strangers.count:
         return Diagnosis(name, State.CORRUPTED, (*_strangers(files), "the index does not know it"))
     if known is None or files is None or not known.count:
         on_disk = None if files is None else OnDisk(True, files.size, files.mtime, is_empty=_is_empty(files, at))
@@ -261,39 +249,42 @@ def diagnose_files(
         return found if files is None else replace(found, reasons=(*found.reasons, *_strangers(files)))
     corrupted = [*_corrupted(known, files, at)]
     dirty = [*_dirty(files)]
-    found = judge(known, corrupted, dirty, files.unknown_size, files.size, at)
+    found = judge(known, corrupted, dirty, files.unknown.size, files.size, at)
     state, reasons = found.state, found.reasons
     if files.sequence is None or files.sequence < files.highest:
         state |= State.UNALIGNED
-        said = "is missing" if files.sequence is None else f"says {files.sequence}"
-        reason = f"{dir.SEQUENCE} {said}, files go up to {files.highest}: an append did not come through"
+        found_sequence = "is missing or damaged" if files.sequence is None else f"contains {files.sequence}"
+        reason = f"{dir.SEQUENCE} {found_sequence}, but the highest file is {files.highest}: an append was interrupted"
         reasons = (reason, *reasons)
     return replace(found, state=state, reasons=(*reasons, *_strangers(files)))
 
 
 def _is_empty(files: Files, at: Circumstances) -> bool:
-    """Tell whether nothing is left of a segment; entries tell of files that are lost, where the index may be, too."""
-    return files.highest < 0 and not (at.needs_check and files.has_entries and not files.is_removed)
+    """Return whether nothing is left of a segment.
+
+    If the index may be lost, entries mean that files are lost, too.
+    """
+    return files.highest < 0 and not (at.needs_check and files.has_entries and not files.has_new_metadata)
 
 
-def _stray(name: str, known: Known | None, entry: Entry, at: Circumstances) -> Diagnosis:
-    """Judge what is no directory."""
+def _not_a_directory(name: str, known: Known | None, entry: Entry, at: Circumstances) -> Diagnosis:
+    """Return the diagnosis if the segment is not a directory."""
     if known is None:
         if entry.kind == "file" and not entry.size and at.interval(name) is not None:
             return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",))
-        return Diagnosis(name, State.CORRUPTED, ("no directory stands there, and the index does not know it",))
-    reason = f"no directory stands in its place; what does is left there; the index knows {known.count} data of it"
+        return Diagnosis(name, State.CORRUPTED, ("it is not a directory, and the index does not know it",))
+    reason = f"it is not a directory; left untouched; the index knows {known.count} data of it"
     return Diagnosis(name, State.UNALIGNED, (reason,))
 
 
 def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
     yield from misnamed(known, at.interval(known.segment.name), at)
     if files.repeated.count:
-        yield f"{files.repeated.count} data have the file of another, the first {files.repeated.first}"
+        yield f"{files.repeated.count} data have the same file as another datum, the first {files.repeated.named[0]}"
     if files.missing.count:
-        yield f"{files.missing.count} files are missing, the first {files.missing.first}"
+        yield f"{files.missing.count} files are missing, the first {files.missing.named[0]}"
     if files.resized.count:
-        yield f"{files.resized.count} files have another size, the first {files.resized.first}"
+        yield f"{files.resized.count} files have another size, the first {files.resized.named[0]}"
     if not files.has_metadata:
         yield f"{dir.METADATA} is missing"
     if known.damage is not None:
@@ -302,73 +293,78 @@ def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
 
 def _dirty(files: Files) -> Iterator[str]:
     if files.unknown.count:
-        yield f"{files.unknown.count} files are of no data of the index, the first {files.unknown.first}"
-    if files.is_removed:
-        yield f"{dir.STAGED} is there: a repack did not come through"
+        yield f"{files.unknown.count} files have no datum in the index, the first {files.unknown.named[0]}"
+    if files.has_new_metadata:
+        yield f"{dir.NEW_METADATA} exists: a repack was interrupted"
 
 
 def _strangers(files: Files) -> Iterator[str]:
-    if files.strangers:
-        named = ", ".join(files.strangers[:_NAMED]) + " …" * (len(files.strangers) > _NAMED)
-        yield f"{len(files.strangers)} names in it are none of its files', and left there: {named}"
+    others = files.strangers
+    if others.count:
+        yield f"{others.count} names do not belong to the segment and are left untouched: {others.text()}"
 
 
 def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> int:
-    """Remove the files of a segment but for those of some numbers; gives their bytes.
+    """Remove the files of a segment, and return their bytes.
 
     Args:
-        whole: remove all else that is the segment's, too, and the directory, unless something else stands in it.
+        kept: the numbers of files that stay.
+        whole: remove `.metadata` and `.sequence`, too, and the directory, unless it contains other files.
 
-    Durability: none: what a power cut brings back is removed by the next repack. `.metadata` goes last, or is written
-        anew then, so that every file that is left can be read back into an index; what is to go is told before, so that
-        none of it is missed then.
+    Durability: none; the next repack removes what a power cut brings back. First `.metadata.new` is written without the
+        entries of these files, so that `scan` does not treat the files as lost. Then the files are removed, and
+        `.metadata` last, or replaced, so that every remaining file can still be read back into an index.
     """
     found = Entry.of(name, stat) if (stat := directory.stat(name)) is not None else None
     if found is None:
         return 0
-    if found.kind == "file":  # an empty one
+    if found.kind == "file":  # an empty file
         directory.unlink(name)
         return found.size
     freed = 0
     with directory.inside(name) as folder:
-        is_staged = _stage_entries(folder, kept)
+        is_written = _write_new_metadata(folder, kept)
         for number, size in dir.files_of(folder, name).items():
             if number not in kept:
                 folder.unlink(dir.file_name(name, number))
                 freed += size
         if not whole:
-            if is_staged or _stage_entries(folder, kept):
-                folder.rename(dir.STAGED, dir.METADATA)
+            if is_written or _write_new_metadata(folder, kept):
+                folder.rename(dir.NEW_METADATA, dir.METADATA)
             return freed
-        for own in (dir.METADATA, dir.STAGED, dir.SEQUENCE):
+        for own in (dir.METADATA, dir.NEW_METADATA, dir.SEQUENCE):
             with contextlib.suppress(FileNotFoundError):
                 folder.unlink(own)
     directory.remove_directory(name)
     return freed
 
 
-def _stage_entries(folder: Directory, kept: set[int]) -> bool:
-    """Write what is to be `.metadata`, with the entries of some files only; tells whether that went through. Synced."""
+def _write_new_metadata(folder: Directory, kept: set[int]) -> bool:
+    """Write `.metadata.new` with the entries of the files that stay, and sync it.
+
+    Returns:
+        Whether it was written: not if `.metadata` is missing or damaged, or the disk is full.
+    """
     with contextlib.suppress(FileNotFoundError):
-        folder.unlink(dir.STAGED)
-    entries = dir.Entries.of(folder)
+        folder.unlink(dir.NEW_METADATA)
+    entries = dir.MetadataFile.of(folder)
     if entries is None or entries.damage is not None:
         return False
     try:
-        with folder.create_file(dir.STAGED) as file:
-            at, piece = 0, b""
+        with folder.create_file(dir.NEW_METADATA) as file:
+            at, chunk = 0, b""
             for number in sorted(kept):
                 if number in entries:
-                    piece += entries.frame(number)
-                if len(piece) >= _PIECE:
-                    file.write(at, piece)
-                    at, piece = at + len(piece), b""
-            file.write(at, piece)
+                    chunk += entries.frame(number)
+                if len(chunk) >= _CHUNK:
+                    file.write(at, chunk)
+                    at, chunk = at + len(chunk), b""
+            file.write(at, chunk)
             file.sync()
     except OndiskError as error:
         with contextlib.suppress(FileNotFoundError, OndiskError):
-            folder.unlink(dir.STAGED)
-        if isinstance(error, DiskFull):  # entries of files that are gone harm nobody who has the index
+            folder.unlink(dir.NEW_METADATA)
+        if isinstance(error, DiskFull):  # as long as the index exists, entries without a file do no harm
             return False
         raise
     return True

@@ -1,6 +1,6 @@
-"""The files of segments, `concat` and `dir`: who appends, reads, cuts a tail and syncs. Knows files, not formats.
+"""The files of segments, `concat` and `dir`: append to them, read them, sync them. Knows files, not formats.
 
-Both kinds of writer and of reader offer the same methods; `SegmentWriter` lays data into one file.
+Both kinds of writer have the same methods.
 """
 
 from ondisk.segments.concat import ConcatReader, ConcatWriter

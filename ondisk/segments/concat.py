@@ -3,9 +3,8 @@
     2026/11-20.vm2         the segment
     2026/.11-20.vm2.17     the bytes of its generation 17, during or after a repack
 
-The bytes of generation g of a segment are at `.NAME.g` if that exists, else at `NAME`. What lies behind the size that
-the index has committed is the tail of a batch that was never acknowledged: readers never see it, the next append
-cuts it off.
+`ondisk.segments.generations` describes the generations. Bytes after the size that the index has committed are the tail
+of an interrupted append: readers never see them, and the next append cuts them off.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _LARGE = 16 * 1024 * 1024  # bytes
 
 
 @dataclass(slots=True)
-class _Written:
-    """One segment that a batch has written to: what is needed to sync it, or to undo the batch."""
+class _Append:
+    """What a batch wrote to one segment: all that is needed to sync it, or to undo it."""
 
     file: WritableFile | None
     size_before: int | None  # None: the batch created the file
-    patch: Patch | None  # as the header was before
+    patch: Patch | None  # restores the header
     known: bool
     end: End = field(default_factory=End)
     blocks: list[Block] = field(default_factory=list)
@@ -49,7 +48,7 @@ class ConcatWriter:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._written: dict[str, _Written] = {}
+        self._appends: dict[str, _Append] = {}
         self._unsynced: list[str] = []
 
     def exists(self, name: str, generation: int, size: int) -> bool:
@@ -65,9 +64,9 @@ class ConcatWriter:
         """Return where a segment continues, and what to write before new data.
 
         Args:
-            end: as the index knows it; None if it does not know the segment.
-            trusted: the index is trusted, so bytes after the committed size are an interrupted append. Otherwise they
-                may be data that a lost index knew, and stay.
+            end: its end in the index; None if the index does not know the segment.
+            trusted: the index is trusted, so bytes after the committed size belong to an interrupted append. Otherwise
+                they may be data that a lost index knew, and stay.
 
         Raises:
             SegmentCorrupt, StateError: nothing can be appended to this file.
@@ -81,59 +80,59 @@ class ConcatWriter:
         try:
             return layout.resume(file, end or End())
         except (SegmentCorrupt, StateError) as error:
-            message = f"nothing is appended to {file.path}: {error.message}"
+            message = f"cannot append to {file.path}: {error.message}"
             raise type(error)(message, hint=error.hint, segment=name) from error
 
     def clear(self, name: str, generation: int) -> None:
-        """Remove what a crash left in the place of a new generation."""
+        """Remove what a crash left at the hidden name of a new generation."""
         discard(self._directory, [hidden(name, generation)])
 
     @contextlib.contextmanager
     def writing(self, name: str, start: Laid, layout: Layout, *, known: bool) -> Iterator[SegmentWriter]:
         """Open a segment to write a batch's data to it; bytes after `start` are cut off.
 
-        Durability: nothing, until `sync`. A crash before leaves a tail after the committed size, and a header that may
-            count data which are not there.
+        Durability: none until `sync`. A crash before that leaves a tail after the committed size, and a header that may
+            count data that do not exist.
 
         Args:
-            start: where it continues. After its beginning there is at most the tail of a batch that was never
-                acknowledged.
+            start: where it continues. Any bytes after that belong to an interrupted append.
             known: the index knows the segment, so its directory entry is durable.
 
         Raises:
-            SegmentMissing: the index knows bytes of it, and it is not on disk.
+            SegmentMissing: the index knows bytes of it, but it is not on disk.
             SegmentCorrupt: it is shorter than the index says.
         """
         if len(self._unsynced) >= _OPEN_TO_WRITE:
             self.sync()
         position = start.end.size - len(start.content)
         file, size = self._open(name, position)
-        written = self._written[name] = _Written(file, size, layout.patch(start.end), known)
+        append = self._appends[name] = _Append(file, size, layout.patch(start.end), known)
         self._unsynced.append(name)
         if size is not None and size > position:
             file.truncate(position)
-            written.size_before = position
-        writer = SegmentWriter(layout, file, start, save_blocks=written.blocks.extend)
+            append.size_before = position
+        writer = SegmentWriter(layout, file, start, save_blocks=append.blocks.extend)
         yield writer
-        written.end = writer.finish()
-        written.mtime = file.stat().st_mtime_ns
+        append.end = writer.finish()
+        append.mtime = file.stat().st_mtime_ns
 
     def sync(self) -> None:
-        """Make everything written so far durable: the files, then the directories of those the index does not know.
+        """Make everything written so far durable: the files, then the directories of unknown segments.
 
-        Not only of those that this batch created: the process that created one may have been killed before its sync.
+        A segment is unknown if the index does not have it. Another process may have created its file, and may have been
+        killed before it synced the directory.
 
         Raises:
             DurabilityLost: a sync failed; the batch must not be committed.
         """
         parents = set()
         for name in self._unsynced:
-            written = self._written[name]
-            if written.file is not None:
-                written.file.sync()
-                written.file.close()
-                written.file = None
-            if not written.known:
+            append = self._appends[name]
+            if append.file is not None:
+                append.file.sync()
+                append.file.close()
+                append.file = None
+            if not append.known:
                 parents |= {name.rpartition("/")[0], ""}
         self._unsynced.clear()
         for parent in parents:
@@ -141,51 +140,49 @@ class ConcatWriter:
 
     def end(self, name: str) -> End:
         """Return where a segment ends now."""
-        return self._written[name].end
+        return self._appends[name].end
 
     def blocks(self, name: str) -> list[Block]:
         """Return the new blocks of a segment, if it is compressed."""
-        return self._written[name].blocks
+        return self._appends[name].blocks
 
     def mtime(self, name: str) -> int:
         """Return when a segment was written, nanoseconds since 1970."""
-        return self._written[name].mtime
+        return self._appends[name].mtime
 
     def undo(self) -> None:
-        """Undo all writes as far as the disk allows; what stays is a tail that nobody reads.
+        """Undo all writes as far as the disk allows; any bytes that stay are a tail that nobody reads.
 
-        Not synced: after a crash the tail may be there again.
+        Durability: none. After a crash the tail may be back.
         """
-        for name, written in self._written.items():
+        for name, append in self._appends.items():
             with contextlib.suppress(OSError, OndiskError):
-                if written.size_before is None:
+                if append.size_before is None:
                     self._directory.unlink(name)
                 else:
-                    file = written.file or self._directory.open_to_write(name)
-                    written.file = file
-                    file.truncate(written.size_before)
-                    patch = written.patch
-                    if patch is not None and patch.position + len(patch.content) <= written.size_before:
+                    file = append.file or self._directory.open_to_write(name)
+                    append.file = file
+                    file.truncate(append.size_before)
+                    patch = append.patch
+                    if patch is not None and patch.position + len(patch.content) <= append.size_before:
                         file.write(patch.position, patch.content)
         self.close()
 
     def close(self) -> None:
         """Close all files; `undo` opens them again."""
-        for written in self._written.values():
-            if written.file is not None:
-                written.file.close()
-                written.file = None
+        for append in self._appends.values():
+            if append.file is not None:
+                append.file.close()
+                append.file = None
 
     def _open(self, name: str, position: int) -> tuple[WritableFile, int | None]:
-        """Open a segment to append at `position`; return its size, None for a new one."""
+        """Open a segment to append at `position`; return the file and its size, None if it is new."""
         try:
             file = self._directory.open_to_write(name)
         except FileNotFoundError:
             if position == 0:
                 return self._directory.create_file(name), None
-            path = self._directory.path / name
-            hint = "Put the file back, from a backup, or delete its data."
-            raise SegmentMissing(f"{path} is in the index and not on disk", hint=hint, segment=name) from None
+            raise _missing(self._directory, name) from None
         size = file.stat().st_size
         if size < position:
             file.close()
@@ -194,7 +191,7 @@ class ConcatWriter:
 
 
 class ConcatReader:
-    """Reads spans of segments, and keeps the files it read last open. Threads may share it."""
+    """Reads spans of segments, and keeps the most recently opened files open. Threads may share it."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -206,14 +203,14 @@ class ConcatReader:
         """Read `size` bytes of a segment, by its generation.
 
         Args:
-            name_of: gives the segment's name by its generation; asked only when the file is not open.
+            name_of: returns the segment's name by its generation; called only if the file is not open.
 
         Raises:
             SegmentMissing: the segment is not on disk.
             SegmentCorrupt: it ends before these bytes do.
         """
         file = self._files.get(generation) or self.file_of(generation, name_of(generation))
-        if size > _LARGE and file.size() < offset + size:  # before memory is taken for it
+        if size > _LARGE and file.size() < offset + size:  # before memory is allocated
             raise _too_short(self._directory, name_of(generation), file.size(), offset + size)
         content = file.read(offset, size)
         if len(content) < size:
@@ -221,9 +218,9 @@ class ConcatReader:
         return content
 
     def read_open(self, generation: int, offset: int, size: int) -> bytes | None:
-        """Read like `read`, from a file that is open already; None where it is not, or ends before these bytes do.
+        """Read like `read`, but only if the file is already open; return None if not, or if it ends too early.
 
-        Takes no snapshot: the bytes of one generation stay what they are, as long as its file is open.
+        Needs no snapshot: the bytes of a generation never change while its file is open.
         """
         file = self._files.get(generation)
         if file is None or (size > _LARGE and file.size() < offset + size):
@@ -232,31 +229,30 @@ class ConcatReader:
         return content if len(content) == size else None
 
     def forget(self, generation: int) -> None:
-        """Close the file of a generation that was removed: as long as it is open, its space does not come back."""
+        """Close the file of a generation that was removed, which frees its space."""
         self._files.pop(generation, None)
 
     def close(self) -> None:
         self._files.clear()
 
     def file_of(self, generation: int, name: str) -> ReadableFile:
-        """Open the file that holds a generation of a segment.
+        """Open the file of a generation of a segment.
 
-        For who reads a snapshot that has this generation, or holds the writers' lock. For others a repack may have
+        The caller must read a snapshot that has this generation, or hold the writers' lock. Otherwise a repack may have
         removed it, and put a newer one in its place.
 
         Raises:
             SegmentMissing: it is not on disk.
         """
         alias = hidden(name, generation)
-        # A repack may rename the alias to the name between the two looks, and link a new one behind the second.
+        # Try the alias, the name, and the alias again: between the first two, a repack may promote the alias; after the
+        # second, the next repack may replace the file at the name and link the old one to the alias.
         file = self._open_alias(alias)
         if file is None:
             plain = self._open_if_there(name)
             file = self._open_alias(alias) or plain
         if file is None:
-            path = self._directory.path / name
-            hint = "Put the file back, from a backup, or delete its data."
-            raise SegmentMissing(f"{path} is in the index and not on disk", hint=hint, segment=name)
+            raise _missing(self._directory, name)
         before = self._generations.get(name)
         if before is not None and before != generation:
             self.forget(before)
@@ -267,7 +263,7 @@ class ConcatReader:
         return file
 
     def _open_alias(self, alias: str) -> ReadableFile | None:
-        """Open a generation at its hidden name; what is no plain file there is none."""
+        """Open a generation at its hidden name; return None if nothing, or not a regular file, has that name."""
         try:
             return self._open_if_there(alias)
         except StorageError:
@@ -283,10 +279,15 @@ class ConcatReader:
             return None
 
 
+def _missing(directory: Directory, name: str) -> SegmentMissing:
+    hint = "Restore it from a backup, or run `ondisk fix DATASET --yes`, which removes its data from the index."
+    return SegmentMissing(f"{directory.path / name} is in the index but not on disk", hint=hint, segment=name)
+
+
 def _too_short(directory: Directory, name: str, size: int, wanted: int) -> SegmentCorrupt:
     return SegmentCorrupt(
-        f"{directory.path / name} ends at byte {size}, the index knows data up to byte {wanted}",
-        hint="Restore the file from a backup; the data before the cut can still be read.",
+        f"{directory.path / name} ends at byte {size}, but the index has data up to byte {wanted}",
+        hint="Restore the file from a backup. The data before that byte can still be read.",
         segment=name,
         size=size,
         wanted=wanted,

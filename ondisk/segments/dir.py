@@ -1,21 +1,22 @@
-"""Dir segments: a directory, in it a file for each datum.
+"""Dir segments: a directory with one file for each datum.
 
     2026/11-20.h5/
-      000000.h5, 000001.h5 …   the data; a number is given out once, and a file is never written again
-      .metadata                an entry for each file, one behind the other
-      .sequence                the last number given out, 8 bytes, little-endian; empty before the first
-      .metadata.new            entries of what stays, while a repack removes files; takes the place of `.metadata` then
+      000000.h5, 000001.h5 …   the data; no number is used twice, and no file is written twice
+      .metadata                one entry for each file, one after the other
+      .sequence                the last number used, 8 bytes, little-endian; empty before the first
+      .metadata.new            the entries of the remaining files, while a repack removes files; replaces `.metadata`
 
-An entry is a frame as in `ondisk.formats.diskqueue.frame` (length, content, CRC-32, length); its content is
+An entry is a frame of `ondisk.formats.diskqueue.frame` (length, content, CRC-32, length); its content is
 
     u64 number | u64 size of the file | u32 CRC-32 of the file | reftime and metadata, as the format wrote them
 
-all little-endian. Of two entries with one number the later one counts. An entry without its file tells of one that is
-lost, but where `.metadata.new` does not have it, too. What a crash leaves are files above `.sequence`,
-entries and files that the index does not know, and a torn entry at the end of `.metadata`, which the next append cuts
-off. Nobody reads these, and the next append goes on above all files.
+all little-endian. If two entries have the same number, the later one counts. An entry without a file means that the
+file is lost, unless `.metadata.new` exists without this entry: then a repack removed the file.
 
-The index has of such a segment, as `End`, the size of `.metadata` and the number that comes next.
+A crash leaves files above `.sequence`, files and entries that the index does not know, and a torn entry at the end of
+`.metadata`. Nobody reads them. The next append cuts off the torn entry, and uses numbers above those of all files.
+
+In the index, the `End` of a dir segment contains the size of `.metadata` and the next number.
 """
 
 from __future__ import annotations
@@ -35,30 +36,30 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats.diskqueue import frame
 from ondisk.segment import Block, Damage, End, Laid, Layout, ScanResult
 
-METADATA, SEQUENCE, STAGED = ".metadata", ".sequence", ".metadata.new"
+METADATA, SEQUENCE, NEW_METADATA = ".metadata", ".sequence", ".metadata.new"
 
 _BEGIN = struct.Struct("<QQI")
 _NUMBER = struct.Struct("<Q")
 _LONGEST = 2 * 1024 * 1024  # bytes of an entry
-_PIECE = 1024 * 1024
-_ENTRIES = 64 * 1024  # bytes of entries read together: what is left of them is copied for each one that is damaged
+_CHUNK = 1024 * 1024  # bytes of a file that are read together
+_ENTRIES = 64 * 1024  # bytes of entries that are read together; each damaged entry copies the rest of them
 _MANY = 32  # files of a batch; fewer are synced one by one
-_KEPT = 4  # segments of which a reader keeps the places of all entries
+_KEPT = 4  # segments for which a reader keeps the positions of all entries
 _FILE = re.compile(r"([0-9]{6,18})\.(.+)")
-_FOUND = 256  # data that are described together
+_FOUND = 256  # data in one `ScanResult`
 _RESTORE = "Restore the file from a backup, or delete the datum by its location."
 
 
 Describe: TypeAlias = Callable[[bytes], tuple[int, Mapping[str, Any]]]
-"""Reads reftime (microseconds) and metadata from what is beside a file."""
+"""Returns the reftime (microseconds) and the metadata that the format wrote to an entry."""
 
 
-class Entry(NamedTuple):
-    """What stands in `.metadata` of one file.
+class MetadataEntry(NamedTuple):
+    """The entry of one file in `.metadata`.
 
     Attributes:
         size: bytes of the file.
-        checksum: its CRC-32.
+        checksum: CRC-32 of the file.
         beside: reftime and metadata, as the format wrote them.
     """
 
@@ -68,12 +69,12 @@ class Entry(NamedTuple):
 
 
 def file_name(name: str, number: int) -> str:
-    """Name one file of a segment, relative to its directory."""
+    """Return the name of a segment's file, relative to its directory."""
     return f"{number:06}.{name.rpartition('.')[2]}"
 
 
 def number_of(name: str, file: str) -> int | None:
-    """Give the number of a file of a segment; None where its name is none that ondisk gives."""
+    """Return the number of a segment's file; None if `file_name` returns no such name."""
     matched = _FILE.fullmatch(file)
     return int(matched[1]) if matched and file == file_name(name, int(matched[1])) else None
 
@@ -82,21 +83,21 @@ def open_directory(directory: Directory, name: str) -> Directory:
     """Open the directory of a segment.
 
     Raises:
-        SegmentMissing: there is none.
+        SegmentMissing: it does not exist.
     """
     try:
         return directory.inside(name)
     except FileNotFoundError:
-        hint = "Put the directory back, from a backup, or delete its data."
+        hint = "Restore it from a backup, or run `ondisk fix DATASET --yes`, which removes its data from the index."
         raise SegmentMissing(f"{directory.path / name} is not on disk", hint=hint, segment=name) from None
 
 
 _MOST = 10**17
-"""No segment has so many files; names of 18 digits are the longest that are read."""
+"""No segment has so many files. The longest file names have 18 digits."""
 
 
 def read_sequence(folder: Directory) -> int | None:
-    """Read the last number that was given out: -1 before the first; None where nothing says it."""
+    """Return the last number used: -1 before the first; None if `.sequence` does not exist or is damaged."""
     try:
         file = folder.open_to_read(SEQUENCE)
     except FileNotFoundError:
@@ -109,7 +110,7 @@ def read_sequence(folder: Directory) -> int | None:
 
 
 def write_sequence(folder: Directory, number: int) -> None:
-    """Say which number was given out last. Synced."""
+    """Write the last number used to `.sequence`, and sync it."""
     try:
         file = folder.open_to_write(SEQUENCE)
     except FileNotFoundError:
@@ -121,9 +122,9 @@ def write_sequence(folder: Directory, number: int) -> None:
 
 
 def raise_sequence(folder: Directory, name: str) -> None:
-    """Let `.sequence` say the highest number of a file, if it says less. Synced.
+    """Raise `.sequence` to the highest number of a file, if it is lower, and sync it.
 
-    A torn entry is cut off first: then files of the append that wrote it are still told from damage, see `scan`.
+    Cuts off a torn entry first: `scan` then still treats the files of that append as interrupted, not as damaged.
     """
     sequence, numbers = read_sequence(folder), files_of(folder, name)
     if not numbers or (sequence is not None and sequence >= max(numbers)):
@@ -133,17 +134,19 @@ def raise_sequence(folder: Directory, name: str) -> None:
         with folder.open_to_write(METADATA) as file:
             file.truncate(end)
             file.sync()
-    if folder.stat(METADATA) is not None:  # else nobody knows what any of the files is
+    if folder.stat(METADATA) is not None:  # without it, no file can be read
         write_sequence(folder, max(numbers))
         folder.sync()
 
 
-class Entries:
-    """The entries of one segment, found by the number of their file. May be shared by threads.
+class MetadataFile:
+    """The `.metadata` of one segment: reads entries by the number of their file. Threads may share it.
+
+    Iterates over these numbers.
 
     Attributes:
-        end: position behind the last one.
-        damage: what is wrong behind it; None where the file just ends.
+        end: position after the last entry.
+        damage: what is wrong after that; None if the file ends there.
 
     Memory: a few numbers for each entry.
     """
@@ -152,77 +155,77 @@ class Entries:
         self.end = 0
         self.damage: frame.Fault | None = None
         self._file = file
-        self._places: dict[int, tuple[int, int]] = {}
+        self._spans: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self.read_on()
 
     @classmethod
-    def of(cls, folder: Directory, name: str = METADATA) -> Entries | None:
-        """Read the entries of a segment; None where it has no `.metadata`."""
+    def of(cls, folder: Directory, name: str = METADATA) -> MetadataFile | None:
+        """Open the `.metadata` of a segment; return None if it does not exist."""
         try:
             return cls(folder.open_to_read(name))
         except FileNotFoundError:
             return None
 
     def read_on(self) -> None:
-        """Find what was appended since; entries that are damaged are passed over where the way on can be told."""
+        """Read what was appended since; skip damaged entries if both of their lengths are intact."""
         with self._lock:
-            at, held = self.end, b""
+            at, rest = self.end, b""
             while True:
-                chunk = self._file.read(at + len(held), _ENTRIES)
-                held += chunk
+                chunk = self._file.read(at + len(rest), _ENTRIES)
+                rest += chunk
                 while True:
-                    scanned = self._found(held, at)
-                    held, at = held[scanned.end - at :], scanned.end
+                    scanned = self._scan(rest, at)
+                    rest, at = rest[scanned.end - at :], scanned.end
                     is_damaged = scanned.damage is not None and not scanned.damage.torn
-                    if not is_damaged or not frame.has_two_lengths(held, _LONGEST):
+                    if not is_damaged or not frame.has_two_lengths(rest, _LONGEST):
                         break
-                    size = frame.length(held)
-                    held, at = held[size:], at + size
+                    size = frame.length(rest)
+                    rest, at = rest[size:], at + size
                 self.end, self.damage = at, scanned.damage
                 if is_damaged or not chunk:
                     return
 
-    def _found(self, data: bytes, at: int) -> frame.Scan:
-        """Remember where the entries stand in some bytes."""
+    def _scan(self, data: bytes, at: int) -> frame.Scan:
+        """Scan bytes at a position, and remember where their entries are."""
         scanned = frame.scan(data, max_size=_LONGEST, base=at)
-        behind = (*scanned.offsets[1:], scanned.end)
-        for offset, end, content in zip(scanned.offsets, behind, scanned.payloads, strict=False):
+        ends = (*scanned.offsets[1:], scanned.end)
+        for offset, end, content in zip(scanned.offsets, ends, scanned.payloads, strict=False):
             if len(content) >= _BEGIN.size:
-                self._places[_BEGIN.unpack_from(content)[0]] = offset, end - offset
+                self._spans[_BEGIN.unpack_from(content)[0]] = offset, end - offset
         return scanned
 
     def __contains__(self, number: int) -> bool:
-        return number in self._places
+        return number in self._spans
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._places)
+        return iter(self._spans)
 
     def frame(self, number: int) -> bytes:
-        """Give the whole entry of a file, as it stands there."""
-        position, size = self._places[number]
+        """Return the entry of a file as a frame."""
+        position, size = self._spans[number]
         return self._file.read(position, size)
 
-    def get(self, number: int) -> Entry:
-        """Give the entry of a file.
+    def get(self, number: int) -> MetadataEntry:
+        """Return the entry of a file.
 
         Raises:
-            KeyError: there is none.
+            KeyError: it does not exist.
             FrameCorrupt: it is damaged.
         """
         content = frame.decode(self.frame(number))
         _, size, checksum = _BEGIN.unpack_from(content)
-        return Entry(size, checksum, content[_BEGIN.size :])
+        return MetadataEntry(size, checksum, content[_BEGIN.size :])
 
 
 @dataclass(slots=True)
-class _Written:
-    """One segment that a batch has written to."""
+class _Append:
+    """What a batch wrote to one segment: all that is needed to sync it, or to undo it."""
 
-    is_new: bool  # the batch made the directory
+    is_new: bool  # the batch created the directory
     known: bool
     size_before: int  # of .metadata
-    next: int  # number after the last one given out
+    next: int  # number after the last one used
     numbers: list[int] = field(default_factory=list)
     entries: list[bytes] = field(default_factory=list)
     is_synced: bool = False
@@ -231,14 +234,14 @@ class _Written:
 
 
 class DirWriter:
-    """Appends one batch to its segments: write all files, then sync them, or take everything back.
+    """Appends one batch to its segments: write all files, then sync them all, or undo everything.
 
     Used under the writers' lock.
     """
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._written: dict[str, _Written] = {}
+        self._appends: dict[str, _Append] = {}
 
     def exists(self, name: str, generation: int = 0, size: int = 0) -> bool:
         """Return whether anything is at the segment's name; a dir segment has no generations."""
@@ -248,8 +251,8 @@ class DirWriter:
         """Return where a segment continues: its `length` is the number of the next file.
 
         Args:
-            end: as the index knows it; None if it does not know the segment.
-            trusted: the index is trusted. Otherwise files and entries are looked at, too.
+            end: its end in the index; None if the index does not know the segment.
+            trusted: the index is trusted. Otherwise the numbers of files and entries count, too.
         """
         known = end or End()
         if not self.exists(name):
@@ -258,12 +261,12 @@ class DirWriter:
             sequence = read_sequence(folder)
             if trusted and end is not None and sequence is not None:
                 return Laid(b"", End(known.size, max(known.length, sequence + 1)))
-            entries = Entries.of(folder)
+            entries = MetadataFile.of(folder)
         number = max(known.length, self._free_number(name), *(number + 1 for number in entries or ()))
         return Laid(b"", End(known.size, number))
 
     def restart(self, name: str, start: Laid) -> Laid:
-        """Return where a segment continues after all files that a crash left there."""
+        """Return where a segment continues, after all files that a crash left."""
         return Laid(b"", End(start.end.size, self._free_number(name)))
 
     def clear(self, name: str, generation: int) -> None:
@@ -273,7 +276,7 @@ class DirWriter:
     def writing(self, name: str, start: Laid, layout: Layout | None = None, *, known: bool) -> Iterator[FileWriter]:
         """Open a segment to write a batch's data to it, as files numbered from `start` on.
 
-        Durability: nothing, until `sync`. A crash before leaves files above `.sequence`.
+        Durability: none until `sync`. A crash before that leaves files above `.sequence`.
 
         Args:
             start: where it continues; entries are written to `.metadata` from its `size` on.
@@ -281,39 +284,39 @@ class DirWriter:
 
         Raises:
             FileExistsError: one of these files exists already, and is never overwritten; see `restart`.
-            SegmentMissing: the index knows data of it, and it is not on disk.
+            SegmentMissing: the index knows data of it, but it is not on disk.
             SegmentCorrupt: `.metadata` is damaged.
         """
-        written = self._begin(name, start.end, known=known)
+        append = self._begin(name, start.end, known=known)
         with self._directory.inside(name) as folder:
-            yield FileWriter(folder, name, written)
+            yield FileWriter(folder, name, append)
 
     def _free_number(self, name: str) -> int:
-        """Return the number above those of all files, and above the last one given out."""
+        """Return the number after the last one used, and after those of all files."""
         with self._directory.inside(name) as folder:
             sequence = read_sequence(folder)
             numbers = [number_of(name, each) for each in folder.names()]
         return max([-1 if sequence is None else sequence, *(each for each in numbers if each is not None)]) + 1
 
     def adopt(self, name: str, start: Laid, source: Directory, numbers: Sequence[int], *, known: bool) -> bool:
-        """Give files of the same segment of another dataset a second name here, and copy their entries.
+        """Link files of the same segment of another dataset into this one, and copy their entries.
 
         Durability: as `writing`.
 
         Args:
-            start, known: as in `writing`. A file's number here is its number there, plus the number of `start`.
-            source: the segment's directory there.
-            numbers: those of its files.
+            start, known: as in `writing`. The number of `start` is added to the number of each file.
+            source: the segment's directory in the other dataset.
+            numbers: the numbers of the files there.
 
         Returns:
-            False where they had to be copied, since they are on another filesystem.
+            False if the files had to be copied, because they are on another filesystem.
 
         Raises:
-            SegmentMissing: a file, or its entry, is not there.
+            SegmentMissing: a file, or its entry, does not exist.
         """
         shift = start.end.length
-        written = self._begin(name, start.end, known=known)
-        entries = Entries.of(source)
+        append = self._begin(name, start.end, known=known)
+        entries = MetadataFile.of(source)
         is_linked = True
         with self._directory.inside(name) as folder:
             for number in numbers:
@@ -321,141 +324,141 @@ class DirWriter:
                 if entries is None or number not in entries:
                     raise SegmentMissing(f"{source.path / METADATA} has no entry of {file}", segment=name)
                 entry = entries.get(number)
-                written.numbers.append(number + shift)
+                append.numbers.append(number + shift)
                 try:
                     is_linked &= _link_or_copy(source, file, folder, file_name(name, number + shift))
                 except FileNotFoundError:
                     raise SegmentMissing(f"{source.path / file} is not on disk", segment=name) from None
-                written.entries.append(_BEGIN.pack(number + shift, entry.size, entry.checksum) + entry.beside)
-        written.next = max(written.numbers, default=shift - 1) + 1
+                append.entries.append(_BEGIN.pack(number + shift, entry.size, entry.checksum) + entry.beside)
+        append.next = max(append.numbers, default=shift - 1) + 1
         return is_linked
 
     def sync(self) -> None:
-        """Make everything written so far durable: the files, then what says of them.
+        """Make everything written so far durable: the files, then `.metadata` and `.sequence`, then directories.
 
         Raises:
             DurabilityLost: a sync failed; the batch must not be committed.
 
-        Cost: of a few files, a sync for each, all behind the last write; of more, one for all where the filesystem
-            allows it, which takes a fifth of the time on a quiet disk.
+        Cost: a few files are synced one by one; many with one sync for all, if the filesystem can, which takes a fifth
+            of the time on a quiet disk.
         """
         is_synced = self._sync_together()
         parents = set()
-        for name, written in self._written.items():
+        for name, append in self._appends.items():
             with self._directory.inside(name) as folder:
-                for number in () if is_synced else written.numbers:
+                for number in () if is_synced else append.numbers:
                     with folder.open_to_write(file_name(name, number)) as file:
                         file.sync()
-                written.is_synced = True
-                self._say(folder, written)
+                append.is_synced = True
+                self._write_entries(folder, append)
                 folder.sync()
-            if not written.known:
+            if not append.known:
                 parents |= {name.rpartition("/")[0], ""}
         for parent in parents:
             self._directory.sync(parent)
 
     def _sync_together(self) -> bool:
-        """Sync the files of all segments at once, if there are many; tells whether that was done."""
-        if sum(len(written.numbers) for written in self._written.values()) < _MANY:
+        """Sync the files of all segments with one sync if there are many; return whether that was done."""
+        if sum(len(append.numbers) for append in self._appends.values()) < _MANY:
             return False
-        return self._directory.sync_together(self._written)
+        return self._directory.sync_together(self._appends)
 
     def end(self, name: str) -> End:
         """Return where a segment that was synced ends now."""
-        written = self._written[name]
-        return End(written.size, written.next)
+        append = self._appends[name]
+        return End(append.size, append.next)
 
     def blocks(self, name: str) -> list[Block]:
         """Return no blocks: files are not compressed."""
         return []
 
     def mtime(self, name: str) -> int:
-        """Tell when a segment was written, nanoseconds since 1970."""
-        return self._written[name].mtime
+        """Return when a segment was written, nanoseconds since 1970."""
+        return self._appends[name].mtime
 
     def undo(self) -> None:
-        """Take back what was written, as far as the disk lets us: what stays is nothing that anybody reads.
+        """Undo all writes as far as the disk allows; nobody reads what stays.
 
-        `.sequence` stays as it is, so no number is given out again.
+        `.sequence` stays as it is, so that no number is used twice.
         """
-        for name, written in self._written.items():
+        for name, append in self._appends.items():
             with contextlib.suppress(OSError, OndiskError), self._directory.inside(name) as folder:
-                if written.is_synced and not written.is_new:  # the entries first: without its file, one would look lost
+                if append.is_synced and not append.is_new:  # entries first: an entry without a file means a lost file
                     with folder.open_to_write(METADATA) as file:
-                        file.truncate(written.size_before)
-                for number in written.numbers:
+                        file.truncate(append.size_before)
+                for number in append.numbers:
                     _discard(folder, file_name(name, number))
-                if written.is_new:
+                if append.is_new:
                     _discard(folder, METADATA)
                     _discard(folder, SEQUENCE)
                     self._directory.remove_directory(name)
-        self._written.clear()
+        self._appends.clear()
 
     def close(self) -> None:
         """Do nothing: no file is open between two calls."""
 
-    def _begin(self, name: str, end: End, *, known: bool) -> _Written:
-        """Make the directory of a segment, if it is not there."""
+    def _begin(self, name: str, end: End, *, known: bool) -> _Append:
+        """Create the directory of a segment if it does not exist."""
         is_new = not self.exists(name)
         if is_new and end.length:
             open_directory(self._directory, name)
         if is_new:
             self._directory.create_file(f"{name}/{SEQUENCE}").close()
         with self._directory.inside(name) as folder:
-            written = _Written(is_new, known, _end_of_entries(folder, name, end), end.length)
-        self._written[name] = written
-        return written
+            append = _Append(is_new, known, _end_of_entries(folder, name, end), end.length)
+        self._appends[name] = append
+        return append
 
-    def _say(self, folder: Directory, written: _Written) -> None:
-        """Write `.metadata`, then `.sequence`: an entry is durable before its number is."""
+    def _write_entries(self, folder: Directory, append: _Append) -> None:
+        """Write `.metadata`, sync it, then write `.sequence`: an entry is durable before its number is."""
         try:
             file = folder.open_to_write(METADATA)
         except FileNotFoundError:
             file = folder.create_file(METADATA)
         with file:
-            if file.stat().st_size > written.size_before:
-                file.truncate(written.size_before)
-            entries = b"".join(frame.encode(written.entries))
-            file.write(written.size_before, entries)
+            if file.stat().st_size > append.size_before:
+                file.truncate(append.size_before)
+            entries = b"".join(frame.encode(append.entries))
+            file.write(append.size_before, entries)
             file.sync()
-        written.size = written.size_before + len(entries)
-        write_sequence(folder, written.next - 1)
+        append.size = append.size_before + len(entries)
+        write_sequence(folder, append.next - 1)
         sequence = folder.stat(SEQUENCE)
-        written.mtime = 0 if sequence is None else sequence.st_mtime_ns
+        append.mtime = 0 if sequence is None else sequence.st_mtime_ns
 
 
 class FileWriter:
-    """Writes data to a dir segment, each to a file of its own."""
+    """Writes data to a dir segment, each datum to its own file."""
 
-    def __init__(self, folder: Directory, name: str, written: _Written) -> None:
+    def __init__(self, folder: Directory, name: str, append: _Append) -> None:
         self._folder = folder
         self._name = name
-        self._written = written
+        self._append = append
 
     def add(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> None:
-        """Write data, and remember the entry of each.
+        """Write data; their entries are written by `DirWriter.sync`.
 
         Args:
             beside: reftime and metadata of each, as the format wrote them.
 
         Raises:
-            FileExistsError: there is such a file already.
+            FileExistsError: one of the files exists already.
         """
-        written = self._written
+        append = self._append
         for payload, each in zip(payloads, beside, strict=True):
-            number = written.next
+            number = append.next
             with self._folder.create_file(file_name(self._name, number)) as file:
-                written.numbers.append(number)
+                append.numbers.append(number)
                 file.write(0, payload)
-            written.entries.append(_BEGIN.pack(number, len(payload), crc32(payload)) + each)
-            written.next += 1
+            append.entries.append(_BEGIN.pack(number, len(payload), crc32(payload)) + each)
+            append.next += 1
 
 
 def _end_of_entries(folder: Directory, name: str, end: End) -> int:
-    """Find where in `.metadata` the next entry is to stand; what lies behind is a torn one.
+    """Return the position in `.metadata` for the next entry; anything after that is a torn entry.
 
     Raises:
-        SegmentCorrupt: it is damaged otherwise.
+        SegmentCorrupt: it is damaged in another way.
     """
     try:
         file = folder.open_to_read(METADATA)
@@ -463,20 +466,20 @@ def _end_of_entries(folder: Directory, name: str, end: End) -> int:
         return 0
     size = file.size()
     for known in (end.size, size):
-        if 0 < known <= size and _is_behind_an_entry(file, known):
+        if 0 < known <= size and _is_end_of_entry(file, known):
             return known
-    entries = Entries(file)
+    entries = MetadataFile(file)
     rest = file.read(entries.end, _LONGEST + 1)
     if entries.damage is None or entries.damage.torn or not rest.strip(b"\0"):
         return entries.end
     raise SegmentCorrupt(
-        f"nothing is appended to {folder.path}: {METADATA} is damaged at byte {entries.end}: {entries.damage.reason}",
-        hint="Restore the file from a backup.",
+        f"cannot append to {folder.path}: {METADATA} is damaged at byte {entries.end}: {entries.damage.reason}",
+        hint=f"Restore {METADATA} from a backup.",
         segment=name,
     )
 
 
-def _is_behind_an_entry(file: ReadableFile, position: int) -> bool:
+def _is_end_of_entry(file: ReadableFile, position: int) -> bool:
     size = frame.length(file.read(position - 4, 4)) if position >= frame.OVERHEAD else 0
     if not frame.OVERHEAD < size <= min(position, _LONGEST):
         return False
@@ -498,11 +501,11 @@ def _discard(folder: Directory, name: str) -> None:
 
 
 class DirReader:
-    """Reads files of segments, and what stands beside them. Threads may share it."""
+    """Reads files of segments, and their metadata. Threads may share it."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._entries: OrderedDict[int, Entries] = OrderedDict()
+        self._entries: OrderedDict[int, MetadataFile] = OrderedDict()
 
     def read(self, name: str, number: int, size: int) -> bytes:
         """Read one file, which must have `size` bytes.
@@ -511,82 +514,81 @@ class DirReader:
             SegmentMissing: it is not on disk.
             SegmentCorrupt: it has another size.
         """
-        place = f"{name}/{file_name(name, number)}"
+        path = f"{name}/{file_name(name, number)}"
         try:
-            file = self._directory.open_to_read(place)
+            file = self._directory.open_to_read(path)
         except FileNotFoundError:
-            path = self._directory.path / place
-            hint = "Put the file back, from a backup, or delete its datum."
-            raise SegmentMissing(f"{path} is in the index and not on disk", hint=hint, segment=name) from None
+            message = f"{self._directory.path / path} is in the index but not on disk"
+            raise SegmentMissing(message, hint=_RESTORE, segment=name) from None
         found = file.size()
         content = file.read(0, size) if found == size else b""
         if len(content) != size:
-            message = f"{file.path} has {found} bytes, the index knows {size}"
+            message = f"{file.path} has {found} bytes instead of {size}"
             raise SegmentCorrupt(message, hint=_RESTORE, segment=name, size=found, wanted=size)
         return content
 
     def beside(self, generation: int, name: str, number: int) -> bytes:
-        """Read what stands beside one file.
+        """Return reftime and metadata of one file, as the format wrote them.
 
         Raises:
             SegmentMissing: the segment is not on disk.
-            SegmentCorrupt: it is not there, or damaged.
+            SegmentCorrupt: the file's entry is missing or damaged.
         """
         entries = self._entries.get(generation)
         if entries is not None and number not in entries:
             entries.read_on()
         if entries is None or number not in entries:
             with open_directory(self._directory, name) as folder:
-                entries = Entries.of(folder)
+                entries = MetadataFile.of(folder)
             if entries is not None:
                 self._entries[generation] = entries
                 while len(self._entries) > _KEPT:
-                    with contextlib.suppress(KeyError):  # another thread did so
+                    with contextlib.suppress(KeyError):  # another thread removed it
                         self._entries.popitem(last=False)
         try:
             if entries is not None and number in entries:
                 return entries.get(number).beside
-            reason = "it has no entry there"
+            reason = "it has no entry"
         except FrameCorrupt as error:
             reason = error.message
-        place = (
-            f"{self._directory.path / name}: the metadata of {file_name(name, number)} cannot be read from {METADATA}"
-        )
-        raise SegmentCorrupt(f"{place}: {reason}", hint=_RESTORE, segment=name)
+        path = self._directory.path / name
+        message = f"{path}: cannot read the metadata of {file_name(name, number)} from {METADATA}: {reason}"
+        hint = f"Restore {METADATA} from a backup, or delete the datum by its location."
+        raise SegmentCorrupt(message, hint=hint, segment=name)
 
     def close(self) -> None:
         self._entries.clear()
 
 
 def scan(directory: Directory, name: str, describe: Describe) -> Iterator[ScanResult]:
-    """Find the data of a segment: files that are as their entries say. Offsets, and those of damage, are numbers.
+    """Yield the data of a segment: the files that match their entries. Offsets of data and damage are file numbers.
 
-    An entry without its file is damage, unless a repack has removed that. Files behind the last entry are of an append
-    that did not come through, and passed over in silence, unless that entry is torn, or there is none: then those up to
-    `.sequence` once had one.
+    An entry without a file is damage, unless a repack removed the file. Files above the last entry belong to an
+    interrupted append and are ignored. If the last entry is torn or no entry exists, only files above `.sequence` are
+    ignored: those up to it once had an entry.
 
     Memory: a few numbers for each file; the bytes of one.
     """
     with open_directory(directory, name) as folder:
-        sequence, entries = read_sequence(folder), Entries.of(folder)
-        sizes, kept = files_of(folder, name), Entries.of(folder, STAGED)
+        sequence, entries = read_sequence(folder), MetadataFile.of(folder)
+        sizes, kept = files_of(folder, name), MetadataFile.of(folder, NEW_METADATA)
         lost = {each for each in entries or () if each not in sizes and (kept is None or each in kept)}
         last = -1 if entries is None or entries.damage is not None else max(entries, default=-1)
         found = ScanResult()
         for number in sorted(lost.union(sizes)):
             if number in lost:
-                found.damage.append(Damage(number, 1, f"it has gone, {METADATA} has an entry of it"))
+                found.damage.append(Damage(number, 1, f"its file is missing, but {METADATA} has an entry for it"))
                 continue
             if entries is None or number not in entries:
-                is_behind = number > last >= 0 or (sequence is not None and number > sequence)
-                if not is_behind:
-                    found.damage.append(Damage(number, 1, f"{METADATA} has no entry of it"))
+                is_interrupted = number > last >= 0 or (sequence is not None and number > sequence)
+                if not is_interrupted:
+                    found.damage.append(Damage(number, 1, f"{METADATA} has no entry for it"))
                 continue
             try:
                 entry = entries.get(number)
-                reftime, metadata = _described(folder, file_name(name, number), entry, describe)
+                reftime, metadata = _describe(folder, file_name(name, number), entry, describe)
             except (FrameCorrupt, FileNotFoundError) as error:
-                reason = error.message if isinstance(error, FrameCorrupt) else "it has gone"
+                reason = error.message if isinstance(error, FrameCorrupt) else "its file is missing"
                 found.damage.append(Damage(number, 1, reason))
                 continue
             found.offsets.append(number)
@@ -602,23 +604,23 @@ def scan(directory: Directory, name: str, describe: Describe) -> Iterator[ScanRe
 
 
 def files_of(folder: Directory, name: str) -> dict[int, int]:
-    """Give number and size of each file of a segment."""
+    """Return the number and size of each file of a segment."""
     numbers = ((number_of(name, each.name), each) for each in folder.entries() if each.kind == "file")
     return {number: each.size for number, each in numbers if number is not None}
 
 
-def _described(folder: Directory, file: str, entry: Entry, describe: Describe) -> tuple[int, Mapping[str, Any]]:
-    """Read a file, and describe it, if it is as its entry says.
+def _describe(folder: Directory, file: str, entry: MetadataEntry, describe: Describe) -> tuple[int, Mapping[str, Any]]:
+    """Read a file, and return its reftime and metadata.
 
     Raises:
-        FrameCorrupt: it is not.
+        FrameCorrupt: the file does not match its entry.
     """
     opened = folder.open_to_read(file)
     if opened.size() != entry.size:
         raise FrameCorrupt(f"it has {opened.size()} bytes instead of {entry.size}")
     checksum = at = 0
-    while piece := opened.read(at, _PIECE):
-        checksum, at = crc32(piece, checksum), at + len(piece)
+    while chunk := opened.read(at, _CHUNK):
+        checksum, at = crc32(chunk, checksum), at + len(chunk)
     if checksum != entry.checksum:
         raise FrameCorrupt(f"its checksum is {checksum:#010x} instead of {entry.checksum:#010x}")
     return describe(entry.beside)

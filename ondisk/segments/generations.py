@@ -1,22 +1,33 @@
-"""Generations of a segment: how its bytes are changed beside readers, so that a crash leaves the old or the new ones.
+"""Generations of a concat segment: how its file is replaced while it is read, so that a crash keeps old or new bytes.
 
     2026/11-20.vm2         the segment
-    2026/.11-20.vm2.17     the bytes of its generation 17, during or after a repack
+    2026/.11-20.vm2.17     the hidden name of its generation 17
 
-The one rule: the bytes of generation g are at `.NAME.g` if that exists, else at `NAME`. A generation is never used
-again. What is no plain file, or too short to be the generation it is named after, is none: somebody put it there, and
-it stays. To change a segment:
+The index stores the current generation of every segment. The bytes of generation g are at `.NAME.g` if that exists,
+else at `NAME`. Every repack, merge, or move to another dataset takes a new generation; a number is never used again.
+Readers of an older snapshot find its generation by its hidden name.
 
-    1. write `.NAME.new`, sync it; link NAME to `.NAME.old`; sync the directory
-    2. commit the index: new offsets, generation new
-    3. rename `.NAME.new` to NAME; sync the directory
-    4. when nobody reads an older snapshot, unlink what is not the generation of the index
+To replace a segment of generation 17 by generation 18:
 
-To drop one: link as in 1, commit, unlink NAME, then 4. `recover` ends what a crash interrupted; a dropped one that is
-still in its place it leaves to the next repack, which removes what the index does not know. One that was moved to an
-archive is renamed to `.NAME.old` instead, so that nothing is in its place.
+    1. `stage` creates `.NAME.18`; write it and sync it. `adopt` renames a file that another process wrote instead.
+    2. `link_old` links NAME to `.NAME.17` and syncs the directory, and with it the name `.NAME.18`.
+    3. Commit the index: the new offsets, generation 18. From now on readers find `.NAME.18`.
+    4. `promote` renames `.NAME.18` to NAME.
+    5. When nobody reads an older snapshot, `recover` removes `.NAME.17`.
 
-All functions are called under the writers' lock; names are relative to the dataset.
+To delete a segment: `link_old`, commit the index, remove NAME with `discard`; then step 5.
+To drop a segment that was moved to another dataset: `move_old` renames NAME to `.NAME.17`, so that nothing is at NAME
+if the index is rebuilt. Commit the index; then step 5.
+
+A rollback removes the hidden names with `discard`, or moves the file back with `complete`. After a crash, `recover`
+runs when the dataset is next opened for writing, and after every commit until nothing is left. It finishes step 4 with
+`complete`, and removes all other generations that nobody needs. A deleted segment whose NAME was not removed stays
+until the next repack.
+
+A file at a hidden name that is not a regular file, or that is shorter than the committed size, is not a generation.
+Somebody else put it there, and it is left untouched.
+
+The caller must hold the writers' lock. Names are relative to the dataset.
 """
 
 from __future__ import annotations
@@ -33,28 +44,30 @@ _HIDDEN = re.compile(r"\.(.+)\.([0-9]{1,18})")
 
 
 def hidden(name: str, generation: int) -> str:
-    """Name the place of one generation of a segment."""
+    """Return the hidden name of one generation of a segment."""
     parent, slash, last = name.rpartition("/")
     return f"{parent}{slash}.{last}.{generation}"
 
 
 def stage(directory: Directory, name: str, generation: int) -> WritableFile:
-    """Create the file of a new generation; what a crash left in its place goes."""
-    place = hidden(name, generation)
-    with contextlib.suppress(FileNotFoundError):
-        directory.unlink(place)
-    return directory.create_file(place)
+    """Create the file of a new generation, after removing what a crash left at its name."""
+    alias = hidden(name, generation)
+    discard(directory, [alias])
+    return directory.create_file(alias)
 
 
 def adopt(directory: Directory, staged: str, name: str, generation: int) -> None:
-    """Let a file that was written elsewhere be that of a new generation. It and its name are synced."""
+    """Rename a file that another process wrote to the hidden name of a new generation.
+
+    Durability: the rename is synced; the other process has synced the file.
+    """
     directory.rename(staged, hidden(name, generation))
 
 
 def link_old(directory: Directory, name: str, generation: int) -> None:
-    """Keep the bytes of the present generation for those who read it, whatever becomes of the segment's name.
+    """Give the current generation its hidden name, so that readers still find it when NAME is replaced or removed.
 
-    Durability: the directory is synced, and with it a staged file's name.
+    Durability: syncs the directory, and with it the name of a staged file.
     """
     with contextlib.suppress(FileExistsError):
         directory.link(name, hidden(name, generation))
@@ -62,23 +75,28 @@ def link_old(directory: Directory, name: str, generation: int) -> None:
 
 
 def move_old(directory: Directory, name: str, generation: int) -> None:
-    """Let the bytes of the present generation stand under its hidden name alone, before the segment is dropped.
+    """Move the current generation to its hidden name, before the segment is dropped.
 
-    Behind the commit nothing is left at the segment's name, that a rebuilt index would take for data. Synced.
+    After the commit nothing is left at NAME that a rebuilt index would treat as data.
+
+    Durability: the rename is synced.
     """
-    discard(directory, [hidden(name, generation)])  # of two names of one file, rename would leave both
+    discard(directory, [hidden(name, generation)])  # rename does nothing if both are names of one file
     directory.rename(name, hidden(name, generation))
 
 
 def promote(directory: Directory, name: str, generation: int) -> None:
-    """Put the committed generation in the place of the old one. Synced."""
+    """Rename the committed generation to NAME, in place of the old one.
+
+    Durability: the rename is synced.
+    """
     directory.rename(hidden(name, generation), name)
 
 
 def discard(directory: Directory, names: Iterable[str]) -> None:
-    """Remove files, if they are there.
+    """Remove those of the files that exist.
 
-    Durability: the directories are not synced: what comes back after a power cut, the next `recover` removes again.
+    Durability: the directories are not synced. `recover` removes again what a power cut brings back.
     """
     for name in names:
         with contextlib.suppress(FileNotFoundError):
@@ -86,19 +104,19 @@ def discard(directory: Directory, names: Iterable[str]) -> None:
 
 
 def complete(directory: Directory, name: str, generation: int, size: int) -> None:
-    """End the switch to a segment's committed generation, if a crash interrupted it behind the commit.
+    """Promote a segment's committed generation, if a crash came between the commit and `promote`.
 
     Args:
-        size: bytes that are committed of it.
+        size: committed bytes of this generation.
     """
     if switched(directory, name, generation, size) is not None:
         promote(directory, name, generation)
 
 
 def switched(directory: Directory, name: str, generation: int, size: int) -> os.stat_result | None:
-    """Find the bytes of a segment's committed generation where they still wait to take its place.
+    """Return the state of the committed generation's file if it must still be promoted, else None.
 
-    A file that is shorter than what is committed takes the place of nothing: of a switch, all was synced before.
+    A file shorter than the committed size is never promoted: the bytes of a generation are synced before its commit.
     """
     found, there = directory.stat(hidden(name, generation)), directory.stat(name)
     if found is None or not stat.S_ISREG(found.st_mode):
@@ -109,18 +127,21 @@ def switched(directory: Directory, name: str, generation: int, size: int) -> os.
 
 
 def stray(directory: Directory, name: str, generation: int, size: int) -> str | None:
-    """Name what stands where readers look for the bytes of a segment's committed generation, and is not these."""
-    place = hidden(name, generation)
-    found = directory.stat(place)
-    if found is None or switched(directory, name, generation, size) is not None or _same(directory, name, place):
+    """Return the hidden name of a segment's committed generation if another file has that name, else None.
+
+    Readers would read that file instead of the segment.
+    """
+    alias = hidden(name, generation)
+    found = directory.stat(alias)
+    if found is None or switched(directory, name, generation, size) is not None or _same(directory, name, alias):
         return None
-    return place
+    return alias
 
 
 def left_behind(directory: Directory) -> dict[str, list[int]]:
-    """Find the segments of which other generations lie on disk: name → generations, ascending.
+    """Return the segments that have hidden names on disk: name → generations, ascending.
 
-    Cost: lists every directory that segments stand in.
+    Cost: lists every directory that contains segments.
     """
     found: dict[str, list[int]] = {}
     for parent in parents(directory):
@@ -131,14 +152,14 @@ def left_behind(directory: Directory) -> dict[str, list[int]]:
 
 
 def generations_of(directory: Directory, name: str) -> list[int]:
-    """Find the generations of one segment that lie on disk under their hidden names, ascending."""
+    """Return the generations of one segment that have hidden names on disk, ascending."""
     parent, _, last = name.rpartition("/")
     matches = (_HIDDEN.fullmatch(each) for each in directory.names(parent))
     return sorted(int(matched[2]) for matched in matches if matched and matched[1] == last)
 
 
 def parents(directory: Directory) -> Iterator[str]:
-    """Give the directories that segments stand in: years and centuries."""
+    """Yield the directories that contain segments: years and centuries."""
     for name in directory.names():
         if re.fullmatch(r"[0-9]{2,4}", name):
             yield name
@@ -154,20 +175,20 @@ def recover(
     unread: bool,
     trusted: bool,
 ) -> list[int]:
-    """End what a crash interrupted with one segment, and remove the generations that nobody needs.
+    """Finish what a crash interrupted with one segment, and remove the generations that nobody needs.
 
     Args:
-        generations: those that lie on disk under their hidden names.
-        current: the segment's generation in the index; None where it has no such segment.
-        size: bytes that are committed of it.
+        generations: those that have hidden names on disk.
+        current: the segment's generation in the index; None if the index does not know the segment.
+        size: committed bytes of this generation.
         unread: nobody reads an older snapshot.
-        trusted: no sentinel stands. Else a segment that the index does not know may be one that it has lost.
+        trusted: the sentinel does not exist. Otherwise an unknown segment may be one that the index has lost.
 
     Returns:
         The generations that are still needed.
 
-    Durability: the directory is synced first: a name that was linked before the crash may not be durable yet, and
-        another may be removed only when it is.
+    Durability: syncs the directory first. A name that was linked before the crash may not be durable yet, and no other
+        name may be removed before it is.
     """
     generations = [generation for generation in generations if _is_file(directory, hidden(name, generation))]
     if not generations:
@@ -180,8 +201,8 @@ def recover(
     others = [generation for generation in generations if generation != current]
     if not unread or (current is None and not trusted):
         return others
-    # What was dropped, and a crash left in its place, keeps its second name: taking that away would let it look newer
-    # than the index, so that a fix would bring it back.
+    # A deleted segment that a crash left at NAME keeps its hidden name. Removing that would change the file's ctime, so
+    # that the file would look newer than the index and a fix would bring it back.
     needed = [
         generation for generation in others if current is None and _same(directory, name, hidden(name, generation))
     ]

@@ -1,4 +1,4 @@
-"""Laying data into the file of one segment: the only code that does it, for appends, commits, rewrites and rescans."""
+"""Write data to the file of one segment: the only code that does so, for appends, commits, repacks and fixes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SegmentWriter:
 
         Args:
             payloads: their bytes, without padding.
-            beside: empty; only a dir segment has something beside its files.
+            beside: ignored; only dir segments store metadata.
         """
         laid = self._layout.lay(payloads, self.end)
         self._file.write(self._base + self.end.size, laid.content)
@@ -69,13 +69,13 @@ class SegmentWriter:
         length: int | None = None,
         blocks: Iterable[Block] = (),
     ) -> None:
-        """Copy data that a file contains in this segment's own form, padding included.
+        """Copy data from a file that contains them as this segment stores them, padding included.
 
         Args:
             spans: (position, size) in the file.
-            count: data in them.
-            length: their decompressed bytes, if they are compressed.
-            blocks: the blocks in them; their offsets and positions count from the first span.
+            count: number of data in the spans.
+            length: decompressed bytes of the spans, if they are compressed.
+            blocks: the blocks in the spans; their offsets and positions count from the first span.
 
         Raises:
             EOFError: the file ends before a span does.
@@ -104,7 +104,7 @@ class SegmentWriter:
         return self.end
 
     def seal(self) -> End:
-        """Finish a segment that is written whole: write its end mark, sync the file, return where the segment ends."""
+        """Finish a complete segment: write its end mark, sync the file, and return where the segment ends."""
         end = self.finish()
         if mark := self._layout.seal(end):
             self._file.write(self._base + end.size, mark)

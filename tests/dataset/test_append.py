@@ -558,7 +558,7 @@ def test_a_segment_that_is_gone_is_missing_and_not_begun_anew(create, sentinel):
     (dataset.path / SEGMENT).unlink()
     if sentinel:
         (dataset.path / SENTINEL).touch()
-    with pytest.raises(SegmentMissing, match="in the index and not on disk") as caught:
+    with pytest.raises(SegmentMissing, match="in the index but not on disk") as caught:
         dataset.append(data(2))
     assert caught.value.hint
     assert not (dataset.path / SEGMENT).exists()

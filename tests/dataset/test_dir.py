@@ -144,7 +144,7 @@ def test_a_damaged_file_is_an_error_and_what_stands_before_it_is_given(dataset):
     (dataset.path / NAME / "000001.h5").write_bytes(b"cut")
     found = dataset.query()
     assert next(found) == some()[0]
-    with pytest.raises(SegmentCorrupt, match="has 3 bytes, the index knows 6"):
+    with pytest.raises(SegmentCorrupt, match="has 3 bytes instead of 6"):
         next(found)
     (dataset.path / NAME / "000001.h5").unlink()
     with pytest.raises(SegmentMissing):

@@ -282,7 +282,10 @@ def test_files_that_are_lost_with_the_index_are_told_and_come_back_from_a_backup
     with without_index(dataset) as again:
         report = again.fix()
         assert report.lost == len(lost)
-        assert f"{len(lost)} files of it are no data, at file {lost[0]}: it has gone" in report.segments[0].reasons[-1]
+        assert (
+            f"{len(lost)} files of it are no data, at file {lost[0]}: its file is missing"
+            in report.segments[0].reasons[-1]
+        )
         assert numbers(again) == [each for each in expected if int(each) not in lost]
         for _ in range(2):
             again.repack()
@@ -339,7 +342,7 @@ def test_files_above_the_last_number_given_out_are_passed_over_and_their_numbers
 ):
     (path / "000009.h5").write_bytes(content_of_last)
     assert states(dataset.check()) == {NAME: "DIRTY|UNALIGNED"}
-    assert ".sequence says 3, files go up to 9" in reasons(dataset)
+    assert ".sequence contains 3, but the highest file is 9" in reasons(dataset)
     dataset.fix()
     assert sequence(path) == 9
     assert states(dataset.check()) == {NAME: "DIRTY"}
@@ -453,7 +456,7 @@ def test_other_names_in_a_directory_are_named_and_left(dataset, path):
         (path / name).write_bytes(b"mine")
     assert states(dataset.check()) == {}
     dataset.delete("")
-    assert "3 names in it are none of its files', and left there: 000004.nc, 1.h5, notes.txt" in reasons(dataset)
+    assert "3 names do not belong to the segment and are left untouched: 000004.nc, 1.h5, notes.txt" in reasons(dataset)
     dataset.repack()
     assert sorted(each.name for each in path.iterdir()) == ["000004.nc", "1.h5", "notes.txt"]
     assert states(dataset.check()) == states(dataset.repack()) == {NAME: "CORRUPTED"}
@@ -469,7 +472,7 @@ def test_data_of_other_times_and_names_of_other_steps_are_corrupted(dataset, pat
     found = diagnose_files(NAME, known, entry, files, at)
     assert (found.state, found.reasons) == (State.CORRUPTED, ("it has data of other times than its name says",))
     files.repeated.add("000001.h5")
-    assert "1 data have the file of another" in diagnose_files(NAME, known, entry, files, at).reasons[1]
+    assert "1 data have the same file as another datum" in diagnose_files(NAME, known, entry, files, at).reasons[1]
 
 
 @pytest.mark.parametrize("dirty", [False, True])

@@ -141,11 +141,11 @@ def test_a_new_segment_is_patched_too(writer, tmp_path):
 
 
 def test_a_segment_that_is_missing_or_too_short_is_an_error_that_changes_nothing(writer, path):
-    with pytest.raises(SegmentMissing, match="in the index and not on disk"):
+    with pytest.raises(SegmentMissing, match="in the index but not on disk"):
         append(writer, NAME, 4, b"two")
     assert not path.exists()
     path.write_bytes(b"one")
-    with pytest.raises(SegmentCorrupt, match="ends at byte 3, the index knows data up to byte 4") as caught:
+    with pytest.raises(SegmentCorrupt, match="ends at byte 3, but the index has data up to byte 4") as caught:
         append(writer, NAME, 4, b"two")
     assert path.read_bytes() == b"one"
     assert caught.value.context == {"segment": NAME, "size": 3, "wanted": 4}
@@ -279,7 +279,7 @@ def test_a_reader_reads_spans_and_keeps_files_open(directory, path):
 
 def test_a_reader_refuses_to_give_fewer_bytes_than_the_index_knows(directory, path):
     path.write_bytes(b"0123")
-    with pytest.raises(SegmentCorrupt, match="ends at byte 4, the index knows data up to byte 8"):
+    with pytest.raises(SegmentCorrupt, match="ends at byte 4, but the index has data up to byte 8"):
         ConcatReader(directory).read(1, lambda _: NAME, 2, 6)
 
 

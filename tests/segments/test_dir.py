@@ -14,7 +14,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats.blob import Blob
 from ondisk.segment import End, Laid
 from ondisk.segments import DirReader, DirWriter
-from ondisk.segments.dir import METADATA, SEQUENCE, Entries, number_of, read_sequence, scan
+from ondisk.segments.dir import METADATA, SEQUENCE, MetadataFile, number_of, read_sequence, scan
 
 NAME = "2026/11-20.h5"
 
@@ -58,7 +58,7 @@ def test_each_datum_is_a_file_and_its_metadata_stand_in_one_file_of_all(director
     reader = DirReader(directory)
     assert reader.read(NAME, 2, 5) == b"three"
     assert reader.beside(1, NAME, 2) == beside(2)[0]
-    entry = Entries(directory.open_to_read(f"{NAME}/{METADATA}")).get(2)
+    entry = MetadataFile(directory.open_to_read(f"{NAME}/{METADATA}")).get(2)
     assert (entry.size, entry.checksum) == (5, crc32(b"three"))
 
 
@@ -67,7 +67,7 @@ def test_a_batch_goes_on_behind_the_last_number(directory, path):
     end = append(directory, b"two", b"three", end=end, known=True)
     assert end.length == 3
     assert files(path)["000002.h5"] == b"three"
-    assert len([*Entries(directory.open_to_read(f"{NAME}/{METADATA}"))]) == 3
+    assert len([*MetadataFile(directory.open_to_read(f"{NAME}/{METADATA}"))]) == 3
 
 
 @pytest.mark.parametrize("name", ["000000.h5", "999999.h5", "1000000.h5"])
@@ -132,7 +132,7 @@ def test_a_torn_entry_is_cut_off_by_the_next_append(directory, path, tail, known
     with (path / METADATA).open("ab") as file:
         file.write(tail)
     append(directory, b"two", end=end, known=known)
-    entries = Entries(directory.open_to_read(f"{NAME}/{METADATA}"))
+    entries = MetadataFile(directory.open_to_read(f"{NAME}/{METADATA}"))
     assert ([*entries], entries.damage) == ([0, 1], None)
 
 
@@ -140,7 +140,7 @@ def test_entries_that_the_index_does_not_know_stay_while_nobody_vouches_for_it(d
     end = append(directory, b"one")
     append(directory, b"two", end=end, known=True)
     append(directory, b"three", end=End())
-    assert [*Entries(directory.open_to_read(f"{NAME}/{METADATA}"))] == [0, 1, 2]
+    assert [*MetadataFile(directory.open_to_read(f"{NAME}/{METADATA}"))] == [0, 1, 2]
 
 
 def test_nothing_is_appended_behind_damage(directory, path):
@@ -159,9 +159,9 @@ def test_a_damaged_entry_is_passed_over(directory, path):
     content = bytearray((path / METADATA).read_bytes())
     content[6] ^= 1
     (path / METADATA).write_bytes(content)
-    entries = Entries(directory.open_to_read(f"{NAME}/{METADATA}"))
+    entries = MetadataFile(directory.open_to_read(f"{NAME}/{METADATA}"))
     assert ([*entries], entries.end) == ([1, 2], end.size)
-    with pytest.raises(SegmentCorrupt, match=r"the metadata of 000000.h5 cannot be read.*no entry"):
+    with pytest.raises(SegmentCorrupt, match=r"cannot read the metadata of 000000.h5 .*no entry"):
         DirReader(directory).beside(1, NAME, 0)
 
 
@@ -169,10 +169,10 @@ def test_a_reader_refuses_files_of_another_size_and_says_what_is_missing(directo
     append(directory, b"one", b"two")
     reader = DirReader(directory)
     (path / "000000.h5").write_bytes(b"longer")
-    with pytest.raises(SegmentCorrupt, match="has 6 bytes, the index knows 3"):
+    with pytest.raises(SegmentCorrupt, match="has 6 bytes instead of 3"):
         reader.read(NAME, 0, 3)
     (path / "000001.h5").unlink()
-    with pytest.raises(SegmentMissing, match=r"000001.h5 is in the index and not on disk"):
+    with pytest.raises(SegmentMissing, match=r"000001.h5 is in the index but not on disk"):
         reader.read(NAME, 1, 3)
     with pytest.raises(SegmentMissing, match="is not on disk"):
         reader.beside(1, "2026/11-21.h5", 0)
@@ -262,14 +262,14 @@ def test_a_scan_gives_what_is_as_its_entry_says_and_names_the_rest(directory, pa
     assert found[-1].end.length == 7
     said = {damage.offset: damage.reason for each in found for damage in each.damage}
     assert said.keys() == {1, 2, 3}
-    assert said[3] == "it has gone, .metadata has an entry of it"
+    assert said[3] == "its file is missing, but .metadata has an entry for it"
     assert said[1] == "it has 4 bytes instead of 3"
     assert "its checksum is" in said[2]
     with (path / METADATA).open("ab") as file:
         file.write(b"torn")  # then there may have been entries of them
     said = {damage.offset: damage.reason for each in scan(directory, NAME, FORMAT.describe) for damage in each.damage}
     assert said.keys() == {1, 2, 3, 5, 6}
-    assert said[6] == f"{METADATA} has no entry of it"
+    assert said[6] == f"{METADATA} has no entry for it"
 
 
 def test_what_says_the_last_number_may_be_missing_empty_or_nonsense(directory, path):
