@@ -96,7 +96,8 @@ def parse_time(text: str) -> int:
     """
     matched = _TIME.fullmatch(text)
     if matched is None:
-        raise InvalidInput(f"{text[:60]!r} is not a time such as 2026-11-20T06:00:00Z")
+        hint = ": append Z or an offset" if _TIME.fullmatch(f"{text}Z") else ""
+        raise InvalidInput(f"{text[:60]!r} is not a time such as 2026-11-20T06:00:00Z{hint}")
     day, clock, fraction, sign, hours, minutes = matched.groups()
     try:
         local = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=UTC)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NoReturn
 
 from ondisk import json_shapes
 from ondisk.config import MAX_DEPTH, DatasetConfig
-from ondisk.datum import Datum, FieldType, canonical, restored
+from ondisk.datum import Datum, FieldType, restored
 from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats.lines import LineFormat, why_not_text
 from ondisk.formats.metadata import canonical_metadata
@@ -93,7 +93,7 @@ class JsonLines(LineFormat):
 
     def _read(self, line: bytes, max_depth: int) -> tuple[int, Mapping[str, Any]]:
         content = self._loads(line, max_depth)
-        return self._reftime(content), self._metadata(content)
+        return self._reftime(content), canonical_metadata(content, self.config.fields, times_as_text=True, shapes=True)
 
     def _loads(self, line: bytes, max_depth: int) -> dict[str, Any]:
         # The configured limits apply to input; lines stored under larger limits are still read. Brackets are counted
@@ -125,43 +125,16 @@ class JsonLines(LineFormat):
             if len(self._times) > _CACHED:
                 self._times.clear()
             try:
-                known = self._times[text] = _parse_time(text)
+                known = self._times[text] = json_shapes.parse_time(text)
             except InvalidInput as error:
                 raise InvalidInput(f"reftime: {error.message}") from None
         return known
-
-    def _metadata(self, content: dict[str, Any]) -> dict[str, Any]:
-        metadata: dict[str, Any] = {}
-        for name, kind in self.config.fields.items():
-            value = content.get(name)
-            if value is None:
-                continue
-            try:
-                if kind is FieldType.TIMESTAMP and isinstance(value, str):
-                    metadata[name] = _parse_time(value)
-                else:
-                    metadata[name] = canonical(json_shapes.from_json(value), kind)
-            except InvalidInput as error:
-                raise InvalidInput(f"{name}: {error.message}") from None
-        return metadata
 
 
 def _to_json(stored: Any, kind: FieldType, depth: int) -> Any:
     if kind is FieldType.TIMESTAMP:
         return json_shapes.format_time(stored)
     return json_shapes.to_json(restored(stored, kind), depth)
-
-
-def _parse_time(text: str) -> int:
-    try:
-        return json_shapes.parse_time(text)
-    except InvalidInput as error:
-        problem = error.message
-    try:
-        json_shapes.parse_time(text + "Z")
-    except InvalidInput:
-        raise InvalidInput(problem) from None
-    raise InvalidInput(f"{text!r} has no time zone; append Z, as in {text}Z, or an offset")
 
 
 def _depth(line: bytes) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ondisk.datum import FieldType, canonical
 from ondisk.errors import InvalidInput
-from ondisk.json_shapes import format_time, parse_time
+from ondisk.json_shapes import format_time, from_json, parse_time
 
 
 def times_to_text(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,9 +24,13 @@ def times_to_text(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def canonical_metadata(
-    metadata: Mapping[str, Any], fields: Mapping[str, FieldType], *, times_as_text: bool
+    metadata: Mapping[str, Any], fields: Mapping[str, FieldType], *, times_as_text: bool, shapes: bool = False
 ) -> dict[str, Any]:
     """Return canonical values of the declared fields; None is the same as missing.
+
+    Args:
+        times_as_text: timestamps may be RFC 3339 text.
+        shapes: values may have the shapes of `json_shapes`.
 
     Raises:
         InvalidInput: a value is not of its field's type; the message names the field.
@@ -40,7 +44,7 @@ def canonical_metadata(
             if times_as_text and kind is FieldType.TIMESTAMP and type(value) is str:
                 found[name] = parse_time(value)
             else:
-                found[name] = canonical(value, kind)
+                found[name] = canonical(from_json(value) if shapes else value, kind)
         except InvalidInput as error:
             raise InvalidInput(f"{name}: {error.message}") from None
     return found

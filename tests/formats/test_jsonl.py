@@ -121,8 +121,14 @@ def test_data_come_back_as_they_were_also_where_they_look_like_shapes(data):
         (b'{"reftime":5}', "reftime must be text"),
         (b'{"reftime":null}', 'no "reftime"'),
         (b'{"reftime":"2026-11-20"}', "reftime: '2026-11-20' is not a time such as"),
-        (b'{"reftime":"2026-11-20T06:00:00"}', "reftime: '2026-11-20T06:00:00' has no time zone; append Z"),
-        (REFTIME + b',"made":"2026-11-20T06:00:00"}', "made: '2026-11-20T06:00:00' has no time zone; append Z"),
+        (
+            b'{"reftime":"2026-11-20T06:00:00"}',
+            "reftime: '2026-11-20T06:00:00' is not a time such as 2026-11-20T06:00:00Z: append Z",
+        ),
+        (
+            REFTIME + b',"made":"2026-11-20T06:00:00"}',
+            "made: '2026-11-20T06:00:00' is not a time such as 2026-11-20T06:00:00Z: append Z",
+        ),
         (b"\xef\xbb\xbf" + REFTIME + b"}", "byte order mark"),
         (b"\x1f\x8b\x08\x00{", "gzip, not text; decompress it first"),
         ((REFTIME + b"}").decode().encode("utf-16-be"), "not text; decompress it first, or save it as UTF-8"),
