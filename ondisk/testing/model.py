@@ -26,7 +26,7 @@ _CUT = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16}  # character
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ModelRow:
     """One datum of the model.
 
     Attributes:
@@ -74,8 +74,8 @@ class Model:
 
     def __init__(self, config: DatasetConfig) -> None:
         self.config = config
-        self.rows: list[Row] = []
-        self.laid: dict[str, list[Row]] = {}
+        self.rows: list[ModelRow] = []
+        self.laid: dict[str, list[ModelRow]] = {}
         self.lost = False
 
     def append(self, data: Iterable[Datum], batch_size: int = 1000) -> list[Status]:
@@ -92,7 +92,7 @@ class Model:
 
     def query(
         self, match: str | Expression | None = None, sort: str | None = None, limit: int | None = None
-    ) -> list[Row]:
+    ) -> list[ModelRow]:
         """Return the rows that match, in order."""
         rows = [row for row in self.rows if self._matches(row, match)]
         # Every sort is stable; equal rows stay in the order of appending.
@@ -112,13 +112,13 @@ class Model:
         """Delete the rows that match, and return their number."""
         return self.remove([row for row in self.rows if self._matches(row, match)])
 
-    def remove(self, rows: list[Row]) -> int:
+    def remove(self, rows: list[ModelRow]) -> int:
         """Delete these rows, and return their number."""
         gone = {id(row) for row in rows}
         self.rows = [row for row in self.rows if id(row) not in gone]
         return len(gone)
 
-    def segment_of(self, row: Row) -> str:
+    def segment_of(self, row: ModelRow) -> str:
         return f"{row.place}{self.config.step.stem(row.reftime)}.{self.config.format}"
 
     def states(self) -> dict[str, State]:
@@ -218,11 +218,11 @@ class Model:
         self.config = config
         self._exchange(lambda row: self._row(row.given, row.place) or row)
 
-    def _exchange(self, other: Callable[[Row], Row]) -> None:
+    def _exchange(self, other: Callable[[ModelRow], ModelRow]) -> None:
         """Replace every row."""
-        known: dict[int, Row] = {}
+        known: dict[int, ModelRow] = {}
 
-        def exchanged(row: Row) -> Row:
+        def exchanged(row: ModelRow) -> ModelRow:
             if id(row) not in known:
                 known[id(row)] = other(row)
             return known[id(row)]
@@ -267,14 +267,14 @@ class Model:
         self.rows.append(new)
         return "replaced"
 
-    def _row(self, datum: Datum, place: str = "") -> Row | None:
+    def _row(self, datum: Datum, place: str = "") -> ModelRow | None:
         """Return the row of a datum; None if it is refused."""
         metadata = self._metadata(datum)
         if metadata is None:
             return None
         declared = self.config.fields
         fields = {name: canonical(metadata[name], kind) for name, kind in declared.items() if name in metadata}
-        return Row(microseconds(datum.reftime), fields, metadata, self._data(datum), datum, place)
+        return ModelRow(microseconds(datum.reftime), fields, metadata, self._data(datum), datum, place)
 
     def _metadata(self, datum: Datum) -> dict[str, Value] | None:
         """Return all metadata of a datum; None if its format cannot store them or its data."""
@@ -297,26 +297,26 @@ class Model:
             return {}
         return _as_in_seg(datum.data, self.config.max_depth) if self.config.format == "seg" else datum.data
 
-    def _duplicate_of(self, new: Row, *places: str) -> Row | None:
+    def _duplicate_of(self, new: ModelRow, *places: str) -> ModelRow | None:
         unique = self.config.unique
         key = [new.value_of(name) for name in unique]
         there = (row for row in self.rows if unique and row.place in places)
         return next((row for row in there if [row.value_of(name) for name in unique] == key), None)
 
-    def _is_newer(self, new: Row, old: Row) -> bool:
+    def _is_newer(self, new: ModelRow, old: ModelRow) -> bool:
         if self.config.replace == "yes":
             return True
         assert self.config.version_field is not None
         version, before = new.value_of(self.config.version_field), old.value_of(self.config.version_field)
         return version is not None and (before is None or bool(version >= before))
 
-    def _matches(self, row: Row, match: str | Expression | None) -> bool:
+    def _matches(self, row: ModelRow, match: str | Expression | None) -> bool:
         if match is None:
             return True
         tree = parse(match, self.config.fields) if isinstance(match, str) else match
         return matches(tree, row.value_of)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ModelRow]:
         return iter(self.rows)
 
     @property
@@ -325,7 +325,7 @@ class Model:
         return Fields(self.config.fields)
 
 
-def _place(row: Row) -> tuple[bool, bool, str]:
+def _place(row: ModelRow) -> tuple[bool, bool, str]:
     """Return the sort key of a place: archives by name, the one that repack fills as their last, then the dataset."""
     return row.place == "", row.place == LAST, row.place
 
@@ -399,7 +399,7 @@ def _is_of_bytes(text: str) -> bool:
         return False
 
 
-def _order_of(field: str) -> Callable[[Row], tuple[bool, Any]]:
+def _order_of(field: str) -> Callable[[ModelRow], tuple[bool, Any]]:
     return lambda row: _missing_first(row.value_of(field))
 
 

@@ -41,7 +41,7 @@ from ondisk.matcher import And
 from ondisk.step import DAY, days_ago
 from ondisk.testing import strategies
 from ondisk.testing.crashes import Killed, killed_at
-from ondisk.testing.model import LAST, Model, Row, Status, same
+from ondisk.testing.model import LAST, Model, ModelRow, Status, same
 
 _READERS = 3
 
@@ -75,7 +75,7 @@ class DatasetMachine(RuleBasedStateMachine):
         self.path = self.parent / "dataset"
         self.model = Model(self.config)
         self.dataset: Dataset = ondisk.create(self.path, self.config)
-        self.readers: list[tuple[Iterator[Datum], list[Row]]] = []
+        self.readers: list[tuple[Iterator[Datum], list[ModelRow]]] = []
 
     def teardown(self) -> None:
         self.readers.clear()
@@ -580,7 +580,7 @@ def _first(reader: Iterator[Datum]) -> Iterator[Datum]:
         yield next(reader)
 
 
-def _check_data(found: list[Datum], expected: list[Row], config: DatasetConfig, *, with_data: bool = True) -> None:
+def _check_data(found: list[Datum], expected: list[ModelRow], config: DatasetConfig, *, with_data: bool = True) -> None:
     """Compare the data of a query with rows of the model, in order."""
     wanted = [row.datum() for row in expected]
     if not with_data:

@@ -19,7 +19,7 @@ from ondisk.datum import FieldType
 from ondisk.formats.diskqueue import blocks, header
 from ondisk.json_shapes import format_time
 from ondisk.testing import EVERY_TYPE, DatasetMachine, machine_for, same
-from ondisk.testing.model import Row
+from ondisk.testing.model import ModelRow
 
 # Each step and format has another `unique` and `replace`.
 CONFIGS: list[dict[str, Any]] = [
@@ -98,7 +98,7 @@ class SegMachine(DatasetMachine):
         copy.unlink()
         return {str((path.parent / name).relative_to(self.path)): (size, count) for name, size, count in rows}
 
-    def _event(self, row: Row) -> list[Any]:
+    def _event(self, row: ModelRow) -> list[Any]:
         """Return flags, metadata and data as a segment stores them."""
         times = [name for name, kind in self.model.config.fields.items() if kind is FieldType.TIMESTAMP]
         said = {name: format_time(row.fields[name]) for name in times if name in row.fields}
