@@ -168,7 +168,7 @@ class Snapshot:
     def row_at(
         self, segment: Segment, offset: int, size: int, described: tuple[int, Mapping[str, Any]] | None = None
     ) -> Row | None:
-        """Return the row of the datum at a place; None if there is none.
+        """Return the row of the datum at a place; None if no datum is there.
 
         Args:
             described: its reftime and canonical metadata, if known: they make the search a look-up.
@@ -181,7 +181,7 @@ class Snapshot:
         return row or self._row(columns.at_place_and_reftime, (*place, reftime))
 
     def of_key(self, reftime: int, metadata: Mapping[str, Any]) -> Row | None:
-        """Return the row of the datum with the unique fields of another, its seq first; None if there is none."""
+        """Return the row of the datum with the unique fields of another, its seq first; None if no datum has them."""
         names = self.columns.unique_names
         return self._row(
             self.columns.of_key, tuple(reftime if name == "reftime" else metadata.get(name) for name in names)
@@ -195,7 +195,7 @@ class Snapshot:
         """Look up a segment by its generation.
 
         Raises:
-            IndexCorrupt: the index does not know it, or ondisk does not give such a name.
+            IndexCorrupt: the index does not know it, or its name is not one that ondisk creates.
         """
         if (known := self.index.segments.get(id)) is not None:
             return known

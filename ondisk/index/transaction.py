@@ -363,7 +363,7 @@ class Transaction:
         self._execute("UPDATE segment SET checked_at = ?, checked = ? WHERE id = ?", values)
 
     def duplicate_of(self, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Return the row of `datum` that a row duplicates; None if there is none."""
+        """Return the row of `datum` that a row duplicates; None if it duplicates nothing."""
         columns = self.schema
         rows = self._rows(columns.find_duplicate, columns.key_of(row)) if columns.find_duplicate else []
         return rows[0] if rows else None
