@@ -18,7 +18,7 @@ from ondisk.index import Transaction
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, why_kept
-from ondisk.maintenance.rescan import REMEDY, Elsewhere, Foreign, Rescan, Unsafe, commit
+from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, OtherIndex, Rescan, commit
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State
 from ondisk.staging.jobs import Changed
@@ -84,7 +84,7 @@ def _fix(
         begun = snapshot.dataset()
     # A file that is newer than the index stays newer, although this fix commits.
     inspection = Inspection(access, now, begun["committed_at"])
-    elsewhere = Elsewhere(archives.counterpart(access))
+    other = OtherIndex(archives.counterpart(access))
     # Missing segments first: if a file was renamed, the rows of its old name would make its data duplicates.
     waiting = []
     is_wanted = partial(_is_wanted, needs_check=needs_check)
@@ -97,12 +97,12 @@ def _fix(
         for group in _groups(access, scanning):
             for before, _ in group:
                 progress(before.segment)
-            fixed = _fixed_together(inspection, archives, group, elsewhere)
+            fixed = _fixed_together(inspection, archives, group, other)
             yield from fixed
             for before, scanned in group[len(fixed) :]:
                 try:
                     with archives.assigning_seq(access, "fix"):
-                        done = _fixed(inspection, before, elsewhere, scanned)
+                        done = _fixed(inspection, before, other, scanned)
                 except FATAL:
                     raise
                 except (OndiskError, OSError) as error:
@@ -171,7 +171,7 @@ def _fixed_together(
     inspection: Inspection,
     archives: Archives,
     group: list[_Waiting],
-    elsewhere: Elsewhere,
+    other: OtherIndex,
 ) -> list[Done]:
     """Read segments into the index in one commit. If one of them must be fixed alone, read none and return []."""
     if len(group) == 1:
@@ -189,27 +189,27 @@ def _fixed_together(
                 if not diagnosis.state & FIXED:
                     done.append(_left_alone(diagnosis))
                     continue
-                rescan = Rescan(access, transaction, before.segment, known, elsewhere)
+                rescan = Rescan(access, transaction, before.segment, known, other)
                 rescan.in_place(trusted=not access.needs_check(), scanned=scanned)
                 rescans.append(rescan)
                 done.append(rescan.done(diagnosis))
             commit(transaction, access.directory, rescans)
     except (DurabilityLost, LockError, StateError):
         raise
-    except (OndiskError, OSError, Changed, Foreign, Unsafe):
+    except (OndiskError, OSError, Changed, NeedsRewrite, DataAfterDamage):
         return []
     return done
 
 
-def _fixed(inspection: Inspection, before: Diagnosis, elsewhere: Elsewhere, scanned: Scanned | None) -> Done:
+def _fixed(inspection: Inspection, before: Diagnosis, other: OtherIndex, scanned: Scanned | None) -> Done:
     try:
         if scanned is not None:
             with contextlib.suppress(Changed):
-                return _fixed_once(inspection, before, elsewhere, rewriting=False, scanned=scanned)
-        return _fixed_once(inspection, before, elsewhere, rewriting=False)
-    except Foreign:
-        return _fixed_once(inspection, before, elsewhere, rewriting=True)
-    except Unsafe as error:
+                return _fixed_once(inspection, before, other, rewriting=False, scanned=scanned)
+        return _fixed_once(inspection, before, other, rewriting=False)
+    except NeedsRewrite:
+        return _fixed_once(inspection, before, other, rewriting=True)
+    except DataAfterDamage as error:
         with inspection.access.transaction("fix") as transaction:
             transaction.note_check(error.segment, str(error))
             transaction.commit()
@@ -219,7 +219,7 @@ def _fixed(inspection: Inspection, before: Diagnosis, elsewhere: Elsewhere, scan
 def _fixed_once(
     inspection: Inspection,
     before: Diagnosis,
-    elsewhere: Elsewhere,
+    other: OtherIndex,
     *,
     rewriting: bool,
     scanned: Scanned | None = None,
@@ -233,7 +233,7 @@ def _fixed_once(
         if diagnosis.error is not None:  # it may contain data that the index has lost
             raise diagnosis.error
         if State.CORRUPTED in before.state | diagnosis.state:
-            return _checked_again(access, transaction, before, known, elsewhere)
+            return _checked_again(access, transaction, before, known, other)
         if not diagnosis.state & FIXED:
             return _left_alone(diagnosis)
         if State.MISSING in diagnosis.state:
@@ -243,7 +243,7 @@ def _fixed_once(
             lost = transaction.remove(known.segment)
             transaction.commit()
             return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
-        rescan = Rescan(access, transaction, name, known, elsewhere)
+        rescan = Rescan(access, transaction, name, known, other)
         if rewriting:
             rescan.rewrite()
         else:
@@ -254,7 +254,7 @@ def _fixed_once(
 
 
 def _checked_again(
-    access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None, elsewhere: Elsewhere
+    access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None, other: OtherIndex
 ) -> Done:
     """Read a damaged segment again: somebody may have restored its file from a backup, or deleted the damaged data."""
     if known is None or (known.damage is None and not access.has_sentinel()):
@@ -281,7 +281,7 @@ def _checked_again(
         transaction.remove(known.segment)
         known = None
         said += " and was read again; data that were deleted, but not yet removed by a repack, are back"
-    rescan = Rescan(access, transaction, diagnosis.segment, known, elsewhere)
+    rescan = Rescan(access, transaction, diagnosis.segment, known, other)
     rescan.in_place()
     commit(transaction, access.directory, [rescan])
     rescan.raise_sequence()

@@ -1,11 +1,11 @@
-"""Reads what a segment's file holds back into the index: the part of a fix that works on one segment."""
+"""Read a segment's data back from its files into the index: the part of a fix that works on one segment."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, compress, count, repeat
 
@@ -20,76 +20,64 @@ from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis, Done
+from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, ScanResult
 from ondisk.segments import SegmentWriter, generations
 from ondisk.segments.dir import raise_sequence, scan
 from ondisk.step import Interval
 
 REMEDY = "to have them back, put the file back from a backup, and fix again"
-"""The end of what is noted of a segment that may hold data which the index has lost."""
-_NAMED = 3  # of many reasons of one kind, so many are told
+"""The end of the damage that is recorded for a segment which may contain data that the index has lost.
+
+Never change this text: `fix` looks for it in the index, where older versions have written it.
+"""
 
 
-class Elsewhere:
-    """Tells which data the archive holds, or for those of the archive, the dataset.
+class OtherIndex:
+    """The index of the archive, while a fix works on the dataset; or the dataset's, while it works on the archive.
 
-    What was moved may still stand where it was, while a query reads it, or since a crash came between: with the index
-    that knew of the move lost, it would be there twice.
+    After a move, the files may still be in both places: a query still reads them, or a crash came before their removal.
+    If the index that knew of the move is lost, a fix must not read these data a second time.
     """
 
-    def __init__(self, other: Access | None) -> None:
-        self._other = other
+    def __init__(self, access: Access | None) -> None:
+        self._access = access
 
-    def held(self, found: ScanResult) -> set[int]:
-        """Find the places of data that stand there, too."""
-        if self._other is None:
+    def places(self, found: ScanResult) -> set[int]:
+        """Return the positions in a scan result of data that the other index has, and whose files exist there."""
+        if self._access is None:
             return set()
-        with self._other.current().index.snapshot() as snapshot:
+        with self._access.current().index.snapshot() as snapshot:
             same = of_same_key(snapshot, found.reftimes, found.metadata)
             return {place for place, (_, _, id_, number, *_) in same if self._is_on_disk(snapshot.segment(id_), number)}
 
     def _is_on_disk(self, segment: Segment, number: int) -> bool:
-        """Look for the file of a datum: if people moved it here, no other index has to know it."""
-        assert self._other is not None
-        kind = kind_of(self._other.format(segment.format))
-        return kind.has_datum(self._other.directory, segment, number)
+        """Return whether the file of a datum exists: somebody may have moved it by hand, unknown to the other index."""
+        assert self._access is not None
+        kind = kind_of(self._access.format(segment.format))
+        return kind.has_datum(self._access.directory, segment, number)
 
 
-class Foreign(Exception):
-    """A segment cannot stay as it is; see `ScanResult.foreign`."""
+class NeedsRewrite(Exception):
+    """A segment cannot be read in place, and must be rewritten; see `ScanResult.foreign`."""
 
 
-class Unsafe(Exception):
-    """What the index knows of a segment stands behind damage, where a scan cannot tell its place."""
+class DataAfterDamage(Exception):
+    """The index knows data after damage, where a scan cannot find their offsets."""
 
     def __init__(self, segment: Segment, reason: str) -> None:
         super().__init__(reason)
         self.segment = segment
 
 
-@dataclass(slots=True)
-class _Tally:
-    """What of one kind was met: how often, how many bytes, and the first few in words."""
-
-    count: int = 0
-    size: int = 0
-    named: list[str] = field(default_factory=list)
-
-    def add(self, text: str, size: int = 0) -> None:
-        self.count += 1
-        self.size += size
-        if len(self.named) < _NAMED:
-            self.named.append(text)
-
-
 class Rescan:
     """Reads a segment's data back from its file into the index, in one transaction."""
 
     def __init__(
-        self, access: Access, transaction: Transaction, name: str, known: Known | None, elsewhere: Elsewhere
+        self, access: Access, transaction: Transaction, name: str, known: Known | None, other: OtherIndex
     ) -> None:
         self._access = access
-        self._elsewhere = elsewhere
+        self._other = other
         self._directory = access.directory
         self._transaction = transaction
         self._name = name
@@ -98,43 +86,42 @@ class Rescan:
         assert interval is not None, "a name that does not fit is CORRUPTED"
         self._interval: Interval = interval
         self._known = known
-        self._damage, self._duplicates = _Tally(), _Tally()
+        self._damage, self._duplicates = Tally(), Tally()
         self._file: ReadableFile | None = None
         self._is_directory = False
-        self._forgotten = 0  # data of a directory that is not there
+        self._forgotten = 0  # data of a directory that does not exist
         self._remedy = REMEDY
 
     @property
     def folder(self) -> str:
-        """The directory in which the segment stands."""
+        """The directory that contains the segment."""
         return self._name.rpartition("/")[0]
 
     def done(self, diagnosis: Diagnosis, *reasons: str) -> Done:
-        """Say what was done, and what was met that is not in the index now."""
-        said = [*diagnosis.reasons, *reasons]
+        """Return the result, with what the segment contains that is not in the index now."""
+        all_reasons = [*diagnosis.reasons, *reasons]
         if self._damage.count:
-            said.append(self._damaged())
-        if self._duplicates.count:
-            said.append(
-                f"{self._duplicates.count} data stand in other segments already and were left out:"
-                f" {', '.join(self._duplicates.named)}{' …' * (self._duplicates.count > _NAMED)}"
+            all_reasons.append(self._damaged())
+        if duplicates := self._duplicates.count:
+            all_reasons.append(
+                f"{duplicates} data are already in other segments and were skipped: {self._duplicates.text()}"
             )
-        return Done(self._name, diagnosis.state, tuple(said), "rescan", 0, self._damage.count + self._forgotten)
+        return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, self._damage.count + self._forgotten)
 
     def in_place(self, *, trusted: bool = False, scanned: Scanned | None = None) -> bool:
-        """Tell the index of all data in the file, or the directory, which stays as it is; the caller commits.
+        """Insert all data of the segment into the index, and leave its files as they are. The caller commits.
 
         Args:
-            trusted: of a dir segment that it knows, the index lacks nothing.
-            scanned: what the file holds, where it was scanned before.
+            trusted: the index has all data of every dir segment that it knows.
+            scanned: the result of an earlier scan of the file.
 
         Returns:
             Whether there is anything to commit.
 
         Raises:
-            Changed: it is not any more what was scanned.
-            Foreign: it cannot stay so.
-            Unsafe: it holds damage, and behind that data that the index knows.
+            Changed: the file has changed since that scan.
+            NeedsRewrite: it must be rewritten.
+            DataAfterDamage: it is damaged, and the index knows data after the damage.
         """
         if self._format.is_dir:
             return self._in_directory(trusted=trusted)
@@ -144,7 +131,8 @@ class Rescan:
         else:
             segment = known.segment
             generations.complete(self._directory, self._name, segment.id, segment.end.size)
-        # The bytes are to be those at the segment's name. What a crash left here must not come back, see `commit`.
+        # The file at the segment's name counts. Remove the hidden name, which readers would prefer; `commit` makes that
+        # durable.
         generations.discard(self._directory, [generations.hidden(self._name, segment.id)])
         file = self._file = self._directory.open_to_read(self._name)
         if known is not None:
@@ -154,7 +142,7 @@ class Rescan:
             first = transaction.take_seqs(0).start
             for found in self._format.scan(file) if scanned is None else scanned.results(self._access, file):
                 if found.foreign:
-                    raise Foreign
+                    raise NeedsRewrite
                 end = found.end
                 self._add(found, segment, first, known_offsets)
                 transaction.save_blocks(segment, found.blocks)
@@ -164,13 +152,13 @@ class Rescan:
             and known.count
             and (end.length < known.data_end or (end.compressed and self._damage.count))
         ):
-            reason = f"it can be read up to byte {end.length}, its data go up to byte {known.data_end}; {REMEDY}"
-            raise Unsafe(segment, self._damaged() if self._damage.count else reason)
+            reason = f"it can be read up to byte {end.length}, but has data up to byte {known.data_end}; {REMEDY}"
+            raise DataAfterDamage(segment, self._damaged() if self._damage.count else reason)
         self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
         return True
 
     def sync(self) -> None:
-        """Make durable what was read: who wrote it may not have done so."""
+        """Make the files durable: the process that wrote them may not have synced them."""
         if self._file is not None:
             self._file.sync()
         elif self._is_directory and not self._directory.sync_together([self._name]):
@@ -181,21 +169,18 @@ class Rescan:
                 folder.sync()
 
     def raise_sequence(self) -> None:
-        """Mend the `.sequence` of a directory, behind the commit."""
+        """Raise the `.sequence` of a dir segment if it is too low, after the commit."""
         if self._is_directory:
             with self._directory.inside(self._name) as folder:
                 raise_sequence(folder, self._name)
 
     def _in_directory(self, *, trusted: bool) -> bool:
-        """Tell the index of all files that are as their entries say.
-
-        Where no directory stands, its data are removed from the index.
-        """
+        """Insert the data of a dir segment into the index; if it is not a directory, remove its data from the index."""
         known = self._known
         try:
             self._directory.inside(self._name).close()
         except StorageError:
-            assert known is not None, "what the index does not know, and is no directory, is CORRUPTED"
+            assert known is not None, "an unknown segment that is not a directory is CORRUPTED"
             self._forgotten = self._transaction.remove(known.segment)
             return True
         self._is_directory = True
@@ -205,6 +190,7 @@ class Rescan:
         return True
 
     def _read_files(self, known: Known | None) -> None:
+        """Insert the data of all files that match their entries."""
         transaction = self._transaction
         if known is None:
             segment = Segment(transaction.take_generation(), self._name, self._format.name, End())
@@ -220,19 +206,19 @@ class Rescan:
         self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
 
     def rewrite(self) -> None:
-        """Write the data that the file holds to a new generation, in the form that ondisk itself writes."""
+        """Write the data of the file to a new generation, in the form that ondisk writes, and commit."""
         transaction, known = self._transaction, self._known
         segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
         if known is None:
             old = transaction.take_generation()
-        else:  # it was of another file, as ondisk never goes on with one of this kind
+        else:  # these are data of another file: ondisk never appends to a file that must be rewritten
             old = known.segment.id
             generations.complete(self._directory, self._name, old, known.segment.end.size)
             transaction.remove(known.segment)
         source = self._directory.open_to_read(self._name)
         first = transaction.take_seqs(0).start
-        places = [generations.hidden(self._name, each) for each in (segment.id, old)]
-        transaction.on_rollback(lambda: generations.discard(self._directory, places))
+        aliases = [generations.hidden(self._name, each) for each in (segment.id, old)]
+        transaction.on_rollback(lambda: generations.discard(self._directory, aliases))
         with generations.stage(self._directory, self._name, segment.id) as staged:
             writer = SegmentWriter(self._format, staged, save_blocks=partial(transaction.save_blocks, segment))
             for batch in self._format.parse(_Stream(source), 100_000):
@@ -256,16 +242,16 @@ class Rescan:
     def _add(
         self, found: ScanResult, segment: Segment, first: int, known_offsets: Callable[[int, int], set[int]]
     ) -> None:
-        """Insert rows of the data that are new; of equal data in one segment the last wins."""
+        """Insert the data that are new. If data in one segment have the same unique fields, the last one counts."""
         if not found.offsets:
             return
         reftimes, offsets, sizes, metadata = found.reftimes, found.offsets, found.sizes, found.metadata
-        there, held = known_offsets(offsets[0], offsets[-1] + 1), self._elsewhere.held(found)
-        if there or held:
-            for place in sorted(held):
-                if offsets[place] not in there:
-                    self._left_out(offsets[place])
-            is_new = [offset not in there and place not in held for place, offset in enumerate(offsets)]
+        here, elsewhere = known_offsets(offsets[0], offsets[-1] + 1), self._other.places(found)
+        if here or elsewhere:
+            for place in sorted(elsewhere):
+                if offsets[place] not in here:
+                    self._skip(offsets[place])
+            is_new = [offset not in here and place not in elsewhere for place, offset in enumerate(offsets)]
             reftimes, offsets, sizes = ([*compress(each, is_new)] for each in (reftimes, offsets, sizes))
             metadata = [*compress(metadata, is_new)]
             if not offsets:
@@ -285,13 +271,13 @@ class Rescan:
                 if other is None or other[3] < row[3]:
                     transaction.replace(row, first, None)
             else:
-                self._left_out(row[3])
+                self._skip(row[3])
 
-    def _left_out(self, offset: int) -> None:
+    def _skip(self, offset: int) -> None:
         self._duplicates.add(f"the datum at {self._format.unit} {offset}")
 
     def _known_offsets(self, segment: Segment) -> AbstractContextManager[Callable[[int, int], set[int]]]:
-        """Look up at which offsets, from one to before another, the index knew data of a segment: at none of a new."""
+        """Return what `Transaction.known_offsets` returns; for a new segment, a function that returns no offsets."""
         if self._known is None:
             return contextlib.nullcontext(lambda _begin, _end: set())
         return self._transaction.known_offsets(segment)
@@ -301,12 +287,12 @@ class Rescan:
             self._damage.add(f"at {self._format.unit} {damage.offset}: {damage.reason}", damage.size)
 
     def _keep_original(self) -> None:
-        """Give a damaged file that is written anew another name, by which it stays."""
+        """Link the damaged file, which is rewritten, to a second name, which keeps it."""
         for at in count(1):
             kept = f"{self._name}.damaged{f'-{at}' * (at > 1)}"
             with contextlib.suppress(FileExistsError):
                 self._directory.link(self._name, kept)
-                self._remedy = f"the file as it was is {kept} now"
+                self._remedy = f"the original file is now {kept}"
                 return
 
     def _save(self, segment: Segment, damage: str | None) -> None:
@@ -316,16 +302,13 @@ class Rescan:
         self._transaction.note_check(segment, damage)
 
     def _damaged(self) -> str:
-        return (
-            f"{self._damage.size} {self._format.unit}s of it are no data, {'; '.join(self._damage.named)}"
-            f"{' …' * (self._damage.count > _NAMED)}; {self._remedy}"
-        )
+        return f"{self._damage.size} {self._format.unit}s are damaged, {self._damage.text('; ')}; {self._remedy}"
 
 
 def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Rescan]) -> None:
-    """Commit what segments were read into the index in place.
+    """Commit segments that `Rescan.in_place` has read.
 
-    Durability: they are synced before, and so are the folders that they stand in.
+    Durability: syncs them and the directories that contain them, then commits.
     """
     for each in rescans:
         each.sync()
@@ -335,7 +318,7 @@ def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Res
 
 
 class _Stream:
-    """A segment's file, read from its begin on."""
+    """A segment's file as a stream, from its begin."""
 
     def __init__(self, file: object) -> None:
         self._file = file

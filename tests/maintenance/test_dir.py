@@ -267,7 +267,7 @@ def test_what_cannot_be_read_back_is_named_and_left(dataset, path, damage):
     damage(path)
     with without_index(dataset) as again:
         report = again.fix()
-        assert "1 files of it are no data, at file 1: it" in report.segments[0].reasons[-1]
+        assert "1 files are damaged, at file 1: it" in report.segments[0].reasons[-1]
         assert numbers(again) == [b"0", b"2", b"3"]
         again.repack()
         assert states(again.check()) == {NAME: "DIRTY|CORRUPTED"}
@@ -283,8 +283,7 @@ def test_files_that_are_lost_with_the_index_are_told_and_come_back_from_a_backup
         report = again.fix()
         assert report.lost == len(lost)
         assert (
-            f"{len(lost)} files of it are no data, at file {lost[0]}: its file is missing"
-            in report.segments[0].reasons[-1]
+            f"{len(lost)} files are damaged, at file {lost[0]}: its file is missing" in report.segments[0].reasons[-1]
         )
         assert numbers(again) == [each for each in expected if int(each) not in lost]
         for _ in range(2):
@@ -443,8 +442,7 @@ def test_data_that_another_segment_holds_are_left_out_by_a_rescan(dataset, path)
     newer(dataset.path / "2026/11-21.h5")
     report = dataset.fix()
     assert (
-        "4 data stand in other segments already and were left out: the datum at file 0"
-        in report.segments[0].reasons[-1]
+        "4 data are already in other segments and were skipped: the datum at file 0" in report.segments[0].reasons[-1]
     )
     assert numbers(dataset) == [b"0", b"1", b"2", b"3"]
     dataset.repack()

@@ -44,7 +44,7 @@ def test_a_damaged_segment_is_noted_and_whole_again_once_it_is_put_back(world: W
     report = done(world.fix())
     assert report.action == "rescan"
     assert report.lost > 0
-    assert "are no data, at byte" in report.reasons[-1]
+    assert "are damaged, at byte" in report.reasons[-1]
     assert world.content() == "023"
     assert State.CORRUPTED in world.check().segments[0].state
     put_back(world, backup)
@@ -231,7 +231,7 @@ def test_a_damaged_file_that_is_written_anew_is_kept_beside(tmp_path: Path) -> N
     for kept in ("11-22.seg.damaged", "11-22.seg.damaged-2"):
         world.put(C, bytes(content), newer=True)
         report = done(world.fix(), C)
-        assert f"the file as it was is 2026/{kept} now" in report.reasons[-1]
+        assert f"the original file is now 2026/{kept}" in report.reasons[-1]
         assert report.lost > 0
         assert (world.path / "2026" / kept).read_bytes() == content
         assert world.states(world.check(accurate=True)) in ({}, {C: "DELETED"})
@@ -263,7 +263,7 @@ def test_of_equal_data_in_one_segment_the_last_wins_and_of_those_in_two_the_firs
     with ondisk.open(tmp_path / "dataset") as dataset:
         report = dataset.fix()
         assert [datum.data["value"] for datum in dataset.query()] == [2, 3]
-        assert "1 data stand in other segments already" in done(report, "2026/11-22").reasons[-1]
+        assert "1 data are already in other segments" in done(report, "2026/11-22").reasons[-1]
         assert done(report, "2026/11-22").lost == report.lost == 0  # it stands there already
         assert {each.segment: each.state for each in dataset.check() if each.state} == {
             "2026/11-20.jsonl": State.DIRTY,

@@ -156,7 +156,7 @@ def test_data_that_stand_in_another_segment_too_are_no_loss(tmp_path):
         lose_index(other.path)
     (other.path / "2026/01-02.jsonl").write_bytes(copied.replace(b"2026-01-01", b"2026-01-02"))
     result = maintain(other.path)
-    assert any("stand in other segments already" in each.reasons[-1] for each in result.done)
+    assert any("are already in other segments" in each.reasons[-1] for each in result.done)
     assert (result.error, result.exit_code) == (None, 0)
 
 
