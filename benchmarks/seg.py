@@ -21,9 +21,9 @@ from seg_floor import SegFloor
 
 import ondisk
 from ondisk.formats.diskqueue import blocks, payload
-from ondisk.formats.diskqueue.frame import MAX_SIZE
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.header import SIZE, Header
+from ondisk.frame import MAX_SIZE
 
 BATCH = 100_000
 SMALL_BATCH = 1_000

@@ -19,6 +19,7 @@ FLOORS = [
     "json_shapes",
     "config",
     "segment",
+    "frame",
     "formats",
     "matcher",
     "segments",
@@ -118,6 +119,11 @@ def test_every_module_has_its_row():
 def test_imports_go_down_only(path):
     above = {name for name in imported(TREES[path]) if FLOORS.index(name) > FLOORS.index(row(path))}
     assert above <= DOORS.get(path, set())
+
+
+def test_segments_know_no_formats():
+    found = {path for path, tree in TREES.items() if row(path) == "segments" and "formats" in {*imported(tree)}}
+    assert not found
 
 
 def test_doors_import_in_the_method():

@@ -6,7 +6,7 @@
       .sequence                the last number used, 8 bytes, little-endian; empty before the first
       .metadata.new            the entries of the remaining files, while a repack removes files; replaces `.metadata`
 
-An entry is a frame of `ondisk.formats.diskqueue.frame` (length, content, CRC-32, length); its content is
+An entry is a frame of `ondisk.frame` (length, content, CRC-32, length); its content is
 
     u64 number | u64 size of the file | u32 CRC-32 of the file | reftime and metadata, as the format wrote them
 
@@ -31,9 +31,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
 
+from ondisk import frame
 from ondisk.errors import FrameCorrupt, OndiskError, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.formats.diskqueue import frame
 from ondisk.segment import Block, Damage, End, Laid, Layout, ScanResult
 
 METADATA, SEQUENCE, NEW_METADATA = ".metadata", ".sequence", ".metadata.new"

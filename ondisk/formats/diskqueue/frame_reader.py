@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ondisk import frame
 from ondisk.errors import SegmentCorrupt
 from ondisk.formats.base import Readable
-from ondisk.formats.diskqueue import blocks, frame
+from ondisk.formats.diskqueue import blocks
 from ondisk.formats.diskqueue.header import Header
 from ondisk.segment import Block
 

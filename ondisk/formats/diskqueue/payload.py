@@ -72,7 +72,10 @@ _INTEGER_TRAPS = re.compile(rb"N[TL]"), re.compile(rb"LB")
 _WIDTHS = frozenset({8, 16, 32, 64})
 _FLOAT_TRAP = re.compile(rb"\xf9[\x7c\x7e\xfc]\x00")
 
-_FIRST_KEY, _BEFORE_FIELDS = b"\xa4\x69timestamp", b"\x66fields"
+FIRST_KEY = b"\x69timestamp"
+"""CBOR of the key that Beats and ondisk write first in every event, after one byte for the map."""
+
+_BEGINNING, _BEFORE_FIELDS = b"\xa4" + FIRST_KEY, b"\x66fields"
 _BYTES, _NO_BYTES = re.compile(_BEFORE_FIELDS + rb"\xa1\x64data(?:\x59(..)|\x5a(....))", re.DOTALL), b"\x40"
 _BEFORE_BYTES = 4096  # the first bytes of a payload, in which `_load_without_bytes` searches for the head of the data
 _BEGIN = struct.Struct(">11sBQ")
@@ -83,7 +86,7 @@ _BEFORE_META = [b"\x65flags" + cbor.integer(flag_bits) + b"\x64meta" for flag_bi
 # become items of the array.
 _ARRAY = struct.Struct(">BI")
 _PAIR = b"\x82"
-_MARK_VALUE = 1 << 63 | int.from_bytes(os.urandom(7)) << 8 | _FIRST_KEY[0]
+_MARK_VALUE = 1 << 63 | int.from_bytes(os.urandom(7)) << 8 | _BEGINNING[0]
 _MARK = b"\x1b" + _MARK_VALUE.to_bytes(8)
 
 
@@ -270,7 +273,7 @@ def _dump_one(event: dict[str, Any], position: int, max_depth: int) -> bytes:
 
 def _timestamp(timestamp: int) -> bytes:
     """Return the beginning of a payload, including the timestamp."""
-    return _BEGIN.pack(_FIRST_KEY, 0x1B, timestamp) if timestamp >> 32 > 0 else _FIRST_KEY + cbor.integer(timestamp)
+    return _BEGIN.pack(_BEGINNING, 0x1B, timestamp) if timestamp >> 32 > 0 else _BEGINNING + cbor.integer(timestamp)
 
 
 def _suspects(maps: list[bytes]) -> set[int]:

@@ -18,15 +18,16 @@ from itertools import accumulate, pairwise
 from math import isnan
 from typing import Any, ClassVar
 
+from ondisk import frame
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType
 from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import BATCH_BYTES, Batch, Chained, Format, Loaded, Readable, is_zeros
-from ondisk.formats.diskqueue import blocks, frame, header, payload
-from ondisk.formats.diskqueue.frame import Scan
+from ondisk.formats.diskqueue import blocks, header, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.metadata import canonical_metadata, without
+from ondisk.frame import Scan
 from ondisk.segment import Block, Damage, End, Laid, Patch, ScanResult, SegmentFile
 
 _ENCODED = 128  # data encoded together after one of a larger number was refused
@@ -441,7 +442,7 @@ def _is_torn(frames: FrameReader, file: SegmentFile, limit: int) -> bool:
     """Return whether damage is only the end of an interrupted append, with no data after it."""
     assert frames.damage is not None
     rest = frames.rest(limit)
-    if rest is None or frame.find_whole(rest, max_size=limit) is not None:
+    if rest is None or frame.find_whole(rest, payload.FIRST_KEY, max_size=limit) is not None:
         return False
     if frames.is_plain:
         return True

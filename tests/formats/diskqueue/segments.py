@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
+from ondisk import frame
 from ondisk.errors import SegmentCorrupt
-from ondisk.formats.diskqueue import blocks, frame, header, payload
+from ondisk.formats.diskqueue import blocks, header, payload
 from ondisk.formats.diskqueue.payload import Event
 
 MAX_SIZE = 128 * 1024 * 1024

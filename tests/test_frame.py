@@ -7,13 +7,13 @@ import tracemalloc
 from itertools import accumulate
 
 import pytest
+from formats.diskqueue import beats_reader
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ondisk import frame
 from ondisk.errors import FrameCorrupt, InvalidInput
-from ondisk.formats.diskqueue import frame
-
-from . import beats_reader
+from ondisk.formats.diskqueue.payload import FIRST_KEY
 
 MAX = 10_000
 payloads = st.lists(st.binary(min_size=1, max_size=60), max_size=6)
@@ -92,7 +92,7 @@ def test_arbitrary_bytes_never_raise(data):
     scanned = frame.scan(data, max_size=MAX)
     assert (scanned.damage is None) == (scanned.end == len(data))
     assert 0 <= frame.walk_back(data, max_size=MAX) <= len(data)
-    frame.find_whole(data, max_size=MAX)
+    frame.find_whole(data, FIRST_KEY, max_size=MAX)
 
 
 @pytest.mark.parametrize("data", [b"", b"short", joined(b"a") + joined(b"b"), joined(b"a")[:-1]])
@@ -124,14 +124,14 @@ event = b"\xa4\x69timestamp\x00 and so on"
 @pytest.mark.parametrize("cut", [1, 5, 20, len(joined(event)) - 1])
 def test_a_torn_tail_holds_no_whole_frame(cut):
     data = joined(event) + joined(event)[:cut]
-    assert frame.find_whole(data[len(joined(event)) :], max_size=MAX) is None
+    assert frame.find_whole(data[len(joined(event)) :], FIRST_KEY, max_size=MAX) is None
 
 
 def test_whole_frames_behind_damage_are_found():
     damage = joined(event).replace(b"so", b"no")
-    assert frame.find_whole(damage + joined(event, event), max_size=MAX) == len(damage)
+    assert frame.find_whole(damage + joined(event, event), FIRST_KEY, max_size=MAX) == len(damage)
 
 
 def test_a_whole_frame_between_damage_and_a_torn_tail_is_found():
     damage, torn = joined(event).replace(b"so", b"no"), joined(event)[:-3]
-    assert frame.find_whole(damage + joined(event) + torn, max_size=MAX) == len(damage)
+    assert frame.find_whole(damage + joined(event) + torn, FIRST_KEY, max_size=MAX) == len(damage)

@@ -1,4 +1,4 @@
-"""Frames: how a segment stores events, one after the other.
+"""Frames: how segments of the Beats disk queue store events, and dir segments their entries, one after the other.
 
     u32 length | payload | u32 crc | u32 length
 
@@ -29,7 +29,6 @@ _FOOTER = struct.Struct("<II")
 _FOOTER_SIZE = 8
 _FOOTER_AND_LENGTH = struct.Struct("<III")
 _LARGE = 8 * 1024  # from this many bytes on, a frame is not copied to compute its checksum
-_FIRST_KEY = b"\x69timestamp"  # CBOR; Beats and ondisk write this key first, after one byte for the map
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +164,15 @@ def has_two_lengths(data: bytes | memoryview, max_size: int) -> bool:
     return int(_LENGTH.unpack_from(data, size - _LENGTH.size)[0]) == size
 
 
-def find_whole(data: bytes, *, max_size: int) -> int | None:
+def find_whole(data: bytes, first_key: bytes, *, max_size: int) -> int | None:
     """Find a whole frame after damage; if there is none, `data` is only a torn tail and may be cut off.
 
     Walks back from the end by the trailing lengths. If the end is torn as well, searches for the key that begins every
-    event. A frame that is part of the data of a torn frame is found, too: then the tail is kept, although it could be
+    payload. A frame that is part of the data of a torn frame is found, too: then the tail is kept, although it could be
     cut off.
+
+    Args:
+        first_key: bytes that follow the first byte of every payload.
 
     Returns:
         The index of the first whole frame that was found in `data`; None if there is none.
@@ -180,12 +182,12 @@ def find_whole(data: bytes, *, max_size: int) -> int | None:
     begin = walk_back(data, max_size=max_size)
     if begin < len(data):
         return begin
-    at = data.find(_FIRST_KEY)
+    at = data.find(first_key)
     while at >= 0:
         frame = at - 1 - _LENGTH.size
         if frame >= 0 and _is_whole(data, frame, max_size):
             return frame
-        at = data.find(_FIRST_KEY, at + 1)
+        at = data.find(first_key, at + 1)
     return None
 
 
