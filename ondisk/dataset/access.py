@@ -102,7 +102,7 @@ class Access:
                     if transaction.checkpoint_error is not None:
                         self._failed = transaction.checkpoint_error
                     elif transaction.unread:
-                        self._settle_left()
+                        self._clean_up_after_commit()
             except DurabilityLost as error:
                 self._failed = error
                 raise
@@ -146,7 +146,7 @@ class Access:
                 return
             try:
                 if opened.index.checkpoint():
-                    self._settle_left()
+                    self._clean_up_after_commit()
             except OndiskError as error:
                 self._failed = error
         self.check_not_failed()
@@ -165,7 +165,7 @@ class Access:
             return self._opened
 
     def _current_to_write(self) -> Index:
-        """Return the index to write to, and rebuild a lost one empty. The caller must hold the writers' lock."""
+        """Return the index to write to; replace a lost one with an empty one. The caller must hold the lock."""
         finish_swap(self.directory, self.config.lock_timeout)
         index = self.current().index
         if index.missing:
@@ -199,27 +199,27 @@ class Access:
         if index.missing or not index.is_built_for(self.config):
             with self._lock.hold("open"):
                 self._current_to_write()
-        self._settle_all()
+        self._clean_up_all()
 
-    def _settle_all(self) -> None:
-        """Finish what a crash interrupted. Leftovers may be a running writer's; the next commit looks at them again."""
+    def _clean_up_all(self) -> None:
+        """Finish what a crash interrupted. Files of a running writer look the same: the next commit cleans up again."""
         left = left_behind(self.directory)
         if not left:
             return
         self._unclean.update(left)
         with self._threads, contextlib.suppress(LockError), self._lock.hold("open", timeout=0):
-            self._settle(left_behind(self.directory), unread=self.current().index.checkpoint())
+            self._clean_up(left_behind(self.directory), unread=self.current().index.checkpoint())
 
-    def _settle_left(self) -> None:
-        """Settle what was left, after a commit. The commit is done, so an error here is raised by the next write."""
+    def _clean_up_after_commit(self) -> None:
+        """Clean up after a commit. The commit is done, so an error here is raised by the next write."""
         try:
-            self._settle({name: generations_of(self.directory, name) for name in self._unclean}, unread=True)
+            self._clean_up({name: generations_of(self.directory, name) for name in self._unclean}, unread=True)
         except DurabilityLost as error:
             self._failed = error
         except OndiskError:
             pass  # the files take space only, and the next commit tries again
 
-    def _settle(self, left: Mapping[str, list[int]], *, unread: bool) -> None:
+    def _clean_up(self, left: Mapping[str, list[int]], *, unread: bool) -> None:
         """Finish what a crash interrupted, and remove generations that nobody needs. The caller must hold the lock."""
         if not left:
             return
@@ -229,9 +229,8 @@ class Access:
             known = {name: snapshot.segment_named(name) for name in left}
         for name, segment in known.items():
             if segment is not None and is_dir(segment.format):
-                self._unclean.discard(
-                    name
-                )  # a dir segment has no generations: somebody else made a file named like one
+                # A dir segment has no generations: somebody else made a file with such a name.
+                self._unclean.discard(name)
                 continue
             current, size = (None, 0) if segment is None else (segment.id, segment.end.size)
             needed = recover(self.directory, name, left[name], current, size, unread=unread, trusted=trusted)

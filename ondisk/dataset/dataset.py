@@ -141,11 +141,11 @@ class Dataset:
                 access.current()
             else:
                 access.open_to_write()
-                dataset._end_moves()
+                dataset._finish_moves()
             undo.pop_all()
         return dataset
 
-    def _end_moves(self) -> None:
+    def _finish_moves(self) -> None:
         """Finish what a crash interrupted in the archive, or between the dataset and its archive."""
         last = self._archives.last()
         if last is not None:
