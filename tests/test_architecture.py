@@ -1,14 +1,15 @@
-"""The house's two rules about code: imports go down only, and only `filesystem/` touches the disk."""
+"""Rules about code: imports go down only, only `filesystem/` touches the disk, and each module has a test file."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "ondisk"
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "ondisk"
 
 # From the ground up. A module imports from its own row and from rows above it in this table.
 FLOORS = [
@@ -109,6 +110,65 @@ def touches(tree: ast.Module) -> Iterator[str]:
             case ast.ImportFrom(module):
                 if module in _MODULES:
                     yield module
+
+
+TESTED_ELSEWHERE = {
+    "cli/arguments.py": "cli/test_cli.py",
+    "cli/dataset.py": "cli/test_cli.py",
+    "cli/output.py": "cli/test_cli.py",
+    "cli/output_json.py": "cli/test_docs.py",  # every shape in docs/cli.md
+    "cli/output_text.py": "cli/test_check.py",  # and each command's own
+    "cli/pipeline.py": "spark/test_pipeline.py",  # with and without Spark
+    "cli/progress.py": "cli/test_check.py",
+    "cli/spark.py": "cli/test_cli.py",
+    "cli/streams.py": "cli/test_append.py",
+    "cli/unarchive.py": "cli/test_archive.py",  # the way there and back
+    "dataset/access.py": "dataset/test_append.py",  # lost indices, the sentinel, failed syncs
+    "dataset/archives.py": "maintenance/test_archive.py",  # what is archived is queried as before
+    "dataset/batch_writer.py": "dataset/test_append.py",
+    "dataset/input_file.py": "dataset/test_append.py",
+    "formats/diskqueue/cbor.py": "formats/diskqueue/test_payload.py",
+    "formats/diskqueue/frame_reader.py": "formats/diskqueue/test_seg.py",
+    "formats/metadata.py": "formats/diskqueue/test_seg.py",
+    "index/columns.py": "index/test_tables.py",
+    "index/rebuild.py": "maintenance/test_migrate.py",
+    "index/segment_rows.py": "index/test_snapshot.py",
+    "index/swap.py": "maintenance/test_migrate.py",
+    "maintenance/concat_segments.py": "maintenance/test_matrix.py",  # each damage in each kind
+    "maintenance/kinds.py": "maintenance/test_matrix.py",
+    "maintenance/rescan.py": "maintenance/test_fix.py",
+    "maintenance/rewrite.py": "maintenance/test_repack.py",
+    "maintenance/segment_kind.py": "maintenance/test_matrix.py",
+    "maintenance/states.py": "maintenance/test_diagnosis.py",
+    "matcher/parsing.py": "matcher/test_parser.py",
+    "matcher/tree.py": "matcher/test_parser.py",
+    "matcher/values.py": "matcher/test_fields.py",
+    "pipeline/config.py": "spark/test_pipeline.py",
+    "pipeline/run.py": "spark/test_pipeline.py",
+    "pipeline/task.py": "spark/test_pipeline.py",
+    "segment.py": "segments/test_concat.py",
+    "segments/writer.py": "segments/test_concat.py",
+    "testing/crashes.py": "maintenance/test_dir_segments_killed.py",
+    "testing/model.py": "stateful/test_dataset.py",
+    "testing/stateful.py": "stateful/test_dataset.py",
+    "testing/strategies.py": "formats/test_base.py",
+}
+"""The modules without a test file of their name, and the file that tests them: they are parts of what it tests."""
+
+
+def named_test_of(path: str) -> str:
+    """Return the name that the test file of a module has; a package's `__init__.py` is tested by the package's name."""
+    module = PurePath("ondisk", path)
+    return str(module.parent.relative_to("ondisk") / f"test_{module.stem.replace('__init__', module.parent.name)}.py")
+
+
+def test_every_module_has_a_test_file_of_its_name():
+    """Those of Spark are parts of one data source, and tested through it."""
+    definitions = ast.FunctionDef | ast.ClassDef
+    with_code = {path for path, tree in TREES.items() if any(isinstance(each, definitions) for each in tree.body)}
+    missing = {path for path in with_code if row(path) != "spark" and not (TESTS / named_test_of(path)).exists()}
+    assert missing == set(TESTED_ELSEWHERE)
+    assert [name for name in TESTED_ELSEWHERE.values() if not (TESTS / name).exists()] == []
 
 
 def test_every_module_has_its_row():
