@@ -140,6 +140,7 @@ TESTED_ELSEWHERE = {
     "maintenance/rewrite.py": "maintenance/test_repack.py",
     "maintenance/segment_kind.py": "maintenance/test_matrix.py",
     "maintenance/states.py": "maintenance/test_diagnosis.py",
+    "maintenance/tally.py": "maintenance/test_matrix.py",
     "matcher/parsing.py": "matcher/test_parser.py",
     "matcher/tree.py": "matcher/test_parser.py",
     "matcher/values.py": "matcher/test_fields.py",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 from staging.stages import CONFIG, FORMATS, check_sound, counts, stage
 from worlds import datum, lose_index
@@ -11,8 +9,6 @@ from worlds import datum, lose_index
 import ondisk
 from ondisk.errors import DuplicateDatum, InvalidInput
 from ondisk.index.import_log import Mark
-
-T = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 def commit_marked(dataset, parts, **options):

@@ -32,15 +32,18 @@ from ondisk.step import Step
 from ondisk.testing.crashes import killed_in
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
+
 DAY = timedelta(days=1)
+
 FIELDS = {"station": "integer", "name": "text", "seen": "timestamp", "good": "boolean", "level": "real", "raw": "bytes"}
+
 BASE = {"step": "daily", "unique": ["reftime", "station"], "index": ["station", "name"], "fields": FIELDS}
+
 KINDS = {
     "seg lz4": {"format": "seg"},
     "seg plain": {"format": "seg", "compression": "none"},
     "jsonl": {"format": "jsonl"},
 }
-NAME = "2026/11-20"
 
 
 def some(hours=range(72), stations=range(4), value=0):

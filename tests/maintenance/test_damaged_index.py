@@ -7,7 +7,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,13 @@ from ondisk import Datum
 from ondisk.errors import IntegrityError, OndiskError, SegmentMissing
 from ondisk.index import INDEX
 
-T = datetime(2026, 11, 20, tzinfo=UTC)
 FORMATS = ["jsonl", "seg", "blob"]
+
 NUMBERS = ["datum.seq", "datum.reftime", "datum.segment", "datum.offset", "datum.size", "datum.f_name", "segment.id",
            "segment.size", "segment.begin", "segment.end", "segment.mtime", "segment.length", "segment.count",
            "segment.compressed", "dataset.seq", "dataset.generation", "dataset.committed_at", "deletion.datum",
            "block.offset", "block.position", "block.stored"]  # fmt: skip
+
 VALUES = ["-1", "7", str(2**40), str(2**63 - 1), str(-(2**63)), "NULL", "'text'"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
 
 import pytest
 from staging.stages import CONFIG, check_sound, stage
@@ -12,8 +11,6 @@ from worlds import connections, datum
 
 from ondisk.errors import StateError
 from ondisk.staging.jobs import STAGED
-
-T = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("stages", [1, 10], ids=["few", "merged"])

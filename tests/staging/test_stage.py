@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 from staging.stages import CONFIG, check_sound, counts, stage
 from worlds import datum
@@ -13,8 +11,6 @@ from ondisk.errors import StateError
 from ondisk.filesystem import Directory
 from ondisk.staging.jobs import STAGED
 from ondisk.staging.stage import Stage
-
-T = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 def test_only_what_is_named_is_committed_and_the_rest_of_the_job_goes(create):
