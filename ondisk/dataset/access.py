@@ -130,6 +130,11 @@ class Access:
         """Remember that a segment has other generations on disk, until a commit after which nobody needs them."""
         self._unclean.add(name)
 
+    @property
+    def dataset_path(self) -> str:
+        """The path of the dataset; for an archive, the dataset that contains it."""
+        return str(self.path).removesuffix(f"/{self.prefix}".rstrip("/"))
+
     def needs_check(self) -> bool:
         """Return whether the index may not know all data: it was lost, or the sentinel exists."""
         return self.current().index.missing or self.has_sentinel()

@@ -1,7 +1,7 @@
-"""Archive and unarchive: segments are moved from the dataset to its archive, and back.
+"""Archive and unarchive: move segments from the dataset to its archive, and back.
 
-The place a segment is moved to gets it first, in one commit; then it is dropped where it was. Killed between, both hold
-it: who asks leaves one out (see `ondisk.dataset.archives`), and `settle` drops it from the dataset.
+A move commits the segment to its new place first, and then drops it from the old one. If a crash comes between, both
+contain it: queries skip one of them (see `ondisk.dataset.archives`), and `settle` drops it from the dataset.
 """
 
 from __future__ import annotations
@@ -27,26 +27,22 @@ from ondisk.maintenance.known import all_known
 from ondisk.maintenance.segment_kind import Move
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 
-_ROWS = 10_000
-_PIECE = 4 * 1024 * 1024  # bytes that are laid together
 _POLL = 0.01  # seconds
-_ALL = 2**63 - 1
 UNMOVABLE = State.CORRUPTED | State.MISSING | State.UNALIGNED | State.DELETED
-"""States of segments that stay where they are."""
+"""The states of segments that cannot be moved."""
 
 
 def archive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
-    """Move segments to `.archive/last`, however old they are.
+    """Move segments to `.archive/last`, whatever their age.
 
     Raises:
-        SegmentMissing: the index knows no such segment.
-        StateError: it is damaged, or empty, or the index does not know all of it; or what it is to be merged with is
-            damaged.
+        SegmentMissing: the index does not know the segment.
+        StateError: the segment is in a state of `UNMOVABLE`, or its data must be merged with a damaged segment.
         NeedsCheck: an index was lost, and may not know all data.
-        OndiskError: all of these end the work; `error.context["report"]` tells what was done before.
+        OndiskError: every error ends the work; `error.context["report"]` contains the segments moved before it.
 
-    Durability: the archive commits, then the dataset; every datum is in one of them at every moment.
-    Locks: the writers' lock, for each segment anew.
+    Durability: the archive commits, then the dataset; at every moment, every datum is in at least one of them.
+    Locks: takes the writers' lock for each segment.
     """
     with _reporting(access) as done:
         before = _known_before(access)
@@ -57,7 +53,7 @@ def archive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
 
 @contextlib.contextmanager
 def _reporting(access: Access) -> Iterator[list[Done]]:
-    """Collect what is done, for the length of the block, and let an error that ends it tell of that."""
+    """Yield a list for the results of the block; if an error ends the block, attach a report of them to it."""
     done: list[Done] = []
     try:
         yield done
@@ -67,14 +63,14 @@ def _reporting(access: Access) -> Iterator[list[Done]]:
 
 
 def archived(access: DatasetAccess, name: str, before: Known | None = None) -> Done:
-    """Move one segment to `.archive/last`; where that has data of the same name, they are merged.
+    """Move one segment to `.archive/last`, and merge it with a segment of the same name there.
 
     Args:
-        before: as `examine` has it; None where all segments were diagnosed just before.
+        before: as for `Inspection.examine`; None if all segments were diagnosed just before.
     """
     archives = access.archives
     there = archives.last()
-    if there is not None and _end(access, there, name):
+    if there is not None and _finish(access, there, name):
         return Done(name, State.OK, (), "archive")
     with access.transaction("archive") as transaction:
         check_trusted(access)
@@ -96,13 +92,13 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
     """Move segments of `.archive/last` back to the dataset.
 
     Raises:
-        SegmentMissing: the archive knows no such segment.
+        SegmentMissing: the archive does not know the segment.
         StateError, NeedsCheck: as `archive`.
-        LockError: queries that began before took too long to end; what was moved is safe, and archived again later.
-        OndiskError: all of these end the work; `error.context["report"]` tells what was done before.
+        LockError: queries that began earlier take too long. The data are safe, and the next repack archives them again.
+        OndiskError: every error ends the work; `error.context["report"]` contains the segments moved before it.
 
-    Durability: the dataset commits, then the archive, when nobody reads an older state of the dataset.
-    Locks: the writers' lock, for each segment anew.
+    Durability: the dataset commits; then, when nobody reads an older snapshot of the dataset, the archive commits.
+    Locks: takes the writers' locks of both for each segment.
     """
     with _reporting(access) as done:
         last = access.archives.last()
@@ -124,9 +120,9 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
 
 
 def settle(access: DatasetAccess) -> None:
-    """End what a crash interrupted: drop from the dataset what its archive holds too, and from that what was replaced.
+    """Finish moves that a crash interrupted, and delete replaced data from the archive.
 
-    Locks: taken only where there is something to do.
+    Locks: takes the writers' lock only if there is something to do.
     """
     last = access.archives.last()
     if last is None:
@@ -137,13 +133,14 @@ def settle(access: DatasetAccess) -> None:
         with access.locked("archive"):
             access.archives.delete_replaced()
     for name in both:
-        _end(access, last, name)
+        _finish(access, last, name)
 
 
-def _end(access: Access, last: Access, name: str) -> bool:
-    """End a move that a crash interrupted; tells whether there was one and all of the segment is in the archive now.
+def _finish(access: Access, last: Access, name: str) -> bool:
+    """Finish a move to the archive that a crash interrupted; data appended to the segment since then stay.
 
-    What others appended to the segment since then stays in the dataset.
+    Returns:
+        Whether there was such a move, and the whole segment is in the archive now.
     """
     with access.transaction("archive") as transaction:
         with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
@@ -164,40 +161,40 @@ def _end(access: Access, last: Access, name: str) -> bool:
 
 
 def _moved(main: Snapshot, archive: Snapshot) -> list[str]:
-    """Name the segments of which both hold the same data."""
+    """Return the names of the segments whose data are in both."""
     return [archive.segment(id_).name for id_ in dict.fromkeys(id_ for id_, _, _ in in_both(main, archive))]
 
 
 def _known_before(access: Access) -> dict[str, Known]:
-    """Sum up all segments, also by data whose reftimes lie outside of theirs: these would not be moved with them."""
+    """Return what the index knows about all segments, including data with reftimes outside their segment's interval."""
     with access.current().index.snapshot() as snapshot:
         return {each.segment.name: each for each in all_known(access, snapshot)}
 
 
 def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis, Segment]:
-    """Diagnose a segment, and refuse one that stays where it is."""
+    """Return the diagnosis of a segment, and its row; raise unless it can be moved."""
     with access.current().index.snapshot() as snapshot:
         diagnosis, known = Inspection(access).examine(snapshot, name, before)
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
-        raise _unmovable(access, name, diagnosis)
+        raise _refused(access, name, diagnosis, "moved")
     return diagnosis, known.segment
 
 
 def _check_whole(access: Access, name: str) -> None:
-    """Refuse a damaged segment as the place of others' data: merged, it would lose what cannot be read now."""
+    """Raise if a segment is damaged: a merge would lose the data that cannot be read now."""
     with access.current().index.snapshot() as snapshot:
         diagnosis, known = Inspection(access).examine(snapshot, name)
     if diagnosis is not None and known is not None and State.CORRUPTED in diagnosis.state:
-        raise _unmovable(access, name, diagnosis)
+        raise _refused(access, name, diagnosis, "merged")
 
 
-def _unmovable(access: Access, name: str, diagnosis: Diagnosis | None) -> OndiskError:
+def _refused(access: Access, name: str, diagnosis: Diagnosis | None, verb: str) -> OndiskError:
     if diagnosis is None:
-        hint = "`ondisk check --all` names the segments there are."
+        hint = f"`ondisk check {access.dataset_path} --all` lists the segments."
         return SegmentMissing(f"{access.path} has no segment {name!r}", hint=hint, segment=name)
-    hint = "`ondisk check` says what mends it."
+    hint = f"`ondisk check {access.dataset_path}` reports what mends it."
     states = ", ".join(diagnosis.state.names)
-    return StateError(f"{access.path / name} stays where it is: it is {states}: {diagnosis.reasons[0]}", hint=hint)
+    return StateError(f"{access.path / name} cannot be {verb}: it is {states}: {diagnosis.reasons[0]}", hint=hint)
 
 
 def _move(source: Access, target: Access, segment: Segment) -> Move:
@@ -205,16 +202,16 @@ def _move(source: Access, target: Access, segment: Segment) -> Move:
 
 
 def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:
-    """Remove a segment that is in another dataset now; return the bytes of its files."""
+    """Drop a segment that is in another dataset now; return the bytes of its files."""
     return kind_of(access.format(segment.format)).drop_moved(access, transaction, segment)
 
 
 def _drop_unread(access: Access, last: Access, outgoing: Transaction, segment: Segment) -> None:
-    """Drop a segment from the archive when nobody reads a state of the dataset from before the segment's return."""
+    """Drop a segment from the archive, after all queries that do not see it in the dataset yet have ended."""
     deadline = time.monotonic() + access.config.lock_timeout
     while not access.current().index.checkpoint():
         if time.monotonic() >= deadline:
-            hint = "Try again when they have ended."
-            raise LockError(f"{access.path}: queries of an older state take too long to end", hint=hint)
+            hint = "Try again when these queries have ended."
+            raise LockError(f"{access.path}: older queries did not end in {access.config.lock_timeout} s", hint=hint)
         time.sleep(_POLL)
     _drop(last, outgoing, segment)

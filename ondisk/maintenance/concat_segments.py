@@ -24,7 +24,7 @@ from ondisk.segments import SegmentWriter, generations
 from ondisk.segments.generations import hidden, stray, switched
 from ondisk.step import Interval
 
-_PIECE = 4 * 1024 * 1024  # bytes that are merged together
+_MERGED = 4 * 1024 * 1024  # bytes of data that are merged together
 
 
 class ConcatSegments(SegmentKind):
@@ -45,7 +45,7 @@ class ConcatSegments(SegmentKind):
         at: Circumstances,
         format: Format,
     ) -> Diagnosis:
-        if entry is None and known is not None:  # a crash may have interrupted the switch to its first generation
+        if entry is None and known is not None:  # its first generation may wait to be promoted
             segment = known.segment
             if (found := switched(directory, name, segment.id, segment.end.size)) is not None:
                 entry = Entry.of(hidden(name, segment.id).rpartition("/")[2], found)
@@ -76,11 +76,11 @@ class ConcatSegments(SegmentKind):
         is_kept, lost = False, 0
         if known is not None:
             if found is not None:
-                with contextlib.suppress(DiskFull):  # then its bytes stay in their place until nobody reads them
+                with contextlib.suppress(DiskFull):  # then its file stays until nobody reads it
                     generations.link_old(directory, name, known.segment.id)
                     is_kept = True
             lost = transaction.remove(known.segment)
-        # A segment that the index does not know is committed, too: the commit tells whether older snapshots know it.
+        # Commit even if the index does not know the segment: `unread` then says whether an older snapshot knows it.
         transaction.commit()
         action = diagnosis.action
         if found is None:
@@ -112,20 +112,21 @@ class ConcatSegments(SegmentKind):
 
 
 def _look(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
-    """Return what a diagnosis needs of the disk; a committed generation counts as the segment itself."""
+    """Return what is on disk; a committed generation that waits to be promoted counts as the segment."""
     if entry.kind != "file":
         return OnDisk(False, entry.size, entry.mtime)
-    place, size, other = name, entry.size, None
+    path, size, other = name, entry.size, None
     if known is not None and directory.stat(hidden(name, known.segment.id)) is not None:
         generation, committed = known.segment.id, known.segment.end.size
         other = stray(directory, name, generation, committed)
         if (waiting := switched(directory, name, generation, committed)) is not None:
-            place, size = hidden(name, generation), waiting.st_size
-    found = OnDisk(True, size, max(entry.mtime, entry.ctime), stray=other)  # a file that is moved keeps its mtime
+            path, size = hidden(name, generation), waiting.st_size
+    changed = max(entry.mtime, entry.ctime)  # a file that is moved or restored keeps its mtime
+    found = OnDisk(True, size, changed, stray=other)
     if known is not None and known.count and size == known.segment.end.size:
         return found
     with contextlib.suppress(FileNotFoundError):
-        file = directory.open_to_read(place)
+        file = directory.open_to_read(path)
         if known is None or not known.count:
             is_empty = format.is_empty(file)
             return replace(found, is_empty=is_empty, is_readable=is_empty or format.is_readable(file))
@@ -137,13 +138,13 @@ def _look(directory: Directory, name: str, entry: Entry, known: Known | None, fo
 
 
 def _put_back(directory: Directory, segment: Segment) -> None:
-    """Undo the hiding of a segment's file; what fails here is done by the next opening for writing."""
+    """Undo `move_old`; if this fails, the next opening for writing does it."""
     with contextlib.suppress(OndiskError):
         generations.complete(directory, segment.name, segment.id, segment.end.size)
 
 
 class _Rewriting:
-    """The rewriting of one segment to its next generation, in query order."""
+    """Rewrites one segment to its next generation, in query order."""
 
     def __init__(self, access: Access, transaction: Transaction, known: Known) -> None:
         self._access = access
@@ -157,9 +158,9 @@ class _Rewriting:
         directory, transaction = self._access.directory, self._transaction
         reader = self._access.current().reader
         self._access.clean_up_later(self._old.name)
-        # The segment's other name, which `link_old` makes, is removed by a later writer.
-        staged_name = hidden(self._old.name, self._new.id)
-        transaction.on_rollback(lambda: generations.discard(directory, [staged_name]))
+        # A rollback leaves the hidden name that `link_old` creates; a later writer removes it.
+        alias = hidden(self._old.name, self._new.id)
+        transaction.on_rollback(lambda: generations.discard(directory, [alias]))
         interval = segment_rows.interval_of(snapshot, self._old)
         if written is None:
             format, places = self._access.format(self._old.format), IndexPlaces(transaction, self._old, self._new)
@@ -169,7 +170,7 @@ class _Rewriting:
             end = written.end
             written.save(directory, transaction, self._old, self._new, self._known.count)
             generations.adopt(directory, written.file, self._old.name, self._new.id)
-        found = directory.stat(staged_name)
+        found = directory.stat(alias)
         assert found is not None
         self._size = found.st_size
         self._new = replace(self._new, end=end)
@@ -188,7 +189,7 @@ class _Rewriting:
 
 
 class _Move(Move):
-    """The move of one segment: its file gets a second name, or is merged with the target's segment of this name."""
+    """Moves one segment: links its file into the target, or merges it with the target's segment of the same name."""
 
     def copy(self, transaction: Transaction) -> None:
         name = self._segment.name
@@ -209,9 +210,9 @@ class _Move(Move):
                 end, mtime = new.end, self._stat_mtime(name)
                 transaction.save_blocks(new, segment_rows.blocks_of(snapshot, self._segment))
             else:
-                behind = stack.enter_context(self._target.current().index.snapshot())
+                target_snapshot = stack.enter_context(self._target.current().index.snapshot())
                 staged.append(generations.hidden(name, there.id))
-                end, mtime = self._merge(snapshot, behind, transaction, there, new, interval)
+                end, mtime = self._merge(snapshot, target_snapshot, transaction, there, new, interval)
                 transaction.supersede(there)
             transaction.save_segment(replace(new, end=end), interval, mtime)
         transaction.after_commit(lambda: generations.complete(target, name, new.id, end.size))
@@ -222,10 +223,10 @@ class _Move(Move):
         name = new.name
         source, target = self._source.directory, self._target.directory
         self._check_free(name)
-        place = generations.hidden(name, new.id)
-        generations.discard(target, [place])
+        alias = generations.hidden(name, new.id)
+        generations.discard(target, [alias])
         try:
-            self.is_linked = source.link(name, place, target)
+            self.is_linked = source.link(name, alias, target)
             if not self.is_linked:  # the target is on another filesystem
                 file = source.open_to_read(name)
                 with generations.stage(target, name, new.id) as copy:
@@ -242,7 +243,7 @@ class _Move(Move):
     def _merge(
         self,
         snapshot: Snapshot,
-        behind: Snapshot,
+        target_snapshot: Snapshot,
         transaction: Transaction,
         there: Segment,
         new: Segment,
@@ -251,10 +252,13 @@ class _Move(Move):
         """Write the data of both, in query order, to a new generation of the target's segment."""
         format = self._format
         directory, name = self._target.directory, new.name
-        readers = {there.id: (self._target.current().reader, behind), new.id: (self._source.current().reader, snapshot)}
+        readers = {
+            there.id: (self._target.current().reader, target_snapshot),
+            new.id: (self._source.current().reader, snapshot),
+        }
         with generations.stage(directory, name, new.id) as staged:
             writer = SegmentWriter(format, staged, save_blocks=partial(transaction.save_blocks, new))
-            for piece in transaction.pieces_of((there, new), interval, _PIECE):
+            for piece in transaction.pieces_of((there, new), interval, _MERGED):
                 contents = {}
                 for id_, (reader, its) in readers.items():
                     own = self._segment.id if id_ == new.id else id_

@@ -1,4 +1,4 @@
-"""Compares the segments that the index knows with those on disk."""
+"""Inspection: compare the segments that the index knows with those on disk."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA
 from ondisk.step import Interval, days_ago
 
-_DEEPEST = 16  # folders in folders
+_DEEPEST = 16  # levels of folders that are searched for segments
 
 
 class Inspection:
-    """Compares what the index of a dataset or an archive says of its segments with the disk. Reads only.
+    """Compares the index of a dataset or an archive with the disk. Only reads.
 
     Args:
         access: the dataset or the archive.
@@ -59,7 +59,7 @@ class Inspection:
             is_examined_later: whether the caller examines a segment again, under the lock; then only one that looks
                 damaged is examined again here.
 
-        Memory: some numbers a segment.
+        Memory: some numbers for each segment.
         """
         access = self.access
         with access.current().index.snapshot() as snapshot:
@@ -81,10 +81,10 @@ class Inspection:
     def examine(
         self, snapshot: Snapshot, name: str, before: Known | None = None
     ) -> tuple[Diagnosis | None, Known | None]:
-        """Return the diagnosis of one segment, and what the index says of it; None, None if neither has the segment.
+        """Return the diagnosis of a segment, and what the index knows; None, None if neither index nor disk has it.
 
         Args:
-            before: what the index said of it when all segments were examined.
+            before: what the index knew when all segments were examined.
         """
         known = known_of(self.access, snapshot, name, before)
         at = self.circumstances(snapshot)
@@ -110,30 +110,27 @@ class Inspection:
 
 
 def check_trusted(access: Access) -> None:
-    """Refuse to work while the index may not know all data.
-
-    Raises:
-        NeedsCheck: so it is.
-    """
+    """Raise `NeedsCheck` if the index may not know all data."""
     if access.needs_check():
-        raise untrusted(str(access.path).removesuffix(f"/{access.prefix}".rstrip("/")))
+        raise untrusted(access.dataset_path)
 
 
 def why_kept(access: Access, name: str) -> str | None:
-    """Say why a segment that is missing is not to be forgotten yet; None where it may be."""
+    """Return why the index must keep a segment that is missing; None if it may forget the segment."""
     folder = name.rpartition("/")[0]
     if access.directory.stat(folder) is not None:
         return None
-    return f"its folder {folder} is not there: is a disk not mounted? Make the folder if its data are gone for good"
+    remedy = f"if the data are lost for good, run `mkdir {access.directory.path / folder}` and fix again"
+    return f"its folder {folder} does not exist: is a disk not mounted? {remedy}"
 
 
 def interval_of(access: Access, name: str) -> Interval | None:
-    """Give the interval that a segment's name stands for; in an archive it may be one of any step."""
+    """Return the interval of a segment's name; in an archive, the names of every step are valid."""
     return step.interval_of(name.rpartition(".")[0], access.config.step, is_archived=access.prefix != "")
 
 
 def _unreadable(name: str, error: StorageError) -> Diagnosis:
-    """Diagnose a segment that cannot be read: its path contains a symbolic link, or this user may not read it."""
+    """Return the diagnosis of a segment that cannot be read: symbolic links in its path, or missing permissions."""
     return Diagnosis(name, State.CORRUPTED, (f"it cannot be read: {error.message}",), error=error)
 
 
@@ -147,9 +144,9 @@ def _diagnosed(
 
 
 def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tuple[str, Entry]]:
-    """Find what may be a segment on disk: names whose extension is that of a format, hidden ones left out.
+    """Yield all names on disk that may be segments: those with the extension of a format, but no hidden ones.
 
-    A folder that cannot be read is given, too: what is said of it then is said of all that is in it.
+    Also yields a folder that cannot be read: the diagnosis of its name stands for everything in it.
     """
     waiting = [("", Entry("", "directory", 0, 0, 0, 0))]
     while waiting:
@@ -171,14 +168,14 @@ def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tupl
 
 
 def _is_directory_of_data(directory: Directory, name: str, entry: Entry) -> bool:
-    """Tell whether a directory of no known extension is a segment: it was written under another configuration."""
+    """Return whether a directory with an unknown extension is a segment, written under another configuration."""
     try:
         return entry.kind == "directory" and directory.stat(f"{name}/{METADATA}") is not None
     except StorageError:
-        return True  # what keeps it from being looked at is told, then
+        return True  # the diagnosis then reports this error
 
 
 def entry_of(directory: Directory, name: str) -> Entry | None:
-    """Look at one segment on disk; None where nothing stands there."""
+    """Return what is at the name of a segment; None if nothing is."""
     found = directory.stat(name)
     return None if found is None else Entry.of(name.rpartition("/")[2], found)

@@ -1,4 +1,4 @@
-"""What the index says of its segments, summed up for the diagnosis."""
+"""What the index knows about its segments: sums over their rows, for the diagnosis."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from ondisk.maintenance.diagnosis import Known
 def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
     """Sum up the rows of all segments.
 
-    Cost: one pass over the rows, inside SQLite, finds those that do not go on from the one appended before. What was
-    appended to a segment in one go, and never changed, is known by where that begins and ends; only the rows of the
-    other segments are looked at one by one.
+    Cost: one pass over the rows, inside SQLite, finds the runs: rows that were appended to a segment one after another.
+    For a segment of one run, the first and the last row are enough. Rows of other segments are read one by one.
     """
     known = {segment.id: Known(segment, damage=damage) for segment, damage in segment_rows.all_segments(snapshot)}
     paddings = {each.segment.format: len(access.format(each.segment.format).padding) for each in known.values()}
     others: set[int] = set()
 
     def add_run(run: tuple[Any, ...], last: tuple[Any, ...] | None) -> None:
-        """Sum up a run by its first datum and its last, which is not known where a number is missing behind it."""
+        """Sum up a run by its first and its last row; the last is unknown if the next seq is missing."""
         each = known.get(run[1])
         if each is None:
             raise snapshot.corrupt(f"it has data of a segment {run[1]} that it does not know")
@@ -37,7 +36,7 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
     run: tuple[Any, ...] | None = None
     for row in segment_rows.run_starts(snapshot, paddings):
         if None in row[:4]:  # no search by time finds it again
-            raise snapshot.corrupt(f"the datum {row[0]} has no place or no time")
+            raise snapshot.corrupt(f"the datum {row[0]} has no segment, offset or reftime")
         if run is not None:
             add_run(run, None if row[4] is None else row[4:])
         run = row[:4]
@@ -51,7 +50,7 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
 
 
 def known_of(access: Access, snapshot: Snapshot, name: str, before: Known | None) -> Known | None:
-    """Sum up the rows of one segment; None where the index does not know it."""
+    """Sum up the rows of one segment; return None if the index does not know it."""
     segment = snapshot.segment_named(name)
     if segment is None:
         return None
@@ -70,27 +69,27 @@ def _summed(
     return known
 
 
-def _add(known: Known, offsets: tuple[int, ...], behind: list[int], reftimes: tuple[int, ...]) -> None:
+def _add(known: Known, offsets: tuple[int, ...], ends: list[int], reftimes: tuple[int, ...]) -> None:
     if not known.count:
         known.first, known.begin, known.end = offsets[0], reftimes[0], reftimes[0]
     known.count += len(offsets)
-    known.size += sum(behind) - sum(offsets)
+    known.size += sum(ends) - sum(offsets)
     known.first = min(known.first, min(offsets))
-    known.data_end = max(known.data_end, max(behind))
+    known.data_end = max(known.data_end, max(ends))
     known.begin = min(known.begin, min(reftimes))
     known.end = max(known.end, max(reftimes))
 
 
 def lay_out(snapshot: Snapshot, known: Known, padding: int) -> None:
-    """Find gaps, overlaps and data out of order, by the rows of one segment in the order of their offsets."""
+    """Count the gaps, overlaps and misplaced data of a segment, from its rows in the order of their offsets."""
     known.gaps = known.overlaps = known.misplaced = 0
-    behind: int | None = None
+    end: int | None = None
     before: tuple[int, int] | None = None
     for offset, size, reftime, seq in segment_rows.in_order_of_offset(snapshot, known.segment, known.begin, known.end):
-        if behind is not None and offset > behind:
-            known.gap_at = behind if not known.gaps else known.gap_at
-            known.gaps += offset - behind
-        elif behind is not None and offset < behind:
+        if end is not None and offset > end:
+            known.gap_at = end if not known.gaps else known.gap_at
+            known.gaps += offset - end
+        elif end is not None and offset < end:
             known.overlap_at = offset if not known.overlaps else known.overlap_at
             known.overlaps += 1
         if before is not None and (reftime, seq) < before:
@@ -98,5 +97,5 @@ def lay_out(snapshot: Snapshot, known: Known, padding: int) -> None:
             known.misplaced += 1
         else:
             before = reftime, seq
-        behind = max(behind or 0, offset + size + padding)
+        end = max(end or 0, offset + size + padding)
     known.is_laid_out = True

@@ -1,6 +1,6 @@
 """What maintenance does with one segment: the protocol that `concat_segments` and `dir_segments` implement.
 
-How each kind appends, reads and cuts its files is in `ondisk.segments`.
+`ondisk.segments` contains how each kind is written and read.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ class Rewriting(Protocol):
     """The rewriting of one segment by a repack, in two steps around the end of a snapshot."""
 
     def write(self, snapshot: Snapshot, written: Written | None) -> ReadableFile | None:
-        """Write what the segment is to become, and save it in the index; the caller ends the snapshot then.
+        """Write the segment's new bytes, and save them in the index; the caller then ends the snapshot.
 
         Args:
             written: what another process wrote.
 
         Returns:
-            The file that the segment was; its space is free when it is closed.
+            The segment's old file; its space is freed when it is closed.
 
         Raises:
-            Changed: the other process wrote another state of the segment.
+            Changed: the segment has changed since the other process read it.
             IntegrityError, SegmentMissing: the data cannot be read.
         """
 
     def commit(self, diagnosis: Diagnosis) -> Done:
         """Commit, and put the new bytes in the place of the old ones.
 
-        An error after the commit leaves them beside the segment, where readers and the next opening find them.
+        An error after the commit leaves the new bytes at their hidden name, where readers and the next opening find
+        them.
         """
 
 
@@ -57,7 +58,7 @@ class SegmentKind(ABC):
 
     @abstractmethod
     def complete(self, directory: Directory, segment: Segment) -> None:
-        """End the switch to a segment's committed generation, if a crash interrupted it."""
+        """Promote the segment's committed generation, if a crash came before that; see `generations.complete`."""
 
     @abstractmethod
     def diagnose(
@@ -70,16 +71,16 @@ class SegmentKind(ABC):
         at: Circumstances,
         format: Format,
     ) -> Diagnosis:
-        """Compare what the index says with the disk, and return the segment's states.
+        """Compare the index with the disk, and return the segment's states.
 
         Args:
-            known: what the index says; None if it does not know the segment.
+            known: what the index knows; None if it does not know the segment.
             entry: what is at the segment's name; None if nothing is.
         """
 
     @abstractmethod
     def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
-        """Yield the data that are on disk.
+        """Yield the data on disk.
 
         Args:
             file: the segment's, if it is one file.
@@ -91,7 +92,7 @@ class SegmentKind(ABC):
 
     @abstractmethod
     def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
-        """Return what rewrites a segment without its holes."""
+        """Return the rewriting of a segment without its holes."""
 
     @abstractmethod
     def drop(self, access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
@@ -99,18 +100,18 @@ class SegmentKind(ABC):
 
     @abstractmethod
     def drop_moved(self, access: Access, transaction: Transaction, segment: Segment) -> int:
-        """Do as `drop` with a segment that is in another dataset now; return the bytes of its files."""
+        """Drop a segment that is in another dataset now; return the bytes of its files."""
 
     @abstractmethod
     def move(self, source: Access, target: Access, segment: Segment) -> Move:
-        """Return what moves a segment to another dataset."""
+        """Return the move of a segment to another dataset."""
 
 
 class Move(ABC):
     """The move of one segment into another dataset's index and directory.
 
     Attributes:
-        is_linked: no bytes were copied; the files have a second name now.
+        is_linked: the files were linked, not copied.
     """
 
     def __init__(self, source: Access, target: Access, segment: Segment) -> None:
@@ -122,34 +123,34 @@ class Move(ABC):
 
     @abstractmethod
     def copy(self, transaction: Transaction) -> None:
-        """Give the segment to the target: its bytes, and its rows in the index. The caller commits."""
+        """Add the segment's files and rows to the target. The caller commits."""
 
     def _insert(self, snapshot: Snapshot, transaction: Transaction, new: Segment, shift: int = 0) -> None:
-        """Insert the rows, which keep their numbers; of data with equal unique fields the later one stays."""
+        """Insert the rows with the same seqs. Of data with equal unique fields, the one with the higher seq stays."""
         for rows in segment_rows.in_order_of_seq(snapshot, self._segment):
             fields = transaction.columns([snapshot.canonical(row[4:]) for _, row in rows])
-            made = [(seq, row[0], new.id, row[2] + shift, row[3]) for seq, row in rows]
+            moved = [(seq, row[0], new.id, row[2] + shift, row[3]) for seq, row in rows]
             if fields:
-                made = list(map(tuple.__add__, made, zip(*fields, strict=True)))
+                moved = list(map(tuple.__add__, moved, zip(*fields, strict=True)))
             try:
-                inserted = transaction.insert(made)
+                inserted = transaction.insert(moved)
             except IndexCorrupt as error:
                 raise self._same_numbers(error) from error
-            if inserted == len(made):
+            if inserted == len(moved):
                 continue
-            for row in made:
+            for row in moved:
                 other = transaction.duplicate_of(row)
                 if other is not None and other[0] < row[0] and self._target.config.replace != "no":
                     transaction.replace(row, _ALL, None)
 
     def _same_numbers(self, error: IndexCorrupt) -> IndexCorrupt:
         paths = " and ".join(str(access.path / INDEX) for access in (self._source, self._target))
-        message = f"{paths} give the same numbers to different data: one of them is damaged ({error.message})"
+        message = f"{paths} have different data with the same seqs: one of them is damaged ({error.message})"
         return IndexCorrupt(message, hint=RESTORE, segment=self._segment.name)
 
     def _check_free(self, name: str) -> None:
         """Raise unless nothing is at the segment's name in the target."""
         target = self._target.directory
         if target.stat(name) is not None:
-            hint = f"Move it away, or run `ondisk fix {self._target.path} --yes`, which reads it into the index."
-            raise AlreadyExists(f"{target.path / name} exists, and no index knows it", hint=hint)
+            hint = f"Move it away, or read it into the index with `ondisk fix {self._target.dataset_path} --yes`."
+            raise AlreadyExists(f"{target.path / name} exists, but the index does not know it", hint=hint)
