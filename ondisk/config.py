@@ -191,6 +191,8 @@ def _parse(values: Mapping[str, Any], source: Source) -> DatasetConfig:
             if value != _ONLY[key]:
                 hint = f'Remove the line, or write {key} = "{_ONLY[key]}".'
                 raise source.error(key, f"this version of ondisk has no {key} {value!r} yet", hint)
+        elif key == "step" and value == "sequence":
+            raise source.error(key, 'this version of ondisk has no step "sequence" yet', "Use a step of time.")
         elif key not in known:
             raise source.error(key, "unknown key", f"The keys are {', '.join([*known, *_ONLY])}.")
         else:
