@@ -138,10 +138,10 @@ def test_field_names_that_sql_knows_are_names_like_others(tmp_path: Path) -> Non
 def test_a_configuration_of_ten_megabytes_is_refused_at_once(path: Path) -> None:
     with (path / "dataset.toml").open("ab") as file:
         file.write(b"#" * 10_000_000)
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(InvalidInput) as caught:
         ondisk.open(path)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     assert "dataset.toml is larger than" in caught.value.message
 
 
@@ -226,9 +226,9 @@ HOSTILE = {
 def test_hostile_json_is_refused_quickly_and_the_rest_goes_on(name: str, tmp_path: Path) -> None:
     good = b'{"reftime": "2026-11-20T01:00:00Z", "station": 2}'
     with ondisk.create(tmp_path / "dataset", JSONL) as dataset:
-        begin = time.perf_counter()
+        begin = time.process_time()
         result = dataset.append_file(io.BytesIO(jsonl_line(HOSTILE[name]) + b"\n" + good + b"\n"))
-        assert time.perf_counter() - begin < 1
+        assert time.process_time() - begin < 1
         assert (result.imported, result.refused) == (1, 1)
         assert result.refusals[0][0] == 0
         assert len(result.refusals[0][1]) < 300
@@ -299,7 +299,7 @@ _LONG = 99_000  # just below what a match may have
     ids=lambda match: match[:24],
 )
 def test_a_match_without_end_is_refused_or_answered_quickly(match: str, path: Path) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with ondisk.open(path) as dataset, suppress(MatchError, LimitExceeded):
         assert list(dataset.query(match)) in ([], LINES)
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
