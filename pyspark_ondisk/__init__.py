@@ -1,6 +1,6 @@
-"""Lets Spark find the data source `ondisk`: it imports every package `pyspark_*`, in every worker, for `DefaultSource`.
+"""Lets Spark find the data source `ondisk`: every worker imports all packages `pyspark_*` to look for `DefaultSource`.
 
-So this imports nothing before it is used. All it does is in `ondisk.spark`.
+So this module imports `ondisk.spark` only when the data source is used.
 """
 
 from __future__ import annotations

@@ -54,8 +54,9 @@ _FILE = 64 * 1024  # bytes that stand for the fixed cost of a file, beside its o
 _UNFINISHED = (".tmp", ".part")
 
 Tasks: TypeAlias = Callable[[str, dict[str, int], str, str], Generator[dict[str, Any], None, None]]
-"""What carries out `ondisk.pipeline.task.import_file` for each file, such as Spark: takes the path of the dataset for
-errors, the files with their weights, the name of the job and the options; yields the answers in the files' order."""
+"""Carries out `ondisk.pipeline.task.import_file` for each file, for example with Spark. The arguments are the path of the
+dataset for errors, the files with their weights, the name of the job and the options. Yields the answers in the order
+of the files."""
 
 
 class _Filters(NamedTuple):
@@ -346,7 +347,7 @@ class Pipeline:
         self.report.add(folder, {"left": error.strerror, "code": StorageError.exit_code})
 
     def _sweep(self) -> None:
-        """Remove what this run, or a killed one before it, has staged and not committed."""
+        """Remove the files that this run, or a killed one before it, has staged and not committed."""
         if self.report.dry_run:
             return
         for dataset in self._datasets:

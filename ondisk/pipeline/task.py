@@ -57,13 +57,13 @@ class InputFile(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """What identifies this version of the file."""
+        """The identity of this version of the file."""
         return f"{self.size} {self.mtime} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What every task of a run needs to know.
+    """The settings that all tasks of a run share.
 
     Attributes:
         folder: the input folder.

@@ -46,7 +46,7 @@ def append_files(
 
 
 def imports(spark: SparkSession) -> Tasks:
-    """Return what carries out the tasks of a pipeline: executors read the files."""
+    """Return a function that carries out the tasks of a pipeline: executors read the files."""
 
     def carry_out(path: str, weights: dict[str, int], staging: str, option: str) -> Generator[Answer, None, None]:
         return answers(spark, path, "pipeline", weights, staging, option=option, in_order=True)

@@ -140,7 +140,7 @@ def columns_of(config: DatasetConfig, schema: StructType) -> list[Column]:
 
 
 def _check_promises(kind: DataType, name: str = "") -> None:
-    """Raise if a schema promises what data do not keep, because Spark relies on it: NOT NULL, and unique names.
+    """Raise if a schema says NOT NULL, or names a column twice: Spark relies on schemas, and data may contradict them.
 
     Raises:
         InvalidInput: names the column.

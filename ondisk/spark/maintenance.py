@@ -35,7 +35,7 @@ def _read_all(
     for answer in answers(spark, _root(access), "check", _weights(access, names)):
         name = answer["segment"].removeprefix(access.prefix)
         progress(name)
-        # After an error of the executor the driver reads the segment, and has the same error or none.
+        # If the executor failed, the driver reads the segment itself: it raises the same error, or succeeds.
         yield name, wrong_with(access, name) if "failed" in answer else answer["wrong"]
 
 
@@ -107,7 +107,7 @@ def _staging(
 
 
 def _root(access: Access) -> str:
-    """Return the path of the dataset, also for the access to one of its archives."""
+    """Return the path of the dataset, also if the access is to one of its archives."""
     return str(access.path).removesuffix(f"/{access.prefix}".rstrip("/"))
 
 

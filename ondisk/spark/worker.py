@@ -83,7 +83,7 @@ def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any
 
 
 def check(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    """Read the data of a segment and return what is wrong."""
+    """Read the data of a segment, and return the reason if they are damaged."""
     return {"wrong": wrong_with(access, name, apart=True)}
 
 

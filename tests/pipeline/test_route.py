@@ -26,7 +26,7 @@ def target(filter=None, fields=None, **options):
 
 
 def divided(content, *targets, format="jsonl", size=2):
-    """Give for each dataset what it gets, as payloads and what was refused."""
+    """Return the payloads and the refused data of each dataset."""
     division = Division(targets, format)
     got = [[] for _ in targets]
     refused = [[] for _ in targets]

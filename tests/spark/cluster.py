@@ -81,7 +81,7 @@ class Cluster:
         _end(worker)
 
     def start(self, name: str, **arguments: Any) -> Driver:
-        """Start a driver; it gives what a function of `driver.py` gives when it is called with a session."""
+        """Start a driver; its result is that of a function of `driver.py`, called with a session."""
         command = [sys.executable, str(TESTS / "spark/driver.py"), self.master, name, json.dumps(arguments)]
         log = self._log("driver")
         printed = log.with_suffix(".json")
@@ -137,7 +137,7 @@ class Driver:
         self._log = log
 
     def result(self) -> Any:
-        """Wait for its end, and give what its function gave."""
+        """Wait for its end, and return the result of its function."""
         try:
             assert self.process.wait(TIMEOUT) == 0, self._log.read_text()
         finally:
@@ -171,7 +171,7 @@ class Gate:
         os.close(self._reached)
 
     def wait(self, driver: Driver) -> int:
-        """Wait for a task of a driver to be there; gives its process."""
+        """Wait until a task of a driver arrives, and return its process."""
         driver_ended = os.pidfd_open(driver.process.pid)
         try:
             ready, _, _ = select.select([self._reached, driver_ended], [], [], TIMEOUT)
@@ -211,7 +211,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def members(session: int) -> Iterator[int]:
-    """Give the processes of a session that live; Spark's Python daemons have process groups of their own."""
+    """Return the processes of a session that live; Spark's Python daemons have process groups of their own."""
     for place in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             state, _, _, found, *_ = place.read_text().rpartition(")")[2].split()

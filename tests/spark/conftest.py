@@ -43,7 +43,7 @@ def java() -> str:
 
 @pytest.fixture(scope="session")
 def spark(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Give a session as people have it."""
+    """Start a session like that of a user."""
     from ondisk.spark import session
 
     folder = tmp_path_factory.mktemp("spark")

@@ -40,12 +40,12 @@ def doors(spark: Any, path: str, match: str) -> dict[str, dict[str, int]]:
 
 
 def read_past(spark: Any, path: str, gate: str) -> list[list[Any]]:
-    """Read with data; each task waits at a gate behind its first row: reftime as text, station, and a digest."""
+    """Return reftime as text, station and a digest of the data; each task waits at a gate after its first row."""
     return _read_past(spark.read.format("ondisk").option("data", "true").load(path), gate)
 
 
 def stream_past(spark: Any, path: str, gate: str, checkpoint: str) -> list[list[Any]]:
-    """Read a stream in batches of 100; gives what `read_past` does."""
+    """Read a stream in batches of 100, and return the same as `read_past`."""
     found = []
     loaded = spark.readStream.format("ondisk").options(data="true", maxDataPerTrigger=100).load(path)
     writer = loaded.writeStream.foreachBatch(lambda frame, _: found.extend(_read_past(frame, gate)))
@@ -54,12 +54,12 @@ def stream_past(spark: Any, path: str, gate: str, checkpoint: str) -> list[list[
 
 
 def write_past(spark: Any, path: str, gate: str) -> None:
-    """Write the stations 0 to 99 by four tasks, the last of which waits at a gate, when others have staged theirs."""
+    """Write the stations 0 to 99 with four tasks; the last task waits at a gate until the others have staged theirs."""
     _write(spark, path, lambda rows: _past(rows, gate) if TaskContext.get().partitionId() == 3 else rows)
 
 
 def write_again(spark: Any, path: str) -> None:
-    """Write the stations 0 to 99 by four tasks, each of which fails twice when it has read its rows."""
+    """Write the stations 0 to 99 with four tasks; each task fails twice after it has read its rows."""
 
     def fail(rows: Iterator[Any]) -> Iterator[list[Any]]:
         context = TaskContext.get()
@@ -71,7 +71,7 @@ def write_again(spark: Any, path: str) -> None:
 
 
 def write_speculatively(spark: Any, path: str, gate: str) -> None:
-    """Write the stations 0 to 99 by four tasks; the last gives no row until Spark has begun it a second time."""
+    """Write the stations 0 to 99 with four tasks; the last yields no row until Spark has started it twice."""
 
     def begun_twice(rows: Iterator[Any]) -> Iterator[Any]:
         context = TaskContext.get()
@@ -85,7 +85,7 @@ def write_speculatively(spark: Any, path: str, gate: str) -> None:
 
 
 def write_stream_killed(spark: Any, path: str, checkpoint: str, *, behind: bool) -> None:
-    """Go on with a query of `test_write_stream.Query`; all is killed before its batch is committed, or behind that."""
+    """Continue a query of `test_write_stream.Query`; everything is killed before or after the commit of its batch."""
 
     class Killed(StreamWriter):  # type: ignore[misc]
         def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
@@ -98,7 +98,7 @@ def write_stream_killed(spark: Any, path: str, checkpoint: str, *, behind: bool)
 
 
 def write_stream_past(spark: Any, path: str, checkpoint: str, gate: str) -> None:
-    """Write the stations 0 to 99 as one batch by four tasks, the last of which waits at a gate behind that."""
+    """Write the stations 0 to 99 as one batch with four tasks; the last task waits at a gate when it is done."""
 
     class Waiting(StreamWriter):  # type: ignore[misc]
         def write(self, iterator: Iterator[Any]) -> Any:
@@ -179,7 +179,7 @@ def _stop_at(gate: str) -> None:
 
 
 def said(report: Any) -> list[list[Any]]:
-    """Give what a report says of each segment."""
+    """Return what a report says of each segment."""
     return [[each.segment, each.state.names, [*each.reasons], each.action, each.freed] for each in report]
 
 

@@ -34,7 +34,7 @@ def started(java, tmp_path_factory):
 
 @pytest.fixture
 def cluster(started):
-    """Give a cluster of two workers, whatever a test before did to them."""
+    """Return a cluster with two workers, also after a test that killed some."""
     started.heal()
     return started
 
@@ -47,7 +47,7 @@ def gate(tmp_path):
 
 @pytest.fixture
 def large(create):
-    """Give a dataset whose data are 200 MiB, in some pieces, and take next to no place."""
+    """Return a dataset with 200 MiB of data in several partitions, which compress to almost nothing."""
     dataset = create(**CONFIG)
     dataset.append(
         Datum(T + timedelta(hours=number), {"station": number}, {"text": f"{number % 10}" * 1024 * 1024})
@@ -57,7 +57,7 @@ def large(create):
 
 
 def digests(dataset):
-    """Give what `driver.read_past` gives."""
+    """Return the rows that `driver.read_past` should return."""
     return Counter(
         (str(each.reftime.replace(tzinfo=None)), each.metadata["station"], _digest(each.data))
         for each in dataset.query()
@@ -114,7 +114,7 @@ def test_a_worker_killed_in_the_middle_of_a_stream_changes_nothing(cluster, larg
 
 @pytest.fixture
 def damaged(tmp_path):
-    """Give a dataset in which a check finds something, a fix reads some segments and a repack writes others."""
+    """Return a dataset in which a check finds something, a fix reads some segments and a repack writes others."""
     return many(tmp_path / "damaged")
 
 
@@ -169,7 +169,7 @@ def test_a_driver_killed_in_the_middle_of_maintenance_leaves_what_the_next_one_e
 
 
 def contents(dataset):
-    """Give the numbers of the data that can be read."""
+    """Return the numbers of the data that can be read."""
     found = []
     with contextlib.suppress(IntegrityError):
         for each in dataset.query():
@@ -180,7 +180,7 @@ def contents(dataset):
 
 @pytest.fixture
 def written(create):
-    """Give a dataset in which nothing would tell a duplicate, with a datum that is no station of the drivers'."""
+    """Return a dataset that detects no duplicates, with a datum of a station that no driver writes."""
     dataset = create(**CONFIG | {"unique": []})
     dataset.append([datum(0, 999)])
     return dataset
@@ -247,7 +247,7 @@ def test_a_driver_killed_in_the_middle_of_a_write_leaves_only_what_check_names(c
 
 @pytest.fixture
 def files(tmp_path):
-    """Give files of stations, most of which have one of their own and one of the file before."""
+    """Return files with two stations each: a new one and, except in the first file, that of the file before."""
     folder = tmp_path / "incoming"
     folder.mkdir()
     for number in range(6):
@@ -265,7 +265,7 @@ UNIQUE = KEPT | {"unique": ["reftime", "station"]}
 
 @pytest.fixture
 def divided(files, tmp_path):
-    """Give a pipeline, and what its datasets are to hold then."""
+    """Return a pipeline, and the expected stations of its datasets."""
     for name, config in {
         "even": UNIQUE | {"filter": "station: 0 or 2 or 4"},
         "odd": UNIQUE | {"filter": "station: 1 or 3 or 5"},
@@ -279,7 +279,7 @@ def divided(files, tmp_path):
 
 
 def imported(path, names):
-    """Give the stations of each dataset, and see that it is sound and holds nothing else."""
+    """Return the stations of each dataset, and check that it is sound and nothing is left staged."""
     found = {}
     for name in names:
         with ondisk.open(path.parent / name) as dataset:

@@ -1,4 +1,4 @@
-"""What is read from disk grows with what is asked for, not with the dataset: counted in Spark's workers."""
+"""The bytes read from disk grow with the result, not with the dataset: counted in Spark's workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def dataset(create):
 
 
 def read_by_workers():
-    """Give the bytes that each Python process below this one has read from files so far."""
+    """Return the bytes that each Python process below this one has read from files so far."""
     parents, found = {}, {}
     for each in PROC.glob("[0-9]*"):
         try:

@@ -118,7 +118,7 @@ def test_a_fix_reads_no_segment_that_executors_have_scanned(spark: Any, dirty: W
 
 
 def tree(path: Path) -> dict[str, bytes]:
-    """Give the content of all files but those of the index."""
+    """Return the content of all files but those of the index."""
     files = (each for each in path.rglob("*") if each.is_file())
     return {
         each.relative_to(path).as_posix(): each.read_bytes()
@@ -129,7 +129,7 @@ def tree(path: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def dirty(tmp_path: Path) -> World:
-    """Give a dataset of which a repack writes one segment."""
+    """Return a dataset with one segment that a repack rewrites."""
     return World.make(tmp_path / "dataset", LZ4, [0, 2, 1])
 
 
@@ -339,7 +339,7 @@ with ondisk.open({str(dirty.path)!r}) as dataset:
     with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1) as driver:
         assert driver.stdout.readline() == b"written\n"
         (left,) = dirty.path.glob(".staged/*")
-        assert dirty.states(dirty.check()) == {A: "DIRTY"}  # of a job that runs, nothing is to be said
+        assert dirty.states(dirty.check()) == {A: "DIRTY"}  # a running job is not reported
         os.kill(driver.pid, signal.SIGKILL)
     assert dirty.content() == before
     (named,) = (each for each in dirty.check() if each.segment == f".staged/{left.name}")

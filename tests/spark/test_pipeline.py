@@ -1,4 +1,4 @@
-"""A pipeline gives each datum of a folder's files to the dataset that it belongs to, once, whatever happens."""
+"""A pipeline stores each datum of a folder's files once, in the dataset that it belongs to, whatever happens."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def line(station: object, hour: int = 6, note: str = "") -> str:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Give a folder with a pipeline that has nothing to do yet."""
+    """Return a folder with a pipeline and no files yet."""
     ondisk.create(tmp_path / "low", {**DATASET, "filter": "station: <=10"}).close()
     ondisk.create(tmp_path / "high", {**DATASET, "filter": "station: >=10"}).close()
     ondisk.create(tmp_path / "error", KEPT).close()
@@ -83,7 +83,7 @@ def put(place: Path, name: str, *lines: str) -> None:
 
 
 def held(place: Path) -> dict[str, Counter[str]]:
-    """Give the lines that each dataset holds, and check that it is sound."""
+    """Return the lines that each dataset holds, and check that it is sound."""
     found = {}
     for name in ("low", "high", "error", "duplicates"):
         with ondisk.open(place / name, read_only=True) as dataset:
@@ -368,7 +368,7 @@ def test_pipelines_of_one_name_leave_alone_what_each_other_has_staged(
 
 
 def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Give the keys of a printed object as the page names them, with their values."""
+    """Return the keys of a printed object as the page names them, with their values."""
     for key, each in value.items():
         yield prefix + key, each
         if isinstance(each, dict):
@@ -380,7 +380,7 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 @pytest.mark.crash
 @pytest.mark.parametrize("moment", [1, 3, 4, 5, 8, 10, 11])
 def test_a_run_that_was_killed_is_gone_on_with_by_the_next(spark: Any, java: str, place: Path, moment: int) -> None:
-    """Moments: before and behind the commit of the filters, of each dataset, and of the duplicates in it; 12 in all."""
+    """Moments: before and after the commit of the filters, of each dataset, and of the duplicates in it; 12 in all."""
     put(place, "a.jsonl", line(1), line(11), line("x"), line(1, note="low"))
     put(place, "b.jsonl", line(2), line(11, note="high"), line(10))
     put(place, "c.txt", "what is this\n")
@@ -401,7 +401,7 @@ def test_a_run_that_was_killed_is_gone_on_with_by_the_next(spark: Any, java: str
 
 @pytest.fixture
 def begun(spark: Any, place: Path) -> Path:
-    """Give a pipeline that stored a part of its file, then could not go on; its filters are others since."""
+    """Return a pipeline that stored a part of its file and then failed; its filters have changed since."""
     put(place, "a", line(1), line(7), line(12))
     configure(place, "high", "format =", "lock_timeout = 0\nformat =")
     with ondisk.open(place / "high") as dataset, dataset._access.locked("test"), pytest.raises(LockError) as error:

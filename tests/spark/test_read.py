@@ -82,7 +82,7 @@ def _plain(value):
 
 
 def asked(dataset, match=None, data=False):
-    """Say what the local API gives, as `rows` does."""
+    """Return the rows of the local API in the form of `rows`."""
     fields = dataset.config.fields
     counted = Counter()
     for each in dataset.query(match):
@@ -225,7 +225,7 @@ def test_an_index_that_was_lost_gives_no_answer_until_it_is_built_anew(spark, cr
                 ask()
             assert f"`ondisk fix {dataset.path} --yes`" in error(caught)
     with ondisk.open(dataset.path) as dataset:
-        dataset.append([Datum(T, {"station": 2}, {})])  # into an index made anew, which does not know the first
+        dataset.append([Datum(T, {"station": 2}, {})])  # into a rebuilt index, which does not know the first
         with pytest.raises(Exception, match="its index was lost, and may not know all data"):
             load(spark, dataset).count()
         dataset.fix()

@@ -25,7 +25,7 @@ CONFIG = {"format": "vm2", "step": "daily", "fields": {"area": "text"}}
 
 @pytest.fixture
 def dataset(create):
-    """Three days, whose data were appended in no order, and some of which are gone."""
+    """Three days of data that were appended in random order; some are deleted."""
     made = create(**CONFIG)
     times = [T + timedelta(hours=number * 7 % 72) for number in range(60)]
     made.append([line(time, station) for time in times for station in (1, 22, 333)])

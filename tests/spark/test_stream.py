@@ -94,7 +94,7 @@ def _kept(offset):
 
 
 def written(dataset, match=None):
-    """Give the data that are there, as a stream gives them."""
+    """Return the present data in the form of a stream."""
     return [
         each.data if isinstance(each.data, bytes) else json.dumps(each.data, separators=(",", ":"))
         for each in dataset.query(match)
@@ -137,7 +137,7 @@ def test_the_limit_counts_the_data_that_match(create):
     dataset.append([datum(hour, station, hour) for hour in range(40) for station in range(5)])
     query = Query(dataset, maxDataPerTrigger="10", match="station: 3")
     query.drain()
-    assert (query.batches, len(query.given)) == (5, 40)  # the last for those behind the last one that matches
+    assert (query.batches, len(query.given)) == (5, 40)  # the last batch covers changes after the last match
 
 
 def test_the_limit_counts_data_of_archives_too(create):

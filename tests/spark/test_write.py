@@ -1,4 +1,4 @@
-"""Writing DataFrames to datasets: what arrives is what an append of the same data gives, all of it or none."""
+"""Writing DataFrames to datasets: the result is that of an append of the same data, all of it or nothing."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_any_data_arrive(spark, given_data):
 
 
 def declared(dataset):
-    """Say what a query gives, of metadata only those that have a column."""
+    """Return the result of a query, with the metadata that have a column."""
     fields = dataset.config.fields
     return Counter(
         repr((each.reftime, {name: each.metadata.get(name) for name in fields}, each.data)) for each in dataset.query()
