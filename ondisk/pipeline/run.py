@@ -54,9 +54,11 @@ _FILE = 64 * 1024  # bytes that stand for the fixed cost of a file, beside its o
 _UNFINISHED = (".tmp", ".part")
 
 Tasks: TypeAlias = Callable[[str, dict[str, int], str, str], Generator[dict[str, Any], None, None]]
-"""Carries out `ondisk.pipeline.task.import_file` for each file, for example with Spark. The arguments are the path of the
-dataset for errors, the files with their weights, the name of the job and the options. Yields the answers in the order
-of the files."""
+"""Carries out `ondisk.pipeline.task.import_file` for each file, for example with Spark.
+
+Takes the path of the dataset for errors, the files with their weights, the name of the job and the options. Yields the
+answers in the order of the files.
+"""
 
 
 class _Filters(NamedTuple):

@@ -5,37 +5,28 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli.test_docs import CUT, SHAPES, is_of_type, section
+from pipeline.world import CONFIG, DATASET, ENVIRONMENT, KEPT, create, line, put, run
 from worlds import lose_index
 
 import ondisk
-from ondisk.errors import ConfigError, LockError, NotFound, StateError, StorageError
+from ondisk.errors import ConfigError, LockError, StateError
 from ondisk.maintenance.states import State
-from ondisk.pipeline import pipeline, task
-from ondisk.pipeline.run import Pipeline, input_files
-from ondisk.pipeline.task import ImportOptions
+from ondisk.pipeline import pipeline
+from ondisk.pipeline.run import Pipeline
 from ondisk.spark import executors
 from ondisk.spark.append import imports
 
-CONFIG = """
-input = "incoming"
-datasets = ["low", "high"]
-error = "error"
-duplicates = "duplicates"
-maintenance = false
-"""
 KILLED = """
 import os, signal, sys
 from ondisk.dataset import Dataset
@@ -54,32 +45,11 @@ Dataset.append_staged = append_staged
 spark = session("local[2]", spark__ui__enabled="false", spark__driver__extraJavaOptions=sys.argv[3])
 pipeline(sys.argv[1], spark)
 """
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(ondisk.__file__).parents[1]), "SPARK_LOCAL_IP": "127.0.0.1"}
-DATASET = {"format": "jsonl", "step": "daily", "unique": ["reftime", "station"], "fields": {"station": "integer"}}
-KEPT = {"format": "jsonl", "step": "daily"}
-
-
-def line(station: object, hour: int = 6, note: str = "") -> str:
-    text = json.dumps(station)
-    return f'{{"reftime": "2026-11-20T{hour:02}:00:00Z", "station": {text}, "note": "{note}"}}\n'
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Return a folder with a pipeline and no files yet."""
-    ondisk.create(tmp_path / "low", {**DATASET, "filter": "station: <=10"}).close()
-    ondisk.create(tmp_path / "high", {**DATASET, "filter": "station: >=10"}).close()
-    ondisk.create(tmp_path / "error", KEPT).close()
-    ondisk.create(tmp_path / "duplicates", KEPT).close()
-    (tmp_path / "incoming").mkdir()
-    (tmp_path / "pipeline.toml").write_text(CONFIG)
-    return tmp_path
-
-
-def put(place: Path, name: str, *lines: str) -> None:
-    path = place / "incoming" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines))
+    return create(tmp_path)
 
 
 def held(place: Path) -> dict[str, Counter[str]]:
@@ -176,37 +146,6 @@ def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_run(spark: An
     assert held(place)["low"] == Counter([line(1), line(2), line(3)])
 
 
-def test_files_that_are_hidden_unfinished_or_of_datasets_are_no_input(place: Path) -> None:
-    for name in (".hidden.jsonl", "a.tmp", "b.part", ".folder/c.jsonl", "d/e.jsonl", "a.jsonl", "z/b.jsonl"):
-        put(place, name, line(1))
-    ondisk.create(place / "incoming/dataset", DATASET).close()
-    (place / "incoming/gone.jsonl").symlink_to("nowhere")
-    os.mkfifo(place / "incoming/pipe.jsonl")
-    (place / "incoming" / os.fsdecode(b"\xff.jsonl")).write_text(line(1))
-    (place / "incoming/link").symlink_to(place / "incoming/z")
-    found = [file.name for file in input_files(place / "incoming", pytest.fail)]
-    assert found == ["a.jsonl", "\\xff.jsonl", "d/e.jsonl", "z/b.jsonl"]
-
-
-def test_a_folder_that_goes_while_files_are_found_is_passed_over(place: Path) -> None:
-    for name in ("a.jsonl", "b/c.jsonl", "d/e.jsonl"):
-        put(place, name, line(1))
-    found = input_files(place / "incoming", pytest.fail)
-    assert next(found).name == "a.jsonl"
-    shutil.rmtree(place / "incoming/b")
-    assert [file.name for file in found] == ["d/e.jsonl"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_cannot_be_read_is_named_and_the_others_are_imported(place: Path) -> None:
-    for name in ("a.jsonl", "b/c.jsonl", "d/e.jsonl"):
-        put(place, name, line(1))
-    (place / "incoming/b").chmod(0)
-    with Pipeline.open(place / "pipeline.toml") as run:
-        assert [file.name for file in run.waiting] == ["a.jsonl", "d/e.jsonl"]
-        assert (run.report.failed, run.report.exit_code) == ([("b", "Permission denied")], 50)
-
-
 @pytest.mark.parametrize("time", [-70_000_000_000, 400_000_000_000])
 def test_a_file_of_a_year_that_no_calendar_has_is_imported(spark: Any, place: Path, time: int) -> None:
     put(place, "a.jsonl", line(1))
@@ -225,16 +164,6 @@ def test_a_file_that_fails_while_it_is_read_keeps_no_other_from_being_imported(s
     assert [name for name, _ in report.failed] == ["a.jsonl"]
     assert report.exit_code == 50
     assert held(place) == holding(low=[line(1)])
-
-
-def test_a_file_that_meets_a_bug_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(place, "a.jsonl", line(1))
-    [file] = input_files(place / "incoming", pytest.fail)
-    option = json.dumps(asdict(ImportOptions(str(place / "incoming"), [str(place / "error")], [None], False)))
-    monkeypatch.setattr(task, "recognised", lambda *_: 1 // 0)
-    with ondisk.open(place / "error") as dataset:
-        answer = task.import_file(dataset._access, json.dumps(file), ".staged/job/0-0", option)
-    assert (answer["left"][:17], answer["code"]) == ("ZeroDivisionError", 1)
 
 
 def test_a_name_that_is_no_text_is_known_again(spark: Any, place: Path) -> None:
@@ -293,22 +222,6 @@ def test_maintenance_comes_behind_it(spark: Any, place: Path) -> None:
     assert "ondisk_data" in (place / "ondisk.prom").read_text()
 
 
-def test_of_two_runs_the_second_ends_at_once(place: Path) -> None:
-    with (
-        Pipeline.open(place / "pipeline.toml"),
-        pytest.raises(LockError, match=r"the lock of a pipeline, held by process \d+ on .* \(pipeline, since "),
-    ):
-        pipeline(place / "pipeline.toml")
-    with Pipeline.open(place / "pipeline.toml"):
-        pass
-
-
-def run(place: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the command."""
-    command = [sys.executable, "-m", "ondisk", "pipeline", str(place / "pipeline.toml"), *options]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
-
-
 @pytest.mark.usefixtures("java")
 def test_the_command_names_what_it_left_out_and_prints_what_is_promised(place: Path) -> None:
     (place / "pipeline.toml").write_text(CONFIG.replace("false", "{}"))
@@ -331,14 +244,6 @@ def test_the_command_names_what_it_left_out_and_prints_what_is_promised(place: P
         f"pipeline.toml: {place}/incoming: 0 files to import, 2 known",
         *(f"  {name}: 0 imported" for name in ("low", "high", "error", "duplicates")),
     ]
-
-
-def test_what_maintenance_did_is_printed_where_its_metrics_cannot_be_written(place: Path) -> None:
-    (place / "pipeline.toml").write_text(CONFIG.replace("maintenance = false", '[maintenance]\nmetrics = "no/file"'))
-    done = run(place)
-    assert done.returncode == 10
-    assert done.stdout.count(" OK; ") == 4
-    assert "no such directory" in done.stderr
 
 
 def test_files_that_the_dataset_for_errors_has_forgotten_are_left_out_by_the_others(spark: Any, place: Path) -> None:
@@ -453,70 +358,3 @@ def test_before_a_file_that_was_begun_is_done_no_other_is_divided_by_new_filters
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     pipeline(begun / "pipeline.toml", spark)
     assert held(begun) == holding(low=[line(1), line(7)], high=[line(12), line(8)])
-
-
-@pytest.mark.parametrize(
-    ("line_", "problem"),
-    [
-        ("colour = 1", "line 7: colour: unknown key"),
-        ("input = 5", "line 7: input: must be text"),
-        ("datasets = []", "line 7: datasets: must be a list of datasets"),
-        ('error = "low"', "line 7: error: 'low' is named twice"),
-        ('duplicates = "./error"', "line 7: duplicates: './error' is named twice"),
-        ("maintenance = true", "line 7: maintenance: must be false or a table"),
-        (r'input = "a\u0000b"', "line 7: input: must be text"),
-        (r'datasets = ["a\u0000b"]', "line 7: datasets: must be a list of datasets"),
-        ("[maintenance]\nevery = 5", "line 8: maintenance.every: unknown key"),
-        ('[maintenance]\nmax_duration = "5m"', "line 8: maintenance.max_duration: must be a number of seconds"),
-        ('input = "low"', "line 7: input: is a dataset"),
-        ("=", "is not valid TOML"),
-    ],
-)
-def test_a_wrong_configuration_is_named_with_its_line(place: Path, line_: str, problem: str) -> None:
-    key = line_.strip("[").replace("]", " ").partition(" ")[0]
-    kept = [each for each in CONFIG.splitlines() if not each.startswith(f"{key} =")]
-    kept += ["# here"] * (6 - len(kept))
-    (place / "pipeline.toml").write_text("\n".join([*kept, line_]) + "\n")
-    with pytest.raises(ConfigError, match=problem):
-        Pipeline.open(place / "pipeline.toml")
-
-
-@pytest.mark.parametrize("key", ["input", "datasets", "error"])
-def test_a_key_that_is_missing_is_named(place: Path, key: str) -> None:
-    (place / "pipeline.toml").write_text("".join(f"{each}\n" for each in CONFIG.splitlines() if key not in each[:8]))
-    with pytest.raises(ConfigError, match=f"{key}: is required"):
-        Pipeline.open(place / "pipeline.toml")
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "problem"),
-    [
-        ("error", 'unique = ["reftime"]\n', "unique: must be empty"),
-        ("duplicates", "max_datum_size = 5\n", "max_datum_size: 5 is less than the 134217728 of .*low"),
-        ("duplicates", "max_depth = 5\n", "max_depth: 5 is less than the 64 of .*low"),
-        ("error", 'fields = {station = "text"}\n', "fields.station: is text, and integer in .*low"),
-    ],
-)
-def test_a_dataset_that_cannot_keep_what_comes_is_refused_beforehand(
-    place: Path, name: str, text: str, problem: str
-) -> None:
-    (place / name / "dataset.toml").write_text('format = "jsonl"\nstep = "daily"\n' + text)
-    with pytest.raises(ConfigError, match=problem):
-        Pipeline.open(place / "pipeline.toml")
-
-
-@pytest.mark.parametrize("key", ["input", "error"])
-def test_a_path_that_is_too_long_is_an_error_of_storage(place: Path, key: str) -> None:
-    (place / "pipeline.toml").write_text(re.sub(f"{key} = .*", f'{key} = "{"x" * 5000}"', CONFIG))
-    with pytest.raises(StorageError, match="File name too long"):
-        Pipeline.open(place / "pipeline.toml")
-
-
-def test_a_dataset_without_a_filter_is_refused_and_so_is_a_folder_that_is_not_there(place: Path) -> None:
-    (place / "incoming").rmdir()
-    with pytest.raises(NotFound, match="incoming: no such folder"):
-        Pipeline.open(place / "pipeline.toml")
-    ondisk.create(place / "all", DATASET).close()
-    (place / "pipeline.toml").write_text(CONFIG.replace('"low"', '"all"'))
-    with pytest.raises(ConfigError, match=r"all/dataset\.toml: filter is required"):
-        Pipeline.open(place / "pipeline.toml")

@@ -1,0 +1,25 @@
+"""A task reports any error, so that the other files are imported."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.pipeline import task
+from ondisk.pipeline.run import input_files
+from ondisk.pipeline.task import ImportOptions
+from pipeline.world import line, put
+
+
+def test_a_file_that_meets_a_bug_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(place, "a.jsonl", line(1))
+    [file] = input_files(place / "incoming", pytest.fail)
+    option = json.dumps(asdict(ImportOptions(str(place / "incoming"), [str(place / "error")], [None], False)))
+    monkeypatch.setattr(task, "recognised", lambda *_: 1 // 0)
+    with ondisk.open(place / "error") as dataset:
+        answer = task.import_file(dataset._access, json.dumps(file), ".staged/job/0-0", option)
+    assert (answer["left"][:17], answer["code"]) == ("ZeroDivisionError", 1)
