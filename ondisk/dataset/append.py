@@ -1,4 +1,4 @@
-"""Appending: data become batches, a batch becomes bytes at the ends of segments and rows of the index."""
+"""Append: data become batches; a batch becomes bytes at the ends of segments, and rows of the index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.archives import Archived
-from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Target
+from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput
 from ondisk.filesystem import Directory
@@ -22,17 +22,17 @@ from ondisk.step import DAY, Step, days_ago
 
 _T = TypeVar("_T")
 BATCH_SIZE = 100_000
-"""Data in a batch, unless told otherwise."""
+"""Data in a batch, by default."""
 
-_PIECE_BYTES = 4 * 1024 * 1024
-_PIECE_DATA = 10_000
-_PULLED = 16
+_ENCODED_BYTES = 4 * 1024 * 1024  # bytes of data that are encoded together
+_ENCODED_DATA = 10_000  # data that are encoded together
+_TAKEN = 16  # data that are taken from the caller at a time
 _REFUSALS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one datum; `reason` says why one was refused."""
+    """What an append did with one datum; `reason` says why a datum was refused."""
 
     status: Literal["imported", "duplicate", "replaced", "refused"]
     reason: str | None = None
@@ -47,15 +47,15 @@ class AppendResult:
 
     Attributes:
         imported: data stored as new.
-        duplicates: data left out, since the dataset holds others with the same unique fields.
-        replaced: data stored in the place of others with the same unique fields.
-        refused: data left out, since they cannot be stored; `refusals` says why.
-        bytes: what was written of data, without padding.
-        refusals: position in the input, counted from 0, and reason of the first 100 that were refused.
-        damage: what of the input was no data and was left out, the first 100 places.
-        notes: what else is to be said of the input, though nothing was lost.
-        outcomes: one a datum, in the order of the input; None unless it was asked for.
-        left_out: marks of what was staged and stored before: nothing of it was looked at, or is counted here.
+        duplicates: data skipped because the dataset has data with the same unique fields.
+        replaced: data stored in place of others with the same unique fields.
+        refused: data skipped because they cannot be stored; `refusals` says why.
+        bytes: bytes of the stored data, without padding.
+        refusals: position in the input, counted from 0, and reason, of the first 100 data that were refused.
+        damage: the first 100 places in the input that are not data and were skipped.
+        notes: other remarks about the input; nothing was lost.
+        outcomes: one for each datum, in the order of the input; None unless requested.
+        skipped: marks of stages that were skipped because they had been stored before. Nothing of them is counted here.
     """
 
     imported: int = 0
@@ -67,7 +67,7 @@ class AppendResult:
     damage: list[Damage] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     outcomes: list[Outcome] | None = None
-    left_out: list[Mark] = field(default_factory=list)
+    skipped: list[Mark] = field(default_factory=list)
     _segments: set[str] = field(default_factory=set, repr=False)
 
     @property
@@ -77,11 +77,11 @@ class AppendResult:
 
     @property
     def count(self) -> int:
-        """How many data came in."""
+        """How many data the input had."""
         return self.imported + self.duplicates + self.replaced + self.refused
 
     def add(self, batch: Batch, stored: Stored) -> None:
-        """Add what became of a batch."""
+        """Add the result of a batch."""
         before = self.count
         self.imported += stored.imported
         self.replaced += len(stored.replaced)
@@ -97,7 +97,7 @@ class AppendResult:
             self.outcomes += _outcomes(batch, stored)
 
     def extend(self, other: AppendResult) -> None:
-        """Add what another append did, as if its data had come behind this one's; `outcomes` are left alone."""
+        """Add the result of another append, as if its data came after those of this one; ignores `outcomes`."""
         room, before = _REFUSALS - len(self.refusals), self.count
         self.refusals += [(before + position, reason) for position, reason in other.refusals[:room]]
         self.damage += other.damage[: _REFUSALS - len(self.damage)]
@@ -112,7 +112,7 @@ class AppendResult:
 
 @dataclass(slots=True)
 class Stored:
-    """What became of a batch's data; `replaced` and `duplicates` hold their places among those not refused."""
+    """The result of a batch; `replaced` and `duplicates` contain positions among the data that were not refused."""
 
     imported: int = 0
     replaced: set[int] = field(default_factory=set)
@@ -122,28 +122,32 @@ class Stored:
 
 
 def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
-    """Begin to go through what a caller gave."""
+    """Return an iterator over an argument of a caller.
+
+    Raises:
+        InvalidInput: it is not iterable.
+    """
     try:
         return iter(values)
     except TypeError:
-        raise InvalidInput(f"{what}, not {values!r:.80}", hint="Put a single one into a list.") from None
+        raise InvalidInput(f"{what}, not {values!r:.80}", hint="Put a single one in a list.") from None
 
 
 def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[Batch]:
     """Encode data in batches of at most `batch_size` data or `BATCH_BYTES`.
 
     Raises:
-        InvalidInput: something among the data is no `Datum`.
+        InvalidInput: one of them is not a `Datum`.
     """
     iterator = iter(data)
     batch, weight, count = Batch(), 0, 1
-    while piece := _piece(iterator, min(count, batch_size - len(batch))):
-        encoded = format.encode(piece)
+    while taken := _take(iterator, min(count, batch_size - len(batch))):
+        encoded = format.encode(taken)
         batch.extend(encoded)
         size = sum(map(len, encoded.payloads))
         weight += size
-        # So many data at a time that they are a few MiB; never many more than before, since the next may be larger.
-        count = max(1, min(2 * len(piece), _PIECE_DATA, _PIECE_BYTES * len(piece) // (size + 1)))
+        # Take a few MiB at a time, but at most twice as many data as before, since the next ones may be larger.
+        count = max(1, min(2 * len(taken), _ENCODED_DATA, _ENCODED_BYTES * len(taken) // (size + 1)))
         if len(batch) >= batch_size or weight >= BATCH_BYTES:
             yield batch
             batch, weight = Batch(), 0
@@ -152,24 +156,24 @@ def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[
 
 
 def refuse_old(batch: Batch, config: DatasetConfig) -> None:
-    """Refuse data that the dataset would delete at once."""
+    """Refuse data that are older than `delete_age`."""
     age = config.delete_age
     if age is not None:
         batch.refuse_before(days_ago(age), f"it is older than delete_age, {age} days")
 
 
-def _piece(iterator: Iterator[Datum], count: int) -> list[Datum]:
-    """Take the next data, up to `count` or some MiB of bytes."""
-    piece: list[Datum] = []
+def _take(iterator: Iterator[Datum], count: int) -> list[Datum]:
+    """Return the next data: at most `count`, or a few MiB."""
+    taken: list[Datum] = []
     weight = 0
-    while len(piece) < count and weight < _PIECE_BYTES:
-        some = list(islice(iterator, min(_PULLED, count - len(piece))))
+    while len(taken) < count and weight < _ENCODED_BYTES:
+        some = list(islice(iterator, min(_TAKEN, count - len(taken))))
         if not some:
             break
         _check_data(some)
-        piece += some
+        taken += some
         weight += sum(len(datum.data) for datum in some if type(datum.data) is bytes)
-    return piece
+    return taken
 
 
 def store(
@@ -182,26 +186,26 @@ def store(
     trusted: bool,
     archived: Archived | None = None,
 ) -> Stored:
-    """Store a batch: rows first, which tells the duplicates; then the bytes of what is new; then the commit.
+    """Store a batch: insert rows, which finds the duplicates; write the bytes of the new data; commit.
 
     Args:
-        trusted: no sentinel stands, so the tail behind a segment's committed size may be cut off.
-        archived: knows which of the data the archive has.
+        trusted: the sentinel does not exist, so bytes after a segment's committed size may be cut off.
+        archived: finds the data that the archive has.
 
-    Durability: rows inserted (uncommitted) → bytes at the ends of segments, then a header's count → each segment
-        synced, directories of new ones too → commit. Killed before the commit: tails that nobody reads, cut off by the
-        next append. On an error before the commit the bytes are taken back.
+    Durability: inserts rows (uncommitted) → writes bytes at the ends of segments, then the counts in headers → syncs
+        each segment, and the directories of new ones → commits. A crash before the commit leaves bytes that nobody
+        reads and the next append cuts off. On an error before the commit, the writes are undone.
 
-    Cost: a fixed number of system calls a touched segment, one commit; nothing is done per datum on disk.
+    Cost: a fixed number of system calls for each touched segment, and one commit; none for each datum.
     """
     if not batch.payloads:
         return Stored()
     with BatchWriter(directory, transaction, trusted=trusted) as writer:
-        targets = _Targets(batch.reftimes, format, config.step, transaction, writer)
+        destinations = _Destinations(batch.reftimes, format, config.step, transaction, writer)
         seqs: Sequence[int] = transaction.take_seqs(len(batch.payloads))
         sizes = list(map(len, batch.payloads))
-        offsets = targets.offsets(sizes)
-        columns = (seqs, batch.reftimes, targets.ids(), offsets, sizes, *transaction.columns(batch.metadata))
+        offsets = destinations.offsets(sizes)
+        columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
         stored = Stored(imported=transaction.insert(zip(*columns, strict=True)))
         payloads, beside = batch.payloads, batch.beside
         kept_out, replacing = (set(), set()) if archived is None else archived.find(batch.reftimes, batch.metadata)
@@ -214,15 +218,15 @@ def store(
                 return stored
             payloads = [payloads[place] for place in kept]
             beside = [beside[place] for place in kept if beside]
-            targets.keep(kept)
-            moved = targets.offsets(list(map(len, payloads)))
+            destinations.keep(kept)
+            moved = destinations.offsets(list(map(len, payloads)))
             transaction.move(
                 (offset, seqs[place]) for place, offset in zip(kept, moved, strict=True) if offset != offsets[place]
             )
             seqs = [seqs[place] for place in kept]
-        _write(targets, payloads, beside, seqs, transaction, writer)
+        _write(destinations, payloads, beside, seqs, transaction, writer)
         stored.bytes = sum(map(len, payloads))
-        stored.segments = {target.segment.name for target, _ in targets.runs}
+        stored.segments = {destination.segment.name for destination, _ in destinations.runs}
         if archived is not None:
             stored.imported -= len(replacing - stored.replaced)
             stored.replaced |= replacing
@@ -231,11 +235,11 @@ def store(
     return stored
 
 
-class _Targets:
+class _Destinations:
     """The segments that a batch appends to.
 
     Attributes:
-        runs: the segments in the order of the data, each with the number of data that follow one another in it.
+        runs: the segments in the order of the data, each with the number of consecutive data that it gets.
     """
 
     def __init__(
@@ -255,30 +259,30 @@ class _Targets:
         for stem, name in names.items():
             interval = step.interval(stem)
             assert interval is not None
-            by_stem[stem] = writer.target(known.get(name), name, interval, format)
+            by_stem[stem] = writer.destination(known.get(name), name, interval, format)
         self._by_day = {day: by_stem[stem] for day, stem in stems.items()}
-        self.runs = self._found_runs()
+        self.runs = self._find_runs()
 
     def keep(self, places: list[int]) -> None:
-        """Leave out all data but those at these places."""
+        """Drop all data but those at these positions."""
         self._days = [self._days[place] for place in places]
-        self.runs = self._found_runs()
+        self.runs = self._find_runs()
 
-    def _found_runs(self) -> list[tuple[Target, int]]:
+    def _find_runs(self) -> list[tuple[Destination, int]]:
         return [(self._by_day[day], len(list(run))) for day, run in groupby(self._days)]
 
     def ids(self) -> list[int]:
-        """Give the segment id of each datum."""
-        return [id_ for target, count in self.runs for id_ in repeat(target.segment.id, count)]
+        """Return the segment id of each datum."""
+        return [id_ for destination, count in self.runs for id_ in repeat(destination.segment.id, count)]
 
     def offsets(self, sizes: list[int]) -> list[int]:
-        """Return the offset of each datum, laid one after the other at the ends of their segments."""
-        ends = {target: target.start.end.length for target in self._by_day.values()}
+        """Return the offset of each datum, when they are written to the ends of their segments."""
+        ends = {destination: destination.start.end.length for destination in self._by_day.values()}
         extents = iter(self._format.extents(sizes))
         offsets: list[int] = []
-        for target, count in self.runs:
-            offsets += accumulate(islice(extents, count), initial=ends[target])
-            ends[target] = offsets.pop()
+        for destination, count in self.runs:
+            offsets += accumulate(islice(extents, count), initial=ends[destination])
+            ends[destination] = offsets.pop()
         return offsets
 
 
@@ -289,23 +293,26 @@ def _settle_duplicates(
     stored: Stored,
     kept_out: set[int],
 ) -> list[int]:
-    """Replace what is to be replaced, note what is left out; give the places of the rows that are in the index now.
+    """Replace data if the configuration says so, and add replaced and skipped data to `stored`.
 
     Args:
-        kept_out: places of what is a duplicate of archived data.
+        kept_out: positions of data that are duplicates of archived data.
+
+    Returns:
+        The positions of the rows that are in the index now.
     """
     first = rows[0][0]
     inserted = transaction.seqs_from(first)
-    left_out = [place for place, row in enumerate(rows) if row[0] not in inserted]
+    skipped = [place for place, row in enumerate(rows) if row[0] not in inserted]
     if config.replace == "no":
-        stored.duplicates.update(left_out)
+        stored.duplicates.update(skipped)
         return [place for place, row in enumerate(rows) if row[0] in inserted]
     version = None
     if config.replace == "newer":
         assert config.version_field is not None
         version = 5 + list(config.fields).index(config.version_field)
     stored.duplicates |= kept_out
-    for place in left_out:
+    for place in skipped:
         if place in kept_out:
             continue
         replaced = transaction.replace(rows[place], first, version)
@@ -315,34 +322,34 @@ def _settle_duplicates(
 
 
 def _write(
-    targets: _Targets,
+    destinations: _Destinations,
     payloads: list[bytes],
     beside: list[bytes],
     seqs: Sequence[int],
     transaction: Transaction,
     writer: BatchWriter,
 ) -> None:
-    """Write the data to their segments, make them durable, and save in the index how far the segments go now."""
-    contents: dict[Target, tuple[list[bytes], list[bytes]]] = {}
+    """Write the data to their segments, sync these, and save their new ends in the index."""
+    contents: dict[Destination, tuple[list[bytes], list[bytes]]] = {}
     at = 0
-    for target, count in targets.runs:
-        mine = contents.setdefault(target, ([], []))
+    for destination, count in destinations.runs:
+        mine = contents.setdefault(destination, ([], []))
         mine[0].extend(payloads[at : at + count])
         mine[1].extend(beside[at : at + count])
         at += count
 
-    def fill(target: Target, segment: DataWriter) -> None:
-        segment.add(*contents[target])
+    def fill(destination: Destination, segment: DataWriter) -> None:
+        segment.add(*contents[destination])
 
     def renumber() -> None:
-        transaction.move(zip(targets.offsets(list(map(len, payloads))), seqs, strict=True))
+        transaction.move(zip(destinations.offsets(list(map(len, payloads))), seqs, strict=True))
 
     writer.write(contents, fill, renumber)
 
 
-def _check_data(piece: Sequence[object]) -> None:
-    if set(map(type, piece)) != {Datum}:
-        for each in piece:
+def _check_data(data: Sequence[object]) -> None:
+    if set(map(type, data)) != {Datum}:
+        for each in data:
             if not isinstance(each, Datum):
                 raise InvalidInput(f"append takes Datum objects, not {type(each).__name__}: {each!r:.80}")
 

@@ -1,4 +1,4 @@
-"""Writing what a transaction inserts to the ends of segments: shared by appends and by commits of staged data."""
+"""Write the data that a transaction inserts to the ends of segments: for appends, and for commits of staged data."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ DataWriter: TypeAlias = SegmentWriter | FileWriter
 
 
 @dataclass(slots=True, eq=False)
-class Target:
-    """A segment that new data are written to.
+class Destination:
+    """A segment to which new data are written.
 
     Attributes:
-        segment: as the index knows it, or as a new one.
-        interval: that of its name.
-        format: its data's.
+        segment: its row in the index, or that of a new segment.
+        interval: the interval of its name.
+        format: the format of its data.
         start: where it continues, and what to write before new data.
-        known: the index knows it.
+        known: whether the index knows it.
     """
 
     segment: Segment
@@ -40,10 +40,10 @@ class BatchWriter:
     """Writes data to the ends of their segments, of either kind. A context manager: closes its files.
 
     Args:
-        trusted: no sentinel stands, so bytes after a segment's committed size are an interrupted append.
+        trusted: the sentinel does not exist, so bytes after a segment's committed size belong to an interrupted append.
 
-    Durability: bytes at the ends of segments, then a header's count → each segment synced, directories of new ones too.
-        When the transaction ends without a commit, the bytes are taken back.
+    Durability: writes bytes at the ends of segments, then the counts in headers → syncs each segment, and the
+        directories of new ones. If the transaction ends without a commit, the writes are undone.
     """
 
     def __init__(self, directory: Directory, transaction: Transaction, *, trusted: bool) -> None:
@@ -65,11 +65,11 @@ class BatchWriter:
     def _of(self, format: Format) -> ConcatWriter | DirWriter:
         return self._dir if format.is_dir else self._concat
 
-    def target(self, segment: Segment | None, name: str, interval: Interval, format: Format) -> Target:
+    def destination(self, segment: Segment | None, name: str, interval: Interval, format: Format) -> Destination:
         """Return where a segment continues.
 
         Args:
-            segment: as the index knows it; None if it does not.
+            segment: its row in the index; None if the index does not know it.
 
         Raises:
             SegmentCorrupt, StateError: nothing can be appended to it.
@@ -78,44 +78,46 @@ class BatchWriter:
         if segment is not None:
             is_there = files.exists(name, segment.id, segment.end.size)
             if not is_there and transaction.forget(segment, interval):
-                segment = None  # its data were deleted, and then its file: it begins again
+                segment = None  # its data and its file were deleted: create it again
         start = files.start(name, None if segment is None else segment.end, format, trusted=self._trusted)
         known = segment is not None
         if segment is None:
             segment = Segment(transaction.take_generation(), name, format.name, start.end)
             files.clear(name, segment.id)
-        return Target(segment, interval, format, start, known)
+        return Destination(segment, interval, format, start, known)
 
     def write(
-        self, targets: Iterable[Target], fill: Callable[[Target, DataWriter], None], renumber: Callable[[], None]
+        self,
+        destinations: Iterable[Destination],
+        fill: Callable[[Destination, DataWriter], None],
+        renumber: Callable[[], None],
     ) -> None:
-        """Write to segments, make them durable, and save in the index how far they go now.
+        """Write to segments, sync them, and save their new ends in the index.
 
         Args:
-            fill: adds a target's data to the writer that it is given.
+            fill: writes a destination's data.
             renumber: called when a dir segment's `start` has changed; corrects the offsets in the index.
         """
-        # Dir segments first: as long as their numbers may change, all offsets are computed again, from where segments
-        # ended before.
-        targets = sorted(targets, key=lambda each: not each.format.is_dir)
+        # Dir segments first: if their numbers change, all offsets are computed again, from the old ends of segments.
+        destinations = sorted(destinations, key=lambda each: not each.format.is_dir)
         is_written = False
         while not is_written:
             try:
-                for target in targets:
-                    files, name = self._of(target.format), target.segment.name
-                    with files.writing(name, target.start, target.format, known=target.known) as writer:
-                        fill(target, writer)
+                for destination in destinations:
+                    files, name = self._of(destination.format), destination.segment.name
+                    with files.writing(name, destination.start, destination.format, known=destination.known) as writer:
+                        fill(destination, writer)
                 is_written = True
-            except FileExistsError:  # left by a crash
-                if not target.format.is_dir:
+            except FileExistsError:  # a file that a crash left
+                if not destination.format.is_dir:
                     raise
                 self._dir.undo()
-                target.start = self._dir.restart(name, target.start)
+                destination.start = self._dir.restart(name, destination.start)
                 renumber()
         self._dir.sync()
         self._concat.sync()
-        for target in targets:
-            files, name = self._of(target.format), target.segment.name
-            segment = replace(target.segment, end=files.end(name))
-            self._transaction.save_segment(segment, target.interval, files.mtime(name))
+        for destination in destinations:
+            files, name = self._of(destination.format), destination.segment.name
+            segment = replace(destination.segment, end=files.end(name))
+            self._transaction.save_segment(segment, destination.interval, files.mtime(name))
             self._transaction.save_blocks(segment, files.blocks(name))

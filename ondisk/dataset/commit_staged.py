@@ -1,4 +1,4 @@
-"""Committing what many processes have staged, see `ondisk.staging.stage`."""
+"""Commit what many processes have staged; see `ondisk.staging.stage`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult
 from ondisk.dataset.archives import LAST, Archived, DatasetAccess
-from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Target
+from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.dataset.query import Match, Query
 from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError
@@ -25,11 +25,11 @@ from ondisk.segments import SegmentWriter
 from ondisk.staging.bulk_insert import Incoming, Placed
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.rows import MERGED, Piece, damaged, merge
-from ondisk.staging.stage import DATA, ROWS, Staged
+from ondisk.staging.stage import DATA, ROWS, FinishedStage
 
 OnDuplicate: TypeAlias = Literal["skip", "fail"]
 Duplicates: TypeAlias = Callable[[Iterator[tuple[str, Format, list[bytes]]]], None]
-"""Takes what a commit leaves out as duplicates, some of one stage at a time: its name, their format, their bytes."""
+"""Receives the data that a commit skips as duplicates: name of a stage, format and bytes of some of its data."""
 
 _Opened: TypeAlias = Callable[[str], ReadableFile]
 _AGAIN = "Stage the data again."
@@ -38,57 +38,56 @@ _AGAIN = "Stage the data again."
 def commit(
     access: DatasetAccess,
     job: str,
-    staged: Sequence[Staged],
+    staged: Sequence[FinishedStage],
     *,
     on_duplicate: OnDuplicate = "skip",
     overwrite: Match = None,
     duplicates: Duplicates | None = None,
 ) -> AppendResult:
-    """Store what was staged, in the order of the stages; what else the job has left is removed.
+    """Store what was staged, in the order of the stages, and remove all files of the job.
 
-    Of stages with marks, those are left out whose mark is there already, and the marks of the others are stored in the
-    same commit, whatever becomes of the data.
+    A stage whose mark was stored before is skipped. The marks of the others are stored in the same commit, even if all
+    their data are duplicates.
 
     Args:
-        on_duplicate: what is to become of data that the dataset, or a stage before, holds already, and that do not
-            replace them: left out, or nothing is stored.
-        overwrite: all that matches is replaced by what was staged; None replaces nothing.
-        duplicates: is given those that are left out, where there are some, under the lock and before the commit.
+        on_duplicate: skip data that the dataset or an earlier stage has already, or fail and store nothing. Data that
+            replace others are not duplicates.
+        overwrite: all data that match are replaced by what was staged; None replaces nothing.
+        duplicates: called with the skipped data, if there are any, under the lock and before the commit.
 
     Raises:
-        DuplicateDatum: so it is to be, and there are some.
-        StateError: what was staged has gone or is damaged, or the dataset was configured anew since.
-        NeedsCheck: it is to overwrite, and an index was lost, and may not know all data.
-        InvalidInput: an archive that people filled has data that match; or stages that are to overwrite have marks.
-        LockError, StorageError: as `Dataset.append`; nothing is stored, but for DurabilityLost, which cannot tell.
+        DuplicateDatum: `on_duplicate` is "fail", and there are duplicates.
+        StateError: the staged files are missing or damaged, or the configuration of the dataset has changed since.
+        NeedsCheck: data must be overwritten, but an index was lost, and may not know all data.
+        InvalidInput: matching data are in an archive that people filled; or stages with marks must overwrite.
+        LockError, StorageError: as `Dataset.append`; nothing is stored, or after DurabilityLost, possibly something.
 
-    Durability: rows inserted, and overwritten data deleted (uncommitted) → bytes at the ends of segments, then a
-        header's count → each segment synced, and the directories of new ones → commit. Killed before the commit: the
-        staged files of the job are left, and tails that nobody reads and the next append cuts off. Killed after it:
-        the staged files are left, and overwritten data in the archive, which no query returns and the next change
+    Durability: inserts rows and deletes overwritten data (uncommitted) → writes bytes at the ends of segments, then the
+        counts in headers → syncs each segment, and the directories of new ones → commits. A crash before the commit
+        leaves the staged files of the job, and bytes that nobody reads and the next append cuts off. A crash after it
+        leaves the staged files, and overwritten data in the archive, which no query returns and the next change
         deletes.
-    Locks: the writers' lock; not while the rows of many stages are merged.
-    Cost: rows go into the index inside SQLite, bytes are copied inside the kernel. Of pieces (what one stage holds of
-        one segment) with duplicates the others are laid anew, and so are those of a segment that is stored in another
-        way, compressed or not.
+    Locks: the writers' lock, but not while the rows of many stages are merged.
+    Cost: rows are inserted inside SQLite, and bytes are copied inside the kernel. Only pieces (the data of one stage in
+        one segment) that contain duplicates, or are not compressed like their segment, are read and written again.
     """
     try:
         marked = dict.fromkeys(each.mark for each in staged if each.mark is not None)
         if marked and overwrite is not None:
-            raise InvalidInput("stages that have marks cannot overwrite", hint="Leave out the marks, or the match.")
+            raise InvalidInput("stages that have marks cannot overwrite", hint="Use either marks or a match.")
         numbers = count(1)
-        paths = _brought_together(access, job, staged, numbers)
+        paths = _merged_rows(access, job, staged, numbers)
         with access.transaction("append") as transaction:
             before = import_log.known(transaction, marked)
             if before:
                 staged = [each for each in staged if each.mark not in before]
-                paths = _brought_together(access, job, staged, numbers)
+                paths = _merged_rows(access, job, staged, numbers)
             new = marked.keys() - before
             work = _Commit(access, transaction, job, duplicates)
             result = work.run(staged, paths, new, on_duplicate, overwrite)
-            result.left_out = [mark for mark in marked if mark in before]
+            result.skipped = [mark for mark in marked if mark in before]
     except (IndexCorrupt, StorageError) as error:
-        # SQLite does not say in which file, and what is to be done about a damaged index would be wrong.
+        # SQLite does not report which file is damaged, and the hint for a damaged index would be wrong.
         if type(error) in (IndexCorrupt, StorageError) and (path := damaged(access.directory, _rows(job, staged))):
             raise StateError(f"{path} is damaged: nothing was stored", hint=_AGAIN) from error
         raise
@@ -97,17 +96,17 @@ def commit(
     return result
 
 
-def _brought_together(access: Access, job: str, staged: Sequence[Staged], numbers: Iterator[int]) -> list[str]:
-    """Give the files with the rows of all stages, merged until they are few.
+def _merged_rows(access: Access, job: str, staged: Sequence[FinishedStage], numbers: Iterator[int]) -> list[str]:
+    """Return the paths of the files with the rows of all stages, merged until they are few.
 
     Args:
-        numbers: name what was merged.
+        numbers: the numbers in the names of merged files.
     """
     names = _rows(job, staged)
     for name in names:
         if access.directory.regular_file(name) is None:
             path = access.directory.path / name
-            raise StateError(f"{path} is not there: it was removed, or written on another filesystem", hint=_AGAIN)
+            raise StateError(f"{path} does not exist: it was removed, or written on another filesystem", hint=_AGAIN)
     while len(names) > MERGED:
         merged = []
         for at in range(0, len(names), MERGED):
@@ -117,13 +116,13 @@ def _brought_together(access: Access, job: str, staged: Sequence[Staged], number
     return [str(access.directory.path / name) for name in names]
 
 
-def _rows(job: str, staged: Sequence[Staged]) -> list[str]:
-    """Name the files with rows."""
+def _rows(job: str, staged: Sequence[FinishedStage]) -> list[str]:
+    """Return the names of the files with rows."""
     return [f"{STAGED}/{job}/{each.name}{ROWS}" for each in staged if each.count]
 
 
 class _Commit:
-    """One commit, under the writers' lock."""
+    """One commit. The caller must hold the writers' lock."""
 
     def __init__(
         self,
@@ -143,7 +142,7 @@ class _Commit:
 
     def run(
         self,
-        staged: Sequence[Staged],
+        staged: Sequence[FinishedStage],
         paths: Sequence[str],
         new: Collection[Mark],
         on_duplicate: OnDuplicate,
@@ -151,7 +150,7 @@ class _Commit:
     ) -> AppendResult:
         access, transaction = self._access, self._transaction
         if any(each.built_for != dump(access.config) for each in staged):
-            raise StateError(f"{access.path} was configured anew since the data were staged", hint=_AGAIN)
+            raise StateError(f"{access.path} was configured again after the data were staged", hint=_AGAIN)
         archived, removed = self._archives.of_append(self._config), 0
         if overwrite is not None:
             archived, removed = self._overwrite(overwrite, archived)
@@ -165,9 +164,9 @@ class _Commit:
         return result
 
     def _overwrite(self, match: Match, archived: Archived | None) -> tuple[Archived | None, int]:
-        """Delete what matches; of the archive it is noted, and so not given any more from the commit on."""
+        """Delete matching data; those of the archive are recorded as replaced, and hidden from the commit on."""
         archives, query = self._archives, Query(match)
-        archives.check_trusted()  # what it does not know would come back beside what replaces it
+        archives.check_trusted()  # data that an index has lost would come back later, beside what replaces them
         archives.delete_replaced()
         for archive in archives.online():
             if archive.path.name != LAST:
@@ -189,28 +188,28 @@ class _Commit:
         imported = incoming.insert()
         if kept_out:
             imported -= self._transaction.take_back(kept_out)
-        left_out, replaced = incoming.count - imported, 0
-        if left_out and self._duplicates is not None:
+        skipped, replaced = incoming.count - imported, 0
+        if skipped and self._duplicates is not None:
             incoming.note_duplicates()
         if replacing:
             replaced = self._transaction.count_of(replacing)
             imported -= replaced
-        if left_out and self._config.replace != "no":
+        if skipped and self._config.replace != "no":
             again = incoming.settle(kept_out, self._config.version_field if self._config.replace == "newer" else None)
-            left_out, replaced = left_out - again, replaced + again
-        if left_out and on_duplicate == "fail":
-            raise self._duplicate(incoming, left_out)
-        if left_out and self._duplicates is not None:
-            self._duplicates(self._left_out(incoming))
-        if imported < incoming.count or any(segment.target.format.is_dir for segment in self._segments.values()):
+            skipped, replaced = skipped - again, replaced + again
+        if skipped and on_duplicate == "fail":
+            raise self._duplicate(incoming, skipped)
+        if skipped and self._duplicates is not None:
+            self._duplicates(self._skipped(incoming))
+        if imported < incoming.count or any(segment.destination.format.is_dir for segment in self._segments.values()):
             self._lay_out_again(incoming)
         written = {name: segment for name, segment in self._segments.items() if segment.pieces}
         self._write(incoming, written)
         size = sum(segment.size for segment in written.values())
-        return AppendResult(imported, left_out, replaced, bytes=size, _segments={*written})
+        return AppendResult(imported, skipped, replaced, bytes=size, _segments={*written})
 
     def _find_segments(self, incoming: Incoming) -> None:
-        """Find where the segments go on that the pieces belong to."""
+        """Find the segments of the pieces, and where they continue."""
         pieces: dict[str, list[Piece]] = {}
         for piece in incoming.pieces():
             pieces.setdefault(piece.name, []).append(piece)
@@ -219,32 +218,32 @@ class _Commit:
             interval = self._config.step.interval(name.rpartition(".")[0])
             assert interval is not None, "the stage named it"
             format = self._access.format(mine[0].format)
-            self._segments[name] = _Segment(self._writer.target(known.get(name), name, interval, format), mine)
+            self._segments[name] = _Segment(self._writer.destination(known.get(name), name, interval, format), mine)
 
     def _placed(self) -> Iterator[Placed]:
-        """Lay the pieces of each segment one behind the other."""
+        """Place the pieces of each segment one after the other."""
         for segment in self._segments.values():
-            format, shift = segment.target.format, segment.target.start.end.length
+            format, shift = segment.destination.format, segment.destination.start.end.length
             padding = -1 if format.is_dir else len(format.padding)
             for piece in segment.pieces:
-                yield Placed(piece.id, segment.target.segment.id, shift, padding)
+                yield Placed(piece.id, segment.destination.segment.id, shift, padding)
                 shift += piece.length
 
     def _lay_out_again(self, incoming: Incoming) -> None:
-        """Place the data again, now that it is known which of them go in."""
+        """Place the data again, without duplicates."""
         kept = incoming.kept()
         for segment in self._segments.values():
             segment.keep(kept)
         incoming.place(self._placed())
         incoming.move()
 
-    def _left_out(self, incoming: Incoming) -> Iterator[tuple[str, Format, list[bytes]]]:
-        """Read the duplicates."""
+    def _skipped(self, incoming: Incoming) -> Iterator[tuple[str, Format, list[bytes]]]:
+        """Read the duplicates, for `Duplicates`."""
         pieces = {piece.id: (piece, segment) for segment in self._segments.values() for piece in segment.pieces}
         for number, places in incoming.duplicates():
             piece, segment = pieces[number]
             payloads = segment.payloads(piece, incoming, self._open, places)
-            yield piece.part.removesuffix(DATA), segment.target.format, payloads
+            yield piece.part.removesuffix(DATA), segment.destination.format, payloads
 
     def _duplicate(self, incoming: Incoming, count: int) -> DuplicateDatum:
         message = f"{self._access.path}: {count} of {incoming.count} data are duplicates"
@@ -253,21 +252,23 @@ class _Commit:
             kinds = {**self._config.fields, "reftime": FieldType.TIMESTAMP}
             values = (f"{name} {restored(value, kinds[name])!s}" for name, value in found.items() if value is not None)
             message += f", the first has {', '.join(values)}"
-        return DuplicateDatum(f"{message}; nothing was stored", hint="Skip duplicates to leave them out.", count=count)
+        return DuplicateDatum(
+            f"{message}; nothing was stored", hint="Use on_duplicate=skip to store the others.", count=count
+        )
 
     def _write(self, incoming: Incoming, segments: Mapping[str, _Segment]) -> None:
-        """Write the data to their segments, make them durable, and save in the index how far the segments go now."""
+        """Write the data to their segments, sync these, and save their new ends in the index."""
         pieces = ((segment, piece) for segment in segments.values() for piece in segment.pieces)
         incoming.keep(piece.id for segment, piece in pieces if not segment.is_copied(piece))
 
-        def fill(target: Target, writer: DataWriter) -> None:
-            segments[target.segment.name].write(writer, incoming, self._open)
+        def fill(destination: Destination, writer: DataWriter) -> None:
+            segments[destination.segment.name].write(writer, incoming, self._open)
 
         def renumber() -> None:
             incoming.place(self._placed())
             incoming.move()
 
-        self._writer.write([segment.target for segment in segments.values()], fill, renumber)
+        self._writer.write([segment.destination for segment in segments.values()], fill, renumber)
 
     def _open(self, part: str) -> ReadableFile:
         """Open a file of staged bytes."""
@@ -275,45 +276,49 @@ class _Commit:
             return self._access.directory.open_to_read(f"{self._folder}/{part}")
         except FileNotFoundError:
             path = self._access.directory.path / self._folder / part
-            raise StateError(f"{path} is not there: it was removed", hint=_AGAIN) from None
+            raise StateError(f"{path} does not exist: it was removed", hint=_AGAIN) from None
 
 
 class _Segment:
-    """A segment, and the pieces that go into it.
+    """A segment, and the pieces that are stored in it.
 
     Attributes:
-        target: where it continues.
-        pieces: those of which something goes in; `count`, `length` and `data_size` are of what does.
+        destination: where it continues.
+        pieces: those with data to store; their `count`, `length` and `data_size` exclude duplicates.
     """
 
-    def __init__(self, target: Target, pieces: list[Piece]) -> None:
-        self.target = target
+    def __init__(self, destination: Destination, pieces: list[Piece]) -> None:
+        self.destination = destination
         self.pieces = pieces
         self._staged = {piece.id: piece.count for piece in pieces}
 
     @property
     def size(self) -> int:
-        """Bytes of the data that go in, without padding."""
+        """Bytes of the data to store, without padding."""
         return sum(piece.data_size for piece in self.pieces)
 
     def keep(self, kept: Mapping[int, tuple[int, int]]) -> None:
-        """Remove what does not go in.
+        """Drop all duplicates.
 
         Args:
-            kept: of each piece, the number of data that go in, and their bytes.
+            kept: piece → number and bytes of the data to store.
         """
         pieces = []
         for piece in self.pieces:
             count, size = kept.get(piece.id, (0, 0))
             if count:
-                length = self.target.format.extent(count, size)
+                length = self.destination.format.extent(count, size)
                 pieces.append(replace(piece, count=count, length=length, data_size=size))
         self.pieces = pieces
 
     def is_copied(self, piece: Piece) -> bool:
-        """Return whether the bytes of a piece are copied as they are."""
+        """Return whether the bytes of a piece can be copied as a whole."""
         is_whole = piece.count == self._staged[piece.id]
-        return is_whole and not self.target.format.is_dir and piece.compressed == self.target.start.end.compressed
+        return (
+            is_whole
+            and not self.destination.format.is_dir
+            and piece.compressed == self.destination.start.end.compressed
+        )
 
     def write(self, writer: DataWriter, incoming: Incoming, opened: _Opened) -> None:
         """Add the data to the segment.
@@ -339,14 +344,14 @@ class _Segment:
         if piece.compressed:
             stored = memoryview(content)
             content = b"".join(
-                self.target.format.unpack(stored[block.position : block.position + block.stored])
+                self.destination.format.unpack(stored[block.position : block.position + block.stored])
                 for block in incoming.blocks(piece)
             )
         return [content[at : at + size] for at, size in places]
 
 
 def _whole(piece: Piece, opened: _Opened) -> ReadableFile:
-    """Open the file of a piece, all of which stands there."""
+    """Open the file of a piece; raise unless it contains the whole piece."""
     file = opened(piece.part)
     if file.size() < piece.position + piece.size:
         message = f"{file.path} is damaged: it ends before byte {piece.position + piece.size}; nothing was stored"
@@ -355,9 +360,9 @@ def _whole(piece: Piece, opened: _Opened) -> ReadableFile:
 
 
 def _in_archive(incoming: Incoming, archived: Archived | None, config: DatasetConfig) -> tuple[set[int], set[int]]:
-    """Find the numbers of the data that the archive has: those that stay out, and those that replace what it has.
+    """Return the seqs of staged data that the archive has: those to skip, and those that replace data there.
 
-    Cost: looks at the data one by one that are of times which the archive has.
+    Cost: compares the data one by one, but only those in the archive's interval.
     """
     kept_out: set[int] = set()
     replacing: set[int] = set()
@@ -373,10 +378,11 @@ def _in_archive(incoming: Incoming, archived: Archived | None, config: DatasetCo
 
 
 def _check_matches_nothing(archive: Access, query: Query) -> None:
-    """Refuse to overwrite what is not in the archive that repack fills: that could not be done in one commit."""
+    """Raise if data match in an archive that people filled: one commit cannot replace these."""
     index = archive.current().index
     with index.snapshot() as snapshot:
         count = snapshot.totals(query.tree(index)).count
     if count:
-        message = f"{count} data that match are in the archive {archive.path}, and cannot be replaced in one commit"
-        raise InvalidInput(message, hint="Delete them first.", count=count)
+        message = f"{count} matching data are in the archive {archive.path} and cannot be replaced in one commit"
+        hint = f"Delete them first with `ondisk delete {archive.path} MATCH --yes`."
+        raise InvalidInput(message, hint=hint, count=count)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ondisk.dataset.commit_staged import Duplicates, OnDuplicate
     from ondisk.index.import_log import Mark
     from ondisk.maintenance.states import Done, Report
-    from ondisk.staging.stage import Staged
+    from ondisk.staging.stage import FinishedStage
 
 Progress: TypeAlias = Callable[[str], None]
 # Upper limits of commits and data in the index's log between two checkpoints, while small batches are appended.
@@ -262,7 +262,7 @@ class Dataset:
     def append_staged(
         self,
         job: str,
-        staged: Sequence[Staged],
+        staged: Sequence[FinishedStage],
         *,
         on_duplicate: OnDuplicate = "skip",
         overwrite: Match = None,

@@ -45,7 +45,7 @@ from ondisk.pipeline.route import read_again
 from ondisk.pipeline.task import CHANGED, NAMED, ImportOptions, InputFile
 from ondisk.segment import Damage
 from ondisk.staging.jobs import STAGED, remove
-from ondisk.staging.stage import Stage, Staged
+from ondisk.staging.stage import FinishedStage, Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -329,7 +329,9 @@ class Pipeline:
         """Store the filters that files are divided by from now on."""
         if self._filters != self._before:
             mark = Mark(self._filters_of, json.dumps(self._filters))
-            self._errors.append_staged(f"{self._own}{uuid4().hex}", [Staged("", 0, dump(self._errors.config), mark)])
+            self._errors.append_staged(
+                f"{self._own}{uuid4().hex}", [FinishedStage("", 0, dump(self._errors.config), mark)]
+            )
             self._before = self._filters
 
     @property
@@ -368,10 +370,10 @@ class Pipeline:
                 mark = self._mark(file)
                 mine = next((each[1:] for each in answer["staged"] if each[0] == at), None)
                 if mine is not None:
-                    staged.append(Staged(mine[0], mine[1], mine[2], mark))
+                    staged.append(FinishedStage(mine[0], mine[1], mine[2], mark))
                     files[mine[0]] = file
                 elif at == last:
-                    staged.append(Staged("", 0, dump(dataset.config), mark))
+                    staged.append(FinishedStage("", 0, dump(dataset.config), mark))
             if staged:
                 result = dataset.append_staged(job, staged, duplicates=self._duplicates(at, job, files))
                 self.report.datasets[config.all[at]].extend(result)

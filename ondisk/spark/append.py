@@ -16,7 +16,7 @@ from ondisk.dataset.layout import open_directory
 from ondisk.segment import Damage
 from ondisk.spark.executors import Answer, answers
 from ondisk.staging.jobs import STAGED, remove
-from ondisk.staging.stage import Staged
+from ondisk.staging.stage import FinishedStage
 
 if TYPE_CHECKING:
     from ondisk.pipeline.run import Tasks
@@ -55,7 +55,7 @@ def imports(spark: SparkSession) -> Tasks:
 
 
 def _stored(dataset: Dataset, answer: Answer) -> AppendResult:
-    result = dataset.append_staged(answer["job"], [Staged(*answer["staged"])])
+    result = dataset.append_staged(answer["job"], [FinishedStage(*answer["staged"])])
     result.refused = answer["refused"]
     result.refusals = [(position, reason) for position, reason in answer["refusals"]]
     result.damage = [Damage(*each) for each in answer["damage"]]

@@ -40,7 +40,7 @@ from ondisk.spark.columns import DATA, Column, all_columns
 from ondisk.spark.data import ArrowToData
 from ondisk.spark.source import check_options, path_of, spare_collections
 from ondisk.staging.jobs import remove
-from ondisk.staging.stage import Stage, Staged
+from ondisk.staging.stage import FinishedStage, Stage
 
 OPTIONS = ("path", "on_duplicate")
 _ON_DUPLICATE = ("skip", "fail")
@@ -65,7 +65,7 @@ class _Message(WriterCommitMessage):  # type: ignore[misc]
 
     job: str
     query: str | None
-    staged: Staged | None
+    staged: FinishedStage | None
 
 
 class _Stager:

@@ -1,12 +1,12 @@
-"""Staging: a directory of the dataset for what the processes of a job write, until one of them commits it.
+"""Staging: a directory of the dataset in which the processes of a job write files, until one of them commits these.
 
-    .staged/JOB/          of one job
-    .staged/JOB/.lock     held as long as the job runs, where one process lasts so long
+    .staged/JOB/          the directory of one job
+    .staged/JOB/.lock     held while the job runs, if one process runs as long as the job
     .staged/JOB/…         its files, which nobody else reads
 
-What a killed job leaves is named by check and removed by repack: at once where nobody holds its lock, else when nothing
-in it has changed for a day. Its name is never used again, so that processes of it which still run find no directory to
-write to.
+Check reports what a killed job left, and repack removes it: if it has a lock, as soon as nobody holds that; otherwise
+when nothing in it has changed for a day. The name of a job is never used again, so that its processes that still run
+find no directory to write to.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ondisk.filesystem import LOCK, Directory, WritableFile, WritersLock, is_loc
 
 STAGED = ".staged"
 ABANDONED = 24 * 3600
-"""Seconds for which nothing in the directory of a job without a lock changes, after which it runs no more."""
+"""Seconds without a change after which a job without a lock counts as killed."""
 
 
 class Changed(Exception):
-    """What a job has staged is of another state of a segment than it is in now."""
+    """A segment has changed since a job read it, or what the job staged is missing or damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What stands on disk of a job.
+    """A job on disk.
 
     Attributes:
-        name: that of the job.
-        size: bytes.
-        changed: when anything of it changed last, seconds since 1970.
-        runs: somebody may be at work on it.
+        name: its name.
+        size: bytes of its files.
+        changed: when its directory or files last changed, seconds since 1970.
+        runs: whether it may still run.
     """
 
     name: str
@@ -48,10 +48,12 @@ class Job:
 
 @contextlib.contextmanager
 def staged(directory: Directory, verb: str) -> Iterator[str]:
-    """Make the directory of a job, for the length of the block; gives its name. To be begun under the writers' lock.
+    """Create the directory of a job for the length of the block, and yield its name.
 
     Args:
-        verb: what the job does, which its lock tells.
+        verb: what the job does; its lock file contains this.
+
+    Locks: the caller must hold the writers' lock when the block begins.
     """
     job = uuid4().hex
     name = f"{STAGED}/{job}"
@@ -63,19 +65,19 @@ def staged(directory: Directory, verb: str) -> Iterator[str]:
 
 
 def create_staged(directory: Directory, name: str) -> WritableFile:
-    """Create a file of a job, whose directory is not made anew where it was removed.
+    """Create a file of a job, but not its directory.
 
     Raises:
-        StateError: the directory is gone.
+        StateError: the directory was removed.
     """
     try:
         return directory.create_file(name, make=False)
     except FileNotFoundError:
-        raise StateError("the job that this was for has ended", hint="Run it again if it was killed.") from None
+        raise StateError(f"{directory.path / name}: the job has ended", hint="Run it again if it was killed.") from None
 
 
 def jobs(directory: Directory, now: float | None = None) -> Iterator[Job]:
-    """Give the jobs that are staged: those at work, and what is left of others.
+    """Yield all jobs on disk, running or killed.
 
     Args:
         now: seconds since 1970; None for the present.
@@ -85,19 +87,21 @@ def jobs(directory: Directory, now: float | None = None) -> Iterator[Job]:
         changed = max(each.ctime for each in (entry, *files)) / 1e9
         runs = (time.time() if now is None else now) - changed < ABANDONED
         if any(each.name == LOCK for each in files):
-            # Who may not read there, or comes too late, knows no more than when it changed last.
-            suppressed = contextlib.suppress(FileNotFoundError, OndiskError)
-            with suppressed, directory.inside(f"{STAGED}/{entry.name}") as folder:
+            # If the lock cannot be read, or was just removed, the time of the last change decides.
+            with (
+                contextlib.suppress(FileNotFoundError, OndiskError),
+                directory.inside(f"{STAGED}/{entry.name}") as folder,
+            ):
                 runs = is_locked(folder)
         yield Job(entry.name, sum(each.size for each in files if each.name != LOCK), changed, runs)
 
 
 def remove(directory: Directory, job: str) -> None:
-    """Remove all that a job has staged; what cannot be removed stays, and check names it."""
-    place = f"{STAGED}/{job}"
+    """Remove the files and the directory of a job; check reports what cannot be removed."""
+    folder = f"{STAGED}/{job}"
     with contextlib.suppress(OndiskError):
-        # Its lock goes last: of a job without one, nobody knows for a day whether it runs.
-        for name in sorted(directory.names(place), key=lambda each: each == LOCK):
+        # Remove its lock last: a job without one counts as running for a day.
+        for name in sorted(directory.names(folder), key=lambda each: each == LOCK):
             with contextlib.suppress(FileNotFoundError):
-                directory.unlink(f"{place}/{name}")
-        directory.remove_directory(place)
+                directory.unlink(f"{folder}/{name}")
+        directory.remove_directory(folder)

@@ -1,11 +1,11 @@
-"""Appending by many processes: each stages data beside the segments, and one commits what all of them have staged.
+"""Append with many processes: each stages data in files of the dataset, and one commits what all of them have staged.
 
-    .staged/JOB/NAME.data    bytes, as they are to stand in segments
-    .staged/JOB/NAME.rows    where they stand, and their rows of the index, see `ondisk.staging.rows`
+    .staged/JOB/NAME.data    bytes, as segments will contain them
+    .staged/JOB/NAME.rows    where they are, and their rows of the index, see `ondisk.staging.rows`
 
-Who stages takes no lock and does not open the index: it may be on another machine that has the same filesystem. The
-commit is one transaction: all that was staged becomes data of the dataset, or nothing of it. `ondisk.staging.jobs`
-tells what becomes of the files of a job that was killed.
+A process that stages takes no lock and does not open the index: it may run on another machine with the same filesystem.
+The commit is one transaction: everything that was staged is stored, or nothing. `ondisk.staging.jobs` describes what
+happens to the files of a job that was killed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """What one stage holds, for who commits it.
+class FinishedStage:
+    """A stage that is ready to be committed.
 
     Attributes:
-        name: that of the stage.
-        count: data in it.
-        built_for: what of the configuration the rows depend on.
-        mark: what the data are of which source, where they are to be stored but once; see `ondisk.index.import_log`.
+        name: its name.
+        count: number of data in it.
+        built_for: the parts of the configuration on which the rows depend.
+        mark: the part of a source that the data are, if it must be stored only once; see `ondisk.index.import_log`.
     """
 
     name: str
@@ -49,18 +49,18 @@ class Staged:
 
 
 class Stage:
-    """Data that one process stages for a job. A context manager: what is not finished in the block is removed.
+    """Stages data of one process for a job. A context manager: removes its files unless it was finished.
 
     Args:
         directory: the dataset's.
         config: the dataset's.
-        job: names all that is committed together.
-        name: tells the stages of a job apart, those of several tries of the same work too.
+        job: the name of everything that is committed together.
+        name: different for each stage of the job, and for each try of the same work.
 
     Raises:
-        FileExistsError: there is such a stage.
+        FileExistsError: the job has a stage of this name.
 
-    Durability: nothing; the commit syncs what it takes over.
+    Durability: none; the commit syncs the segments that it copies the data to.
     """
 
     def __init__(self, directory: Directory, config: DatasetConfig, job: str, name: str) -> None:
@@ -69,13 +69,13 @@ class Stage:
         self._at = 0
         self._finished = False
         self._directory = directory
-        self._place = f"{STAGED}/{job}"
+        self._path = f"{STAGED}/{job}"
         for left in range(_TRIES, 0, -1):
             with contextlib.ExitStack() as undo:
                 try:
-                    self._folder = undo.enter_context(directory.inside(self._place, make=True, durable=False))
+                    self._folder = undo.enter_context(directory.inside(self._path, make=True, durable=False))
                     self._file = undo.enter_context(self._folder.create_file(name + DATA))
-                except FileNotFoundError:  # one that failed took the directory with it
+                except FileNotFoundError:  # a stage that failed has just removed the directory
                     if left == 1:
                         raise
                     continue
@@ -91,41 +91,41 @@ class Stage:
         self._file.close()
         if not self._finished:
             _discard(self._folder, [self._name + DATA, self._name + ROWS])
-            self._directory.remove_directory(self._place)  # unless others are at work there
+            self._directory.remove_directory(self._path)  # stays while it has files of other stages
         self._folder.close()
 
     def add(self, batch: Batch, format: Format) -> None:
-        """Stage the data of a batch; what the format refused of it is for the caller to tell.
+        """Stage the data of a batch; the caller reports the data that the format refused.
 
         Memory: the batch once more.
         """
-        places = _by_segment(batch, format, self._config)
+        by_segment = _by_segment(batch, format, self._config)
         offsets, pieces = [0] * len(batch.payloads), [0] * len(batch.payloads)
         begin = Laid(b"", End(compressed=format.begin().end.compressed))
-        for name, mine in places.items():
-            payloads = [batch.payloads[place] for place in mine]
+        for name, places in by_segment.items():
+            payloads = [batch.payloads[place] for place in places]
             blocks: list[Block] = []
             writer = SegmentWriter(format, self._file, begin, base=self._at, save_blocks=blocks.extend)
             writer.add(payloads)
             end, data_size = writer.end, sum(map(len, payloads))
-            piece = Piece(0, self._name + DATA, name, format.name, self._at, end.size, end.length, len(mine),
+            piece = Piece(0, self._name + DATA, name, format.name, self._at, end.size, end.length, len(places),
                           data_size, end.compressed)  # fmt: skip
             number = self._rows.add_piece(piece, blocks)
             self._at += end.size
             sizes = map(add, map(len, payloads), repeat(len(format.padding)))
-            for place, offset in zip(mine, accumulate(sizes, initial=0), strict=False):
+            for place, offset in zip(places, accumulate(sizes, initial=0), strict=False):
                 offsets[place], pieces[place] = offset, number
         self._rows.add(batch, pieces, offsets)
 
-    def finish(self, mark: Mark | None = None) -> Staged:
-        """End the stage, so that it can be committed."""
+    def finish(self, mark: Mark | None = None) -> FinishedStage:
+        """Finish the stage, so that it can be committed."""
         self._rows.finish()
         self._finished = True
-        return Staged(self._name, self._rows.count, dump(self._config), mark)
+        return FinishedStage(self._name, self._rows.count, dump(self._config), mark)
 
 
 def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str, list[int]]:
-    """Give the places of a batch's data, by the segments that they belong to."""
+    """Return the segments that a batch's data belong to: name → positions of the data in the batch."""
     found: dict[str, list[int]] = {}
     names: dict[int, str] = {}
     at = 0

@@ -51,7 +51,7 @@ from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index.import_log import Mark
 from ondisk.segments.generations import hidden
-from ondisk.staging.stage import Stage, Staged
+from ondisk.staging.stage import FinishedStage, Stage
 
 ondisk.index.migrations.head()  # imports Alembic, too
 
@@ -372,7 +372,7 @@ def carry_out(dataset: Dataset, step: Step) -> None:
             config.write_text(f"archive_age = {days}\n{config.read_text()}")
 
 
-def stage(dataset: Dataset, job: str, name: str, data: Sequence[Datum], source: str | None) -> Staged:
+def stage(dataset: Dataset, job: str, name: str, data: Sequence[Datum], source: str | None) -> FinishedStage:
     """Stage data as a process of a job does."""
     format = find(dataset.config.format)(dataset.config)
     with Directory.open(dataset.path) as directory, Stage(directory, dataset.config, job, name) as begun:

@@ -696,9 +696,9 @@ def test_what_was_stored_before_an_interrupt_is_said(create):
 @pytest.mark.parametrize("data", [5, None, Datum(datetime(2026, 1, 1, tzinfo=UTC))])
 def test_what_is_no_iterable_is_refused_with_a_remedy(create, data):
     with create(format="vm2", step="daily") as dataset:
-        with pytest.raises(InvalidInput, match="into a list"):
+        with pytest.raises(InvalidInput, match="in a list"):
             dataset.append(data)
-        with pytest.raises(InvalidInput, match="into a list"):
+        with pytest.raises(InvalidInput, match="in a list"):
             dataset.delete(data)
 
 

@@ -287,7 +287,7 @@ def test_archives_of_people_are_not_overwritten(create):
     dataset.close()
     (dataset.path / ".archive/last").rename(dataset.path / ".archive/old")
     with ondisk.open(dataset.path) as dataset:
-        with pytest.raises(InvalidInput, match=r"1 data that match are in the archive .*old, and cannot be replaced"):
+        with pytest.raises(InvalidInput, match=r"1 matching data are in the archive .*old and cannot be replaced"):
             commit(dataset, [datum(0, value=5)], overwrite="")
         assert dataset.summary().count == 2
         assert counts(commit(dataset, [datum(3)], overwrite="reftime: =2026-11-21")) == (1, 0, 0)

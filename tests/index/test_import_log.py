@@ -31,11 +31,11 @@ def test_parts_of_a_source_are_stored_but_once(create, format):
         for at, (mark, station) in enumerate([(a, "a"), (b, "b"), (c, "c"), (elsewhere, "d")])
     }
     result = commit_marked(dataset, [(mark, parts[mark]) for mark in (a, b)])
-    assert (counts(result), result.left_out) == ((2, 0, 0), [])
+    assert (counts(result), result.skipped) == ((2, 0, 0), [])
     result = commit_marked(dataset, [(mark, parts[mark]) for mark in (c, b, elsewhere, a)])
-    assert (counts(result), result.left_out) == ((2, 0, 0), [b, a])
+    assert (counts(result), result.skipped) == ((2, 0, 0), [b, a])
     result = commit_marked(dataset, [*parts.items()])
-    assert (counts(result), result.left_out, result.bytes) == ((0, 0, 0), [*parts], 0)
+    assert (counts(result), result.skipped, result.bytes) == ((0, 0, 0), [*parts], 0)
     assert stations(dataset) == ["a", "b", "c", "d"]
     assert (dataset.parts_of("folder"), dataset.parts_of("other")) == ({"a", "b", "c"}, {"a"})
     assert dataset.parts_of("nothing") == set()
@@ -47,7 +47,7 @@ def test_a_part_may_have_several_stages(create):
     for wanted in ((2, 0, 0), (0, 0, 0)):
         result = commit_marked(dataset, [(Mark("it", "a"), [datum(0)]), (Mark("it", "a"), [datum(1)])])
         assert counts(result) == wanted
-    assert result.left_out == [Mark("it", "a")]
+    assert result.skipped == [Mark("it", "a")]
 
 
 def test_of_numbers_only_those_above_the_last_are_new(create):
@@ -55,7 +55,7 @@ def test_of_numbers_only_those_above_the_last_are_new(create):
     steps = [(0, True), (0, False), (9, True), (9, False), (3, False), (10, True), (2**63 - 1, True)]
     for number, is_new in steps:
         result = commit_marked(dataset, [(Mark("query", number), [datum(0)])])
-        assert (counts(result)[0], result.left_out) == ((1, []) if is_new else (0, [Mark("query", number)]))
+        assert (counts(result)[0], result.skipped) == ((1, []) if is_new else (0, [Mark("query", number)]))
     assert dataset.parts_of("query") == {2**63 - 1}
     commit_marked(dataset, [(Mark("other", number), [datum(0)]) for number in (7, 5)])
     assert dataset.parts_of("other") == {7}
@@ -69,7 +69,7 @@ def test_a_part_of_which_nothing_is_stored_was_seen_all_the_same(create, format)
     dataset = create(**CONFIG, format=format)
     dataset.append([datum(0, format=format)])
     result = commit_marked(dataset, [(Mark("it", "a"), [datum(0, format=format)]), (Mark("it", "b"), [])])
-    assert (counts(result), result.left_out) == ((0, 1, 0), [])
+    assert (counts(result), result.skipped) == ((0, 1, 0), [])
     dataset.close()
     with ondisk.open(dataset.path) as dataset:
         assert dataset.parts_of("it") == {"a", "b"}

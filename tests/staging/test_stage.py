@@ -40,7 +40,7 @@ def test_what_has_gone_or_is_of_another_configuration_is_not_committed(create):
     for name in ("0.rows", "0.data"):
         one = stage(dataset, [datum(0), datum(0)])
         (dataset.path / STAGED / "job" / name).unlink()
-        with pytest.raises(StateError, match=f"{name} is not there"):
+        with pytest.raises(StateError, match=f"{name} does not exist"):
             dataset.append_staged("job", [one])
     one = stage(dataset, [datum(0)])
     dataset.close()
@@ -48,7 +48,7 @@ def test_what_has_gone_or_is_of_another_configuration_is_not_committed(create):
     config.write_text(config.read_text().replace('"reftime", "station"', '"station"'))
     ondisk.migrate(dataset.path)
     with ondisk.open(dataset.path) as dataset:
-        with pytest.raises(StateError, match="was configured anew since the data were staged"):
+        with pytest.raises(StateError, match="was configured again after the data were staged"):
             dataset.append_staged("job", [one])
         assert dataset.summary().count == 0
         check_sound(dataset)
