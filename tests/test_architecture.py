@@ -118,7 +118,7 @@ TESTED_ELSEWHERE = {
     "cli/output.py": "cli/test_cli.py",
     "cli/output_json.py": "cli/test_docs.py",  # every shape in docs/cli.md
     "cli/output_text.py": "cli/test_check.py",  # and each command's own
-    "cli/pipeline.py": "spark/test_pipeline.py",  # with and without Spark
+    "cli/pipeline.py": "pipeline/test_run.py",  # with and without Spark
     "cli/progress.py": "cli/test_check.py",
     "cli/spark.py": "cli/test_cli.py",
     "cli/streams.py": "cli/test_append.py",

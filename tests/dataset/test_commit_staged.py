@@ -9,13 +9,12 @@ import tracemalloc
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from staging.stages import CONFIG, FORMATS, check_sound, commit, counts, stage
-from worlds import content, datum, lose_index
+from worlds import content, datum, fail, lose_index
 
 import ondisk
 from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, InvalidInput, NeedsCheck
@@ -72,7 +71,7 @@ def test_what_fails_in_a_segment_keeps_all_from_being_stored(create, monkeypatch
     dataset = create(**CONFIG, index=["version"], format="jsonl")
     staged = many(dataset)
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, Mock(side_effect=OSError(code, os.strerror(code))))
+        patch.setattr(os, call, fail(code))
         with pytest.raises(error):
             dataset.append_staged("job", staged)
     assert [*dataset.path.glob("2026/*.jsonl")] == []
@@ -86,7 +85,7 @@ def test_what_fails_in_the_index_takes_back_what_was_written(create, monkeypatch
     dataset = create(**CONFIG, index=["version"], format="jsonl")
     staged = many(dataset)
     with monkeypatch.context() as patch:
-        patch.setattr(Transaction, "save_segment", Mock(side_effect=ZeroDivisionError))
+        patch.setattr(Transaction, "save_segment", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             dataset.append_staged("job", staged)
     assert [*dataset.path.glob("2026/*.jsonl")] == []

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from worlds import access_to
 
-import ondisk
 from ondisk.pipeline import task
 from ondisk.pipeline.run import input_files
 from ondisk.pipeline.task import ImportOptions
@@ -20,6 +20,6 @@ def test_a_file_that_meets_a_bug_is_named(place: Path, monkeypatch: pytest.Monke
     [file] = input_files(place / "incoming", pytest.fail)
     option = json.dumps(asdict(ImportOptions(str(place / "incoming"), [str(place / "error")], [None], False)))
     monkeypatch.setattr(task, "recognised", lambda *_: 1 // 0)
-    with ondisk.open(place / "error") as dataset:
-        answer = task.import_file(dataset._access, json.dumps(file), ".staged/job/0-0", option)
+    with access_to(place / "error") as access:
+        answer = task.import_file(access, json.dumps(file), ".staged/job/0-0", option)
     assert (answer["left"][:17], answer["code"]) == ("ZeroDivisionError", 1)
