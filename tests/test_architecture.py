@@ -145,6 +145,7 @@ TESTED_ELSEWHERE = {
     "matcher/tree.py": "matcher/test_parser.py",
     "matcher/values.py": "matcher/test_fields.py",
     "segment.py": "segments/test_concat.py",
+    "segments/metadata_file.py": "segments/test_dir.py",
     "segments/writer.py": "segments/test_concat.py",
     "testing/crashes.py": "maintenance/test_dir_segments_killed.py",
     "testing/model.py": "stateful/test_dataset.py",

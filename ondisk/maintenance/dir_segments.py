@@ -20,8 +20,9 @@ from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, ScanResult
 from ondisk.segments import DirWriter, dir
 from ondisk.segments.dir import open_directory
+from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 
-_OWN = {dir.METADATA, dir.SEQUENCE, dir.NEW_METADATA}
+_OWN = {METADATA, dir.SEQUENCE, NEW_METADATA}
 _CHUNK = 1024 * 1024  # bytes of entries that are written together
 _MOVED = 4 * 1024 * 1024  # bytes of files whose rows are read together
 _READ = "an older query may still read them; a repack after that query deletes them"
@@ -209,7 +210,7 @@ def _compare(folder: Directory, name: str, mtime: int, rows: Iterable[tuple[int,
             files.strangers.add(entry.name)
         elif entry.name == dir.SEQUENCE:
             files.mtime = max(entry.mtime, entry.ctime)  # a file that is moved or restored keeps its mtime
-        elif entry.name == dir.METADATA:
+        elif entry.name == METADATA:
             files.has_metadata, files.has_entries = True, entry.size > 0
         else:
             files.has_new_metadata = True
@@ -286,7 +287,7 @@ def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
     if files.resized.count:
         yield f"{files.resized.count} files have another size, the first {files.resized.named[0]}"
     if not files.has_metadata:
-        yield f"{dir.METADATA} is missing"
+        yield f"{METADATA} is missing"
     if known.damage is not None:
         yield known.damage
 
@@ -295,7 +296,7 @@ def _dirty(files: Files) -> Iterator[str]:
     if files.unknown.count:
         yield f"{files.unknown.count} files have no datum in the index, the first {files.unknown.named[0]}"
     if files.has_new_metadata:
-        yield f"{dir.NEW_METADATA} exists: a repack was interrupted"
+        yield f"{NEW_METADATA} exists: a repack was interrupted"
 
 
 def _strangers(files: Files) -> Iterator[str]:
@@ -330,9 +331,9 @@ def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> i
                 freed += size
         if not whole:
             if is_written or _write_new_metadata(folder, kept):
-                folder.rename(dir.NEW_METADATA, dir.METADATA)
+                folder.rename(NEW_METADATA, METADATA)
             return freed
-        for own in (dir.METADATA, dir.NEW_METADATA, dir.SEQUENCE):
+        for own in (METADATA, NEW_METADATA, dir.SEQUENCE):
             with contextlib.suppress(FileNotFoundError):
                 folder.unlink(own)
     directory.remove_directory(name)
@@ -346,12 +347,12 @@ def _write_new_metadata(folder: Directory, kept: set[int]) -> bool:
         Whether it was written: not if `.metadata` is missing or damaged, or the disk is full.
     """
     with contextlib.suppress(FileNotFoundError):
-        folder.unlink(dir.NEW_METADATA)
-    entries = dir.MetadataFile.of(folder)
+        folder.unlink(NEW_METADATA)
+    entries = MetadataFile.of(folder)
     if entries is None or entries.damage is not None:
         return False
     try:
-        with folder.create_file(dir.NEW_METADATA) as file:
+        with folder.create_file(NEW_METADATA) as file:
             at, chunk = 0, b""
             for number in sorted(kept):
                 if number in entries:
@@ -363,7 +364,7 @@ def _write_new_metadata(folder: Directory, kept: set[int]) -> bool:
             file.sync()
     except OndiskError as error:
         with contextlib.suppress(FileNotFoundError, OndiskError):
-            folder.unlink(dir.NEW_METADATA)
+            folder.unlink(NEW_METADATA)
         if isinstance(error, DiskFull):  # as long as the index exists, entries without a file do no harm
             return False
         raise

@@ -16,7 +16,7 @@ from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
 from ondisk.maintenance.states import Diagnosis, State
-from ondisk.segments.dir import METADATA
+from ondisk.segments.metadata_file import METADATA
 from ondisk.step import Interval, days_ago
 
 _DEEPEST = 16  # levels of folders that are searched for segments

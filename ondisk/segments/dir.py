@@ -24,25 +24,29 @@ from __future__ import annotations
 import contextlib
 import re
 import struct
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from zlib import crc32
 
 from ondisk import frame
 from ondisk.errors import FrameCorrupt, OndiskError, SegmentCorrupt, SegmentMissing
-from ondisk.filesystem import Directory, ReadableFile
+from ondisk.filesystem import Directory
 from ondisk.segment import Block, Damage, End, Laid, Layout, ScanResult
+from ondisk.segments.metadata_file import (
+    METADATA,
+    NEW_METADATA,
+    MetadataEntry,
+    MetadataFile,
+    encode_entry,
+    end_of_entries,
+)
 
-METADATA, SEQUENCE, NEW_METADATA = ".metadata", ".sequence", ".metadata.new"
+SEQUENCE = ".sequence"
 
-_BEGIN = struct.Struct("<QQI")
 _NUMBER = struct.Struct("<Q")
-_LONGEST = 2 * 1024 * 1024  # bytes of an entry
 _CHUNK = 1024 * 1024  # bytes of a file that are read together
-_ENTRIES = 64 * 1024  # bytes of entries that are read together; each damaged entry copies the rest of them
 _MANY = 32  # files of a batch; fewer are synced one by one
 _KEPT = 4  # segments for which a reader keeps the positions of all entries
 _FILE = re.compile(r"([0-9]{6,18})\.(.+)")
@@ -52,20 +56,6 @@ _RESTORE = "Restore the file from a backup, or delete the datum by its location.
 
 Describe: TypeAlias = Callable[[bytes], tuple[int, Mapping[str, Any]]]
 """Returns the reftime (microseconds) and the metadata that the format wrote to an entry."""
-
-
-class MetadataEntry(NamedTuple):
-    """The entry of one file in `.metadata`.
-
-    Attributes:
-        size: bytes of the file.
-        checksum: CRC-32 of the file.
-        beside: reftime and metadata, as the format wrote them.
-    """
-
-    size: int
-    checksum: int
-    beside: bytes
 
 
 def file_name(name: str, number: int) -> str:
@@ -130,92 +120,13 @@ def raise_sequence(folder: Directory, name: str) -> None:
     if not numbers or (sequence is not None and sequence >= max(numbers)):
         return
     with contextlib.suppress(SegmentCorrupt, FileNotFoundError):
-        end = _end_of_entries(folder, name, End())
+        end = end_of_entries(folder, name, End())
         with folder.open_to_write(METADATA) as file:
             file.truncate(end)
             file.sync()
     if folder.stat(METADATA) is not None:  # without it, no file can be read
         write_sequence(folder, max(numbers))
         folder.sync()
-
-
-class MetadataFile:
-    """The `.metadata` of one segment: reads entries by the number of their file. Threads may share it.
-
-    Iterates over these numbers.
-
-    Attributes:
-        end: position after the last entry.
-        damage: what is wrong after that; None if the file ends there.
-
-    Memory: a few numbers for each entry.
-    """
-
-    def __init__(self, file: ReadableFile) -> None:
-        self.end = 0
-        self.damage: frame.Fault | None = None
-        self._file = file
-        self._spans: dict[int, tuple[int, int]] = {}
-        self._lock = threading.Lock()
-        self.read_on()
-
-    @classmethod
-    def of(cls, folder: Directory, name: str = METADATA) -> MetadataFile | None:
-        """Open the `.metadata` of a segment; return None if it does not exist."""
-        try:
-            return cls(folder.open_to_read(name))
-        except FileNotFoundError:
-            return None
-
-    def read_on(self) -> None:
-        """Read what was appended since; skip damaged entries if both of their lengths are intact."""
-        with self._lock:
-            at, rest = self.end, b""
-            while True:
-                chunk = self._file.read(at + len(rest), _ENTRIES)
-                rest += chunk
-                while True:
-                    scanned = self._scan(rest, at)
-                    rest, at = rest[scanned.end - at :], scanned.end
-                    is_damaged = scanned.damage is not None and not scanned.damage.torn
-                    if not is_damaged or not frame.has_two_lengths(rest, _LONGEST):
-                        break
-                    size = frame.length(rest)
-                    rest, at = rest[size:], at + size
-                self.end, self.damage = at, scanned.damage
-                if is_damaged or not chunk:
-                    return
-
-    def _scan(self, data: bytes, at: int) -> frame.Scan:
-        """Scan bytes at a position, and remember where their entries are."""
-        scanned = frame.scan(data, max_size=_LONGEST, base=at)
-        ends = (*scanned.offsets[1:], scanned.end)
-        for offset, end, content in zip(scanned.offsets, ends, scanned.payloads, strict=False):
-            if len(content) >= _BEGIN.size:
-                self._spans[_BEGIN.unpack_from(content)[0]] = offset, end - offset
-        return scanned
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._spans
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._spans)
-
-    def frame(self, number: int) -> bytes:
-        """Return the entry of a file as a frame."""
-        position, size = self._spans[number]
-        return self._file.read(position, size)
-
-    def get(self, number: int) -> MetadataEntry:
-        """Return the entry of a file.
-
-        Raises:
-            KeyError: it does not exist.
-            FrameCorrupt: it is damaged.
-        """
-        content = frame.decode(self.frame(number))
-        _, size, checksum = _BEGIN.unpack_from(content)
-        return MetadataEntry(size, checksum, content[_BEGIN.size :])
 
 
 @dataclass(slots=True)
@@ -329,7 +240,7 @@ class DirWriter:
                     is_linked &= _link_or_copy(source, file, folder, file_name(name, number + shift))
                 except FileNotFoundError:
                     raise SegmentMissing(f"{source.path / file} is not on disk", segment=name) from None
-                append.entries.append(_BEGIN.pack(number + shift, entry.size, entry.checksum) + entry.beside)
+                append.entries.append(encode_entry(number + shift, entry.size, entry.checksum, entry.beside))
         append.next = max(append.numbers, default=shift - 1) + 1
         return is_linked
 
@@ -405,7 +316,7 @@ class DirWriter:
         if is_new:
             self._directory.create_file(f"{name}/{SEQUENCE}").close()
         with self._directory.inside(name) as folder:
-            append = _Append(is_new, known, _end_of_entries(folder, name, end), end.length)
+            append = _Append(is_new, known, end_of_entries(folder, name, end), end.length)
         self._appends[name] = append
         return append
 
@@ -450,40 +361,8 @@ class FileWriter:
             with self._folder.create_file(file_name(self._name, number)) as file:
                 append.numbers.append(number)
                 file.write(0, payload)
-            append.entries.append(_BEGIN.pack(number, len(payload), crc32(payload)) + each)
+            append.entries.append(encode_entry(number, len(payload), crc32(payload), each))
             append.next += 1
-
-
-def _end_of_entries(folder: Directory, name: str, end: End) -> int:
-    """Return the position in `.metadata` for the next entry; anything after that is a torn entry.
-
-    Raises:
-        SegmentCorrupt: it is damaged in another way.
-    """
-    try:
-        file = folder.open_to_read(METADATA)
-    except FileNotFoundError:
-        return 0
-    size = file.size()
-    for known in (end.size, size):
-        if 0 < known <= size and _is_end_of_entry(file, known):
-            return known
-    entries = MetadataFile(file)
-    rest = file.read(entries.end, _LONGEST + 1)
-    if entries.damage is None or entries.damage.torn or not rest.strip(b"\0"):
-        return entries.end
-    raise SegmentCorrupt(
-        f"cannot append to {folder.path}: {METADATA} is damaged at byte {entries.end}: {entries.damage.reason}",
-        hint=f"Restore {METADATA} from a backup.",
-        segment=name,
-    )
-
-
-def _is_end_of_entry(file: ReadableFile, position: int) -> bool:
-    size = frame.length(file.read(position - 4, 4)) if position >= frame.OVERHEAD else 0
-    if not frame.OVERHEAD < size <= min(position, _LONGEST):
-        return False
-    return frame.walk_back(file.read(position - size, size), max_size=_LONGEST) == 0
 
 
 def _link_or_copy(source: Directory, file: str, folder: Directory, name: str) -> bool:

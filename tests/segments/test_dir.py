@@ -14,7 +14,8 @@ from ondisk.filesystem import Directory
 from ondisk.formats.blob import Blob
 from ondisk.segment import End, Laid
 from ondisk.segments import DirReader, DirWriter
-from ondisk.segments.dir import METADATA, SEQUENCE, MetadataFile, number_of, read_sequence, scan
+from ondisk.segments.dir import SEQUENCE, number_of, read_sequence, scan
+from ondisk.segments.metadata_file import METADATA, MetadataFile
 
 NAME = "2026/11-20.h5"
 
