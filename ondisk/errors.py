@@ -21,7 +21,8 @@ from typing import Any, ClassVar
 EXIT_DONE = 0
 EXIT_DATA_SKIPPED = 8
 EXIT_FINDINGS = 9
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED = 130  # by SIGINT: 128 + 2
+EXIT_TERMINATED = 143  # by SIGTERM: 128 + 15
 
 
 class ArchiveOffline(UserWarning):

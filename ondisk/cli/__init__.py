@@ -21,9 +21,7 @@ from ondisk import __version__
 from ondisk.cli.arguments import decoded
 from ondisk.cli.output import output_for
 from ondisk.cli.streams import complain, discard_stdout, fill_closed_streams, write_stdout
-from ondisk.errors import EXIT_INTERRUPTED, InvalidInput, OndiskError
-
-EXIT_TERMINATED = 128 + signal.SIGTERM
+from ondisk.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, InvalidInput, OndiskError
 
 COMMANDS = {
     "init": "create an empty dataset",

@@ -13,7 +13,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.index import Segment, Snapshot, segment_rows
-from ondisk.maintenance import abandoned
+from ondisk.maintenance import abandoned_jobs
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import Diagnosis, Report, State
@@ -70,7 +70,7 @@ def check(
             damage = dict(read_all(access, readable, progress))
             found = [_with_damage(each, damage.get(each.segment)) for each in found]
         report.add(access.prefix, found)
-        report.segments += abandoned.diagnosed(access, now)
+        report.segments += abandoned_jobs.diagnosed(access, now)
     return report
 
 
