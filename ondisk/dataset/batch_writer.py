@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Self, TypeAlias
 
 from ondisk.filesystem import Directory
@@ -57,9 +56,7 @@ class BatchWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._concat.close()
 
     def _of(self, format: Format) -> ConcatWriter | DirWriter:

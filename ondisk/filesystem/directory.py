@@ -246,16 +246,14 @@ class Directory:
     def _written(self, name: str, content: bytes) -> Iterator[str]:
         """Write and sync a hidden file for the length of the block; yield its name."""
         staged = f".{name}.{os.getpid()}"
-        with contextlib.suppress(FileNotFoundError):
-            self.unlink(staged)
+        self.discard(staged)
         try:
             with self.create_file(staged) as file:
                 file.write(0, content)
                 file.sync()
             yield staged
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                self.unlink(staged)
+            self.discard(staged)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file; it replaces an existing one.
@@ -308,6 +306,12 @@ class Directory:
             if parent is None:
                 raise FileNotFoundError(name)
             os.unlink(last, dir_fd=parent)
+
+    def discard(self, *names: str) -> None:
+        """Remove those of the files that exist."""
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                self.unlink(name)
 
     def remove_directory(self, name: str) -> None:
         """Remove a directory if it exists and is empty."""

@@ -138,9 +138,7 @@ class Index:
         Durability: unlink `-journal`, `-wal` and `-shm` files of an old index, which SQLite would use for the new one;
             sync the directory; build `.index.sqlite.new`, synced by SQLite; rename it; sync the directory.
         """
-        for name in (NEW, f"{NEW}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                directory.unlink(name)
+        directory.discard(NEW, f"{NEW}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm")
         directory.sync()  # else a power cut could keep the rename and lose an unlink
         directory.create_file(NEW).close()
         with sqlite_errors(directory):

@@ -284,6 +284,4 @@ def _sync(directory: Directory, name: str) -> None:
 
 
 def _remove(directory: Directory, name: str) -> None:
-    for suffix in ("", "-journal", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            directory.unlink(name + suffix)
+    directory.discard(*(name + suffix for suffix in ("", "-journal", "-wal", "-shm")))

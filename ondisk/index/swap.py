@@ -57,9 +57,7 @@ def finish_swap(directory: Directory, timeout: float) -> bool:
 
 
 def _replace(directory: Directory) -> None:
-    for suffix in ("-journal", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            directory.unlink(INDEX + suffix)
+    directory.discard(*(INDEX + suffix for suffix in ("-journal", "-wal", "-shm")))
     directory.sync()  # else a power cut could keep the rename and lose an unlink
     directory.rename(NEXT, INDEX)
 

@@ -91,7 +91,7 @@ class ConcatSegments(SegmentKind):
             reason = "an older query may still read it; a repack after that query deletes it"
             return Done(name, diagnosis.state, (*diagnosis.reasons, reason), action if known is not None else None)
         if transaction.checkpoint_error is None:
-            generations.discard(directory, [name])
+            directory.discard(name)
             directory.sync(name.rpartition("/")[0])
         return Done(name, diagnosis.state, diagnosis.reasons, action, found.st_size)
 
@@ -160,7 +160,7 @@ class _Rewriting:
         self._access.clean_up_later(self._old.name)
         # A rollback leaves the hidden name that `link_old` creates; a later writer removes it.
         alias = hidden(self._old.name, self._new.id)
-        transaction.on_rollback(lambda: generations.discard(directory, [alias]))
+        transaction.on_rollback(lambda: directory.discard(alias))
         interval = segment_rows.interval_of(snapshot, self._old)
         if written is None:
             format, places = self._access.format(self._old.format), IndexPlaces(transaction, self._old, self._new)
@@ -203,7 +203,7 @@ class _Move(Move):
             transaction.advance_seq(snapshot.dataset()["seq"])
             new = Segment(transaction.take_generation(), name, self._segment.format, self._segment.end)
             staged = [generations.hidden(name, new.id)]
-            transaction.on_rollback(lambda: generations.discard(target, staged))
+            transaction.on_rollback(lambda: target.discard(*staged))
             self._insert(snapshot, transaction, new)
             if there is None:
                 self._link(new)
@@ -224,7 +224,7 @@ class _Move(Move):
         source, target = self._source.directory, self._target.directory
         self._check_free(name)
         alias = generations.hidden(name, new.id)
-        generations.discard(target, [alias])
+        target.discard(alias)
         try:
             self.is_linked = source.link(name, alias, target)
             if not self.is_linked:  # the target is on another filesystem

@@ -333,9 +333,7 @@ def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> i
             if is_written or _write_new_metadata(folder, kept):
                 folder.rename(NEW_METADATA, METADATA)
             return freed
-        for own in (METADATA, NEW_METADATA, dir.SEQUENCE):
-            with contextlib.suppress(FileNotFoundError):
-                folder.unlink(own)
+        folder.discard(METADATA, NEW_METADATA, dir.SEQUENCE)
     directory.remove_directory(name)
     return freed
 
@@ -346,8 +344,7 @@ def _write_new_metadata(folder: Directory, kept: set[int]) -> bool:
     Returns:
         Whether it was written: not if `.metadata` is missing or damaged, or the disk is full.
     """
-    with contextlib.suppress(FileNotFoundError):
-        folder.unlink(NEW_METADATA)
+    folder.discard(NEW_METADATA)
     entries = MetadataFile.of(folder)
     if entries is None or entries.damage is not None:
         return False
@@ -363,8 +360,8 @@ def _write_new_metadata(folder: Directory, kept: set[int]) -> bool:
             file.write(at, chunk)
             file.sync()
     except OndiskError as error:
-        with contextlib.suppress(FileNotFoundError, OndiskError):
-            folder.unlink(NEW_METADATA)
+        with contextlib.suppress(OndiskError):
+            folder.discard(NEW_METADATA)
         if isinstance(error, DiskFull):  # as long as the index exists, entries without a file do no harm
             return False
         raise

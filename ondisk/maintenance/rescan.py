@@ -133,7 +133,7 @@ class Rescan:
             generations.complete(self._directory, self._name, segment.id, segment.end.size)
         # The file at the segment's name counts. Remove the hidden name, which readers would prefer; `commit` makes that
         # durable.
-        generations.discard(self._directory, [generations.hidden(self._name, segment.id)])
+        self._directory.discard(generations.hidden(self._name, segment.id))
         file = self._file = self._directory.open_to_read(self._name)
         if known is not None:
             transaction.forget_blocks(segment)
@@ -218,7 +218,7 @@ class Rescan:
         source = self._directory.open_to_read(self._name)
         first = transaction.take_seqs(0).start
         aliases = [generations.hidden(self._name, each) for each in (segment.id, old)]
-        transaction.on_rollback(lambda: generations.discard(self._directory, aliases))
+        transaction.on_rollback(lambda: self._directory.discard(*aliases))
         with generations.stage(self._directory, self._name, segment.id) as staged:
             writer = SegmentWriter(self._format, staged, save_blocks=partial(transaction.save_blocks, segment))
             for batch in self._format.parse(_Stream(source), 100_000):

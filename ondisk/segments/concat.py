@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StateError, StorageError
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.segment import Block, End, Laid, Layout, Patch
-from ondisk.segments.generations import complete, discard, hidden
+from ondisk.segments.generations import complete, hidden
 from ondisk.segments.writer import SegmentWriter
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
@@ -85,7 +85,7 @@ class ConcatWriter:
 
     def clear(self, name: str, generation: int) -> None:
         """Remove what a crash left at the hidden name of a new generation."""
-        discard(self._directory, [hidden(name, generation)])
+        self._directory.discard(hidden(name, generation))
 
     @contextlib.contextmanager
     def writing(self, name: str, start: Laid, layout: Layout, *, known: bool) -> Iterator[SegmentWriter]:

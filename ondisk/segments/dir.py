@@ -297,11 +297,9 @@ class DirWriter:
                 if append.is_synced and not append.is_new:  # entries first: an entry without a file means a lost file
                     with folder.open_to_write(METADATA) as file:
                         file.truncate(append.size_before)
-                for number in append.numbers:
-                    _discard(folder, file_name(name, number))
+                folder.discard(*(file_name(name, number) for number in append.numbers))
                 if append.is_new:
-                    _discard(folder, METADATA)
-                    _discard(folder, SEQUENCE)
+                    folder.discard(METADATA, SEQUENCE)
                     self._directory.remove_directory(name)
         self._appends.clear()
 
@@ -372,11 +370,6 @@ def _link_or_copy(source: Directory, file: str, folder: Directory, name: str) ->
     with folder.create_file(name) as copy:
         copy.copy(content, 0, content.size(), 0)
     return False
-
-
-def _discard(folder: Directory, name: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        folder.unlink(name)
 
 
 class DirReader:

@@ -15,14 +15,14 @@ To replace a segment of generation 17 by generation 18:
     4. `promote` renames `.NAME.18` to NAME.
     5. When nobody reads an older snapshot, `recover` removes `.NAME.17`.
 
-To delete a segment: `link_old`, commit the index, remove NAME with `discard`; then step 5.
+To delete a segment: `link_old`, commit the index, remove NAME; then step 5.
 To drop a segment that was moved to another dataset: `move_old` renames NAME to `.NAME.17`, so that nothing is at NAME
 if the index is rebuilt. Commit the index; then step 5.
 
-A rollback removes the hidden names with `discard`, or moves the file back with `complete`. After a crash, `recover`
-runs when the dataset is next opened for writing, and after every commit until nothing is left. It finishes step 4 with
-`complete`, and removes all other generations that nobody needs. A deleted segment whose NAME was not removed stays
-until the next repack.
+A rollback removes the new hidden names, or moves the file back with `complete`. After a crash, `recover` runs when the
+dataset is next opened for writing, and after every commit until nothing is left. It finishes step 4 with `complete`,
+and removes the generations that nobody needs, again if a power cut brings them back. If a deleted segment still has
+NAME, the next repack removes it.
 
 A file at a hidden name that is not a regular file, or that is shorter than the committed size, is not a generation.
 Somebody else put it there, and it is left untouched.
@@ -36,7 +36,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ondisk.filesystem import Directory, WritableFile
 
@@ -52,7 +52,7 @@ def hidden(name: str, generation: int) -> str:
 def stage(directory: Directory, name: str, generation: int) -> WritableFile:
     """Create the file of a new generation, after removing what a crash left at its name."""
     alias = hidden(name, generation)
-    discard(directory, [alias])
+    directory.discard(alias)
     return directory.create_file(alias)
 
 
@@ -81,7 +81,7 @@ def move_old(directory: Directory, name: str, generation: int) -> None:
 
     Durability: the rename is synced.
     """
-    discard(directory, [hidden(name, generation)])  # rename does nothing if both are names of one file
+    directory.discard(hidden(name, generation))  # rename does nothing if both are names of one file
     directory.rename(name, hidden(name, generation))
 
 
@@ -91,16 +91,6 @@ def promote(directory: Directory, name: str, generation: int) -> None:
     Durability: the rename is synced.
     """
     directory.rename(hidden(name, generation), name)
-
-
-def discard(directory: Directory, names: Iterable[str]) -> None:
-    """Remove those of the files that exist.
-
-    Durability: the directories are not synced. `recover` removes again what a power cut brings back.
-    """
-    for name in names:
-        with contextlib.suppress(FileNotFoundError):
-            directory.unlink(name)
 
 
 def complete(directory: Directory, name: str, generation: int, size: int) -> None:
@@ -197,7 +187,7 @@ def recover(
     if current is not None and current in generations:
         complete(directory, name, current, size)
         if _same(directory, name, hidden(name, current)):
-            discard(directory, [hidden(name, current)])
+            directory.discard(hidden(name, current))
     others = [generation for generation in generations if generation != current]
     if not unread or (current is None and not trusted):
         return others
@@ -206,7 +196,7 @@ def recover(
     needed = [
         generation for generation in others if current is None and _same(directory, name, hidden(name, generation))
     ]
-    discard(directory, (hidden(name, generation) for generation in others if generation not in needed))
+    directory.discard(*(hidden(name, generation) for generation in others if generation not in needed))
     return needed
 
 

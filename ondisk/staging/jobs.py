@@ -101,7 +101,6 @@ def remove(directory: Directory, job: str) -> None:
     folder = f"{STAGED}/{job}"
     with contextlib.suppress(OndiskError):
         # Remove its lock last: a job without one counts as running for a day.
-        for name in sorted(directory.names(folder), key=lambda each: each == LOCK):
-            with contextlib.suppress(FileNotFoundError):
-                directory.unlink(f"{folder}/{name}")
+        names = sorted(directory.names(folder), key=lambda each: each == LOCK)
+        directory.discard(*(f"{folder}/{name}" for name in names))
         directory.remove_directory(folder)

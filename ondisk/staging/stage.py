@@ -90,7 +90,7 @@ class Stage:
         self._rows.close()
         self._file.close()
         if not self._finished:
-            _discard(self._folder, [self._name + DATA, self._name + ROWS])
+            self._folder.discard(self._name + DATA, self._name + ROWS)
             self._directory.remove_directory(self._path)  # stays while it has files of other stages
         self._folder.close()
 
@@ -136,9 +136,3 @@ def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str
         found.setdefault(names[day], []).extend(range(at, at + count))
         at += count
     return found
-
-
-def _discard(directory: Directory, names: list[str]) -> None:
-    for name in names:
-        with contextlib.suppress(FileNotFoundError):
-            directory.unlink(name)

@@ -98,6 +98,13 @@ def test_a_missing_file_raises_the_built_in_error(directory):
             with pytest.raises(FileNotFoundError):
                 method(name)
     assert directory.stat("missing/too") is None
+
+
+def test_discard_removes_the_files_that_exist(directory):
+    for name in ("one", "two", "three"):
+        directory.create_file(name).close()
+    directory.discard("one", "missing", "one", "missing/too", "two")
+    assert directory.names() == ["three"]
     assert directory.regular_file("missing") is None
     assert directory.inode("missing") is None
     assert directory.names("missing") == []

@@ -58,12 +58,6 @@ def test_a_taken_over_generation_stands_at_the_segments_name(directory):
     assert files(directory) == {"11-20.vm2": b"two"}
 
 
-def test_discarding_what_is_not_there_is_no_error(directory):
-    write(directory, NAME, b"one")
-    generations.discard(directory, [NAME, "2026/.11-20.vm2.1", NAME, "1999/nothing"])
-    assert files(directory) == {}
-
-
 @pytest.mark.parametrize("there", [True, False])
 def test_a_switch_that_was_committed_is_completed(directory, there):
     if there:
