@@ -115,6 +115,7 @@ class BatchWriter:
         self._concat.sync()
         for destination in destinations:
             files, name = self._of(destination.format), destination.segment.name
-            segment = replace(destination.segment, end=files.end(name))
-            self._transaction.save_segment(segment, destination.interval, files.mtime(name))
-            self._transaction.save_blocks(segment, files.blocks(name))
+            end, blocks, mtime = files.appended(name)
+            segment = replace(destination.segment, end=end)
+            self._transaction.save_segment(segment, destination.interval, mtime)
+            self._transaction.save_blocks(segment, blocks)

@@ -80,10 +80,10 @@ def archived(access: DatasetAccess, name: str, before: Known | None = None) -> D
         diagnosis, segment = _movable(access, name, before)
         _check_whole(last, name)
         move = _move(access, last, segment)
-        with last.transaction("archive") as incoming:
-            move.copy(incoming)
-            incoming.commit()
-        transaction.advance_seq(incoming.seq)
+        with last.transaction("archive") as of_archive:
+            move.copy(of_archive)
+            of_archive.commit()
+        transaction.advance_seq(of_archive.seq)
         size = _drop(access, transaction, segment)
     return Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_linked else size)
 
@@ -107,13 +107,13 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
             if last is None:
                 raise SegmentMissing(f"{access.path} has no archive", hint="Nothing was archived yet.", segment=name)
             inner = name.removeprefix(last.prefix)
-            with access.transaction("unarchive") as transaction, last.transaction("unarchive") as outgoing:
+            with access.transaction("unarchive") as transaction, last.transaction("unarchive") as of_archive:
                 check_trusted(access)
                 check_trusted(last)
                 _, segment = _movable(last, inner, before.get(inner))
                 _check_whole(access, inner)
                 _move(last, access, segment).copy(transaction)
-                transaction.after_commit(partial(_drop_unread, access, last, outgoing, segment))
+                transaction.after_commit(partial(_drop_unread, access, last, of_archive, segment))
                 transaction.commit()
                 done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
     return done
@@ -206,7 +206,7 @@ def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:
     return kind_of(access.format(segment.format)).drop_moved(access, transaction, segment)
 
 
-def _drop_unread(access: Access, last: Access, outgoing: Transaction, segment: Segment) -> None:
+def _drop_unread(access: Access, last: Access, of_archive: Transaction, segment: Segment) -> None:
     """Drop a segment from the archive, after all queries that do not see it in the dataset yet have ended."""
     deadline = time.monotonic() + access.config.lock_timeout
     while not access.current().index.checkpoint():
@@ -214,4 +214,4 @@ def _drop_unread(access: Access, last: Access, outgoing: Transaction, segment: S
             hint = "Try again when these queries have ended."
             raise LockError(f"{access.path}: older queries did not end in {access.config.lock_timeout} s", hint=hint)
         time.sleep(_POLL)
-    _drop(last, outgoing, segment)
+    _drop(last, of_archive, segment)

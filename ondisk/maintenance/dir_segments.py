@@ -148,7 +148,8 @@ class _Move(Move):
             with open_directory(self._source.directory, name) as folder:
                 self.is_linked = writer.adopt(name, start, folder, numbers, known=there is not None)
         writer.sync()
-        transaction.save_segment(replace(new, end=writer.end(name)), interval, writer.mtime(name))
+        end, _, mtime = writer.appended(name)
+        transaction.save_segment(replace(new, end=end), interval, mtime)
 
 
 @dataclass(slots=True)

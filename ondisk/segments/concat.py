@@ -138,17 +138,10 @@ class ConcatWriter:
         for parent in parents:
             self._directory.sync(parent)
 
-    def end(self, name: str) -> End:
-        """Return where a segment ends now."""
-        return self._appends[name].end
-
-    def blocks(self, name: str) -> list[Block]:
-        """Return the new blocks of a segment, if it is compressed."""
-        return self._appends[name].blocks
-
-    def mtime(self, name: str) -> int:
-        """Return when a segment was written, nanoseconds since 1970."""
-        return self._appends[name].mtime
+    def appended(self, name: str) -> tuple[End, list[Block], int]:
+        """Return where a segment ends now, its new blocks, and when it was written, nanoseconds since 1970."""
+        append = self._appends[name]
+        return append.end, append.blocks, append.mtime
 
     def undo(self) -> None:
         """Undo all writes as far as the disk allows; any bytes that stay are a tail that nobody reads.

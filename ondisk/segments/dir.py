@@ -274,18 +274,10 @@ class DirWriter:
             return False
         return self._directory.sync_together(self._appends)
 
-    def end(self, name: str) -> End:
-        """Return where a segment that was synced ends now."""
+    def appended(self, name: str) -> tuple[End, list[Block], int]:
+        """Return as `ConcatWriter.appended`, after `sync`; files have no blocks."""
         append = self._appends[name]
-        return End(append.size, append.next)
-
-    def blocks(self, name: str) -> list[Block]:
-        """Return no blocks: files are not compressed."""
-        return []
-
-    def mtime(self, name: str) -> int:
-        """Return when a segment was written, nanoseconds since 1970."""
-        return self._appends[name].mtime
+        return End(append.size, append.next), [], append.mtime
 
     def undo(self) -> None:
         """Undo all writes as far as the disk allows; nobody reads what stays.

@@ -69,7 +69,7 @@ def test_a_new_segment_is_made_with_its_directory(writer, tmp_path):
     append(writer, NAME, 0, b"one")
     writer.sync()
     assert (tmp_path / NAME).read_bytes() == b"one\n"
-    assert writer.mtime(NAME) == (tmp_path / NAME).stat().st_mtime_ns
+    assert writer.appended(NAME)[2] == (tmp_path / NAME).stat().st_mtime_ns
 
 
 def test_bytes_go_to_the_end_of_what_is_known(writer, path):
@@ -94,7 +94,7 @@ def test_bytes_of_other_files_are_copied_between_others(writer, directory, path,
         segment.copy(other, [(4, 6), (0, 4)], count=2)
         segment.add([b"4"])
     assert path.read_bytes() == b"one\n1.5\nthree\ntwo\n4\n"
-    assert writer.end(NAME).size == 20
+    assert writer.appended(NAME)[0].size == 20
     new = writer.writing("2026/11-21.vm2", LINES.begin(), LINES, known=False)
     with pytest.raises(EOFError, match="other ends at byte 10"), new as segment:
         segment.copy(other, [(4, 7)], count=1)
@@ -105,7 +105,7 @@ def test_data_that_are_copied_are_counted_where_the_layout_counts(writer, direct
     for name, layout, expected in [("2026/1.vm2", LINES, 0), ("2026/2.vm2", COUNTED, 2)]:
         with writer.writing(name, layout.begin(), layout, known=False) as segment:
             segment.copy(directory.open_to_read("other"), [(0, 10)], count=2)
-        assert writer.end(name).count == expected
+        assert writer.appended(name)[0].count == expected
     assert (tmp_path / "2026/2.vm2").read_bytes() == b"0002two\nthree\n"
 
 
@@ -137,7 +137,7 @@ def test_a_new_segment_is_patched_too(writer, tmp_path):
     append(writer, NAME, 0, b"one", b"two", layout=COUNTED)
     writer.sync()
     assert (tmp_path / NAME).read_bytes() == b"0002one\ntwo\n"
-    assert writer.mtime(NAME) == (tmp_path / NAME).stat().st_mtime_ns
+    assert writer.appended(NAME)[2] == (tmp_path / NAME).stat().st_mtime_ns
 
 
 def test_a_segment_that_is_missing_or_too_short_is_an_error_that_changes_nothing(writer, path):

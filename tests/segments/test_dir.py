@@ -43,7 +43,7 @@ def append(directory, *payloads, end=None, start=None, known=False, commit=True)
     write(writer, NAME, start, payloads, beside(*range(len(payloads))), known=known)
     if commit:
         writer.sync()
-        return writer.end(NAME)
+        return writer.appended(NAME)[0]
     return writer
 
 
