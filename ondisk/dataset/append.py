@@ -243,12 +243,7 @@ class _Destinations:
     """
 
     def __init__(
-        self,
-        reftimes: list[int],
-        format: Format,
-        step: Step,
-        transaction: Transaction,
-        writer: BatchWriter,
+        self, reftimes: list[int], format: Format, step: Step, transaction: Transaction, writer: BatchWriter
     ) -> None:
         self._format = format
         self._days = [reftime // DAY for reftime in reftimes]
@@ -287,11 +282,7 @@ class _Destinations:
 
 
 def _settle_duplicates(
-    rows: list[tuple[Any, ...]],
-    config: DatasetConfig,
-    transaction: Transaction,
-    stored: Stored,
-    kept_out: set[int],
+    rows: list[tuple[Any, ...]], config: DatasetConfig, transaction: Transaction, stored: Stored, kept_out: set[int]
 ) -> list[int]:
     """Replace data if the configuration says so, and add replaced and skipped data to `stored`.
 

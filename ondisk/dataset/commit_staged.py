@@ -125,11 +125,7 @@ class _Commit:
     """One commit. The caller must hold the writers' lock."""
 
     def __init__(
-        self,
-        access: DatasetAccess,
-        transaction: Transaction,
-        job: str,
-        duplicates: Duplicates | None,
+        self, access: DatasetAccess, transaction: Transaction, job: str, duplicates: Duplicates | None
     ) -> None:
         self._duplicates = duplicates
         self._access = access

@@ -13,12 +13,7 @@ from functools import partial
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess, common, in_both, replaced
-from ondisk.errors import (
-    LockError,
-    OndiskError,
-    SegmentMissing,
-    StateError,
-)
+from ondisk.errors import LockError, OndiskError, SegmentMissing, StateError
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, check_trusted
