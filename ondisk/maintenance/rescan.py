@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -126,10 +126,8 @@ class Rescan:
         if self._format.is_dir:
             return self._in_directory(trusted=trusted)
         transaction, known = self._transaction, self._known
-        if known is None:
-            segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
-        else:
-            segment = known.segment
+        segment = self._segment()
+        if known is not None:
             generations.complete(self._directory, self._name, segment.id, segment.end.size)
         # The file at the segment's name counts. Remove the hidden name, which readers would prefer; `commit` makes that
         # durable.
@@ -137,16 +135,8 @@ class Rescan:
         file = self._file = self._directory.open_to_read(self._name)
         if known is not None:
             transaction.forget_blocks(segment)
-        end = segment.end
-        with self._known_offsets(segment) as known_offsets:
-            first = transaction.take_seqs(0).start
-            for found in self._format.scan(file) if scanned is None else scanned.results(self._access, file):
-                if found.foreign:
-                    raise NeedsRewrite
-                end = found.end
-                self._add(found, segment, first, known_offsets)
-                transaction.save_blocks(segment, found.blocks)
-                self._note(found)
+        results = self._format.scan(file) if scanned is None else scanned.results(self._access, file)
+        end = self._add_all(segment, results)
         if (
             known is not None
             and known.count
@@ -186,24 +176,31 @@ class Rescan:
         self._is_directory = True
         if known is not None and trusted:
             return False
-        self._read_files(known)
+        segment = self._segment()
+        end = self._add_all(segment, scan(self._directory, self._name, self._format.describe))
+        self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
         return True
 
-    def _read_files(self, known: Known | None) -> None:
-        """Insert the data of all files that match their entries."""
-        transaction = self._transaction
-        if known is None:
-            segment = Segment(transaction.take_generation(), self._name, self._format.name, End())
-        else:
-            segment = known.segment
+    def _segment(self) -> Segment:
+        """Return the segment in the index, or a new one."""
+        if self._known is not None:
+            return self._known.segment
+        generation = self._transaction.take_generation()
+        return Segment(generation, self._name, self._format.name, self._format.begin().end)
+
+    def _add_all(self, segment: Segment, results: Iterable[ScanResult]) -> End:
+        """Insert the data of all scan results, and return where the segment ends."""
         end = segment.end
         with self._known_offsets(segment) as known_offsets:
-            first = transaction.take_seqs(0).start
-            for found in scan(self._directory, self._name, self._format.describe):
+            first = self._transaction.take_seqs(0).start
+            for found in results:
+                if found.foreign:
+                    raise NeedsRewrite
                 end = found.end
                 self._add(found, segment, first, known_offsets)
+                self._transaction.save_blocks(segment, found.blocks)
                 self._note(found)
-        self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
+        return end
 
     def rewrite(self) -> None:
         """Write the data of the file to a new generation, in the form that ondisk writes, and commit."""
