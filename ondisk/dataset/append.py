@@ -1,4 +1,4 @@
-"""Append: data become batches; a batch becomes bytes at the ends of segments, and rows of the index."""
+"""Append: divide data into batches; store a batch as bytes at the ends of segments and as rows of the index."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ondisk.step import DAY, Step, days_ago
 
 _T = TypeVar("_T")
 BATCH_SIZE = 100_000
-"""Data in a batch, by default."""
+"""The default number of data in a batch."""
 
 _ENCODED_BYTES = 4 * 1024 * 1024  # bytes of data that are encoded together
 _ENCODED_DATA = 10_000  # data that are encoded together
@@ -55,7 +55,7 @@ class AppendResult:
         damage: the first 100 places in the input that are not data and were skipped.
         notes: other remarks about the input; nothing was lost.
         outcomes: one for each datum, in the order of the input; None unless requested.
-        skipped: marks of stages that were skipped because they had been stored before. Nothing of them is counted here.
+        skipped: marks of stages that were skipped because they were stored before; their data are not counted here.
     """
 
     imported: int = 0
@@ -97,7 +97,7 @@ class AppendResult:
             self.outcomes += _outcomes(batch, stored)
 
     def extend(self, other: AppendResult) -> None:
-        """Add the result of another append, as if its data came after those of this one; ignores `outcomes`."""
+        """Add the result of the next append, except its `outcomes`."""
         room, before = _REFUSALS - len(self.refusals), self.count
         self.refusals += [(before + position, reason) for position, reason in other.refusals[:room]]
         self.damage += other.damage[: _REFUSALS - len(self.damage)]
@@ -112,7 +112,7 @@ class AppendResult:
 
 @dataclass(slots=True)
 class Stored:
-    """The result of a batch; `replaced` and `duplicates` contain positions among the data that were not refused."""
+    """The result of a batch; `replaced` and `duplicates` contain positions in `Batch.payloads`."""
 
     imported: int = 0
     replaced: set[int] = field(default_factory=set)
@@ -134,10 +134,10 @@ def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
 
 
 def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[Batch]:
-    """Encode data in batches of at most `batch_size` data or `BATCH_BYTES`.
+    """Yield the data, encoded in batches; a batch ends at `batch_size` data, or when it has reached `BATCH_BYTES`.
 
     Raises:
-        InvalidInput: one of them is not a `Datum`.
+        InvalidInput: an item is not a `Datum`.
     """
     iterator = iter(data)
     batch, weight, count = Batch(), 0, 1
@@ -186,17 +186,18 @@ def store(
     trusted: bool,
     archived: Archived | None = None,
 ) -> Stored:
-    """Store a batch: insert rows, which finds the duplicates; write the bytes of the new data; commit.
+    """Store a batch: insert its rows, except those of duplicates; write the bytes of the new data; commit.
 
     Args:
         trusted: the sentinel does not exist, so bytes after a segment's committed size may be cut off.
-        archived: finds the data that the archive has.
+        archived: finds duplicates in the archive; None if there can be none.
 
-    Durability: inserts rows (uncommitted) → writes bytes at the ends of segments, then the counts in headers → syncs
-        each segment, and the directories of new ones → commits. A crash before the commit leaves bytes that nobody
-        reads and the next append cuts off. On an error before the commit, the writes are undone.
+    Durability: inserts rows (uncommitted) → writes bytes at the ends of concat segments, then the counts in headers,
+        and a file for each datum of a dir segment → syncs the segments, and the directories of new ones → commits. A
+        crash before the commit leaves bytes or files without rows, which no query reads; docs/architecture.md lists
+        what removes them. If an error occurs before the commit, the writes are undone.
 
-    Cost: a fixed number of system calls for each touched segment, and one commit; none for each datum.
+    Cost: one commit, and a fixed number of system calls for each segment; in a dir segment, some for each datum, too.
     """
     if not batch.payloads:
         return Stored()
@@ -271,7 +272,7 @@ class _Destinations:
         return [id_ for destination, count in self.runs for id_ in repeat(destination.segment.id, count)]
 
     def offsets(self, sizes: list[int]) -> list[int]:
-        """Return the offset of each datum, when they are written to the ends of their segments."""
+        """Return the offsets that the data get at the ends of their segments."""
         ends = {destination: destination.start.end.length for destination in self._by_day.values()}
         extents = iter(self._format.extents(sizes))
         offsets: list[int] = []
@@ -290,7 +291,7 @@ def _settle_duplicates(
         kept_out: positions of data that are duplicates of archived data.
 
     Returns:
-        The positions of the rows that are in the index now.
+        The positions of the rows that are now in the index.
     """
     first = rows[0][0]
     inserted = transaction.seqs_from(first)
@@ -320,7 +321,7 @@ def _write(
     transaction: Transaction,
     writer: BatchWriter,
 ) -> None:
-    """Write the data to their segments, sync these, and save their new ends in the index."""
+    """Write the data to their segments, sync the segments, and save their new ends in the index."""
     contents: dict[Destination, tuple[list[bytes], list[bytes]]] = {}
     at = 0
     for destination, count in destinations.runs:

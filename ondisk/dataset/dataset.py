@@ -305,6 +305,8 @@ class Dataset:
     ) -> Iterator[Datum]:
         """Return the data that match, in order of reftime, then in the order in which they were appended.
 
+        The data of each archive come first, in this order, then those of the dataset; `sort` merges all of them.
+
         Args:
             match: a match expression, or a condition over `fields`; None matches all.
             sort: `[minute|hour|day|month|year:]field,-field…`

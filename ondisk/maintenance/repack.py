@@ -1,4 +1,4 @@
-"""Repack: rewrites segments without holes and in query order, and removes what is deleted or too old."""
+"""Repack: rewrite segments to remove holes and restore query order; delete DELETED segments; apply the ages."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State
 from ondisk.staging.jobs import Changed
 
-_TRIES = 3  # how often segments are written in advance, while others change them; then they are written under the lock
+_TRIES = 3
+"""Attempts to write segments in advance. If other writers change them each time, they are written under the lock."""
 
-_SOME = 16_384  # data that one commit removes from the index, on a full disk
+_SOME = 16_384
+"""Rows that one commit removes when the disk is full."""
+
 _DROPPED = State.DELETED | State.DELETE_AGE | State.MISSING
 
 WriteAll: TypeAlias = Callable[[Access, list[Diagnosis]], Generator[tuple[Diagnosis, Written | None], None, None]]
-"""Yields segments in the order in which to repack them, each with its new content if that was written, or None."""
+"""Yields segments in the order in which to repack them: each with its new content, or None if that was not written."""
 
 
 def write_later(access: Access, waiting: list[Diagnosis]) -> Generator[tuple[Diagnosis, None], None, None]:
@@ -42,22 +45,23 @@ def repack(
     progress: Callable[[str], None] = lambda _: None,
     write_all: WriteAll = write_later,
 ) -> Report:
-    """Do what `check` reports for a repack. Each segment is diagnosed again first, under the lock.
+    """Do what `check` proposes as a repack, after diagnosing each segment again under the lock.
 
     Args:
         now: seconds since 1970; None for the present.
-        progress: is called with the name of each segment before it is examined.
-        write_all: writes segments in advance, without the lock; what changed in between is written again.
+        progress: called with the name of each segment before it is examined.
+        write_all: writes segments in advance, without the lock; segments that change meanwhile are written again.
 
     Raises:
-        NeedsCheck: the sentinel exists: what the index does not know may be data that it has lost.
+        NeedsCheck: the sentinel exists, so segments that the index does not know may contain data that it has lost.
         DurabilityLost: nothing more can be written. What was repacked before stays repacked.
-        OndiskError: the first error at a single segment, after all others were repacked; DiskFull: there is no space
-            for the remaining segments. `error.context["report"]` of each reports what was done.
+        DiskFull: there is no space for the remaining segments.
+        OndiskError: the first error at a single segment, raised after all others were repacked.
+            `error.context["report"]` of each error reports what was done.
 
-    Durability: see `ondisk.segments.generations`; a crash leaves each segment as it was, or repacked. On a full disk,
-        the data of a segment that is deleted may be removed from the index in several commits.
-    Locks: the writers' lock, once for each segment; for a segment of the archive, the archive's lock, too. Readers do
+    Durability: see `ondisk.segments.generations`; a crash leaves each segment in its old or its new state. If the disk
+        is full, the rows of a segment to delete are removed in several commits, and a crash between them leaves some.
+    Locks: the writers' lock, once for each segment; for a segment of the archive, also the archive's lock. Readers do
         not wait.
     """
     maintained = dataset.archives.maintained()
@@ -82,7 +86,7 @@ def _repack(
     errors: list[OndiskError],
     write_all: WriteAll,
 ) -> Iterator[Done]:
-    """Repack one dataset or one archive. An error at one segment is added to `errors`."""
+    """Repack one dataset or one archive; add errors at single segments to `errors`."""
     access = inspection.access
     waiting = []
     for before in [*inspection.diagnoses(_is_wanted)]:
@@ -90,7 +94,7 @@ def _repack(
             waiting.append(before)
         else:
             yield Done(before.segment, before.state, before.reasons)
-    waiting.sort(key=lambda each: not each.state & _DROPPED)  # those that free space come first
+    waiting.sort(key=lambda each: not each.state & _DROPPED)  # first those that free space
     tries = 0
     while waiting:
         full: DiskFull | None = None
@@ -110,7 +114,7 @@ def _repack(
                         moved = archived(dataset, before.segment)
                         actions = " and ".join(filter(None, (done.action, moved.action)))
                         done = replace(done, action=actions, freed=done.freed + moved.freed)
-                except DiskFull as error:  # others may need less space, or free some
+                except DiskFull as error:  # other segments may need less space, or free some
                     full = error
                     waiting.append(before)
                     continue
@@ -122,14 +126,15 @@ def _repack(
                     raise
                 except (OndiskError, OSError) as error:
                     done = before.failed("repacked", error, errors)
-                # The system frees a removed file when it is closed. That is a third of the time, so a thread does it.
+                # The kernel frees an unlinked file when it is closed. That takes a third of the run time, so another
+                # thread closes it.
                 beside.submit(old_files.clear)
                 freed += done.freed
                 yield done
         if full is not None:
             if freed <= 0 and not changed:
                 raise full
-            # All old files are closed now. Some filesystems free their space with the next commit of their journal.
+            # All old files are closed now. Some filesystems free their space only when they commit their journal.
             access.directory.sync()
 
 
@@ -139,17 +144,17 @@ def _is_wanted(diagnosis: Diagnosis) -> bool:
 
 
 def can_be_written_elsewhere(access: Access, diagnosis: Diagnosis) -> bool:
-    """Return whether a repack rewrites a segment that another process can write beforehand."""
+    """Return whether a repack rewrites a segment, and another process can write its new content."""
     is_rewritten = State.DIRTY in diagnosis.state and not diagnosis.state & _DROPPED
     return is_rewritten and kind_of(access.format_of(diagnosis.segment)).is_one_file
 
 
 def repacked(inspection: Inspection, name: str, written: Written | None, old_files: list[ReadableFile]) -> Done:
-    """Repack or delete one segment. If it turns out to be damaged, record that in the index and do not touch it.
+    """Repack or delete one segment. If it is damaged, record the damage in the index, and do not touch the segment.
 
     Args:
         written: its new content, if that was written in advance.
-        old_files: gets the open file of the old generation, for the caller to close it.
+        old_files: the open file of the old generation is added to it; the caller closes the file.
 
     Raises:
         Changed: the segment changed after its new content was written.
@@ -208,7 +213,7 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
                         old_files.append(file)
                 except (IntegrityError, SegmentMissing) as error:
                     raise _Damaged(diagnosis, known.segment, error.message) from error
-        # The snapshot has ended: it would keep the old bytes on disk.
+        # Commit only after the snapshot has ended: an open snapshot would keep the old bytes on disk.
         if rewriting is not None:
             return rewriting.commit(diagnosis)
         if state & _DROPPED:
@@ -217,10 +222,10 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
 
 
 def _removed_in_steps(inspection: Inspection, name: str) -> tuple[Diagnosis | None, int]:
-    """Remove the data of a segment from the index before it is deleted, in several commits, which need less space.
+    """Remove the rows of a segment before it is deleted, in several commits, which need less space than one.
 
     Returns:
-        The diagnosis before, or None if nothing was done; how many data were removed.
+        The earlier diagnosis, or None if nothing was done; the number of removed rows.
 
     Raises:
         DiskFull: there is no space for even the smallest commit.

@@ -60,7 +60,7 @@ class Diagnosis:
 
     @property
     def action(self) -> str | None:
-        """What mends it, or None: a fix does `rescan` and `remove from the index`, a repack does the others."""
+        """What mends it, or None. A fix does `rescan`; both do `remove from the index`; a repack does the others."""
         state = self.state
         if State.CORRUPTED in state:
             return None

@@ -1,4 +1,4 @@
-"""Write data to the file of one segment: the only code that does so, for appends, commits, repacks and fixes."""
+"""Write data to the file of one concat segment, for appends, staged data, repacks, merges and fixes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ondisk.segment import Block, End, Laid, Layout
 
 
 class SegmentWriter:
-    """Writes data one after the other to the file of one segment.
+    """Writes data one after the other to the file of one concat segment.
 
         header | data | data | … | end mark
 
@@ -18,13 +18,13 @@ class SegmentWriter:
 
     Args:
         layout: the segment's format.
-        file: where the segment is written.
-        start: where it continues, and what to write before new data; None for a new segment.
-        base: position in the file of the segment's first byte.
-        save_blocks: called with new blocks, of a compressed segment.
+        file: the file to write to.
+        start: the end of the existing data, and the bytes to write before new data; None for a new segment.
+        base: the position of the segment's first byte in the file, if other bytes precede it.
+        save_blocks: called with the new blocks, if the segment is compressed.
 
     Attributes:
-        end: where the segment ends now.
+        end: the present end of the segment.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class SegmentWriter:
             save_blocks(start.blocks)
 
     def add(self, payloads: Sequence[bytes], beside: Sequence[bytes] = ()) -> None:
-        """Write data; the first one's offset is `end.length`.
+        """Write data at the end; the offset of the first datum is `end.length`.
 
         Args:
-            payloads: their bytes, without padding.
-            beside: ignored; only dir segments store metadata.
+            payloads: the bytes of each datum, without padding.
+            beside: ignored; exists because dir segments store metadata separately.
         """
         laid = self._layout.lay(payloads, self.end)
         self._file.write(self._base + self.end.size, laid.content)
@@ -69,16 +69,16 @@ class SegmentWriter:
         length: int | None = None,
         blocks: Iterable[Block] = (),
     ) -> None:
-        """Copy data from a file that contains them as this segment stores them, padding included.
+        """Copy data from a file that stores them in the same form as this segment, padding included.
 
         Args:
-            spans: (position, size) in the file.
-            count: number of data in the spans.
-            length: decompressed bytes of the spans, if they are compressed.
-            blocks: the blocks in the spans; their offsets and positions count from the first span.
+            spans: (position, size) of the bytes in the file.
+            count: the number of data in the spans.
+            length: the number of decompressed bytes, if the spans are compressed.
+            blocks: the blocks in the spans; their offsets and positions count from the begin of the first span.
 
         Raises:
-            EOFError: the file ends before a span does.
+            EOFError: the file ends inside a span.
         """
         spans, end = [*spans], self.end
         size = sum(size for _, size in spans)
@@ -97,14 +97,14 @@ class SegmentWriter:
         )
 
     def finish(self) -> End:
-        """Update the header, and return where the segment ends."""
+        """Update the header, and return the end of the segment."""
         patch = self._layout.patch(self.end)
         if patch is not None:
             self._file.write(self._base + patch.position, patch.content)
         return self.end
 
     def seal(self) -> End:
-        """Finish a complete segment: write its end mark, sync the file, and return where the segment ends."""
+        """Update the header, write the end mark, sync the file, and return the end of the segment."""
         end = self.finish()
         if mark := self._layout.seal(end):
             self._file.write(self._base + end.size, mark)
