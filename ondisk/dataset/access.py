@@ -104,7 +104,7 @@ class Access:
                     elif transaction.unread:
                         self._clean_up_after_commit()
             except DurabilityLost as error:
-                self._failed = error
+                self._failed = self._failed or error
                 raise
             self.check_not_failed()
 
@@ -123,7 +123,7 @@ class Access:
                 with self._lock.hold(verb, timeout):
                     yield
             except DurabilityLost as error:
-                self._failed = error
+                self._failed = self._failed or error
                 raise
 
     def clean_up_later(self, name: str) -> None:
@@ -272,9 +272,11 @@ class Access:
 
     def check_not_failed(self) -> None:
         if self._failed is not None:
+            cause = self._failed.context.get("cause", self._failed.message)  # of an archive's, its own
             raise DurabilityLost(
-                f"{self.path}: nothing more is written after an error of the disk: {self._failed.message}",
+                f"{self.path}: nothing more is written after an error of the disk: {cause}",
                 hint="Check the disk (`dmesg`), then open the dataset again.",
+                cause=cause,
             )
 
     def _check_process(self) -> None:

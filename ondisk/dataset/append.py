@@ -201,38 +201,38 @@ def store(
     """
     if not batch.payloads:
         return Stored()
-    with BatchWriter(directory, transaction, trusted=trusted) as writer:
-        destinations = _Destinations(batch.reftimes, format, config.step, transaction, writer)
-        seqs: Sequence[int] = transaction.take_seqs(len(batch.payloads))
-        sizes = list(map(len, batch.payloads))
-        offsets = destinations.offsets(sizes)
-        columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
-        stored = Stored(imported=transaction.insert(zip(*columns, strict=True)))
-        payloads, beside = batch.payloads, batch.beside
-        kept_out, replacing = (set(), set()) if archived is None else archived.find(batch.reftimes, batch.metadata)
-        if kept_out:
-            stored.imported -= transaction.take_back(seqs[place] for place in kept_out)
-        if stored.imported < len(payloads):
-            rows = list(zip(*columns, strict=True))
-            kept = _settle_duplicates(rows, config, transaction, stored, kept_out)
-            if not kept:
-                return stored
-            payloads = [payloads[place] for place in kept]
-            beside = [beside[place] for place in kept if beside]
-            destinations.keep(kept)
-            moved = destinations.offsets(list(map(len, payloads)))
-            transaction.move(
-                (offset, seqs[place]) for place, offset in zip(kept, moved, strict=True) if offset != offsets[place]
-            )
-            seqs = [seqs[place] for place in kept]
-        _write(destinations, payloads, beside, seqs, transaction, writer)
-        stored.bytes = sum(map(len, payloads))
-        stored.segments = {destination.segment.name for destination, _ in destinations.runs}
-        if archived is not None:
-            stored.imported -= len(replacing - stored.replaced)
-            stored.replaced |= replacing
-            archived.replace_with(transaction)
-        transaction.commit()
+    writer = BatchWriter(directory, transaction, trusted=trusted)
+    destinations = _Destinations(batch.reftimes, format, config.step, transaction, writer)
+    seqs: Sequence[int] = transaction.take_seqs(len(batch.payloads))
+    sizes = list(map(len, batch.payloads))
+    offsets = destinations.offsets(sizes)
+    columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
+    stored = Stored(imported=transaction.insert(zip(*columns, strict=True)))
+    payloads, beside = batch.payloads, batch.beside
+    kept_out, replacing = (set(), set()) if archived is None else archived.find(batch.reftimes, batch.metadata)
+    if kept_out:
+        stored.imported -= transaction.take_back(seqs[place] for place in kept_out)
+    if stored.imported < len(payloads):
+        rows = list(zip(*columns, strict=True))
+        kept = _settle_duplicates(rows, config, transaction, stored, kept_out)
+        if not kept:
+            return stored
+        payloads = [payloads[place] for place in kept]
+        beside = [beside[place] for place in kept if beside]
+        destinations.keep(kept)
+        moved = destinations.offsets(list(map(len, payloads)))
+        transaction.move(
+            (offset, seqs[place]) for place, offset in zip(kept, moved, strict=True) if offset != offsets[place]
+        )
+        seqs = [seqs[place] for place in kept]
+    _write(destinations, payloads, beside, seqs, transaction, writer)
+    stored.bytes = sum(map(len, payloads))
+    stored.segments = {destination.segment.name for destination, _ in destinations.runs}
+    if archived is not None:
+        stored.imported -= len(replacing - stored.replaced)
+        stored.replaced |= replacing
+        archived.replace_with(transaction)
+    transaction.commit()
     return stored
 
 

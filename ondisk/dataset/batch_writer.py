@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
@@ -36,7 +36,7 @@ class Destination:
 
 
 class BatchWriter:
-    """Writes data to the ends of their segments, of either kind. A context manager: closes its files.
+    """Writes data to the ends of their segments, of either kind.
 
     Args:
         trusted: the sentinel does not exist, so bytes after a segment's committed size belong to an interrupted append.
@@ -52,12 +52,7 @@ class BatchWriter:
         self._dir = DirWriter(directory)
         transaction.on_rollback(self._concat.undo)
         transaction.on_rollback(self._dir.undo)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._concat.close()
+        transaction.at_end(self._concat.close)
 
     def _of(self, format: Format) -> ConcatWriter | DirWriter:
         return self._dir if format.is_dir else self._concat

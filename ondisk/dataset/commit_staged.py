@@ -71,6 +71,7 @@ def commit(
     Cost: rows are inserted inside SQLite, and bytes are copied inside the kernel. Only pieces (the data of one stage in
         one segment) that contain duplicates, or are not compressed like their segment, are read and written again.
     """
+    access.check_not_failed()  # then the job stays, for a commit after the disk was mended
     try:
         marked = dict.fromkeys(each.mark for each in staged if each.mark is not None)
         if marked and overwrite is not None:
@@ -150,7 +151,7 @@ class _Commit:
         archived, removed = self._archives.of_append(self._config), 0
         if overwrite is not None:
             archived, removed = self._overwrite(overwrite, archived)
-        with self._writer, contextlib.closing(Incoming(transaction, paths)) as incoming:
+        with contextlib.closing(Incoming(transaction, paths)) as incoming:
             result = self._store(incoming, archived, on_duplicate)
         if result.imported or result.replaced or removed or new:
             import_log.save(transaction, new)

@@ -29,7 +29,7 @@ def delete(access: DatasetAccess, what: str | Expression | Iterable[Location]) -
         archives.delete_replaced()
         for archive in filter(chosen.concerns, archives.online()):
             archived = stack.enter_context(archive.transaction("delete"))
-            archived.advance_seq(transaction.seq)
+            archived.advance_seq(transaction.seq, is_highest=True)
             if count := chosen.delete(archive, archived):
                 # The dataset is committed first: the archives share its counter, which must be ahead of them.
                 transaction.after_commit(archived.commit)

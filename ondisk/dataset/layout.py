@@ -27,7 +27,7 @@ ARCHIVE = ".archive"
 _CONFIG_LIMIT = 1024 * 1024  # bytes
 SENTINEL_TEXT = b"The index of this dataset was lost and rebuilt empty. It may not know all data. Run `ondisk fix`.\n"
 _OWN = re.compile(
-    r"(\.maintain|\.pipeline)?\.lock|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.[0-9]+"
+    r"(\.maintain|\.pipeline)?\.lock|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.(new|[0-9]+)"
 )
 
 
@@ -119,7 +119,7 @@ def create_files(directory: Directory, config: DatasetConfig) -> None:
             transaction.commit()  # creates -wal and -shm: readers without permission to write need them
         if transaction.checkpoint_error is not None:
             raise transaction.checkpoint_error
-    directory.write_new(CONFIG, config.to_toml().encode())
+    directory.replace(CONFIG, config.to_toml().encode())
 
 
 def last_generation(directory: Directory) -> int:

@@ -230,22 +230,25 @@ class Directory:
         Raises:
             FileExistsError: the name is taken.
         """
-        with self._written(name, content) as staged:
+        with self._written(f".{name}.{os.getpid()}", content) as staged:
             self.link(staged, name)
         self.sync()
 
-    def replace(self, name: str, content: bytes) -> None:
+    def replace(self, name: str, content: bytes, *, staged: str | None = None) -> None:
         """Create or replace a small file, which is the old one or the new one at every moment, complete.
 
-        Durability: syncs the file, renames it, syncs the directory. A crash in between leaves a hidden file.
+        Args:
+            staged: name of the hidden file that is written first; None for `.NAME.new`, under a lock.
+
+        Durability: syncs the file, renames it, syncs the directory. A crash in between leaves the hidden file, which
+            the next call removes.
         """
-        with self._written(name, content) as staged:
+        with self._written(staged or f".{name}.new", content) as staged:
             self.rename(staged, name)
 
     @contextlib.contextmanager
-    def _written(self, name: str, content: bytes) -> Iterator[str]:
+    def _written(self, staged: str, content: bytes) -> Iterator[str]:
         """Write and sync a hidden file for the length of the block; yield its name."""
-        staged = f".{name}.{os.getpid()}"
         self.discard(staged)
         try:
             with self.create_file(staged) as file:

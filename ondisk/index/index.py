@@ -155,6 +155,11 @@ class Index:
                 connection.close()
         directory.rename(NEW, INDEX)
 
+    def forget_ids(self) -> None:
+        """Forget the ids of values: they grow too many, or some were rolled back."""
+        self.ids.clear()
+        self.ids[None] = 0
+
     def is_current(self) -> bool:
         """Return whether `index.sqlite` is still this file.
 

@@ -54,15 +54,18 @@ class Transaction:
         self._interned = False
         self._committed = False
         # COMMIT was tried. It may have reached the disk even if it failed, so the bytes that it points to must stay.
-        self._sealed = False
+        self._commit_tried = False
         self.unread = False
         self.checkpoint_error: OndiskError | None = None
         self._attached: list[str] = []
-        self._undo = contextlib.ExitStack()
+        self._undo, self._at_end = contextlib.ExitStack(), contextlib.ExitStack()
         self._after: list[Callable[[], object]] = []
 
     def __enter__(self) -> Self:
         try:
+            if self.connection.in_transaction:  # a second interrupt kept the last transaction from its rollback
+                self._roll_back()
+                self._index.forget_ids()
             self._execute("BEGIN IMMEDIATE")
             self._seq, self._generation = self._counters()
         except BaseException as error:
@@ -73,15 +76,16 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._sealed:
-            self._undo.pop_all()
-        self._undo.close()
-        self._roll_back()
-        self._detach()
-        # After a failed write SQLite may have rolled back by itself. Then the new ids are gone, too.
-        if self._interned and not self._committed:
-            self._index.ids.clear()
-            self._index.ids[None] = 0
+        try:
+            with self._at_end:
+                if not self._commit_tried:
+                    self._undo.close()
+        finally:  # whatever an undo raises: an open transaction would block all writers, and its ids would be reused
+            self._roll_back()
+            self._detach()
+            # After a failed write SQLite may have rolled back by itself. Then the new ids are gone, too.
+            if self._interned and not self._committed:
+                self._index.forget_ids()
         if (known := own_error(error, self.connection, self.directory)) is not None:
             raise known from error
 
@@ -93,9 +97,19 @@ class Transaction:
     def on_rollback(self, undo: Callable[[], object]) -> None:
         """Call `undo` when the transaction ends without a commit, for whatever reason; the last one is called first.
 
-        After a commit that may have reached the disk nothing is undone, even if the commit raised.
+        After a commit that may have reached the disk nothing is undone, even if the commit raised. An undo that fails
+        hides no other error: whatever it leaves is not part of the dataset.
         """
-        self._undo.callback(undo)
+
+        def undo_quietly() -> None:
+            with contextlib.suppress(OSError, OndiskError):
+                undo()
+
+        self._undo.callback(undo_quietly)
+
+    def at_end(self, do: Callable[[], object]) -> None:
+        """Call `do` when the transaction ends, in any way; after the undoing."""
+        self._at_end.callback(do)
 
     def after_commit(self, do: Callable[[], object]) -> None:
         """Call `do` after the commit, in the order of these calls.
@@ -145,9 +159,15 @@ class Transaction:
             self._seq_elsewhere = None
         return self._seq
 
-    def advance_seq(self, seq: int) -> None:
-        """Take no number up to `seq`: a transaction that is not committed yet has given them out."""
+    def advance_seq(self, seq: int, *, is_highest: bool = False) -> None:
+        """Take no number up to `seq`: a transaction that is not committed yet has given them out.
+
+        Args:
+            is_highest: no other index has given out a higher one either.
+        """
         self._seq = max(self._seq, seq)
+        if is_highest:
+            self._seq_elsewhere = None
 
     def take_generation(self) -> int:
         """Take the next generation, the id of a new segment.
@@ -423,11 +443,8 @@ class Transaction:
         self._execute("DROP TABLE place")
         return deleted
 
-    def commit(self) -> bool:
+    def commit(self) -> None:
         """Make the change durable, move it into the main file as far as readers allow, and call `after_commit`'s.
-
-        Returns:
-            Whether nobody reads an older snapshot any more.
 
         Raises:
             DiskFull, LockError: nothing was committed.
@@ -439,16 +456,16 @@ class Transaction:
                 sql = "UPDATE dataset SET seq = ?, generation = ?, committed_at = ?"
                 now = time.time_ns() // 1000
                 self.connection.execute(sql, (self._seq, self._generation, now))
-                self._sealed = True
+                self._commit_tried = True
                 self.connection.execute("COMMIT")
             self._committed = True
             self._detach()  # else the checkpoint would include the attached files
         except (DiskFull, LockError):
             # The last write of a commit makes it one. Without space or a lock for that write there is no commit.
-            self._sealed = False
+            self._commit_tried = False
             raise
         except OndiskError as error:
-            if isinstance(error, StorageError) and self._sealed and not isinstance(error, DurabilityLost):
+            if isinstance(error, StorageError) and self._commit_tried and not isinstance(error, DurabilityLost):
                 raise DurabilityLost(error.message, hint=error.hint, **error.context) from error
             raise
         if not self._lazy:
@@ -460,7 +477,6 @@ class Transaction:
         if self.checkpoint_error is None:
             for do in self._after:
                 do()
-        return self.unread
 
     def _delete(self, select: str, values: Sequence[Any]) -> int:
         first = self.seq
@@ -487,8 +503,7 @@ class Transaction:
         new = set(values).difference(ids)
         if new:
             if len(ids) > _CACHED_IDS:
-                ids.clear()
-                ids[None] = 0
+                self._index.forget_ids()
                 new = set(values) - {None}
             # Ids in the order of the data keep consecutive rows together in the UNIQUE index. That makes queries of an
             # interval a fifth faster.

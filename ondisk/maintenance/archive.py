@@ -42,7 +42,7 @@ def archive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
     with _reporting(access) as done:
         before = _known_before(access)
         for name in names:
-            done.append(archived(access, name, before.get(name)))
+            archived(access, name, done, before.get(name))
     return done
 
 
@@ -57,16 +57,18 @@ def _reporting(access: Access) -> Iterator[list[Done]]:
         raise
 
 
-def archived(access: DatasetAccess, name: str, before: Known | None = None) -> Done:
+def archived(access: DatasetAccess, name: str, done: list[Done], before: Known | None = None) -> Done:
     """Move one segment to `.archive/last`, and merge it with a segment of the same name there.
 
     Args:
+        done: gets the result as soon as it is committed, also if the disk fails after the commit.
         before: as for `Inspection.examine`; None if all segments were diagnosed just before.
     """
     archives = access.archives
     there = archives.last()
     if there is not None and _finish(access, there, name):
-        return Done(name, State.OK, (), "archive")
+        done.append(Done(name, State.OK, (), "archive"))
+        return done[-1]
     with access.transaction("archive") as transaction:
         check_trusted(access)
         last = archives.make_last()
@@ -80,7 +82,8 @@ def archived(access: DatasetAccess, name: str, before: Known | None = None) -> D
             of_archive.commit()
         transaction.advance_seq(of_archive.seq)
         size = _drop(access, transaction, segment)
-    return Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_linked else size)
+        done.append(Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_linked else size))
+    return done[-1]
 
 
 def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:

@@ -84,9 +84,8 @@ class ConcatSegments(SegmentKind):
         transaction.commit()
         action = diagnosis.action
         if found is None:
-            return Done(
-                name, diagnosis.state, diagnosis.reasons, action, 0, lost if State.MISSING in diagnosis.state else 0
-            )
+            lost = lost if State.MISSING in diagnosis.state else 0
+            return Done(name, diagnosis.state, diagnosis.reasons, action, 0, lost)
         if not is_kept and not transaction.unread:
             reason = "an older query may still read it; a repack after that query deletes it"
             return Done(name, diagnosis.state, (*diagnosis.reasons, reason), action if known is not None else None)

@@ -97,18 +97,20 @@ def _fix(
         for group in _groups(access, scanning):
             for before, _ in group:
                 progress(before.segment)
-            fixed = _fixed_together(inspection, archives, group, other)
-            yield from fixed
-            for before, scanned in group[len(fixed) :]:
-                try:
-                    with archives.assigning_seq(access, "fix"):
-                        done = _fixed(inspection, before, other, scanned)
-                except FATAL:
-                    raise
-                except (OndiskError, OSError) as error:
-                    is_whole = False
-                    done = before.failed("fixed", error, errors)
-                yield done
+            fixed: list[Done] = []  # of what is committed, also if the disk fails after the commit
+            try:
+                _fix_together(inspection, archives, group, other, fixed)
+                for before, scanned in group[len(fixed) :]:
+                    try:
+                        with archives.assigning_seq(access, "fix"):
+                            _fix_alone(inspection, before, other, scanned, fixed)
+                    except FATAL:
+                        raise
+                    except (OndiskError, OSError) as error:
+                        is_whole = False
+                        fixed.append(before.failed("fixed", error, errors))
+            finally:
+                yield from fixed
             for _, scanned in group:
                 if scanned is not None:
                     scanned.rows.discard(access.directory)
@@ -167,17 +169,13 @@ def _weight(access: Access, before: Diagnosis) -> int:
     return _GROUP + 1 if S_ISDIR(found.st_mode) else max(found.st_size, _SMALLEST)
 
 
-def _fixed_together(
-    inspection: Inspection,
-    archives: Archives,
-    group: list[_Waiting],
-    other: OtherIndex,
-) -> list[Done]:
-    """Read segments into the index in one commit. If one of them must be fixed alone, read none and return []."""
+def _fix_together(
+    inspection: Inspection, archives: Archives, group: list[_Waiting], other: OtherIndex, fixed: list[Done]
+) -> None:
+    """Read segments into the index in one commit, and add the results to `fixed`; none if one must be fixed alone."""
     if len(group) == 1:
-        return []
-    access = inspection.access
-    done = []
+        return
+    access, done = inspection.access, []
     try:
         with archives.assigning_seq(access, "fix"), access.transaction("fix") as transaction:
             rescans = []
@@ -185,7 +183,7 @@ def _fixed_together(
                 with access.current().index.snapshot() as snapshot:
                     diagnosis, known = inspection.examine(snapshot, before.segment)
                 if diagnosis is None or diagnosis.error is not None or diagnosis.state & _ALONE:
-                    return []
+                    return
                 if not diagnosis.state & FIXED:
                     done.append(_left_alone(diagnosis))
                     continue
@@ -194,63 +192,71 @@ def _fixed_together(
                 rescans.append(rescan)
                 done.append(rescan.done(diagnosis))
             commit(transaction, access.directory, rescans)
+            fixed += done
     except (DurabilityLost, LockError, StateError):
         raise
     except (OndiskError, OSError, Changed, NeedsRewrite, DataAfterDamage):
-        return []
-    return done
+        return
 
 
-def _fixed(inspection: Inspection, before: Diagnosis, other: OtherIndex, scanned: Scanned | None) -> Done:
+def _fix_alone(
+    inspection: Inspection, before: Diagnosis, other: OtherIndex, scanned: Scanned | None, fixed: list[Done]
+) -> None:
+    """Fix one segment, and add the result to `fixed`."""
+
+    def fix_once(*, rewriting: bool = False, scanned: Scanned | None = None) -> None:
+        with inspection.access.transaction("fix") as transaction:
+            fixed.append(_fixed(inspection, transaction, before, other, rewriting=rewriting, scanned=scanned))
+
     try:
         if scanned is not None:
             with contextlib.suppress(Changed):
-                return _fixed_once(inspection, before, other, rewriting=False, scanned=scanned)
-        return _fixed_once(inspection, before, other, rewriting=False)
+                return fix_once(scanned=scanned)
+        fix_once()
     except NeedsRewrite:
-        return _fixed_once(inspection, before, other, rewriting=True)
+        fix_once(rewriting=True)
     except DataAfterDamage as error:
         with inspection.access.transaction("fix") as transaction:
             transaction.note_check(error.segment, str(error))
             transaction.commit()
-        return Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, str(error)))
+            fixed.append(Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, str(error))))
 
 
-def _fixed_once(
+def _fixed(
     inspection: Inspection,
+    transaction: Transaction,
     before: Diagnosis,
     other: OtherIndex,
     *,
     rewriting: bool,
-    scanned: Scanned | None = None,
+    scanned: Scanned | None,
 ) -> Done:
     access, name = inspection.access, before.segment
-    with access.transaction("fix") as transaction:
-        with access.current().index.snapshot() as snapshot:
-            diagnosis, known = inspection.examine(snapshot, name)
-        if diagnosis is None:
-            return Done(name, State.OK, ("it was removed in the meantime",))
-        if diagnosis.error is not None:  # it may contain data that the index has lost
-            raise diagnosis.error
-        if State.CORRUPTED in before.state | diagnosis.state:
-            return _checked_again(access, transaction, before, known, other)
-        if not diagnosis.state & FIXED:
-            return _left_alone(diagnosis)
-        if State.MISSING in diagnosis.state:
-            assert known is not None
-            if (reason := why_kept(access, name)) is not None:
-                return Done(name, diagnosis.state, (*diagnosis.reasons, reason))
-            lost = transaction.remove(known.segment)
-            transaction.commit()
-            return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
-        rescan = Rescan(access, transaction, name, known, other)
-        if rewriting:
-            rescan.rewrite()
-        else:
-            if rescan.in_place(trusted=not access.needs_check(), scanned=scanned):
-                commit(transaction, access.directory, [rescan])
-            rescan.raise_sequence()
-        return rescan.done(diagnosis)
+    with access.current().index.snapshot() as snapshot:
+        diagnosis, known = inspection.examine(snapshot, name)
+    if diagnosis is None:
+        return Done(name, State.OK, ("it was removed in the meantime",))
+    if diagnosis.error is not None:  # it may contain data that the index has lost
+        raise diagnosis.error
+    if State.CORRUPTED in before.state | diagnosis.state:
+        return _checked_again(access, transaction, before, known, other)
+    if not diagnosis.state & FIXED:
+        return _left_alone(diagnosis)
+    if State.MISSING in diagnosis.state:
+        assert known is not None
+        if (reason := why_kept(access, name)) is not None:
+            return Done(name, diagnosis.state, (*diagnosis.reasons, reason))
+        lost = transaction.remove(known.segment)
+        transaction.commit()
+        return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
+    rescan = Rescan(access, transaction, name, known, other)
+    if rewriting:
+        rescan.rewrite()
+    else:
+        if rescan.in_place(trusted=not access.needs_check(), scanned=scanned):
+            commit(transaction, access.directory, [rescan])
+        rescan.raise_sequence()
+    return rescan.done(diagnosis)
 
 
 def _checked_again(

@@ -69,8 +69,9 @@ def write(file: str | os.PathLike[str], results: Iterable[Maintained]) -> None:
     except OSError as error:
         raise StorageError(f"{path.parent}: {error.strerror}", errno=error.errno) from error
     with directory:
+        content = metrics(results).encode(errors="replace")
         try:
-            directory.replace(path.name, metrics(results).encode(errors="replace"))
+            directory.replace(path.name, content, staged=f".{path.name}.{os.getpid()}")  # nobody holds a lock here
         except (FileNotFoundError, FileExistsError) as error:  # as below /proc
             hint = "Choose a directory in which files can be created."
             raise StorageError(f"{path}: {error.strerror}", hint=hint, errno=error.errno) from error

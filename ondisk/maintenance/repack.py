@@ -98,7 +98,7 @@ def _repack(
     tries = 0
     while waiting:
         full: DiskFull | None = None
-        freed, tried, waiting, changed = 0, waiting, [], False
+        is_stuck, tried, waiting = True, waiting, []
         tries += 1
         with (
             contextlib.closing((write_all if tries <= _TRIES else write_later)(access, tried)) as writing,
@@ -111,7 +111,7 @@ def _repack(
                     with dataset.archives.assigning_seq(access, "repack"):
                         done = repacked(inspection, before.segment, written, old_files)
                     if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
-                        moved = archived(dataset, before.segment)
+                        moved = archived(dataset, before.segment, [])
                         actions = " and ".join(filter(None, (done.action, moved.action)))
                         done = replace(done, action=actions, freed=done.freed + moved.freed)
                 except DiskFull as error:  # other segments may need less space, or free some
@@ -119,7 +119,7 @@ def _repack(
                     waiting.append(before)
                     continue
                 except Changed:
-                    changed = True
+                    is_stuck = False
                     waiting.append(before)
                     continue
                 except FATAL:
@@ -129,13 +129,14 @@ def _repack(
                 # The kernel frees an unlinked file when it is closed. That takes a third of the run time, so another
                 # thread closes it.
                 beside.submit(old_files.clear)
-                freed += done.freed
+                is_stuck &= done.action is None
                 yield done
         if full is not None:
-            if freed <= 0 and not changed:
+            if is_stuck:
                 raise full
             # All old files are closed now. Some filesystems free their space only when they commit their journal.
-            access.directory.sync()
+            with access.locked("repack"):  # a failed sync ends all writing
+                access.directory.sync()
 
 
 def _is_wanted(diagnosis: Diagnosis) -> bool:

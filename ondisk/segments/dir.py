@@ -295,9 +295,6 @@ class DirWriter:
                     self._directory.remove_directory(name)
         self._appends.clear()
 
-    def close(self) -> None:
-        """Do nothing: no file is open between two calls."""
-
     def _begin(self, name: str, end: End, *, known: bool) -> _Append:
         """Create the directory of a segment if it does not exist."""
         is_new = not self.exists(name)

@@ -128,7 +128,7 @@ class StagedRows:
         self._directory = directory
         self._kinds = kinds
         self._ids = _ValueIds()
-        self._seq = self._pieces = self._values = 0
+        self._seq = self._pieces = 0
         self._connection = _create(directory, name, kinds)
         self._columns = ", ".join(("reftime", "piece", '"offset"', "size", *(f"f_{name}" for name in kinds)))
 

@@ -487,23 +487,6 @@ def copied_index(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
 
 
-class InTurn:
-    """A thread whose work the thread that starts it does: strace counts the calls of each thread apart.
-
-    That one is killed while both write, these tests do not see.
-    """
-
-    def __init__(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self._work = target, args
-
-    def start(self) -> None:
-        work, arguments = self._work
-        work(*arguments)
-
-    def join(self) -> None:
-        """There is nothing to wait for."""
-
-
 def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
     """Be the process that crashes: open or create, carry out, acknowledge; wait for `start` before all that.
 
@@ -511,7 +494,6 @@ def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None
     must be free, and what it was does to the next change is told, too.
     """
     _let_others_trace_me()
-    ondisk.dataset.commit_staged.Thread = InTurn
     file = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     start.recv_bytes()
     try:

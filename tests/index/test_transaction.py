@@ -1,18 +1,20 @@
 from __future__ import annotations
 
+import errno
 import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from worlds import sql
+from worlds import datum, fail, sql
 
 from ondisk import DatasetConfig, Datum
-from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError
+from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX, Index, Segment, Transaction
 from ondisk.matcher import Everything, Fields
 from ondisk.segment import Block, End
+from ondisk.segments import ConcatWriter
 from ondisk.step import DAY, Interval
 
 FIELDS = {"station": "integer", "product": "text"}
@@ -305,17 +307,20 @@ def test_a_commit_tells_whether_anybody_reads_an_older_state(index):
         snapshot.totals(Everything())
         with Transaction(index) as transaction:
             transaction.insert([row(*transaction.take_seqs(1), station=2)])
-            assert transaction.commit() is False
+            transaction.commit()
+            assert transaction.unread is False
     with Transaction(index) as transaction:
         transaction.insert([row(*transaction.take_seqs(1), station=3)])
-        assert transaction.commit() is True
+        transaction.commit()
+        assert transaction.unread is True
 
 
 def test_nobody_checkpoints_while_a_reader_reads_the_file_alone(index):
     lock = index.directory.shared()
     with Transaction(index) as transaction:
         transaction.insert([row(1)])
-        assert transaction.commit() is False
+        transaction.commit()
+        assert transaction.unread is False
     lock.close()
 
 
@@ -430,3 +435,40 @@ def test_a_counter_that_lags_behind_gives_no_number_out_twice(index):
         )
         with pytest.raises(IndexCorrupt, match="generations"):
             transaction.take_generation()
+
+
+@pytest.mark.parametrize("error", [StorageError("the disk is read-only"), OSError(errno.EIO, "the disk fails")])
+def test_an_undo_that_fails_hides_no_error_and_keeps_no_other_from_being_undone(index, error):
+    undone = []
+
+    def fail_to_undo():
+        raise error
+
+    def fail_in_a_transaction():
+        with Transaction(index) as transaction:
+            transaction.on_rollback(lambda: undone.append(1))
+            transaction.on_rollback(fail_to_undo)
+            transaction.insert([row(1)])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_in_a_transaction()
+    assert undone == [1]
+    assert not index.writer().in_transaction
+    assert stored(index) == []
+
+
+def test_an_interrupt_while_something_is_undone_leaves_no_transaction_and_no_id_of_it(create):
+    dataset = create(fields={"station": "text"})
+
+    def interrupted(writer):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ondisk.segments.concat.ConcatWriter.sync", fail(errno.ENOSPC))
+        patch.setattr(ConcatWriter, "undo", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            dataset.append([datum(0, "lost")])
+    for hour, station in enumerate(["a", "lost", "b"]):
+        assert dataset.append([datum(hour, station)]).imported == 1
+    assert [each.metadata["station"] for each in dataset.query()] == ["a", "lost", "b"]

@@ -18,14 +18,16 @@ from ondisk.dataset.archives import Archives
 from ondisk.errors import (
     AlreadyExists,
     ArchiveOffline,
+    DurabilityLost,
     IndexCorrupt,
     InvalidInput,
     LockError,
     NeedsCheck,
     SegmentMissing,
     StateError,
+    StorageError,
 )
-from ondisk.index import INDEX
+from ondisk.index import INDEX, Index
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.states import State
 from ondisk.step import Step
@@ -712,3 +714,85 @@ def test_a_value_that_the_archive_never_met_is_not_taken_for_a_missing_one(make,
     assert (result.imported, result.duplicates, result.replaced) == (1, 0, 0)
     assert values(content(dataset)) == [1, 2]
     assert dataset.append([lacking]).imported == 0
+
+
+@contextmanager
+def failing_checkpoints(path):
+    """Let no commit of an index be moved into its main file, as on a disk that fails."""
+    checkpoint = Index.checkpoint
+
+    def fail(index):
+        if index.directory.path == path:
+            raise StorageError("the disk fails")
+        return checkpoint(index)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Index, "checkpoint", fail)
+        yield
+
+
+def test_what_is_archived_before_the_disk_fails_is_in_the_report(make):
+    dataset = make()
+    before = content(dataset)
+    with failing_checkpoints(dataset.path), pytest.raises(DurabilityLost) as caught:
+        dataset.archive(segment(dataset), segment(dataset, 1))
+    assert [each.segment for each in caught.value.context["report"]] == [segment(dataset)]
+    with pytest.raises(DurabilityLost, match="nothing more is written"):
+        dataset.append(some([100]))
+    dataset.close()
+    with ondisk.open(dataset.path) as again:
+        assert same(content(again), before)
+        assert not any(each.state for each in again.check(accurate=True))
+
+
+def test_what_is_fixed_before_the_disk_fails_is_in_the_report(make):
+    dataset = make()
+    names = [segment(dataset, number) for number in range(3)]
+    before = content(dataset)
+    dataset.close()
+    lose_index(dataset.path)
+    with ondisk.open(dataset.path) as fixing:
+        fixing.append([datum(80, 1)])
+        with failing_checkpoints(dataset.path), pytest.raises(DurabilityLost) as caught:
+            fixing.fix()
+        done = {each.segment for each in caught.value.context["report"]}
+    with ondisk.open(dataset.path) as again:
+        found = {each.segment for each in again.check(accurate=True) if State.UNALIGNED not in each.state}
+        assert done <= found
+        again.fix()
+        assert len(content(again)) == len(before) + 1
+        assert set(names) <= {each.segment for each in again.check()}
+
+
+def test_no_repack_removes_the_old_bytes_where_the_disk_fails_after_its_commit(make):
+    dataset = make()
+    dataset.delete("station: 0")
+    before = content(dataset)
+    with failing_checkpoints(dataset.path), pytest.raises(DurabilityLost):
+        dataset.repack()
+    dataset.close()
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        assert same(content(reader), before)
+    with ondisk.open(dataset.path) as again:
+        again.repack()
+        assert same(content(again), before)
+        assert not again.check(accurate=True).findings
+
+
+def test_after_both_indices_were_lost_no_number_is_given_out_twice(make):
+    dataset = make()
+    dataset.archive(segment(dataset), segment(dataset, 1))
+    dataset.close()
+    places = (dataset.path, dataset.path / ".archive/last")
+    for place in places:
+        lose_index(place)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        again.delete("station: 0; reftime: =2026-11-20")
+        again.append([datum(100, 1)])
+    found = [
+        number
+        for place in places
+        for (number,) in sql(place, "SELECT seq FROM datum UNION ALL SELECT seq FROM deletion")
+    ]
+    assert len(found) == len(set(found)) > 0
