@@ -49,7 +49,7 @@ def test_killed_anywhere_what_create_leaves_opens_or_can_be_created_again(
     record_property(POINTS, points)
 
 
-@pytest.mark.parametrize("call", ["renameat", "linkat", "unlinkat", "fsync"])
+@pytest.mark.parametrize("call", ["renameat", "unlinkat", "fsync"])
 def test_killed_at_a_few_points_what_create_leaves_opens_or_can_be_created_again(
     call: str, tmp_path: Path, record_property: Record
 ) -> None:
