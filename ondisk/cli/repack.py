@@ -1,4 +1,4 @@
-"""Free space: rewrite segments without holes, remove deleted ones, archive and delete by age. A dry run without --yes.
+"""Free space: remove holes and deleted segments, archive and delete by age. A dry run without --yes.
 
 ondisk repack weather
 ondisk repack weather --yes

@@ -457,7 +457,7 @@ class Dataset:
         return fix(self._access, progress=progress, scan_all=scan_all)
 
     def repack(self, *, progress: Progress = _unseen, spark: SparkSession | None = None) -> Report:
-        """Rewrite segments without holes, and delete what is deleted or too old; see `ondisk.maintenance.repack`.
+        """Remove holes from segments, and delete what is deleted or too old; see `ondisk.maintenance.repack`.
 
         Args:
             spark: a session whose executors write the segments; this process commits them.

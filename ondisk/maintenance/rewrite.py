@@ -1,4 +1,4 @@
-"""Rewriting a segment: its data in another file, without holes and in query order. Another process may commit it."""
+"""Rewrite a segment: write its data to another file, in query order and next to each other."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Written:
 def lay(
     format: Format, snapshot: Snapshot, reader: DatasetReader, known: Known, staged: WritableFile, places: NewPlaces
 ) -> End:
-    """Write the data of a segment to another file, without holes and in query order.
+    """Write the data of a segment to another file, in query order and next to each other.
 
     Args:
         places: receives the new place of each datum.
@@ -170,7 +170,7 @@ class _Laying:
         return writer.seal()
 
     def _spans(self, rows: list[tuple[int, Row]]) -> list[tuple[int, int]]:
-        """Join data that stand one behind the other already, padding included: (begin, size)."""
+        """Join data that are already next to each other: return (begin, size) of each span, padding included."""
         padding = len(self._format.padding)
         spans: list[tuple[int, int]] = []
         for _, row in rows:
@@ -182,7 +182,7 @@ class _Laying:
         return spans
 
     def _check_ends(self, source: ReadableFile, rows: list[tuple[int, Row]], spans: list[tuple[int, int]]) -> None:
-        """Refuse to copy what does not end with a datum: inside of a span, each ends where the next one begins."""
+        """Raise unless each span ends with a datum; inside a span, each datum ends where the next one begins."""
         padding, ends = len(self._format.padding), {sum(span) for span in spans}
         for _, row in rows:
             size = row[3] + padding
@@ -205,7 +205,7 @@ class _Laying:
 
 
 def _pieces(snapshot: Snapshot, known: Known) -> Iterator[list[tuple[int, Row]]]:
-    """Give a segment's data in query order: seq and row, some MiB at a time."""
+    """Yield a segment's data in query order: (seq, row), some MiB at a time."""
     piece: list[tuple[int, Row]] = []
     weight = 0
     for rows in segment_rows.in_order_of_query(snapshot, known.segment, known.begin, known.end):

@@ -129,7 +129,7 @@ def _check_paths(config: PipelineConfig, source: Source) -> None:
 
 
 def holds_dataset(folder: Path) -> bool:
-    """Tell whether a folder is a dataset; False if it may not be read."""
+    """Return whether a folder is a dataset; False if it may not be read."""
     with contextlib.suppress(OSError):
         return (folder / CONFIG).exists()
     return False

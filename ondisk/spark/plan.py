@@ -156,7 +156,7 @@ def partitions_of(state: IndexState, snapshot: Snapshot, tree: Expression, *, da
 
 
 def _is_scan(state: IndexState, snapshot: Snapshot) -> bool:
-    """Tell whether SQLite scans the whole table for the condition."""
+    """Return whether SQLite scans the whole table for the condition."""
     sql = f"EXPLAIN QUERY PLAN SELECT datum.size FROM datum WHERE {state.sql}"
     return any(str(row[3]).startswith("SCAN datum") for row in snapshot.connection.execute(sql, state.values))
 

@@ -23,7 +23,7 @@ _EVEN = pa.array(range(0, 2 * ROWS, 2), pa.int32())
 
 
 def is_plain(column: DataToArrow, reader: DatasetReader, snapshot: Snapshot) -> bool:
-    """Tell whether no datum must be decoded; then nothing is compared with the index."""
+    """Return whether no datum must be decoded; then nothing is compared with the index."""
     formats = snapshot.connection.execute("SELECT DISTINCT format FROM segment")
     return column.is_binary and all(reader.has_bytes(format) for (format,) in formats)
 
@@ -59,7 +59,7 @@ def with_data(
 
 
 def _in_order(rows: pa.RecordBatch) -> bool:
-    """Tell whether rows are sorted by segment and offset; this takes a sixth of the time of sorting."""
+    """Return whether rows are sorted by segment and offset; this takes a sixth of the time of sorting."""
     segments, offsets = rows.column("c0"), rows.column("c1")
     is_later = pc.greater(offsets[1:], offsets[:-1])
     is_next = pc.and_(pc.equal(segments[1:], segments[:-1]), is_later)
