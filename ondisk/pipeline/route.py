@@ -119,7 +119,7 @@ class Division:
         return chosen
 
     def _matches(self, filter: Expression, reftime: int, metadata: Mapping[str, Any]) -> bool:
-        """Return whether a datum matches; evaluates once for data with shared metadata if the filter reads no reftime."""
+        """Return whether a datum matches; evaluates once for data with shared metadata if no reftime matters."""
         key = id(filter), id(metadata)
         if key not in self._verdicts:
             values = _Values(reftime, metadata)
