@@ -11,8 +11,10 @@ from worlds import sql
 import ondisk
 from ondisk import Datum
 from ondisk.dataset import read
+from ondisk.datum import FieldType
 from ondisk.errors import IndexCorrupt, InvalidInput, MatchError, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import ReadableFile
+from ondisk.matcher import Fields
 from ondisk.testing import EVERY_TYPE, Model
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -191,12 +193,7 @@ def test_data_that_lack_a_field_are_asked_for_by_is_null(filled):
         lambda d: d.query(reftime="2026-11-20"),
         lambda d: d.query("reftime:=2026-02-30"),
         lambda d: d.query("product:\ud800"),
-        lambda d: d.query(
-            ondisk.create(
-                d.path.parent / "other", {"format": "jsonl", "step": "daily", "fields": {"x": "text"}}
-            ).fields.x
-            == ""
-        ),
+        lambda d: d.query(Fields({"x": FieldType.TEXT}).x == ""),
         lambda d: d.summary("colour:red"),
         lambda d: d.delete("colour:red"),
     ],

@@ -159,9 +159,11 @@ def test_a_small_file_is_replaced_by_a_complete_one_or_not_at_all(directory, tmp
     assert (tmp_path / "file").read_bytes() == b"content"
 
 
-@pytest.mark.parametrize("write", [Directory.write_new, Directory.replace])
-def test_a_staged_file_of_a_killed_process_is_replaced(directory, tmp_path, write):
-    (tmp_path / f".file.{os.getpid()}").write_bytes(b"half")
+@pytest.mark.parametrize(
+    ("write", "staged"), [(Directory.write_new, f".file.{os.getpid()}"), (Directory.replace, ".file.new")]
+)
+def test_a_staged_file_of_a_killed_process_is_replaced(directory, tmp_path, write, staged):
+    (tmp_path / staged).write_bytes(b"half")
     write(directory, "file", b"content")
     assert names(tmp_path) == ["file"]
 
