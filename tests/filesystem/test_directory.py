@@ -160,7 +160,9 @@ def test_a_small_file_is_replaced_by_a_complete_one_or_not_at_all(directory, tmp
 
 
 @pytest.mark.parametrize(
-    ("write", "staged"), [(Directory.write_new, f".file.{os.getpid()}"), (Directory.replace, ".file.new")]
+    ("write", "staged"),
+    [(Directory.write_new, f".file.{os.getpid()}"), (Directory.replace, ".file.new")],
+    ids=["new", "replaced"],
 )
 def test_a_staged_file_of_a_killed_process_is_replaced(directory, tmp_path, write, staged):
     (tmp_path / staged).write_bytes(b"half")
