@@ -68,7 +68,7 @@ def test_the_lock_of_a_killed_process_is_free_at_once(directory, holder):
     holder.kill()
     holder.wait()
     with WritersLock(directory, 0).hold("append"):
-        pass
+        assert json.loads((directory.path / LOCK).read_bytes())["pid"] == os.getpid()
 
 
 def test_the_lock_file_stays_and_names_its_last_holder(directory, tmp_path):

@@ -114,7 +114,8 @@ def test_a_second_run_leaves_at_once(dataset):
 def test_its_lock_does_not_keep_a_dataset_from_being_made(tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new/.maintain.lock").touch()
-    ondisk.create(tmp_path / "new", {"step": "daily"}).close()
+    with ondisk.create(tmp_path / "new", {"step": "daily"}) as dataset:
+        assert dataset.summary().count == 0
 
 
 def test_a_dataset_that_fails_does_not_keep_the_others_from_it(dataset, tmp_path, create):

@@ -34,8 +34,8 @@ ONE_FIELD = [
 ]
 
 
-def agree(config, data, trees):
-    """Return whether each condition matches the same data in both ways."""
+def check_both_ways(config, data, trees):
+    """Check that each condition matches the same data in SQL and in Python."""
     stored = [{"reftime": microseconds(datum.reftime)} | {
         name: canonical(value, config.fields[name]) for name, value in datum.metadata.items()
     } for datum in data]  # fmt: skip
@@ -59,7 +59,7 @@ def agree(config, data, trees):
     st.lists(strategies.expressions(FIELDS), min_size=10, max_size=20),
 )
 def test_conditions_over_all_types_select_the_same_in_sql_and_in_python(data, trees):
-    agree(EVERY_TYPE, data, trees)
+    check_both_ways(EVERY_TYPE, data, trees)
 
 
 @pytest.mark.parametrize("config", ONE_FIELD, ids=lambda config: f"{config.fields['it']}-{'-'.join(config.unique)}")
@@ -68,4 +68,4 @@ def test_conditions_over_all_types_select_the_same_in_sql_and_in_python(data, tr
 def test_conditions_over_one_type_select_the_same_in_sql_and_in_python(config, data):
     rows = data.draw(st.lists(strategies.data(config), min_size=3, max_size=20))
     trees = st.lists(strategies.expressions(config.fields, max_leaves=4), min_size=10, max_size=20)
-    agree(config, rows, data.draw(trees))
+    check_both_ways(config, rows, data.draw(trees))

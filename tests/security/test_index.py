@@ -133,7 +133,7 @@ def test_an_index_with_bytes_changed_anywhere_gives_documented_errors_only(path:
         for name in ("index.sqlite-wal", "index.sqlite-shm"):
             (path / name).unlink(missing_ok=True)
         (path / "index.sqlite").write_bytes(whole[:place] + b"\xa5" * 24 + whole[place + 24 :])
-        use(path)  # raises any error that is not an OndiskError
+        assert nothing_came_out(use(path)), place  # use raises any error that is not an OndiskError
 
 
 def test_a_schema_damaged_by_what_is_no_text_is_told(path: Path) -> None:

@@ -139,7 +139,9 @@ def make_special(place: Path, kind: str) -> None:
 def test_a_fifo_in_place_of_the_lock_hangs_nobody(path: Path) -> None:
     (path / ".lock").unlink()
     os.mkfifo(path / ".lock")
-    use(path)
+    gave = use(path)
+    assert gave["query, read only"] == LINES
+    assert gave["append"] == len(LINES)  # a FIFO can be locked as well
 
 
 @pytest.mark.parametrize("name", ["dataset", "file"])
