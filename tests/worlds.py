@@ -24,7 +24,7 @@ import pytest
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.layout import SENTINEL, read_config
+from ondisk.dataset.layout import CONFIG, SENTINEL, read_config
 from ondisk.errors import IntegrityError, NotFound, StorageError
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.index import INDEX
@@ -112,6 +112,18 @@ def datum(hour: float, station: Any = "a", value: int = 0, *, format: str = "jso
 def content(dataset: ondisk.Dataset, match: str | None = None, **options: Any) -> list[tuple[datetime, Any, Any]]:
     """Return the reftime, metadata and data of what a query finds, in its order."""
     return [(each.reftime, dict(each.metadata), each.data) for each in dataset.query(match, **options)]
+
+
+def hours(dataset: ondisk.Dataset) -> list[int]:
+    """Return the hours of all data."""
+    return [datum.reftime.hour for datum in dataset.query()]
+
+
+def change_config(path: Path, old: str, new: str) -> None:
+    """Change dataset.toml as an editor does."""
+    text = (path / CONFIG).read_text()
+    assert old in text
+    (path / CONFIG).write_text(text.replace(old, new))
 
 
 def same(one: Iterable[Any], other: Iterable[Any]) -> bool:

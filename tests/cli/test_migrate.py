@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
+from worlds import change_config
 
 
 @pytest.fixture
 def change(weather):
     """Change a line of dataset.toml."""
-
-    def change(old: str, new: str) -> None:
-        path = Path(weather, "dataset.toml")
-        text = path.read_text()
-        assert old in text
-        path.write_text(text.replace(old, new))
-
-    return change
+    return partial(change_config, Path(weather))
 
 
 UNIQUE = 'unique = ["reftime", "area", "product"]'

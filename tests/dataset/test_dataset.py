@@ -8,6 +8,7 @@ import pickle
 from datetime import UTC, datetime
 
 import pytest
+from worlds import hours
 
 import ondisk
 from ondisk import Datum
@@ -29,18 +30,6 @@ VALUES = {"format": "jsonl", "step": "daily"}
 
 def names(path):
     return sorted(each.name for each in path.iterdir())
-
-
-def hours(dataset):
-    return [datum.reftime.hour for datum in dataset.query()]
-
-
-def change(dataset, old, new):
-    """Change dataset.toml as an editor does."""
-    path = dataset.path / CONFIG
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
 
 
 def test_a_new_dataset_is_empty_and_complete(tmp_path):

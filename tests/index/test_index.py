@@ -6,10 +6,11 @@ import sqlite3
 from datetime import UTC, datetime
 
 import pytest
+from worlds import change_config, hours
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import CONFIG, SENTINEL
+from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import (
     ConfigError,
     IndexCorrupt,
@@ -19,18 +20,6 @@ from ondisk.errors import (
 from ondisk.index import INDEX
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
-
-
-def hours(dataset):
-    return [datum.reftime.hour for datum in dataset.query()]
-
-
-def change(dataset, old, new):
-    """Change dataset.toml as an editor does."""
-    path = dataset.path / CONFIG
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +94,7 @@ def configured(create):
 def test_a_changed_configuration_needs_a_migration_to_write_and_none_to_read(configured, what):
     configured.append([Datum(T, {"station": 5, "product": "rain"})])
     configured.close()
-    change(configured, *CHANGES[what])
+    change_config(configured.path, *CHANGES[what])
     with pytest.raises(NeedsMigration) as caught:
         ondisk.open(configured.path)
     assert caught.value.hint
@@ -118,7 +107,7 @@ def test_a_changed_configuration_needs_a_migration_to_write_and_none_to_read(con
 def test_the_order_in_which_fields_are_declared_may_change_at_any_time(configured):
     configured.append([Datum(T, {"station": 5, "product": "rain"})])
     configured.close()
-    change(configured, 'station = "integer"\nproduct = "text"', 'product = "text"\nstation = "integer"')
+    change_config(configured.path, 'station = "integer"\nproduct = "text"', 'product = "text"\nstation = "integer"')
     with ondisk.open(configured.path) as dataset:
         dataset.append([Datum(T.replace(hour=7), {"station": 6, "product": "wind"})])
         found = [datum.metadata for datum in dataset.query(sort="-station")]
@@ -128,7 +117,7 @@ def test_the_order_in_which_fields_are_declared_may_change_at_any_time(configure
 def test_a_changed_step_is_an_error_where_there_are_data(configured):
     configured.append([Datum(T)])
     configured.close()
-    change(configured, 'step = "daily"', 'step = "monthly"')
+    change_config(configured.path, 'step = "daily"', 'step = "monthly"')
     with pytest.raises(ConfigError, match="says step = 'monthly', the index was built for 'daily'"):
         ondisk.open(configured.path)
     with ondisk.open(configured.path, read_only=True) as reader:
@@ -138,7 +127,7 @@ def test_a_changed_step_is_an_error_where_there_are_data(configured):
 @pytest.mark.parametrize("what", [*CHANGES, "step"])
 def test_before_anything_was_stored_every_change_is_taken(configured, what):
     configured.close()
-    change(configured, *CHANGES.get(what, ('step = "daily"', 'step = "monthly"')))
+    change_config(configured.path, *CHANGES.get(what, ('step = "daily"', 'step = "monthly"')))
     with ondisk.open(configured.path) as dataset:
         assert not dataset.needs_check
         dataset.append([Datum(T, {"station": 5}), Datum(T.replace(hour=7), {"station": 6})])
@@ -150,7 +139,11 @@ def test_before_anything_was_stored_every_change_is_taken(configured, what):
 def test_what_the_index_does_not_depend_on_may_change_at_any_time(configured):
     configured.append([Datum(T, {"station": 5})])
     configured.close()
-    change(configured, 'format = "jsonl"', 'format = "jsonl"\nreplace = "yes"\nlock_timeout = 5\nmax_datum_size = 1000')
+    change_config(
+        configured.path,
+        'format = "jsonl"',
+        'format = "jsonl"\nreplace = "yes"\nlock_timeout = 5\nmax_datum_size = 1000',
+    )
     with ondisk.open(configured.path) as dataset:
         assert dataset.append([Datum(T, {"station": 6})]).replaced == 1
         assert [datum.metadata for datum in dataset.query()] == [{"station": 6}]
