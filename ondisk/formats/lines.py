@@ -86,11 +86,11 @@ class LineFormat(Format):
         position, held, skipping = 0, b"", 0
         while chunk := file.read(position + len(held), _SCANNED):
             content = held + chunk
-            behind = content.rfind(b"\n") + 1
-            if not behind and len(content) <= limit:
+            whole_end = content.rfind(b"\n") + 1
+            if not whole_end and len(content) <= limit:
                 held = content
                 continue
-            if not behind:  # too long for a line: skip its bytes
+            if not whole_end:  # too long for a line: skip its bytes
                 skipping += len(content)
                 position, held = position + len(content), b""
                 continue
@@ -98,10 +98,10 @@ class LineFormat(Format):
             if skipping:
                 first = content.index(b"\n") + 1
                 found.damage.append(Damage(position - skipping, skipping + first, f"a line longer than {limit} bytes"))
-                position, content, behind, skipping = position + first, content[first:], behind - first, 0
-            if behind:
-                self._find(content[: behind - 1], position, found)
-            position, held = position + behind, content[behind:]
+                position, content, whole_end, skipping = position + first, content[first:], whole_end - first, 0
+            if whole_end:
+                self._find(content[: whole_end - 1], position, found)
+            position, held = position + whole_end, content[whole_end:]
             found.end = End(position, position)
             yield found
         damage = [Damage(position - skipping, skipping, f"a line longer than {limit} bytes")] if skipping else []

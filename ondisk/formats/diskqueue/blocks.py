@@ -99,14 +99,14 @@ def pack(frames: Sequence[bytes], offset: int) -> list[Packed]:
     first = 0
     while first < len(frames):
         begin = ends[first]
-        behind = bisect_right(ends, begin + BLOCK_SIZE) - 1
-        if behind == first:  # larger than a block
-            behind = first + 1
-        data = b"".join(frames[first:behind])
+        last = bisect_right(ends, begin + BLOCK_SIZE) - 1
+        if last == first:  # larger than a block
+            last = first + 1
+        data = b"".join(frames[first:last])
         for at in range(0, len(data), BLOCK_SIZE):
             piece = data[at : at + BLOCK_SIZE]
             blocks.append(Packed(offset + begin + at, len(piece), _compress(piece)))
-        first = behind
+        first = last
     return blocks
 
 
@@ -177,7 +177,7 @@ class BlockReader:
     Attributes:
         position: end, in the file, of the blocks that were read whole.
         offset: logical offset of that end.
-        behind: bytes that were read after `position`, of an incomplete block or header.
+        unfinished: bytes that were read after `position`, of an incomplete block or header.
         own: the LZ4 frame has the header that ondisk writes.
         sealed_at: position of the first end mark in the file; None if it was not reached.
 
@@ -195,7 +195,7 @@ class BlockReader:
         self._passing = passing
 
     @property
-    def behind(self) -> int:
+    def unfinished(self) -> int:
         return self._read_to - self.position
 
     @property

@@ -129,7 +129,7 @@ class FrameReader:
         """Read to the end of the file and return the number of bytes after the last whole frame."""
         size = len(self._held) + sum(map(len, self._pieces)) + self._passed
         if self._blocks is not None:
-            size += self._blocks.behind
+            size += self._blocks.unfinished
         while piece := self._stream.read(_CHUNK):  # after a damaged block
             size += len(piece)
         return size

@@ -242,18 +242,18 @@ class Seg(Format):
         sealed = frames.sealed_at
         if sealed is not None and file.size() != sealed + len(blocks.END_MARK) and is_zeros(file, sealed):
             # Not an end mark, but zeros that a power cut left in place of blocks not yet written.
-            behind: int | None = sealed if frames.rest(limit) == b"" else None
+            new_end: int | None = sealed if frames.rest(limit) == b"" else None
         elif frames.damage is not None and not _is_torn(frames, file, limit):
             reason = f"damage at byte {frames.damage.offset}: {frames.damage.reason}; it is more than a torn end"
             hint = "Restore the file from a backup." if end.size else _MOVE
             raise SegmentCorrupt(reason, hint=hint, offset=frames.damage.offset)
         else:
-            behind = frames.position() if frames.continuable else None
-        if behind is None:
+            new_end = frames.position() if frames.continuable else None
+        if new_end is None:
             reason = "its LZ4 frame cannot be continued before a repack: it is sealed, or not written by ondisk"
             raise StateError(reason, hint="`ondisk check` reports whether fix or repack rewrites it.")
         kept = [block for block in kept if block.offset < frames.offset]
-        return Laid(b"", End(behind, frames.offset, end.count + frames.count, found.compressed), kept)
+        return Laid(b"", End(new_end, frames.offset, end.count + frames.count, found.compressed), kept)
 
     def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
         laid: list[Block] = []
@@ -265,8 +265,8 @@ class Seg(Format):
             laid = [Block(block.offset, at, len(block.stored)) for block, at in zip(packed, positions, strict=False)]
         content = b"".join(pieces)
         count = end.count + len(payloads)
-        behind = End(end.size + len(content), end.length + sum(map(len, payloads)), count, end.compressed)
-        return Laid(content, behind, laid)
+        new_end = End(end.size + len(content), end.length + sum(map(len, payloads)), count, end.compressed)
+        return Laid(content, new_end, laid)
 
     def patch(self, end: End) -> Patch:
         return Patch(header.COUNT_OFFSET, _packed_count(end.count))
@@ -289,7 +289,7 @@ class Seg(Format):
 
     def _found(self, scanned: Scan, read: list[Block], damage: list[Damage], end: End) -> ScanResult:
         """Describe frames of a segment. A frame without a valid event is damage."""
-        sizes = [behind - begin for begin, behind in pairwise((*scanned.offsets, scanned.end))]
+        sizes = [end - begin for begin, end in pairwise((*scanned.offsets, scanned.end))]
         try:
             columns = payload.decode(scanned.payloads, max_depth=MAX_DEPTH, data=False)
             metadata = self._canonical(columns.metas, from_frame=True)
