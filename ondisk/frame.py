@@ -165,7 +165,7 @@ def has_two_lengths(data: bytes | memoryview, max_size: int) -> bool:
 
 
 def find_whole(data: bytes, first_key: bytes, *, max_size: int) -> int | None:
-    """Find a whole frame after damage; if there is none, `data` is only a torn tail and may be cut off.
+    """Find a whole frame after damage; if there is none, `data` is a torn tail, which may be cut off.
 
     Walks back from the end by the trailing lengths. If the end is torn as well, searches for the key that begins every
     payload. A frame that is part of the data of a torn frame is found, too: then the tail is kept, although it could be

@@ -1,6 +1,6 @@
-"""The log of imports: which parts of which source were stored, so that nothing is stored twice.
+"""The log of imports: the parts of each source that were stored, so that nothing is stored twice.
 
-A mark is one line of the log. It is committed together with the data that it stands for: both are stored, or neither.
+A mark is one line of the log. It is committed together with the data of that part: both are stored, or neither.
 A part is a text or a number. A text, such as the name of a file, stays in the log. Numbers count up: the log keeps only
 the last one of a source, and all numbers up to it count as stored.
 """

@@ -146,7 +146,7 @@ def _diagnosed(
 def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tuple[str, Entry]]:
     """Yield all names on disk that may be segments: those with the extension of a format, but no hidden ones.
 
-    Also yields a folder that cannot be read: the diagnosis of its name stands for everything in it.
+    Also yields a folder that cannot be read: the diagnosis of its name covers everything in it.
     """
     waiting = [("", Entry("", "directory", 0, 0, 0, 0))]
     while waiting:

@@ -50,7 +50,7 @@ from ondisk.staging.stage import FinishedStage, Stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FILE = 64 * 1024  # bytes that stand for the fixed cost of a file, beside its own bytes
+_FILE = 64 * 1024  # the fixed cost of a file, as bytes that are added to its size
 _UNFINISHED = (".tmp", ".part")
 
 Tasks: TypeAlias = Callable[[str, dict[str, int], str, str], Generator[dict[str, Any], None, None]]
