@@ -141,7 +141,7 @@ def test_a_fifo_in_place_of_the_lock_hangs_nobody(path: Path) -> None:
     os.mkfifo(path / ".lock")
     gave = use(path)
     assert gave["query, read only"] == LINES
-    assert gave["append"] == len(LINES)  # a FIFO can be locked as well
+    assert gave["append"] == 2  # a FIFO can be locked as well
 
 
 @pytest.mark.parametrize("name", ["dataset", "file"])
