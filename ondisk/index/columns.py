@@ -12,7 +12,7 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
 
-REVISION = "0003"
+REVISION = "0004"
 """The Alembic revision of the schema."""
 UNIQUE = "datum_unique"
 """The index of the unique fields."""
@@ -20,7 +20,7 @@ MISSING = "x''"
 """What the UNIQUE index contains for a missing value."""
 
 _TABLES = {
-    "dataset": ("id", "uuid", "seq", "generation", "config", "committed_at"),
+    "dataset": ("id", "uuid", "seq", "generation", "config", "committed_at", "lost"),
     "segment": (
         "id",
         "name",
@@ -34,11 +34,16 @@ _TABLES = {
         "length",
         "count",
         "compressed",
+        "inode",
+        "tail",
+        "checksum",
+        "unread",
     ),
     "block": ("segment", "offset", "position", "stored"),
     "value": ("id", "value"),
-    "deletion": ("seq", "datum"),
+    "deletion": ("seq", "datum", "forgotten"),
     "done": ("source", "part"),
+    "archive": ("uuid", "name", "begin", "end"),
     "datum": ("seq", "reftime", "segment", "offset", "size"),
 }
 

@@ -149,7 +149,7 @@ class Index:
                 for statement in _create_statements(config):
                     connection.execute(statement)
                 row = (1, str(uuid.uuid4()), seq, generation, dump(config), time.time_ns() // 1000)
-                connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?)", row)
+                connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, 0)", row)
                 connection.execute("COMMIT")
             finally:
                 connection.close()

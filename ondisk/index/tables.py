@@ -1,14 +1,19 @@
-"""The tables of `index.sqlite`, revision 3.
+"""The tables of `index.sqlite`, revision 4.
 
-    dataset    one row: the dataset's UUID, its counters, the configuration that the index was built for
+    dataset    one row: the dataset's UUID, its counters, the configuration that the index was built for, and how many
+               data are lost until somebody acknowledges it
     segment    one row for each segment; its id is its generation, so a row of `datum` names exactly the bytes it points
-               to; `size` is the size of the file, `length` that of its decompressed bytes
+               to; `size` is the size of the file, `length` that of its decompressed bytes; `mtime`, `inode`, `tail` and
+               `checksum` are the facts of its file, see `ondisk.segments.facts`; `unread`: the file has data that the
+               index may not know, so a fix must read it
     block      one row for each block of a compressed segment: the offset of its first decompressed byte, its position
                and its size in the file
     datum      one row for each datum: place, size, reftime, and a column `f_NAME` for each declared field
     value      texts and bytes, each once; `datum` contains their ids, 0 for a missing field
-    deletion   one row for each deleted or replaced datum; its `seq` comes from the same counter as that of data
+    deletion   one row for each deleted or replaced datum; its `seq` comes from the same counter as that of data;
+               `forgotten`: nobody deleted the datum, it was lost
     done       one row for each part of a source that was stored, see `ondisk.index.import_log`
+    archive    one row for each archive that the dataset has had: the UUID of its index, its name and its interval
     data       a view for people: names instead of ids, times as text
 
 `seq` is the order of all changes. Times are microseconds since 1970, `mtime` nanoseconds. Tables are STRICT; `value`
@@ -61,17 +66,20 @@ class Tables:
         self._indices = [*_indices(self._columns, config)]
         self.metadata = metadata = MetaData()
         _table("dataset", metadata, _key("id"), _column("uuid", TEXT), _column("seq"), _column("generation"),
-               _column("config", TEXT), _column("committed_at"))  # fmt: skip
+               _column("config", TEXT), _column("committed_at"), _added("lost"))  # fmt: skip
         _table("segment", metadata, _key("id"), Column("name", TEXT, nullable=False, unique=True),
                _column("format", TEXT), _column("size"), _column("begin"), _column("end"), _column("mtime"),
                Column("checked_at", Integer), Column("checked", TEXT), _added("length"), _added("count"),
-               _added("compressed"))  # fmt: skip
+               _added("compressed"), *(Column(name, Integer) for name in ("inode", "tail", "checksum")),
+               _added("unread"))  # fmt: skip
         _table("block", metadata, _key("segment"), _key("offset"), _column("position"), _column("stored"),
                sqlite_with_rowid=False)  # fmt: skip
         _table("value", metadata, _key("id"), Column("value", Any_, nullable=False, unique=True))
-        _table("deletion", metadata, _key("seq"), _column("datum"))
+        _table("deletion", metadata, _key("seq"), _column("datum"), _added("forgotten"))
         _table("done", metadata, Column("source", TEXT, primary_key=True), Column("part", Any_, primary_key=True),
                sqlite_with_rowid=False)  # fmt: skip
+        _table("archive", metadata, Column("uuid", TEXT, primary_key=True), _column("name", TEXT),
+               Column("begin", Integer), Column("end", Integer), sqlite_with_rowid=False)  # fmt: skip
         declared = [field_column(name, kind) for name, kind in config.fields.items()]
         self.datum = _table("datum", metadata, _key("seq"), _column("reftime"), _column("segment"), _column("offset"),
                             _column("size"), *declared, *self._indices)  # fmt: skip

@@ -204,7 +204,7 @@ class Incoming:
         execute(f"INSERT INTO doomed SELECT datum.seq FROM temp.again AS a CROSS JOIN main.datum ON {equal}")
         (seen,) = execute("SELECT count(*) FROM doomed WHERE seq < ?", (self.first,)).fetchone()
         number = f"{self._transaction.take_seqs(seen).start - 1} + row_number() OVER (ORDER BY seq)"
-        execute(f"INSERT INTO deletion SELECT {number}, seq FROM doomed WHERE seq < ?", (self.first,))
+        execute(f"INSERT INTO deletion (seq, datum) SELECT {number}, seq FROM doomed WHERE seq < ?", (self.first,))
         execute("DELETE FROM main.datum WHERE seq IN (SELECT seq FROM doomed)")
         execute("DROP TABLE doomed")
         execute(f"{self._columns.insert_into} SELECT {names} FROM temp.again")

@@ -63,7 +63,7 @@ def test_people_can_look_at_any_number_of_texts(made):
     texts = {f"text_{number}": "text" for number in range(100)}
     connection = made(fields=texts)
     connection.execute("INSERT INTO value VALUES (1, 'here')")
-    connection.execute("INSERT INTO segment VALUES (1, '2026/11-20.jsonl', 'jsonl', 0, 0, 1, 0, NULL, NULL, 0, 0, 0)")
+    connection.execute("INSERT INTO segment VALUES (1, '2026/11-20.jsonl', 'jsonl', 0, 0, 1, 0, NULL, NULL, 0, 0, 0, NULL, NULL, NULL, 0)")
     connection.execute("INSERT INTO datum (seq, reftime, segment, offset, size, f_text_99) VALUES (1, 0, 1, 0, 1, 1)")
     assert connection.execute("SELECT text_98, text_99 FROM data").fetchall() == [(None, "here")]
 
@@ -76,7 +76,7 @@ def test_every_table_is_strict(made):
         if row[2] == "table" and not row[1].startswith("sqlite_")
     }
     assert strict.pop("alembic_version") == 0
-    assert strict == dict.fromkeys(["dataset", "segment", "block", "datum", "value", "deletion", "done"], 1)
+    assert strict == dict.fromkeys(["dataset", "segment", "block", "datum", "value", "deletion", "done", "archive"], 1)
 
 
 def test_blocks_are_found_by_their_segment_and_offset(made):
@@ -166,7 +166,7 @@ def test_a_duplicate_is_found_by_the_unique_index(made):
 
 def test_the_view_shows_people_names_and_times(made):
     connection = made()
-    connection.execute("INSERT INTO segment VALUES (1, '1969/12-31.jsonl', 'jsonl', 5, 0, 1, 0, NULL, NULL, 5, 0, 0)")
+    connection.execute("INSERT INTO segment VALUES (1, '1969/12-31.jsonl', 'jsonl', 5, 0, 1, 0, NULL, NULL, 5, 0, 0, NULL, NULL, NULL, 0)")
     connection.execute("INSERT INTO value VALUES (1, 'rain')")
     connection.execute("INSERT INTO datum VALUES (1, -1, 1, 0, 5, 7, 1.5, 1, 1, -1000000, 0)")
     connection.row_factory = sqlite3.Row

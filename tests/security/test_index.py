@@ -92,7 +92,7 @@ def test_a_missing_table_is_refused(table: str, path: Path, edit: Edit) -> None:
     "rows",
     [
         "DELETE FROM dataset",
-        "INSERT INTO dataset SELECT 2, uuid, seq, generation, config, committed_at FROM dataset",
+        "INSERT INTO dataset SELECT 2, uuid, seq, generation, config, committed_at, lost FROM dataset",
         "UPDATE dataset SET config = '[]'",
         "UPDATE dataset SET config = '{\"step\": 1}'",
         "UPDATE dataset SET config = 'x'",
@@ -147,8 +147,8 @@ def test_a_schema_damaged_by_what_is_no_text_is_told(path: Path) -> None:
 @pytest.mark.parametrize(
     ("revision", "kind", "code"),
     [("0000", NeedsMigration, 32), ("0001", NeedsMigration, 32), ("0002", NeedsMigration, 32),
-     ("0004", VersionTooNew, 33), ("9999", VersionTooNew, 33), ("", IndexCorrupt, 63), ("2", IndexCorrupt, 63),
-     ("0003; DROP TABLE datum", IndexCorrupt, 63), ("00020", IndexCorrupt, 63), ("abcd", IndexCorrupt, 63),
+     ("0005", VersionTooNew, 33), ("9999", VersionTooNew, 33), ("", IndexCorrupt, 63), ("2", IndexCorrupt, 63),
+     ("0004; DROP TABLE datum", IndexCorrupt, 63), ("00020", IndexCorrupt, 63), ("abcd", IndexCorrupt, 63),
      ("٠٠٠٢", IndexCorrupt, 63)],
 )  # fmt: skip
 def test_another_revision_is_told_and_nothing_is_changed(

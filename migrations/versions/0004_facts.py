@@ -1,0 +1,36 @@
+"""Facts about each segment's file, which show that another program changed it; forgotten and lost data; archives.
+
+What is NULL in rows of an older revision is filled in when the segment is next written or read as a whole.
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+_STATEMENTS = (
+    "ALTER TABLE segment ADD COLUMN inode INTEGER",
+    "ALTER TABLE segment ADD COLUMN tail INTEGER",
+    "ALTER TABLE segment ADD COLUMN checksum INTEGER",
+    "ALTER TABLE segment ADD COLUMN unread INTEGER DEFAULT 0 NOT NULL",
+    "ALTER TABLE deletion ADD COLUMN forgotten INTEGER DEFAULT 0 NOT NULL",
+    "ALTER TABLE dataset ADD COLUMN lost INTEGER DEFAULT 0 NOT NULL",
+    """
+    CREATE TABLE archive (
+        uuid TEXT NOT NULL,
+        name TEXT NOT NULL,
+        "begin" INTEGER,
+        "end" INTEGER,
+        PRIMARY KEY (uuid)
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+
+def upgrade() -> None:
+    for statement in _STATEMENTS:
+        op.execute(statement)
