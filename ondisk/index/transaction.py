@@ -23,6 +23,7 @@ from ondisk.segment import Block
 from ondisk.step import Interval
 
 _CACHED_IDS = 200_000
+_NOTE_DELETION = "INSERT INTO deletion (seq, datum) VALUES (?, ?)"
 
 
 class Transaction:
@@ -208,11 +209,11 @@ class Transaction:
 
     def note_deleted(self, seqs: Sequence[int]) -> None:
         """Note deletions of data that are in another index, or were removed before, in the order of changes."""
-        self._execute_many("INSERT INTO deletion (seq, datum) VALUES (?, ?)", zip(self.take_seqs(len(seqs)), seqs, strict=True))
+        self._execute_many(_NOTE_DELETION, zip(self.take_seqs(len(seqs)), seqs, strict=True))
 
     def delete_as(self, changes: Sequence[tuple[int, int]]) -> None:
         """Delete data with the numbers that another index gave: (seq of the deletion, seq of the datum)."""
-        self._execute_many("INSERT INTO deletion (seq, datum) VALUES (?, ?)", changes)
+        self._execute_many(_NOTE_DELETION, changes)
         self.take_back(datum for _, datum in changes)
         self.advance_seq(max(number for number, _ in changes))
 
@@ -245,7 +246,7 @@ class Transaction:
         with sqlite_errors(self.directory):
             self.connection.execute("DELETE FROM datum WHERE seq = ?", (seq,))
             if seq < first:
-                self.connection.execute("INSERT INTO deletion (seq, datum) VALUES (?, ?)", (self.take_seqs(1)[0], seq))
+                self.connection.execute(_NOTE_DELETION, (self.take_seqs(1)[0], seq))
             self.connection.execute(self.schema.insert, row)
         return True
 
@@ -480,7 +481,8 @@ class Transaction:
 
     def _delete(self, select: str, values: Sequence[Any]) -> int:
         first = self.seq
-        sql = f"INSERT INTO deletion (seq, datum) SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
+        numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
+        sql = f"INSERT INTO deletion (seq, datum) {numbered}"
         deleted = self._execute(sql, values).rowcount
         self._execute("DELETE FROM datum WHERE seq IN (SELECT datum FROM deletion WHERE seq > ?)", (first,))
         self.take_seqs(deleted)

@@ -24,7 +24,7 @@ from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, Sta
 from ondisk.staging.jobs import Changed
 
 # A commit reads up to so many bytes of segments into the index; each segment counts as so many bytes or more.
-_GROUP, _SMALLEST = 32 * 1024 * 1024, 64 * 1024
+_GROUP, _SMALLEST = 8 * 1024 * 1024, 64 * 1024
 _ALONE = State.MISSING | State.CORRUPTED
 _Waiting: TypeAlias = tuple[Diagnosis, Scanned | None]
 ScanAll: TypeAlias = Callable[[Access, list[Diagnosis]], AbstractContextManager[Iterable[_Waiting]]]

@@ -63,7 +63,10 @@ def test_people_can_look_at_any_number_of_texts(made):
     texts = {f"text_{number}": "text" for number in range(100)}
     connection = made(fields=texts)
     connection.execute("INSERT INTO value VALUES (1, 'here')")
-    connection.execute("INSERT INTO segment VALUES (1, '2026/11-20.jsonl', 'jsonl', 0, 0, 1, 0, NULL, NULL, 0, 0, 0, NULL, NULL, NULL, 0)")
+    connection.execute(
+        "INSERT INTO segment (id, name, format, size, [begin], [end], mtime, length)"
+        " VALUES (1, '2026/11-20.jsonl', 'jsonl', 0, 0, 1, 0, 0)"
+    )
     connection.execute("INSERT INTO datum (seq, reftime, segment, offset, size, f_text_99) VALUES (1, 0, 1, 0, 1, 1)")
     assert connection.execute("SELECT text_98, text_99 FROM data").fetchall() == [(None, "here")]
 
@@ -166,7 +169,10 @@ def test_a_duplicate_is_found_by_the_unique_index(made):
 
 def test_the_view_shows_people_names_and_times(made):
     connection = made()
-    connection.execute("INSERT INTO segment VALUES (1, '1969/12-31.jsonl', 'jsonl', 5, 0, 1, 0, NULL, NULL, 5, 0, 0, NULL, NULL, NULL, 0)")
+    connection.execute(
+        "INSERT INTO segment (id, name, format, size, [begin], [end], mtime, length)"
+        " VALUES (1, '1969/12-31.jsonl', 'jsonl', 5, 0, 1, 0, 5)"
+    )
     connection.execute("INSERT INTO value VALUES (1, 'rain')")
     connection.execute("INSERT INTO datum VALUES (1, -1, 1, 0, 5, 7, 1.5, 1, 1, -1000000, 0)")
     connection.row_factory = sqlite3.Row
