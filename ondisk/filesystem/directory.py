@@ -158,6 +158,21 @@ class Directory:
         finally:
             os.close(descriptor)
 
+    def folders(self, name: str = "") -> list[str]:
+        """Return the names of the directories in a directory; none if it does not exist.
+
+        Cost: one listing; reads nothing about each file.
+        """
+        try:
+            descriptor = self._open_directory(name)
+        except FileNotFoundError:
+            return []
+        try:
+            with errors_of(str(self.path / name), writing=False), os.scandir(descriptor) as found:
+                return [each.name for each in found if each.is_dir(follow_symlinks=False)]
+        finally:
+            os.close(descriptor)
+
     def entries(self, name: str = "") -> list[Entry]:
         """Return all entries of a directory, hidden ones too, in order of names; none if it does not exist.
 

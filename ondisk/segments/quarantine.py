@@ -1,0 +1,465 @@
+"""Quarantine: files that stood in the way of ondisk, kept until somebody looks at them.
+
+    2026/11-20.vm2                                                    a segment
+    2026/.quarantine/
+      20261122T141307.123456Z-11-20.vm2                               an item: a file, or the folder of a dir segment
+      20261122T141307.123456Z-11-20.vm2.json                          its record, one line of JSON
+      20261122T141309.000127Z-11-20.vm2@40960-1200                    a piece: 1,200 bytes that began at byte 40,960
+      20261122T141309.000127Z-11-20.vm2@40960-1200.json
+
+Items are kept in the folder of their segment, so that keeping one is a rename on the same filesystem. Nothing else
+reads them: a name that begins with "." is no segment, no generation and no data. No item is ever overwritten. The time
+is that of keeping (UTC), raised by microseconds until the name is free.
+
+A record contains, as the values of one JSON object:
+
+    time      when the item was kept
+    segment   the segment that the bytes belong to
+    file      the file that was kept, from the folder of the segment: 11-20.vm2, .11-20.vm2.17, 11-20.h5/000003.h5
+    verb      what kept it: append, fix, repack …
+    why       the reason, for people
+    size      bytes
+    mtime     last change of the file, nanoseconds since 1970
+    offset    where a piece began in the file
+    length    bytes of a piece
+
+The record is written and synced before the item gets its name, and removed after it. So a crash leaves a record without
+an item, or a half-made copy under a hidden name; `remove_leftovers` removes both. Other people can change records, too.
+An item whose record is missing or unusable is listed with an unknown reason.
+
+The caller must hold the writers' lock to change anything. Names are relative to the dataset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from ondisk.datum import EPOCH
+from ondisk.errors import InvalidInput, OndiskError, StorageError
+from ondisk.filesystem import Directory, Entry, ReadableFile, components
+from ondisk.segments.metadata_file import METADATA
+
+FOLDER = ".quarantine"
+UNKNOWN = "unknown: the item has no usable record"
+
+_RECORD = ".json"
+_RECORD_LIMIT = 64 * 1024  # bytes
+_TEXTS = ("segment", "file", "verb", "why")
+_LONGEST = 160  # bytes of a segment's name in the name of an item; file names have at most 255
+_DEEPEST = 16  # levels of folders that are searched, as for segments
+_NO_LINK = (errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+_ITEM = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6})Z-(.+?)(?:@([0-9]{1,18})-([0-9]{1,18}))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A file, a folder or a piece of a file in quarantine.
+
+    Attributes:
+        name: of the item, relative to the dataset.
+        segment: the segment that the bytes belong to.
+        file: the file that was kept, relative to the segment's folder.
+        time: when it was kept; 1970 if its name does not say so.
+        size: bytes on disk now.
+        why: the reason.
+        verb: what kept it; empty if that is not known.
+        offset: where the piece began in the file; None for a whole file or folder.
+        length: bytes of the piece; None for a whole file or folder.
+    """
+
+    name: str
+    segment: str
+    file: str
+    time: datetime
+    size: int
+    why: str
+    verb: str
+    offset: int | None = None
+    length: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole segment, or a generation of one."""
+        return self.offset is None and "/" not in self.file
+
+
+class Total(NamedTuple):
+    """What is in quarantine: the number of items, and their bytes."""
+
+    items: int
+    bytes: int
+
+
+def keep(directory: Directory, name: str, *, verb: str, why: str, of: str | None = None) -> str:
+    """Move a whole file or folder into quarantine, and return the name of the item.
+
+    Args:
+        name: what to move; also a hidden name, or a file of a dir segment.
+        verb: what moves it: append, fix, repack …
+        why: the reason, for people.
+        of: the segment that it belongs to; None for `name` itself.
+
+    Durability: syncs the record, renames, syncs the directory of the item, then the one of `name`. A crash in between
+        leaves the file at one of the names, or at both.
+
+    Raises:
+        FileNotFoundError: nothing has this name.
+    """
+    with _reserved(directory, _record_of(directory, name, of, verb, why)) as item:
+        directory.rename(name, item)
+    directory.sync(_parent(name))
+    return item
+
+
+def link(directory: Directory, name: str, *, verb: str, why: str, of: str | None = None) -> str:
+    """Put a second name of a file or folder into quarantine, and return the name of the item; `name` stays.
+
+    For a file in whose place another one is renamed later. A folder becomes a folder of second names. What cannot have
+    a second name is copied.
+
+    Args:
+        name, verb, why, of: as in `keep`.
+
+    Durability: syncs the record, the copies if there are any, and the directory of the item.
+
+    Raises:
+        FileNotFoundError: nothing has this name.
+        StorageError: something cannot be linked, and is not a regular file that could be copied.
+    """
+    with _reserved(directory, _record_of(directory, name, of, verb, why)) as item:
+        if _kind(directory, name) == "directory":
+            with _staged(directory, item) as staged:
+                _link_folder(directory, name, staged)
+        elif _linked(directory, name, item):
+            directory.sync(_parent(item))
+        else:
+            with _staged(directory, item) as staged:
+                _copy_file(directory, name, staged)
+    return item
+
+
+def keep_piece(
+    directory: Directory, name: str, file: ReadableFile, offset: int, length: int, *, verb: str, why: str
+) -> str:
+    """Copy bytes of a segment's file into quarantine before they are cut off, and return the name of the item.
+
+    Args:
+        name: the segment.
+        file: its file, open.
+        offset: of the first byte.
+        length: number of bytes.
+        verb, why: as in `keep`.
+
+    Durability: syncs the record and the copy, renames, syncs the directory. The caller may cut the bytes off then.
+
+    Raises:
+        EOFError: the file ends before these bytes.
+    """
+    mtime = os.fstat(file.fileno()).st_mtime_ns
+    record = _record(name, name, verb, why, length, mtime) | {"offset": offset, "length": length}
+    with _reserved(directory, record) as item, _staged(directory, item) as staged:
+        _copy(directory, file, offset, length, staged)
+    return item
+
+
+def items(directory: Directory) -> Iterator[Item]:
+    """Yield all items in quarantine, by folder, the oldest first.
+
+    Raises:
+        StorageError: a quarantine cannot be read.
+
+    Cost: lists the folders of the dataset, and reads one record for each item.
+    """
+    for folder in _folders(directory):
+        for entry in _found(directory, folder):
+            yield _item(directory, folder, entry)
+
+
+def total(directory: Directory) -> Total:
+    """Return the number of items in quarantine, and their bytes.
+
+    Raises:
+        StorageError: a quarantine cannot be read.
+
+    Cost: lists the folders of the dataset; reads no record.
+    """
+    sizes = [
+        _size(directory, f"{folder}/{entry.name}", entry)
+        for folder in _folders(directory)
+        for entry in _found(directory, folder)
+    ]
+    return Total(len(sizes), sum(sizes))
+
+
+def drop(directory: Directory, name: str) -> None:
+    """Remove an item for good, then its record.
+
+    Durability: syncs the directory. A crash in between leaves the item, or a part of its folder, or its record.
+    """
+    _remove(directory, name)
+    directory.discard(name + _RECORD)
+    directory.sync(_parent(name))
+    directory.remove_directory(_parent(name))
+
+
+def restore(directory: Directory, item: Item) -> str:
+    """Move a whole item back to the name of its segment, and return that name.
+
+    Durability: the file has its name before the item loses its own; syncs both directories.
+
+    Raises:
+        FileExistsError: something has this name; it is not overwritten.
+        FileNotFoundError: the item does not exist.
+    """
+    if directory.stat(item.segment) is not None:
+        raise FileExistsError(item.segment)
+    if _kind(directory, item.name) != "directory" and _linked(directory, item.name, item.segment):
+        directory.sync(_parent(item.segment))
+        directory.unlink(item.name)
+    else:
+        directory.rename(item.name, item.segment)
+    directory.discard(item.name + _RECORD)
+    directory.sync(_parent(item.name))
+    directory.remove_directory(_parent(item.name))
+    return item.segment
+
+
+def remove_leftovers(directory: Directory) -> None:
+    """Remove what killed processes left in quarantine: half-made copies, and records without an item."""
+    for folder in _folders(directory):
+        names = {*directory.names(folder)}
+        for name in sorted(names):
+            if name.startswith(".") and _ITEM.fullmatch(name[1:]):
+                _remove(directory, f"{folder}/{name}")
+            elif name.endswith(_RECORD) and _ITEM.fullmatch(name) and name.removesuffix(_RECORD) not in names:
+                directory.discard(f"{folder}/{name}")
+
+
+def _record_of(directory: Directory, name: str, of: str | None, verb: str, why: str) -> dict[str, Any]:
+    """Return the record of a whole file or folder."""
+    found = directory.stat(name)
+    if found is None:
+        raise FileNotFoundError(name)
+    size = _size(directory, name, Entry.of(name, found))
+    return _record(of or name, name, verb, why, size, found.st_mtime_ns)
+
+
+def _record(segment: str, name: str, verb: str, why: str, size: int, mtime: int) -> dict[str, Any]:
+    folder = _parent(segment)
+    file = name.removeprefix(f"{folder}/") if folder else name
+    return {"segment": segment, "file": file, "verb": verb, "why": why, "size": size, "mtime": mtime}
+
+
+@contextlib.contextmanager
+def _reserved(directory: Directory, record: dict[str, Any]) -> Iterator[str]:
+    """Write and sync the record of a new item; yield the item's name, which is free.
+
+    Removes the record if the block raises an error before the item exists.
+    """
+    folder = _below(_parent(record["segment"]), FOLDER)
+    label = _label(record)
+    time = datetime.now(UTC)
+    while True:
+        item = f"{folder}/{time:%Y%m%dT%H%M%S.%f}Z-{label}"
+        if directory.stat(item) is None:
+            with contextlib.suppress(FileExistsError):
+                file = directory.create_file(item + _RECORD)
+                break
+        time += timedelta(microseconds=1)
+    try:
+        with file:
+            line = json.dumps({"time": f"{time:%Y-%m-%dT%H:%M:%S.%fZ}"} | record)
+            file.write(0, line.encode() + b"\n")
+            file.sync()
+        yield item
+    except BaseException:
+        if directory.stat(item) is None:
+            directory.discard(item + _RECORD)
+        raise
+
+
+def _label(record: dict[str, Any]) -> str:
+    """Return the part of an item's name that says which file it is; not too long, and unlike the name of a record."""
+    last = record["file"].replace("/", "-")
+    encoded = os.fsencode(last)
+    if len(encoded) > _LONGEST:
+        last = encoded[:_LONGEST].decode(errors="ignore")
+    if last.endswith(_RECORD):
+        last += "_"
+    return f"{last}@{record['offset']}-{record['length']}" if "offset" in record else last
+
+
+@contextlib.contextmanager
+def _staged(directory: Directory, item: str) -> Iterator[str]:
+    """Yield the hidden name of an item that is not complete; rename it to the item after the block."""
+    folder, _, last = item.rpartition("/")
+    staged = f"{folder}/.{last}"
+    try:
+        yield staged
+        directory.rename(staged, item)
+    except BaseException:
+        _remove(directory, staged)
+        raise
+
+
+def _link_folder(directory: Directory, name: str, alias: str) -> None:
+    """Link or copy everything in a folder into a new folder, and sync that and all below it."""
+    waiting = [(name, alias)]
+    while waiting:
+        source, target = waiting.pop()
+        directory.inside(target, make=True).close()
+        for entry in directory.entries(source):
+            before, after = f"{source}/{entry.name}", f"{target}/{entry.name}"
+            if entry.kind == "directory":
+                waiting.append((before, after))
+            elif not _linked(directory, before, after):
+                _copy_file(directory, before, after)
+        directory.sync(target)
+
+
+def _linked(directory: Directory, name: str, alias: str) -> bool:
+    """Link a file to a second name; return False if that is impossible, and nothing was done.
+
+    Linux refuses a second name to files of other users; a filesystem may have no links at all.
+    """
+    try:
+        return directory.link(name, alias)
+    except OndiskError as error:
+        cause = error.__cause__
+        if not isinstance(cause, OSError) or cause.errno not in _NO_LINK:
+            raise
+        return False
+
+
+def _copy_file(directory: Directory, name: str, alias: str) -> None:
+    file = directory.open_to_read(name)
+    _copy(directory, file, 0, file.size(), alias)
+
+
+def _copy(directory: Directory, file: ReadableFile, offset: int, length: int, alias: str) -> None:
+    """Copy bytes of a file to a new one, and sync that."""
+    with directory.create_file(alias) as copy:
+        copy.copy(file, offset, length, 0)
+        copy.sync()
+
+
+def _folders(directory: Directory) -> list[str]:
+    """Return the folders of all quarantines, in order of names.
+
+    Skips folders that cannot be listed: check reports them.
+    """
+    found, waiting = [], [""]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            folders = directory.folders(parent)
+        except StorageError:
+            continue
+        for last in folders:
+            name = _below(parent, last)
+            if last == FOLDER:
+                found.append(name)
+            elif not last.startswith(".") and name.count("/") < _DEEPEST and not _is_dir_segment(directory, name):
+                waiting.append(name)
+    return sorted(found)
+
+
+def _is_dir_segment(directory: Directory, name: str) -> bool:
+    """Return whether a folder holds data: it may contain many files, and no quarantine."""
+    return "." in name.rpartition("/")[2] and directory.stat(f"{name}/{METADATA}") is not None
+
+
+def _found(directory: Directory, folder: str) -> Iterator[Entry]:
+    """Yield the items in one quarantine, in order of names, and so of times."""
+    for entry in directory.entries(folder):
+        if not entry.name.startswith(".") and not entry.name.endswith(_RECORD):
+            yield entry
+
+
+def _item(directory: Directory, folder: str, entry: Entry) -> Item:
+    """Describe an item by its record; by its name if the record is not usable."""
+    name, parent = f"{folder}/{entry.name}", _parent(folder)
+    size = _size(directory, name, entry)
+    time = EPOCH
+    record: dict[str, Any] = {"segment": entry.name, "file": entry.name, "verb": "", "why": UNKNOWN}
+    if matched := _ITEM.fullmatch(entry.name):
+        record["segment"] = record["file"] = matched[2]
+        with contextlib.suppress(ValueError):
+            time = datetime.strptime(matched[1], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC)
+        if matched[3] is not None:
+            record |= {"offset": int(matched[3]), "length": int(matched[4])}
+    record = _read_record(directory, name + _RECORD) or record
+    last = record["segment"].rpartition("/")[2]  # the folder is where the item is now: somebody may have renamed it
+    file, why, verb = record["file"], record["why"], record["verb"]
+    return Item(name, _below(parent, last), file, time, size, why, verb, record.get("offset"), record.get("length"))
+
+
+def _read_record(directory: Directory, name: str) -> dict[str, Any] | None:
+    """Return a record; None if it is missing, or cannot be one that ondisk wrote."""
+    try:
+        record = json.loads(directory.read(name, _RECORD_LIMIT))
+    except (OndiskError, OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or not all(isinstance(record.get(key), str) for key in _TEXTS):
+        return None
+    piece = [record[key] for key in ("offset", "length") if record.get(key) is not None]
+    if len(piece) == 1 or not all(type(number) is int and 0 <= number < 2**63 for number in piece):
+        return None
+    try:
+        components(record["file"])
+        last = components(record["segment"])[-1]
+    except InvalidInput:
+        return None
+    return None if last == "." else record
+
+
+def _size(directory: Directory, name: str, entry: Entry) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    if entry.kind != "directory":
+        return entry.size
+    size, waiting = 0, [name]
+    while waiting:
+        folder = waiting.pop()
+        for each in directory.entries(folder):
+            if each.kind == "directory":
+                waiting.append(f"{folder}/{each.name}")
+            else:
+                size += each.size
+    return size
+
+
+def _remove(directory: Directory, name: str) -> None:
+    """Remove a file, or a folder with everything in it; nothing if it does not exist."""
+    if _kind(directory, name) != "directory":
+        directory.discard(name)
+        return
+    folders = [name]
+    for folder in folders:  # grows meanwhile
+        for entry in directory.entries(folder):
+            if entry.kind == "directory":
+                folders.append(f"{folder}/{entry.name}")
+            else:
+                directory.discard(f"{folder}/{entry.name}")
+    for folder in reversed(folders):
+        directory.remove_directory(folder)
+
+
+def _kind(directory: Directory, name: str) -> str | None:
+    found = directory.stat(name)
+    return None if found is None else Entry.of(name, found).kind
+
+
+def _parent(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _below(folder: str, last: str) -> str:
+    return f"{folder}/{last}" if folder else last
