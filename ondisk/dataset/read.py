@@ -226,7 +226,7 @@ class DatasetReader:
         size = last[2] + last[3] - begin
         wanted = sum(map(_size_of, run))
         if wanted > size or min(map(_size_of, run)) < 0 or begin < 0 or begin + size > INTEGER_MAX:
-            raise misplaced(segment, begin)
+            raise misplaced(snapshot, segment, begin)
         if len(run) > 1 and (size > _SPAN or size > 2 * wanted + _GAPS):
             half = len(run) // 2
             yield from self._spans(snapshot, run[:half])
@@ -251,7 +251,7 @@ class DatasetReader:
         blocks = snapshot.blocks(segment.id, begin, begin + size)
         first, last = blocks[0], blocks[-1]
         if begin + size > last.offset + format.block_size:  # before memory is allocated for it
-            raise _no_blocks(segment, begin + size)
+            raise _no_blocks(snapshot, segment, begin + size)
         position = first.position
         stored = self._files.read(segment.id, lambda _: segment.name, position, last.position + last.stored - position)
         view = memoryview(stored)
@@ -261,14 +261,14 @@ class DatasetReader:
             pieces, offset = [], first.offset
             for block in blocks:
                 if block.offset != offset:
-                    raise _no_blocks(segment, block.offset)
+                    raise _no_blocks(snapshot, segment, block.offset)
                 at = block.position - position
                 pieces.append(_unpacked(format, segment, block, view[at : at + block.stored]))
                 offset += len(pieces[-1])
             content = b"".join(pieces)
         content = content[begin - first.offset : begin - first.offset + size]
         if len(content) < size:
-            raise _no_blocks(segment, begin + size)
+            raise _no_blocks(snapshot, segment, begin + size)
         return content
 
     def _format(self, name: str) -> Format:
@@ -325,15 +325,15 @@ def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview
         raise SegmentCorrupt(message, hint=hint, segment=segment.name, position=block.position) from None
 
 
-def misplaced(segment: Segment, begin: int) -> IndexCorrupt:
+def misplaced(snapshot: Snapshot, segment: Segment, begin: int) -> IndexCorrupt:
     """Return the error for rows of the index that overlap, or are at an impossible place."""
-    message = f"the index is damaged: its rows of {segment.name!r} near byte {begin} overlap or are out of range"
-    return IndexCorrupt(message, hint=RESTORE, segment=segment.name)
+    problem = f"its rows of {segment.name!r} near byte {begin} overlap or are out of range"
+    return snapshot.corrupt(problem, segment=segment.name)
 
 
-def _no_blocks(segment: Segment, offset: int) -> IndexCorrupt:
-    message = f"the index is damaged: its blocks of {segment.name!r} near byte {offset} do not match the file"
-    return IndexCorrupt(message, hint=RESTORE, segment=segment.name)
+def _no_blocks(snapshot: Snapshot, segment: Segment, offset: int) -> IndexCorrupt:
+    problem = f"its blocks of {segment.name!r} near byte {offset} do not match the file"
+    return snapshot.corrupt(problem, segment=segment.name)
 
 
 def _located(error: FrameCorrupt, name: str, row: Row) -> FrameCorrupt:

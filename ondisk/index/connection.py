@@ -41,7 +41,7 @@ RESTORE = (
     "While nobody uses the dataset, move index.sqlite, index.sqlite-wal and index.sqlite-shm away; then"
     " `ondisk fix DATASET --yes` rebuilds the index from the segments, which contain the data."
 )
-"""What to do about a damaged index."""
+"""What to do about a damaged index, if it is not known which one it is; else `damaged` says it."""
 
 # UnicodeDecodeError: SQLite reports a damaged schema with its own bytes, which Python decodes as UTF-8.
 SQLITE_ERRORS = sqlite3.Error, OverflowError, UnicodeDecodeError
@@ -148,8 +148,7 @@ def own_error(error: BaseException | None, connection: sqlite3.Connection, direc
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except SQLITE_ERRORS as other:
         return translated(other, directory)
-    path = str(directory.path / INDEX)
-    return None if found == "ok" else IndexCorrupt(f"{path} is damaged: {found}", hint=RESTORE, path=path)
+    return None if found == "ok" else damaged(directory, f" is damaged: {found}")
 
 
 def _connect(directory: Directory, options: str) -> Connection:
@@ -203,13 +202,31 @@ def _primary(error: Exception) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
+def damaged(directory: Directory, problem: str, **context: Any) -> IndexCorrupt:
+    """Return the error for a damaged index. It names the index, since a dataset has one and each archive another.
+
+    Args:
+        problem: the message after the index's path.
+    """
+    folder = str(directory.path)
+    # A fix of the dataset also mends the archive that repack fills.
+    dataset = folder.removesuffix("/.archive/last")
+    files = f"{folder}/index.sqlite, index.sqlite-wal and index.sqlite-shm"
+    hint = (
+        f"While nobody uses the dataset, move {files} away; then `ondisk fix {dataset} --yes` rebuilds the index from"
+        " the segments, which contain the data."
+    )
+    path = str(directory.path / INDEX)
+    return IndexCorrupt(f"{path}{problem}", hint=hint, path=path, **context)
+
+
 def translated(error: Exception, directory: Directory) -> OndiskError:
     """Return the error of ondisk for one of `SQLITE_ERRORS`."""
     path = str(directory.path / INDEX)
     if isinstance(error, OverflowError):
-        return IndexCorrupt(f"{path}: a number in it is out of range: {error}", hint=RESTORE, path=path)
+        return damaged(directory, f": a number in it is out of range: {error}")
     if isinstance(error, UnicodeDecodeError):
-        return IndexCorrupt(f"{path}: its schema is damaged: {error.object!r}", hint=RESTORE, path=path)
+        return damaged(directory, f": its schema is damaged: {error.object!r}")
     code = int(getattr(error, "sqlite_errorcode", 0))
     message = f"{path}: {error}"
     if isinstance(error, sqlite3.ProgrammingError):
@@ -219,7 +236,7 @@ def translated(error: Exception, directory: Directory) -> OndiskError:
             hint = "Free some space, or delete fewer data at once; a repack then frees the space of deleted data."
             return DiskFull(message, hint=hint, path=path)
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_MISMATCH:
-            return IndexCorrupt(message, hint=RESTORE, path=path)
+            return damaged(directory, f": {error}")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return LockError(message, hint="Another program keeps the index locked; end it.", path=path)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
@@ -227,5 +244,5 @@ def translated(error: Exception, directory: Directory) -> OndiskError:
         case sqlite3.SQLITE_IOERR if code in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC):
             return DurabilityLost(message, hint="Look at the disk with `dmesg`, then open it again.", path=path)
         case sqlite3.SQLITE_ERROR if "overflow" in str(error):  # of a sum
-            return IndexCorrupt(message, hint=RESTORE, path=path)
+            return damaged(directory, f": {error}")
     return StorageError(message, path=path, sqlite_errorcode=code)

@@ -47,4 +47,4 @@ def save(transaction: Transaction, marks: Collection[Mark]) -> None:
 
 def parts(snapshot: Snapshot, source: str) -> set[Part]:
     """Return the parts of a source that are in the log; of numbers only the last."""
-    return {part for (part,) in snapshot.connection.execute("SELECT part FROM done WHERE source = ?", (source,))}
+    return {part for (part,) in snapshot.fetch("SELECT part FROM done WHERE source = ?", (source,))}

@@ -29,10 +29,10 @@ from ondisk.index.columns import REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
     NEW,
-    RESTORE,
     Connection,
     connect_to_read,
     connect_to_write,
+    damaged,
     empty,
     sqlite_errors,
 )
@@ -416,5 +416,4 @@ def check_tables(connection: sqlite3.Connection, columns: Columns, directory: Di
 
 
 def _corrupt(directory: Directory, problem: str) -> IndexCorrupt:
-    path = directory.path / INDEX
-    return IndexCorrupt(f"{path} is not an index of this dataset: {problem}", hint=RESTORE, path=str(path))
+    return damaged(directory, f" is not an index of this dataset: {problem}")

@@ -17,10 +17,9 @@ from sqlalchemy.schema import CreateTable
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, Value, restored
-from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import Directory
 from ondisk.index.columns import REVISION, Columns
-from ondisk.index.connection import INDEX, NEW, RESTORE, Connection, connect_to_read, sqlite_errors
+from ondisk.index.connection import INDEX, NEW, Connection, connect_to_read, damaged, sqlite_errors
 from ondisk.index.index import built_for, check_revision, check_tables, dump, revision_of
 from ondisk.index.migrations import upgrade
 from ondisk.index.tables import DIALECT, Tables
@@ -145,7 +144,7 @@ class Rebuilt:
         for (id, name, format), own in groupby(rows, key=itemgetter(0, 1, 2)):
             if name is None:
                 problem = f"the index is damaged: it has data of a segment {id} that it does not know"
-                raise IndexCorrupt(f"{self.directory.path}: {problem}", hint=RESTORE)
+                raise damaged(self.directory, f" is damaged: {problem}")
             yield id, name, format, map(itemgetter(3, 4, 5), own)
 
     def fill(self, kinds: Mapping[str, FieldType], values: Iterable[tuple[Mapping[str, Any], int]]) -> None:

@@ -7,8 +7,8 @@ segment's row. Only in a damaged index they are not: then a function takes the f
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, TypeAlias
 
 from ondisk.index.snapshot import Row, Segment, Snapshot
@@ -26,21 +26,21 @@ Places: TypeAlias = tuple[Column, Column, Column]
 def segments_in(snapshot: Snapshot, interval: Interval) -> Iterator[Segment]:
     """Yield the segments whose interval overlaps another."""
     sql = f'SELECT {Segment.COLUMNS} FROM segment WHERE "begin" < ? AND "end" > ?'
-    for row in snapshot.connection.execute(sql, (interval.end, interval.begin)):
-        yield Segment.of(row)
+    for row in chain.from_iterable(snapshot.select(sql, (interval.end, interval.begin))):
+        yield snapshot.segment_of(row)
 
 
 def all_segments(snapshot: Snapshot) -> Iterator[tuple[Segment, str | None]]:
     """Yield every segment, and the damage that the last check of its data found; None for no damage."""
     sql = f"SELECT {Segment.COLUMNS}, checked FROM segment ORDER BY name"
-    for *columns, checked in snapshot.connection.execute(sql):
-        yield Segment.of(tuple(columns)), checked
+    for *columns, checked in chain.from_iterable(snapshot.select(sql)):
+        yield snapshot.segment_of(tuple(columns)), checked
 
 
 def damage_of(snapshot: Snapshot, segment: Segment) -> str | None:
     """Return the damage that the last check of a segment's data found; None for no damage."""
-    row = snapshot.connection.execute("SELECT checked FROM segment WHERE id = ?", (segment.id,)).fetchone()
-    return None if row is None else row[0]
+    rows = snapshot.fetch("SELECT checked FROM segment WHERE id = ?", (segment.id,))
+    return rows[0][0] if rows else None
 
 
 def run_starts(snapshot: Snapshot, paddings: Mapping[str, int]) -> Iterator[tuple[Any, ...]]:
@@ -66,14 +66,14 @@ def run_starts(snapshot: Snapshot, paddings: Mapping[str, int]) -> Iterator[tupl
         " FROM datum AS d LEFT JOIN datum AS p ON p.seq = d.seq - 1 WHERE (p.segment = d.segment"
         f" AND p.offset + p.size + {padding} = d.offset AND p.reftime <= d.reftime) IS NOT TRUE ORDER BY d.seq"
     )
-    return snapshot.connection.execute(sql)
+    return chain.from_iterable(snapshot.select(sql))
 
 
 def last_appended(snapshot: Snapshot) -> tuple[int, int, int] | None:
     """Return seq, end and reftime of the datum that was appended last; None without data."""
     sql = "SELECT seq, offset + size, reftime FROM datum ORDER BY seq DESC LIMIT 1"
-    row: tuple[int, int, int] | None = snapshot.connection.execute(sql).fetchone()
-    return row
+    rows = snapshot.fetch(sql)
+    return rows[0] if rows else None
 
 
 def outside_of_intervals(snapshot: Snapshot) -> dict[int, tuple[int, int]]:
@@ -82,7 +82,7 @@ def outside_of_intervals(snapshot: Snapshot) -> dict[int, tuple[int, int]]:
         "SELECT segment.id, min(reftime), max(reftime) FROM datum JOIN segment ON segment.id = datum.segment"
         ' WHERE reftime < "begin" OR reftime >= "end" GROUP BY segment.id'
     )
-    return {id_: (first, last) for id_, first, last in snapshot.connection.execute(sql)}
+    return {id_: (first, last) for id_, first, last in snapshot.fetch(sql)}
 
 
 def places_of(snapshot: Snapshot, segment: Segment, begin: int | None, end: int | None) -> Iterator[Places]:
@@ -94,7 +94,7 @@ def places_of(snapshot: Snapshot, segment: Segment, begin: int | None, end: int 
     interval = interval_of(snapshot, segment)
     first = interval.begin if begin is None else min(begin, interval.begin)
     last = interval.end if end is None else max(end, interval.end)
-    for rows in _some(_data(snapshot, segment, "offset, size, reftime", span=(first, last))):
+    for rows in _data(snapshot, segment, "offset, size, reftime", span=(first, last)):
         offsets, sizes, reftimes = zip(*rows, strict=True)
         yield offsets, sizes, reftimes
 
@@ -103,67 +103,66 @@ def in_order_of_offset(
     snapshot: Snapshot, segment: Segment, begin: int, end: int
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield offset, size, reftime and seq of one segment's data with reftimes from `begin` to `end`."""
-    return _data(snapshot, segment, "offset, size, reftime, seq", "ORDER BY offset, seq", (begin, end))
+    rows = _data(snapshot, segment, "offset, size, reftime, seq", "ORDER BY offset, seq", (begin, end))
+    return chain.from_iterable(rows)
 
 
 def in_order_of_query(snapshot: Snapshot, segment: Segment, begin: int, end: int) -> Iterator[list[tuple[int, Row]]]:
     """Yield seq and row of one segment's data with reftimes from `begin` to `end`, some at a time."""
-    data = _data(snapshot, segment, f"seq, {snapshot.columns.row}", "ORDER BY reftime, seq", (begin, end))
-    for rows in _some(data):
+    for rows in _data(snapshot, segment, f"seq, {snapshot.columns.row}", "ORDER BY reftime, seq", (begin, end)):
         yield [(row[0], row[1:]) for row in rows]
 
 
 def interval_of(snapshot: Snapshot, segment: Segment) -> Interval:
     """Return the interval in a segment's row."""
-    row = snapshot.connection.execute('SELECT "begin", "end" FROM segment WHERE id = ?', (segment.id,)).fetchone()
-    return Interval(*row)
+    return Interval(*snapshot.fetch('SELECT "begin", "end" FROM segment WHERE id = ?', (segment.id,))[0])
 
 
 def in_order_of_seq(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, Row]]]:
     """Yield seq and row of one segment's data, some at a time, in the order of appending."""
-    for rows in _some(_data(snapshot, segment, f"seq, {snapshot.columns.row}", "ORDER BY seq")):
+    for rows in _data(snapshot, segment, f"seq, {snapshot.columns.row}", "ORDER BY seq"):
         yield [(row[0], row[1:]) for row in rows]
 
 
 def blocks_of(snapshot: Snapshot, segment: Segment) -> Iterator[Block]:
     """Yield all blocks of a compressed segment, in order."""
     sql = "SELECT offset, position, stored FROM block WHERE segment = ? ORDER BY offset"
-    return map(Block._make, snapshot.connection.execute(sql, (segment.id,)))
+    return map(Block._make, chain.from_iterable(snapshot.select(sql, (segment.id,))))
 
 
 def end_of_block_before(snapshot: Snapshot, segment: Segment, offset: int) -> int:
     """Return the position in a compressed file where the block ends that contains the byte before `offset`."""
     sql = "SELECT position + stored FROM block WHERE segment = ? AND offset < ? ORDER BY offset DESC LIMIT 1"
-    row: tuple[Any, ...] | None = snapshot.connection.execute(sql, (segment.id, offset)).fetchone()
-    return 0 if row is None else int(row[0])
+    rows = snapshot.fetch(sql, (segment.id, offset))
+    return int(rows[0][0]) if rows else 0
 
 
 def span(snapshot: Snapshot) -> Interval | None:
     """Return the interval from the begin of the first segment to the end of the last; None without segments."""
-    begin, end = snapshot.connection.execute('SELECT min("begin"), max("end") FROM segment').fetchone()
+    ((begin, end),) = snapshot.fetch('SELECT min("begin"), max("end") FROM segment')
     return None if begin is None else Interval(begin, end)
 
 
 def numbers_of(snapshot: Snapshot, segment: Segment, last: int) -> Iterator[tuple[int, int]]:
     """Yield seq and reftime of one segment's data up to the seq `last`, in the order of appending."""
     # Without the +, SQLite may read all data in the order of seq.
-    return _data(snapshot, segment, "seq, reftime", f"AND +seq <= {last} ORDER BY +seq")
+    return chain.from_iterable(_data(snapshot, segment, "seq, reftime", f"AND +seq <= {last} ORDER BY +seq"))
 
 
 def last_seq(snapshot: Snapshot) -> int:
     """Return the highest seq of a datum; 0 without data."""
-    return int(snapshot.connection.execute("SELECT ifnull(max(seq), 0) FROM datum").fetchone()[0])
+    return int(snapshot.fetch("SELECT ifnull(max(seq), 0) FROM datum")[0][0])
 
 
 def count_of(snapshot: Snapshot, segment: Segment) -> int:
     """Return how many data a segment has."""
-    return int(_data(snapshot, segment, "count(*)").fetchone()[0])
+    return int(next(_data(snapshot, segment, "count(*)"))[0][0])
 
 
 def deletions(snapshot: Snapshot, after: int, last: int) -> Iterator[list[tuple[int, int]]]:
     """Yield the deletions with a seq above `after` of data with a seq up to `last`: both seqs, some at a time."""
     sql = "SELECT seq, datum FROM deletion WHERE seq > ? AND datum <= ? ORDER BY seq"
-    return _some(snapshot.connection.execute(sql, (after, last)))
+    return snapshot.select(sql, (after, last))
 
 
 def still_present(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -171,32 +170,33 @@ def still_present(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tu
     if not changes:
         return changes
     sql = "SELECT seq FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
-    there = {row[0] for row in snapshot.connection.execute(sql, (json.dumps([datum for _, datum in changes]),))}
+    there = {row[0] for row in snapshot.fetch(sql, (json.dumps([datum for _, datum in changes]),))}
     return [change for change in changes if change[1] in there]
 
 
 def seqs_of(snapshot: Snapshot, tree: Expression) -> Iterator[int]:
     """Yield the seqs of the data that match."""
     where = snapshot.where(tree)
-    return (seq for (seq,) in snapshot.connection.execute(f"SELECT seq FROM datum WHERE {where.sql}", where.values))
+    rows = snapshot.select(f"SELECT seq FROM datum WHERE {where.sql}", where.values)
+    return (seq for (seq,) in chain.from_iterable(rows))
 
 
 def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:
     """Yield offset, size, reftime and stored fields of one segment's data, some at a time, ordered by offset."""
     fields = "".join(f", f_{name}" for name in snapshot.columns.kinds)
-    yield from _some(_data(snapshot, segment, f"offset, size, reftime{fields}", "ORDER BY offset"))
+    yield from _data(snapshot, segment, f"offset, size, reftime{fields}", "ORDER BY offset")
 
 
 def longest_unchecked(snapshot: Snapshot) -> list[str]:
     """Return the names of the segments: first those whose data no check has read, then the longest unread."""
-    names = snapshot.connection.execute("SELECT name FROM segment ORDER BY checked_at NULLS FIRST, name")
+    names = snapshot.fetch("SELECT name FROM segment ORDER BY checked_at NULLS FIRST, name")
     return [name for (name,) in names]
 
 
 def _data(
     snapshot: Snapshot, segment: Segment, columns: str, rest: str = "", span: tuple[int, int] | None = None
-) -> sqlite3.Cursor:
-    """Select columns of one segment's data, by default of those in its interval.
+) -> Iterator[list[Row]]:
+    """Select columns of one segment's data, by default of those in its interval; yield the rows some at a time.
 
     Args:
         span: the first and the last reftime instead.
@@ -206,9 +206,4 @@ def _data(
         interval = interval_of(snapshot, segment)
         until, span = "<", (interval.begin, interval.end)
     sql = f"SELECT {columns} FROM datum WHERE reftime >= ? AND reftime {until} ? AND segment = ? {rest}"
-    return snapshot.connection.execute(sql, (*span, segment.id))
-
-
-def _some(cursor: sqlite3.Cursor) -> Iterator[list[Any]]:
-    while rows := cursor.fetchmany(_ROWS):
-        yield rows
+    return snapshot.select(sql, (*span, segment.id), _ROWS)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
@@ -15,7 +16,7 @@ from ondisk.datum import Value, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
 from ondisk.formats import has_extension, is_dir
-from ondisk.index.connection import RESTORE, Connection, own_error
+from ondisk.index.connection import SQLITE_ERRORS, Connection, damaged, own_error, translated
 from ondisk.index.where import Condition, condition, resolve
 from ondisk.matcher import Expression, Sort, SortInterval
 from ondisk.segment import Block, End
@@ -57,14 +58,13 @@ class Segment:
         """Return the segment of a row of `COLUMNS`; cached, since reading single data needs it for each.
 
         Raises:
-            IndexCorrupt: ondisk never writes such a row.
+            ValueError: ondisk never writes such a row.
         """
         id_, name, format, size, length, count, compressed = row
         if not has_extension(format, name.rpartition(".")[2]):
-            raise IndexCorrupt(f"the index is damaged: {name!r} is not the name of a {format!r} segment", hint=RESTORE)
+            raise ValueError(f"{name!r} is not the name of a {format!r} segment")
         if min(size, length, count) < 0 or not (compressed or length == size or is_dir(format)):
-            problem = f"{name!r} cannot have {size=}, {length=}, {count=}"
-            raise IndexCorrupt(f"the index is damaged: {problem}", hint=RESTORE, segment=name)
+            raise ValueError(f"{name!r} cannot have {size=}, {length=}, {count=}")
         return cls(id_, name, format, End(size, length, count, bool(compressed)))
 
 
@@ -84,6 +84,9 @@ class Totals:
 
 class Snapshot:
     """One state of the index, for a `with` block in one thread.
+
+    Several may be open at once, of a dataset and its archives. So `select` and `fetch` translate the errors of SQLite
+    where they occur: at the end of the block nobody knows which index an error came from.
 
     Attributes:
         columns: of the index.
@@ -146,6 +149,31 @@ class Snapshot:
         execute("COMMIT")
         self._is_apart = True
 
+    def select(self, sql: str, values: Sequence[Any] = (), count: int = ROWS) -> Iterator[list[Row]]:
+        """Execute a query now, and yield its rows as they are read, up to `count` at a time."""
+        try:
+            cursor = self.connection.execute(sql, values)
+        except SQLITE_ERRORS as error:
+            raise translated(error, self.index.directory) from error
+        return self._read(cursor, count)
+
+    def _read(self, cursor: sqlite3.Cursor, count: int) -> Iterator[list[Row]]:
+        try:
+            while rows := cursor.fetchmany(count):
+                yield rows
+        except SQLITE_ERRORS as error:
+            raise translated(error, self.index.directory) from error
+        finally:
+            with contextlib.suppress(sqlite3.ProgrammingError):  # its connection was closed
+                cursor.close()
+
+    def fetch(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Execute a query with a small result, and return all of its rows."""
+        try:
+            return self.connection.execute(sql, values).fetchall()
+        except SQLITE_ERRORS as error:
+            raise translated(error, self.index.directory) from error
+
     def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
         """Yield the rows that match, up to `ROWS` at a time, in the order of `sort`, then reftime, then appending."""
         where = self.where(tree)
@@ -157,13 +185,7 @@ class Snapshot:
         sql = f"SELECT {self.columns.row} FROM datum WHERE {where.sql} ORDER BY {order}"
         if limit is not None:
             sql += f" LIMIT {int(limit)}"
-        cursor = self.connection.execute(sql, where.values)
-        try:
-            while rows := cursor.fetchmany(ROWS):
-                yield rows
-        finally:
-            with contextlib.suppress(sqlite3.ProgrammingError):  # its connection was closed
-                cursor.close()
+        return self.select(sql, where.values)
 
     def row_at(
         self, segment: Segment, offset: int, size: int, described: tuple[int, Mapping[str, Any]] | None = None
@@ -188,7 +210,10 @@ class Snapshot:
         )
 
     def _row(self, sql: str, values: tuple[Any, ...]) -> Row | None:
-        row: Row | None = self.connection.execute(sql, values).fetchone()
+        try:
+            row: Row | None = self.connection.execute(sql, values).fetchone()
+        except SQLITE_ERRORS as error:
+            raise translated(error, self.index.directory) from error
         return row
 
     def segment(self, id: int) -> Segment:
@@ -199,10 +224,10 @@ class Snapshot:
         """
         if (known := self.index.segments.get(id)) is not None:
             return known
-        row = self.connection.execute(f"SELECT {Segment.COLUMNS} FROM segment WHERE id = ?", (id,)).fetchone()
+        row = self._row(f"SELECT {Segment.COLUMNS} FROM segment WHERE id = ?", (id,))
         if row is None:
             raise self.corrupt(f"it has data of a segment {id} that it does not know")
-        segment = Segment.of(row)
+        segment = self.segment_of(row)
         if not any(step.interval(segment.name.rpartition(".")[0]) for step in Step):
             raise self.corrupt(f"{segment.name!r} is not the name of a segment")
         components(segment.name)
@@ -212,13 +237,24 @@ class Snapshot:
     def segment_named(self, name: str) -> Segment | None:
         """Look up a segment by its name, with its present end; None if the index does not know it."""
         try:
-            row = self.connection.execute(_SEGMENT_NAMED, (name,)).fetchone()
+            row = self._row(_SEGMENT_NAMED, (name,))
         except UnicodeEncodeError:  # a name on disk that is not UTF-8
             return None
         if row is None:
             return None
         self.segment(row[0])  # checks it, once
-        return Segment.of(row)
+        return self.segment_of(row)
+
+    def segment_of(self, row: Row) -> Segment:
+        """Return the segment of a row of `Segment.COLUMNS`.
+
+        Raises:
+            IndexCorrupt: ondisk never writes such a row.
+        """
+        try:
+            return Segment.of(row)
+        except ValueError as error:
+            raise self.corrupt(str(error), segment=row[1]) from None
 
     def blocks(self, segment: int, begin: int, end: int) -> list[Block]:
         """Return the blocks of a compressed segment that contain decompressed bytes from `begin` to `end`, in order.
@@ -227,7 +263,7 @@ class Snapshot:
             IndexCorrupt: no blocks contain all of them.
         """
         found: list[Block] = []
-        for row in self.connection.execute(_BLOCKS_BEFORE, (segment, end)):
+        for row in chain.from_iterable(self.select(_BLOCKS_BEFORE, (segment, end))):
             found.append(Block(*row))
             if row[0] <= begin:
                 break
@@ -244,7 +280,7 @@ class Snapshot:
 
     def segments(self) -> int:
         """Return how many segments there are."""
-        return int(self.connection.execute("SELECT count(*) FROM segment").fetchone()[0])
+        return int(self.fetch("SELECT count(*) FROM segment")[0][0])
 
     def metadata(self, key: Row) -> Mapping[str, Any]:
         """Turn the stored fields of a row into metadata, read-only and shared by rows with equal fields."""
@@ -277,7 +313,7 @@ class Snapshot:
         """Aggregate the data that match."""
         where = self.where(tree)
         sql = f"SELECT count(*), ifnull(sum(size), 0), min(reftime), max(reftime) FROM datum WHERE {where.sql}"
-        return Totals(*self.connection.execute(sql, where.values).fetchone())
+        return Totals(*self.fetch(sql, where.values)[0])
 
     def counts(self, tree: Expression, field: str) -> Iterator[tuple[Value | None, int]]:
         """Yield each value of a field and how many matching data have it, by value; None, for missing, first."""
@@ -288,14 +324,14 @@ class Snapshot:
             sql = f"SELECT value, n FROM ({sql}) LEFT JOIN value ON value.id = key ORDER BY value"
         else:
             sql += f" ORDER BY {column}"
-        for stored, count in self.connection.execute(sql, where.values):
+        for stored, count in chain.from_iterable(self.select(sql, where.values)):
             yield None if stored is None else restored(stored, kind), count
 
     def dataset(self) -> dict[str, Any]:
         """Return uuid, seq, generation and committed_at of the dataset."""
         sql = "SELECT uuid, seq, generation, committed_at FROM dataset"
         names = ("uuid", "seq", "generation", "committed_at")
-        return dict(zip(names, self.connection.execute(sql).fetchone() or (None, 0, 0, None), strict=True))
+        return dict(zip(names, self._row(sql, ()) or (None, 0, 0, None), strict=True))
 
     def exclude(self, runs: Iterable[tuple[int, int, int]], seqs: Iterable[int]) -> None:
         """From now on skip some data in queries: another snapshot has them, or a replacement.
@@ -308,7 +344,10 @@ class Snapshot:
 
     def where(self, tree: Expression) -> Condition:
         """Return a condition as SQL, for this snapshot."""
-        where = condition(resolve(tree, self.columns, self.connection), self.columns)
+        try:
+            where = condition(resolve(tree, self.columns, self.connection), self.columns)
+        except SQLITE_ERRORS as error:
+            raise translated(error, self.index.directory) from error
         if self._excluded is None:
             return where
         held = (
@@ -319,7 +358,7 @@ class Snapshot:
         return Condition(f"({where.sql}) AND {held}", [*where.values, *self._excluded])
 
     def _value(self, id: int) -> str | bytes:
-        row = self.connection.execute("SELECT value FROM value WHERE id = ?", (id,)).fetchone()
+        row = self._row("SELECT value FROM value WHERE id = ?", (id,))
         if row is None or not isinstance(row[0], str | bytes):
             raise self.corrupt(f"the value {id} is missing")
         return row[0]
@@ -338,5 +377,6 @@ class Snapshot:
                 column = f"(SELECT value FROM value WHERE id = {column})"
             yield f"{column} DESC" if key.descending else column
 
-    def corrupt(self, problem: str) -> IndexCorrupt:
-        return IndexCorrupt(f"{self.index.directory.path}: the index is damaged: {problem}", hint=RESTORE)
+    def corrupt(self, problem: str, **context: Any) -> IndexCorrupt:
+        """Return the error for something that ondisk never writes."""
+        return damaged(self.index.directory, f" is damaged: {problem}", **context)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
 from ondisk.index.columns import stored_columns
-from ondisk.index.connection import INDEX, RESTORE, own_error, sqlite_errors
+from ondisk.index.connection import damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.snapshot import Segment
 from ondisk.index.where import condition, resolve
@@ -144,7 +144,7 @@ class Transaction:
         return rows[0][0], rows[0][1]
 
     def _corrupt(self, problem: str) -> IndexCorrupt:
-        return IndexCorrupt(f"{self.directory.path / INDEX} is damaged: {problem}", hint=RESTORE)
+        return damaged(self.directory, f" is damaged: {problem}")
 
     def take_seqs(self, count: int) -> range:
         """Take the next numbers in the order of changes, above all that other indices have given out."""
@@ -187,7 +187,10 @@ class Transaction:
     def segments(self, names: Iterable[str]) -> dict[str, Segment]:
         """Return name → segment, for those of the names that the index knows."""
         sql = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
-        return {name: Segment.of(row) for name in names for row in self._rows(sql, (name,))}
+        try:
+            return {name: Segment.of(row) for name in names for row in self._rows(sql, (name,))}
+        except ValueError as error:
+            raise self._corrupt(str(error)) from None
 
     def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """Turn metadata into columns of `datum`, one list for each declared field; texts and bytes become ids."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Protocol
@@ -135,6 +136,8 @@ class Move(ABC):
             try:
                 inserted = transaction.insert(moved)
             except IndexCorrupt as error:
+                if not isinstance(error.__cause__, sqlite3.IntegrityError):
+                    raise
                 raise self._same_numbers(error) from error
             if inserted == len(moved):
                 continue

@@ -93,13 +93,13 @@ def _bytes(
         return
     smallest, largest = pc.min_max(sizes).as_py().values()
     if smallest < 0 or largest > size or begin < 0 or begin + size > INTEGER_MAX:
-        raise misplaced(segment, begin)
+        raise misplaced(snapshot, segment, begin)
     content = reader.content(snapshot, segment, begin, size)
     begins = pc.subtract(offsets, pa.scalar(begin, pa.int64())).cast(pa.int32())
     ends = pc.add(begins, sizes.cast(pa.int32()))
     # Arrow would not check that they stay inside the content.
     if pc.any(pc.greater(ends[:-1], begins[1:])).as_py():
-        raise misplaced(segment, begin)
+        raise misplaced(snapshot, segment, begin)
     # An array of data and gaps, alternating; then every second element.
     places = array("i", bytes(8 * count))
     places[::2], places[1::2] = _integers(begins), _integers(ends)

@@ -55,7 +55,7 @@ def test_a_damaged_index_is_rebuilt_as_the_error_says(run, weather, verb):
     (weather / "index.sqlite").write_bytes(b"garbage" * 1000)
     done = run(verb, weather)
     assert done.code == 63
-    assert "move index.sqlite, index.sqlite-wal and index.sqlite-shm away" in done.err
+    assert "/index.sqlite, index.sqlite-wal and index.sqlite-shm away" in done.err
     lose_index(weather)
     assert run("fix", weather, "--yes").code == 0
     assert run("query", weather, "--data").out == LINES
