@@ -306,10 +306,13 @@ class Format(ABC):
 
 def is_zeros(file: SegmentFile, position: int) -> bool:
     """Return whether the file has only zeros from a position on, which a power cut can leave in place of the bytes."""
-    size = file.size()
-    while position < size:
-        piece = file.read(position, _PIECE)
-        if not piece or piece.strip(b"\0"):
-            return False
+    return end_of_zeros(file, position) >= file.size()
+
+
+def end_of_zeros(file: SegmentFile, position: int) -> int:
+    """Return the position of the first byte from a position on that is not zero; the size of the file without one."""
+    while piece := file.read(position, _PIECE):
+        if rest := piece.lstrip(b"\0"):
+            return position + len(piece) - len(rest)
         position += len(piece)
-    return True
+    return position

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from ondisk.datum import Datum, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded
-from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable
+from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable, end_of_zeros
 from ondisk.segment import Damage, End, ScanResult, SegmentFile
 
 _SCANNED = 512 * 1024  # bytes of a segment that are read together
@@ -40,6 +41,22 @@ class LineFormat(Format):
             InvalidInput: the format cannot represent the datum.
         """
 
+    def whole_after_zeros(self, line: bytes, following: bytes) -> bytes:
+        """Return the datum at the end of a line with NUL bytes; nothing if it is torn.
+
+        A lost page or a punched hole of a file reads as zeros. They replace newlines, too: a whole line that follows
+        them is in one line with them. What precedes them is torn: nobody knows where it ended.
+
+        Args:
+            following: the next line, as an example of a whole one; empty if it is not known.
+        """
+        rest = line.rpartition(b"\0")[2] if b"\0" in line else b""
+        try:
+            self.read_line(rest)
+        except InvalidInput:
+            return b""
+        return rest
+
     def parse_lines(self, lines: list[bytes], number: int) -> Batch:
         """Return the data in lines, and skip blank lines. The first line is line `number` of its file."""
         batch = Batch()
@@ -50,8 +67,11 @@ class LineFormat(Format):
                 reftime, metadata = self.read_line(line)
             except InvalidInput as error:
                 batch.refused.append((len(batch), f"line {at}: {error.message}"))
-            else:
-                _add(batch, reftime, metadata, line)
+                line = self.whole_after_zeros(line, _following(lines, at - number))
+                if not line:
+                    continue
+                reftime, metadata = self.read_line(line)
+            _add(batch, reftime, metadata, line)
         return batch
 
     def encode(self, data: Sequence[Datum]) -> Batch:
@@ -79,33 +99,38 @@ class LineFormat(Format):
                 yield batch
 
     def is_readable(self, file: SegmentFile) -> bool:
-        return any(map(self.recognises, file.read(0, _SCANNED).split(b"\n")))
+        return any(map(self.recognises, file.read(end_of_zeros(file, 0), _SCANNED).split(b"\n")))
 
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         limit = self.config.max_datum_size
-        position, held, skipping = 0, b"", 0
+        # `passed` bytes before `position`, `zeros` of them NUL, belong to a line whose end was not read yet.
+        position, held, passed, zeros = 0, b"", 0, 0
         while chunk := file.read(position + len(held), _SCANNED):
             content = held + chunk
             whole_end = content.rfind(b"\n") + 1
-            if not whole_end and len(content) <= limit:
-                held = content
-                continue
-            if not whole_end:  # too long for a line: skip its bytes
-                skipping += len(content)
-                position, held = position + len(content), b""
+            if not whole_end:
+                gone = content.rfind(b"\0") + 1 or (len(content) if len(content) > limit else 0)
+                passed, zeros = passed + gone, zeros + content.count(b"\0", 0, gone)
+                position, held = position + gone, content[gone:]
                 continue
             found = ScanResult()
-            if skipping:
-                first = content.index(b"\n") + 1
-                found.damage.append(Damage(position - skipping, skipping + first, f"a line longer than {limit} bytes"))
-                position, content, whole_end, skipping = position + first, content[first:], whole_end - first, 0
+            if passed:
+                before = file.read(position - 1, 1)
+                rest, following = _without_cr(content[:whole_end].split(b"\n", 2)[:2])
+                whole = self.whole_after_zeros(before + rest, following)
+                begin = len(rest) - len(whole) if whole else content.index(b"\n") + 1
+                found.damage.append(_passed(position - passed, passed + begin, zeros + rest.count(b"\0"), limit))
+                position, content, whole_end, passed, zeros = position + begin, content[begin:], whole_end - begin, 0, 0
             if whole_end:
                 self._find(content[: whole_end - 1], position, found)
             position, held = position + whole_end, content[whole_end:]
             found.end = End(position, position)
             yield found
-        damage = [Damage(position - skipping, skipping, f"a line longer than {limit} bytes")] if skipping else []
-        yield ScanResult(damage=damage, end=End(position, position))  # an interrupted append left a line without end
+        # Zeros or a line without end, unless too long, may be what is left of an interrupted append.
+        is_damage = passed - zeros > limit
+        damage = [_passed(position - passed, passed, zeros, limit)] if is_damage else []
+        end = position if is_damage else position - passed
+        yield ScanResult(damage=damage, end=End(end, end))
 
     def _find(self, content: bytes, position: int, found: ScanResult) -> None:
         """Add the data of whole lines, which begin at a position; a CR at the end of a line is not part of a datum."""
@@ -113,6 +138,8 @@ class LineFormat(Format):
         offsets = list(accumulate(map((1).__add__, map(len, lines)), initial=position))[:-1]
         if b"\r" in content:
             lines = _without_cr(lines)
+        if b"\0" in content:
+            self._pass_zeros(lines, offsets, found.damage)
         if not all(map(bytes.strip, lines)):  # skip blank lines
             kept = [place for place, line in enumerate(lines) if line.strip()]
             offsets, lines = [offsets[place] for place in kept], [lines[place] for place in kept]
@@ -122,10 +149,20 @@ class LineFormat(Format):
         if batch.refused:
             kept = [*batch.positions()]
             offsets, lines = [offsets[place] for place in kept], [lines[place] for place in kept]
+            found.damage.sort(key=attrgetter("offset"))
         found.offsets += offsets
         found.sizes += map(len, lines)
         found.reftimes += batch.reftimes
         found.metadata += batch.metadata
+
+    def _pass_zeros(self, lines: list[bytes], offsets: list[int], damage: list[Damage]) -> None:
+        """Replace each line with NUL bytes by the datum at its end, or by an empty line."""
+        for place, line in enumerate(lines):
+            if b"\0" in line:
+                lines[place] = whole = self.whole_after_zeros(line, _following(lines, place))
+                gone = len(line) - len(whole)
+                damage.append(_passed(offsets[place], gone, line.count(b"\0"), 0))
+                offsets[place] += gone
 
 
 def read_lines(stream: Readable, batch_size: int, max_line: int) -> Iterator[list[bytes]]:
@@ -140,6 +177,8 @@ def read_lines(stream: Readable, batch_size: int, max_line: int) -> Iterator[lis
     weight, number = 0, 1
     for lines in _chunks_of_lines(stream, max_line):
         size = sum(map(len, lines))
+        if size > max_line and len(max(lines, key=len)) > max_line:
+            lines = [_from_last_zero(line) if len(line) > max_line else line for line in lines]
         if size > max_line and len(max(lines, key=len)) > max_line:
             first = next(index for index, line in enumerate(lines) if len(line) > max_line)
             raise _too_long(number + first, max_line)
@@ -164,7 +203,7 @@ def why_not_text(line: bytes) -> str:
     if line.startswith(b"\x1f\x8b"):
         return "it is gzip, not text; decompress it first"
     if b"\0" in line:
-        return "it contains NUL bytes, so it is not text; decompress it first, or save it as UTF-8"
+        return "it contains NUL bytes: it is damaged, or not text; decompress it first, or save it as UTF-8"
     return ""
 
 
@@ -177,6 +216,9 @@ def _chunks_of_lines(stream: Readable, max_line: int) -> Iterator[list[bytes]]:
         begun.append(first)
         length += len(first)
         if length > max_line + 1:  # one more for the CR of CR LF
+            begun = [_from_last_zero(b"".join(begun))]
+            length = len(begun[0])
+        if length > max_line + 1:
             raise _too_long(number, max_line)
         if not newline:
             continue
@@ -189,6 +231,23 @@ def _chunks_of_lines(stream: Readable, max_line: int) -> Iterator[list[bytes]]:
         yield _without_cr(lines) if b"\r" in chunk or lines[0].endswith(b"\r") else lines
     if length:
         yield _without_cr([b"".join(begun)])
+
+
+def _following(lines: list[bytes], place: int) -> bytes:
+    return lines[place + 1] if place + 1 < len(lines) else b""
+
+
+def _passed(offset: int, size: int, zeros: int, limit: int) -> Damage:
+    """Return the damage of a line that has NUL bytes, or else is too long."""
+    if not zeros:
+        return Damage(offset, size, f"a line longer than {limit} bytes")
+    torn = f", and {size - zeros} bytes of torn lines around them" * (size > zeros)
+    return Damage(offset, size, f"not a datum: {zeros} NUL bytes{torn}")
+
+
+def _from_last_zero(line: bytes) -> bytes:
+    """Return a line that is too long from its last NUL byte on: nothing before that is a datum."""
+    return line[max(line.rfind(b"\0"), 0) :]
 
 
 def _add(batch: Batch, reftime: int, metadata: Mapping[str, Any], line: bytes) -> None:

@@ -3,9 +3,9 @@
     YYYYmmddHHMM[SS],station,variable,value1,value2,value3,flags
     200707081300,1,227,1.2,,,000000000
 
-Station and variable are whole numbers. value1 and value2 are numbers or empty. value3 and flags are any text. Metadata
-use arkimet's notation: `area = "VM2,<station>"`, `product = "VM2,<variable>"`. The data are the line's bytes without
-the newline. Source: ARPAE-SIMC's meteo-vm2, as arkimet 1.66 reads it.
+Station and variable are whole numbers. value1 and value2 are numbers or empty. value3 and flags are any text without
+NUL bytes. Metadata use arkimet's notation: `area = "VM2,<station>"`, `product = "VM2,<variable>"`. The data are the
+line's bytes without the newline. Source: ARPAE-SIMC's meteo-vm2, as arkimet 1.66 reads it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from ondisk.formats.lines import LineFormat, why_not_text
 # Where possible without groups, which saves a third of the time: first a lookahead that refuses a sign or dot without
 # digits, and an exponent without digits before it; then the parts. Possessive groups are broken before Python 3.11.5.
 _NUMBER = rb"(?![-+.]++(?![0-9])|[eE])[-+]?+[0-9]*+\.?+[0-9]*+(?:(?=,|$)|[eE][-+]?+[0-9]++)"
-_TIME, _WHOLE, _TEXT = rb"[0-9]{12}(?:[0-9]{2})?", rb"[0-9]{1,18}+", rb"[^,\r\n]*+"
+_TIME, _WHOLE, _TEXT = rb"[0-9]{12}(?:[0-9]{2})?", rb"[0-9]{1,18}+", rb"[^,\r\n\0]*+"
 _IS_NUMBER, _IS_TIME, _IS_WHOLE = (re.compile(each).fullmatch for each in (_NUMBER, _TIME, _WHOLE))
 _ONE_LINE = re.compile(b"(%b),(%b),(%b),%b,%b,%b,%b" % (_TIME, _WHOLE, _WHOLE, _NUMBER, _NUMBER, _TEXT, _TEXT))
 _COUNT = 7  # parts of a line
+_LONGEST_TIME = 14  # digits
 _TOGETHER = 10_000  # lines; the parts of so many lines are in memory at once
 _PARTS = (
     ("time", _IS_TIME, "is not written YYYYmmddHHMM[SS]"),
@@ -86,6 +87,12 @@ class Vm2(LineFormat):
             batch.extend(self._parse_all(some, b"\n".join(some)) or super().parse_lines(some, number + at))
         return batch
 
+    def whole_after_zeros(self, line: bytes, following: bytes) -> bytes:
+        whole = super().whole_after_zeros(line, following)
+        # Without its first two digits, a time with seconds can look like a time without.
+        at = whole.find(b",")
+        return whole if at == _LONGEST_TIME or at == following.find(b",") else b""
+
     def encode(self, data: Sequence[Datum]) -> Batch:
         payloads = [datum.data for datum in data]
         if set(map(type, payloads)) == {bytes}:
@@ -121,7 +128,7 @@ class Vm2(LineFormat):
     def _parse_all(self, lines: list[bytes], text: bytes) -> Batch | None:
         """Parse lines, which joined by newlines are the text; None if one of them is not a line of VM2."""
         # This comes first, because it limits the parts that a hostile line is cut into.
-        if text.count(b",") != (_COUNT - 1) * len(lines) or b"\r" in text:
+        if text.count(b",") != (_COUNT - 1) * len(lines) or b"\r" in text or b"\0" in text:
             return None
         # Each newline becomes a part. This takes half the time of a regular expression for lines.
         parts = text.replace(b"\n", b",\n,").split(b",")
