@@ -89,7 +89,8 @@ class Dataset:
         Raises:
             ConfigError: the configuration is not valid.
             DatasetExists: the path already contains a dataset.
-            AlreadyExists: the directory contains something else.
+            AlreadyExists: the directory contains something else, or a part of the path is not a directory.
+            ReadOnly: this user may not create it.
 
         Durability: see `create_files`; after a crash, create the dataset again.
         Locks: the writers' lock. If several processes create the same path, one succeeds.
@@ -101,8 +102,8 @@ class Dataset:
         _check_path(path)
         try:
             directory = Directory.create(path)
-        except FileExistsError:
-            raise AlreadyExists(f"{path} is not a directory", hint="Choose another path.") from None
+        except FileExistsError as error:
+            raise AlreadyExists(f"{error.filename} is not a directory", hint="Choose another path.") from None
         try:
             check_free(directory)  # before the lock, which would create its file in somebody else's directory
             with WritersLock(directory, config.lock_timeout).hold("create"):

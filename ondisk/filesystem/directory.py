@@ -10,9 +10,9 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self, TypeAlias
+from typing import Literal, NoReturn, Self, TypeAlias
 
-from ondisk.errors import InvalidInput
+from ondisk.errors import InvalidInput, ReadOnly, StorageError
 from ondisk.filesystem import files
 from ondisk.filesystem.files import ReadableFile, WritableFile
 from ondisk.filesystem.lock import SharedLock
@@ -23,6 +23,9 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "c
 
 _SYNCED_TOGETHER = frozenset({"ext4", "xfs", "btrfs"})
 """Filesystems where syncfs waits for all data and reports errors."""
+
+_LONGEST = 255
+"""Bytes of a file name, at most."""
 
 Kind: TypeAlias = Literal["file", "directory", "other"]
 
@@ -81,12 +84,23 @@ class Directory:
     def create(cls, path: str | os.PathLike[str]) -> Directory:
         """Create a directory and its parents if they are missing, and open it.
 
+        Raises:
+            FileExistsError: the path, or a part of it, is not a directory.
+            InvalidInput: it is longer than a path may be.
+            ReadOnly: this user may not create it.
+            StorageError: it cannot be created.
+
         Durability: syncs the parent of each new directory, so the path survives power loss.
         """
         absolute = Path(path).absolute()
-        missing = [each for each in (absolute, *absolute.parents) if not each.exists()]
-        with errors_of(str(absolute)):
+        try:
+            if any(len(os.fsencode(part)) > _LONGEST for part in absolute.parts):
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))  # before parents are created
+            missing = [each for each in (absolute, *absolute.parents) if not each.exists()]
             absolute.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            _raise_not_created(absolute, error)
+        with errors_of(str(absolute)):
             for made in missing:
                 with cls.open(made.parent) as parent:
                     parent.sync()
@@ -471,6 +485,24 @@ class Directory:
                 self.sync("/".join(parts[: depth - 1]))
 
 
+def _raise_not_created(path: Path, error: OSError) -> NoReturn:
+    """Raise the error for a directory that cannot be created."""
+    match error.errno:
+        case errno.EEXIST | errno.ENOTDIR | errno.ELOOP:
+            taken = next((each for each in reversed((path, *path.parents)) if not each.is_dir()), path)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(taken)) from error
+        case errno.ENAMETOOLONG:
+            longest = max(path.parts, key=len)
+            message = f"a path may not be so long, nor a name in it: {longest:.60}…, {len(os.fsencode(longest))} bytes"
+            raise InvalidInput(message, hint="Choose a shorter path.") from error
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            hint = "Choose another path, or create it as a user with permission to write there."
+            raise ReadOnly(f"{path} cannot be created: {error.strerror}", hint=hint, path=str(path)) from error
+        case errno.ENOENT:  # a filesystem where nobody can create directories, such as /proc
+            raise StorageError(f"{path} cannot be created: {error.strerror}", path=str(path)) from error
+    raise_as_ours(error, str(path))
+
+
 def components(name: str) -> list[str]:
     """Return the components of a name relative to the dataset.
 
@@ -478,6 +510,6 @@ def components(name: str) -> list[str]:
         InvalidInput: the name is absolute, contains `..` or NUL, or a component is longer than a file name may be.
     """
     parts = name.split("/")
-    if "\0" in name or any(part in ("", "..") or len(part.encode(errors="replace")) > 255 for part in parts):
+    if "\0" in name or any(part in ("", "..") or len(part.encode(errors="replace")) > _LONGEST for part in parts):
         raise InvalidInput(f"{name!r} is not a name of a file inside the dataset")
     return parts

@@ -74,3 +74,34 @@ def test_invalid_options_are_refused_and_create_nothing(run, options, code, mess
 
 def test_an_existing_dataset_is_left_alone(run, weather):
     assert run("init", weather, "--format", "vm2", "--step", "daily").code == 21
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "message"),
+    [
+        ("file", 20, "/file is not a directory"),
+        ("file/new", 20, "/file is not a directory"),
+        ("file/a/b/new", 20, "/file is not a directory"),
+        ("link/new", 20, "/link is not a directory"),
+        ("loop", 20, "/loop is not a directory"),
+        ("loop/new", 20, "/loop is not a directory"),
+        ("x" * 300, 2, f"nor a name in it: {'x' * 60}…, 300 bytes"),
+        (f"a/{'x' * 256}/new", 2, f"nor a name in it: {'x' * 60}…, 256 bytes"),
+        ("ä" * 128, 2, f"nor a name in it: {'ä' * 60}…, 256 bytes"),
+        ("a/" * 2100, 2, "a path may not be so long"),
+        ("/proc/new", 50, "/proc/new cannot be created"),
+    ],
+)
+def test_a_path_where_no_directory_can_be_is_refused_and_creates_nothing(run, path, code, message):
+    Path("file").write_bytes(b"something")
+    Path("link").symlink_to("nowhere")
+    Path("loop").symlink_to("loop")
+    before = sorted(Path.cwd().iterdir())
+    done = run("init", path, "--format", "vm2", "--step", "daily")
+    assert (done.code, done.out) == (code, b"")
+    assert done.err.startswith("ondisk: error: ")
+    assert message in done.err
+    assert len(done.err) < 1000
+    assert sorted(each for each in Path.cwd().iterdir() if each.name != "stdin") == [
+        each for each in before if each.name != "stdin"
+    ]
