@@ -224,8 +224,9 @@ class Format(ABC):
         """
 
     def is_empty(self, file: SegmentFile) -> bool:
-        """Return whether a segment's file contains no more than a new one, or what a power cut can leave of one."""
-        return is_zeros(file, 0)
+        """Return whether a segment's file contains no more than a new one. Zeros are more: they may be all that is left
+        of its data."""
+        return not file.size()
 
     def is_readable(self, file: SegmentFile) -> bool:
         """Return whether at least part of a segment's file is of this format."""

@@ -13,6 +13,7 @@ from ondisk.dataset.access import Access
 from ondisk.errors import DiskFull, OndiskError, SegmentMissing
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
+from ondisk.formats.base import is_zeros
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.known import lay_out
@@ -128,7 +129,10 @@ def _look(directory: Directory, name: str, entry: Entry, known: Known | None, fo
         file = directory.open_to_read(path)
         if known is None or not known.count:
             is_empty = format.is_empty(file)
-            return replace(found, is_empty=is_empty, is_readable=is_empty or format.is_readable(file))
+            is_readable = is_empty or format.is_readable(file)
+            return replace(
+                found, is_empty=is_empty, is_readable=is_readable, is_zeros=not is_readable and is_zeros(file, 0)
+            )
         end = known.segment.end
         seal = format.seal(end)
         if size == end.size + len(seal) and file.read(end.size, len(seal)) == seal:

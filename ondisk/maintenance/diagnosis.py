@@ -62,6 +62,7 @@ class OnDisk:
         changed: when its content or its name last changed, nanoseconds since 1970.
         is_empty: it contains only what a new segment begins with.
         is_readable: something in it is of its format.
+        is_zeros: it contains only zeros.
         sealed: bytes of the end mark after the last datum; 0 if the segment is not sealed.
         stray: a file that readers would treat as the segment because of its name, but that is none of its generations;
             None without one.
@@ -72,6 +73,7 @@ class OnDisk:
     changed: int
     is_empty: bool = False
     is_readable: bool = True
+    is_zeros: bool = False
     sealed: int = 0
     stray: str | None = None
 
@@ -123,7 +125,8 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
     if found.is_empty:
         return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",), found.size)
     if not found.is_readable:
-        return Diagnosis(name, State.CORRUPTED, ("nothing in it is of its format, and the index does not know it",))
+        reason = f"{_unreadable(found)}, and the index does not know it"
+        return Diagnosis(name, State.CORRUPTED, (reason,))
     if at.needs_check:
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and may have lost it",))
     if found.changed // 1000 > at.committed_at:
@@ -176,9 +179,13 @@ def _known_without_data(name: str, known: Known, found: OnDisk, at: Circumstance
         return Diagnosis(name, State.CORRUPTED, (known.damage,), noted=True)
     if at.needs_check and not found.is_empty:
         if not found.is_readable:
-            return Diagnosis(name, State.CORRUPTED, ("nothing in it is of its format",))
+            return Diagnosis(name, State.CORRUPTED, (_unreadable(found),))
         return Diagnosis(name, State.UNALIGNED, ("the index knows no data of it, and may have lost them",))
     return Diagnosis(name, State.DELETED, ("all its data were deleted",), found.size)
+
+
+def _unreadable(found: OnDisk) -> str:
+    return "it contains only zeros" if found.is_zeros else "nothing in it is of its format"
 
 
 def misnamed(known: Known, interval: Interval | None, at: Circumstances) -> Iterator[str]:

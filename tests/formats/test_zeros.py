@@ -178,3 +178,13 @@ def test_reftimes_and_metadata_belong_to_their_lines_after_zeros():
     assert len(scanned.reftimes) == len(scanned.offsets) == len(scanned.sizes) == 3
     assert replace(End(), size=len(content), length=len(content)) == scanned.end
     assert T + timedelta(hours=6) == datetime.fromtimestamp(scanned.reftimes[1] / 1e6, UTC)
+
+
+@pytest.mark.parametrize("name", ["vm2", "jsonl", "seg"])
+def test_only_what_a_new_segment_begins_with_is_empty(name):
+    format = make(name)
+    begun = format.begin().content
+    assert format.is_empty(File(b""))
+    assert format.is_empty(File(begun))
+    for more in (begun + b"\n", begun + bytes(50), bytes(1), bytes(50_000)):
+        assert not format.is_empty(File(more)), more[:20]

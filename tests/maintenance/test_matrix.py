@@ -274,8 +274,8 @@ CASES = {
     "unknown empty file": Case(
         unknown(C, b"", newer=True), (f"{C}=DELETED", "0123"), (f"{C}=DELETED", "0123"), (OK, "0123"), (OK, "0123")),
     "unknown file of zeros": Case(
-        unknown(C, bytes(5000), newer=True), (f"{C}=DELETED", "0123"), (f"{C}=DELETED", "0123"), (OK, "0123"),
-        (OK, "0123")),
+        unknown(C, bytes(5000), newer=True), (f"{C}=CORRUPTED", "0123"), (f"{C}=CORRUPTED", "0123"),
+        (f"{C}=CORRUPTED", "0123"), (f"{C}=CORRUPTED", "0123")),
     "unknown file of another kind": Case(
         unknown(C, b"\x89PNG\r\n\x1a\n" * 10, newer=False), (f"{C}=CORRUPTED", "0123"), (f"{C}=CORRUPTED", "0123"),
         (f"{C}=CORRUPTED", "0123"), (f"{C}=CORRUPTED", "0123")),

@@ -152,7 +152,7 @@ class Seg(Format):
         yield ScanResult(blocks=kept, damage=damage, end=end, foreign=foreign)
 
     def is_empty(self, file: SegmentFile) -> bool:
-        return _is_begun(file.read(0, _BEGINNING), file.size()) or is_zeros(file, 0)
+        return _is_begun(file.read(0, _BEGINNING), file.size())
 
     def ends(self, tail: bytes, size: int) -> bool:
         return frame.length(tail) == size  # a frame has its length at both ends
@@ -427,6 +427,8 @@ def _read(stream: Readable, size: int) -> bytes:
 
 def _header_of(file: SegmentFile) -> header.Header:
     """Return the header of a segment in order to append to it."""
+    if is_zeros(file, 0):
+        raise SegmentCorrupt("it contains only zeros", hint=_MOVE)
     head = file.read(0, header.SIZE + _MAGIC)
     try:
         found = header.Header.parse(head)

@@ -749,9 +749,14 @@ def test_zeros_that_a_power_cut_left_behind_the_data_are_cut_off(compression, ze
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_file_of_zeros_begins_anew(compression):
-    format, *_ = built(compression)
-    assert format.resume(Stored(bytes(4096)), End()) == format.begin()
+@pytest.mark.parametrize("size", [1, 12, 19, 4096, 3_000_000])
+def test_a_file_of_zeros_is_not_empty_and_not_overwritten(compression, size):
+    """They may be what is left of data."""
+    format, zeros = make(compression=compression), Stored(bytes(size))
+    assert not format.is_empty(zeros)
+    assert not format.is_readable(zeros)
+    with pytest.raises(SegmentCorrupt, match="only zeros"):
+        format.resume(zeros, End())
 
 
 def test_a_segment_of_version_1_is_gone_on_with():
