@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_dataset
-from ondisk.cli.dataset import open_dataset
+from ondisk.cli.dataset import examined, open_dataset
 from ondisk.cli.output import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, OndiskError, SegmentMissing
 
@@ -47,14 +47,16 @@ def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callab
                 report = Report(str(dataset.path), segments=[*moved(dataset)])
             except OndiskError as error:
                 if (before := error.context.get("report")) is not None and before.segments:
-                    output.mended(before, dataset.check())  # the segments before the error were moved
+                    output.mended(before, examined(dataset.check)[0])  # the segments before the error were moved
                 raise
-            output.mended(report, dataset.check())
+            output.mended(report, examined(dataset.check)[0])
             return EXIT_DONE
-        report = dataset.check()
+        report, denied = examined(dataset.check)
     known = {each.segment: each for each in report}
     for name in arguments.segments:
         if name not in known:
+            if denied is not None:
+                raise denied
             hint = f"`ondisk check {arguments.dataset} --all` lists the segments."
             raise SegmentMissing(f"{arguments.dataset} has no segment {name!r}", hint=hint, segment=name)
     named = [known[name] for name in arguments.segments]

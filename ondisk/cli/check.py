@@ -12,6 +12,7 @@ import argparse
 
 import ondisk
 from ondisk.cli.arguments import add_dataset, duration
+from ondisk.cli.dataset import examined
 from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
 from ondisk.cli.spark import add_spark, executors
@@ -42,6 +43,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         executors(arguments.spark) as spark,
         segments_progress("check") as progress,
     ):
-        report = dataset.check(arguments.accurate, max_duration=arguments.max_duration, progress=progress, spark=spark)
+        options = {"max_duration": arguments.max_duration, "progress": progress, "spark": spark}
+        report, error = examined(lambda: dataset.check(arguments.accurate, **options))
     output.checked(report, report.segments if arguments.all else report.findings)
+    if error is not None:
+        raise error
     return EXIT_DONE if report.is_clean else EXIT_FINDINGS

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.streams import complain
-from ondisk.errors import ArchiveOffline
+from ondisk.errors import ArchiveOffline, OndiskError
+from ondisk.filesystem import is_denied
+
+if TYPE_CHECKING:
+    from ondisk.maintenance.states import Report
 
 _REMEDY = "Run `ondisk fix {} --yes`: it rebuilds the index from the segments."
+
+
+def examined(check: Callable[[], Report]) -> tuple[Report, OndiskError | None]:
+    """Return the report of a check, and the error if this user may not read some of the dataset."""
+    try:
+        return check(), None
+    except OndiskError as error:
+        if not is_denied(error) or "report" not in error.context:
+            raise
+        return error.context["report"], error
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.arguments import add_dataset
+from ondisk.cli.dataset import examined
 from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
 from ondisk.cli.spark import add_spark, executors
@@ -45,14 +46,17 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             return report
 
         if not arguments.yes:
-            return would_mend(noted(dataset.check()), "fix", FIXED, output)
+            report, error = examined(dataset.check)
+            return would_mend(noted(report), error, "fix", FIXED, output)
         with executors(arguments.spark) as spark:
             return mend(dataset, "fix", lambda progress: noted(dataset.fix(progress=progress, spark=spark)), output)
 
 
-def would_mend(report: Report, verb: str, states: State, output: Output) -> int:
-    """Print what fix or repack would do to segments in `states`. Return the exit code."""
+def would_mend(report: Report, error: OndiskError | None, verb: str, states: State, output: Output) -> int:
+    """Print what fix or repack would do to segments in `states`. Return the exit code, or raise the check's error."""
     output.would_mend(report, verb, report.mended_by(states))
+    if error is not None:
+        raise error
     return EXIT_DONE if report.is_clean else EXIT_FINDINGS
 
 
@@ -63,10 +67,13 @@ def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output
             report = verb(progress)
     except OndiskError as error:
         if "report" in error.context:
-            output.mended(error.context["report"], dataset.check())  # the segments before the error were mended
+            left, _ = examined(dataset.check)
+            output.mended(error.context["report"], left)  # the segments before the error were mended
         raise
-    left = dataset.check()
+    left, denied = examined(dataset.check)
     output.mended(report, left)
+    if denied is not None:
+        raise denied
     if report.lost:
         return EXIT_DATA_SKIPPED
     return EXIT_DONE if left.is_clean else EXIT_FINDINGS

@@ -11,6 +11,7 @@ import argparse
 
 import ondisk
 from ondisk.cli.arguments import add_dataset
+from ondisk.cli.dataset import examined
 from ondisk.cli.fix import mend, would_mend
 from ondisk.cli.output import Output
 from ondisk.cli.spark import add_spark, executors
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         if arguments.yes:
             with executors(arguments.spark) as spark:
                 return mend(dataset, "repack", lambda progress: dataset.repack(progress=progress, spark=spark), output)
-        report = dataset.check()
+        report, error = examined(dataset.check)
     if report.needs_check:
         raise untrusted(report.dataset)
-    return would_mend(report, "repack", REPACKED, output)
+    return would_mend(report, error, "repack", REPACKED, output)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from datetime import datetime
+from pathlib import Path
 
 from ondisk.config import DatasetConfig, Source
 from ondisk.errors import (
@@ -17,7 +18,7 @@ from ondisk.errors import (
     NeedsCheck,
     StorageError,
 )
-from ondisk.filesystem import Directory
+from ondisk.filesystem import Directory, denied
 from ondisk.index import Index, Transaction
 from ondisk.matcher import Expression, parse
 
@@ -42,6 +43,8 @@ def open_directory(path: str | os.PathLike[str]) -> Directory:
         return Directory.open(path)
     except (FileNotFoundError, NotADirectoryError):
         raise no_dataset(path) from None
+    except PermissionError as error:
+        raise denied(str(Path(path).absolute())) from error
     except OSError as error:
         raise StorageError(f"{os.fspath(path)}: {error.strerror}", errno=error.errno) from error
 

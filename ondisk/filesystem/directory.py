@@ -16,7 +16,7 @@ from ondisk.errors import InvalidInput, ReadOnly, StorageError
 from ondisk.filesystem import files
 from ondisk.filesystem.files import ReadableFile, WritableFile
 from ondisk.filesystem.lock import SharedLock
-from ondisk.filesystem.os_errors import errors_of, not_regular, raise_as_ours
+from ondisk.filesystem.os_errors import denied, errors_of, not_regular, raise_as_ours
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "9p", "lustre", "glusterfs",
                       "beegfs", "gpfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs"})  # fmt: skip
@@ -41,6 +41,7 @@ class Entry:
         mtime: last change of the content, nanoseconds since 1970.
         ctime: last change of anything, names included, nanoseconds since 1970.
         inode: the same for all names of one file.
+        looks_readable: its mode lets this user read it; else only `check_readable` knows.
     """
 
     name: str
@@ -49,12 +50,16 @@ class Entry:
     mtime: int
     ctime: int
     inode: int
+    looks_readable: bool = True
 
     @classmethod
     def of(cls, name: str, found: os.stat_result) -> Entry:
         mode = found.st_mode
         kind: Kind = "file" if stat.S_ISREG(mode) else "directory" if stat.S_ISDIR(mode) else "other"
-        return cls(name, kind, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+        needed = stat.S_IROTH | (stat.S_IXOTH if kind == "directory" else 0)
+        user = os.geteuid()
+        is_readable = not user or mode & needed == needed or (found.st_uid == user and (mode >> 6) & needed == needed)
+        return cls(name, kind, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, is_readable)
 
 
 class Directory:
@@ -213,6 +218,20 @@ class Directory:
             FileNotFoundError: it does not exist.
         """
         return ReadableFile(self._open_file(name, os.O_RDONLY), str(self.path / name))
+
+    def check_readable(self, name: str) -> None:
+        """Raise unless this user may read a file, or list and enter a directory, and it is not a link.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+        """
+        descriptor = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+            if is_directory and not os.access(".", os.X_OK, dir_fd=descriptor, effective_ids=True):
+                raise denied(str(self.path / name))
+        finally:
+            os.close(descriptor)
 
     def read(self, name: str, limit: int) -> bytes:
         """Return the content of a small file.

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
+import stat
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
-from ondisk.errors import DiskFull, ReadOnly, StateError, StorageError
+from ondisk.errors import DiskFull, OndiskError, ReadOnly, StateError, StorageError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -33,12 +36,44 @@ def raise_as_ours(error: OSError, path: str, *, writing: bool = True) -> NoRetur
     if error.errno == errno.EBADF:
         raise StateError(f"{path}: the dataset was closed", hint="Open it again.", path=path) from error
     if error.errno in _DENIED and not writing:
-        hint = "Ask the owner for permission to read it."
-        raise StorageError(f"{path}: this user may not read it", hint=hint, path=path) from error
+        raise denied(path) from error
     if error.errno in _DENIED:
         hint = "Open the dataset read_only, or as a user with permission to write."
         raise ReadOnly(f"{path}: {error.strerror}", hint=hint, path=path) from error
     raise StorageError(f"{path}: {error.strerror}", path=path, errno=error.errno) from error
+
+
+def denied(path: str) -> StorageError:
+    """Return the error for a file that this user may not read; it names the file, or the folder that is in the way."""
+    place = Path(path)
+    for each in (*reversed(place.parents), place):
+        needed = os.X_OK if each != place else os.R_OK | os.X_OK * each.is_dir()
+        if not os.access(each, needed, effective_ids=True):
+            place = each
+            break
+    user, who, permissions = os.geteuid(), "its owner", ""
+    with contextlib.suppress(OSError):
+        found = place.stat()
+        owner, mode = _name_of(found.st_uid), stat.filemode(found.st_mode)
+        permissions = f"; its permissions are {mode}, its owner is {owner}"
+        who = "its owner" if found.st_uid == user else owner
+    hint = f"Let {who} run `chmod a+rX {place}`, or run the command as a user who may read it."
+    message = f"{place}: permission denied: the user {_name_of(user)} may not read it{permissions}"
+    return StorageError(message, hint=hint, path=path, errno=errno.EACCES)
+
+
+def is_denied(error: OndiskError) -> bool:
+    """Return whether an error is that of a file that this user may not read."""
+    return isinstance(error, StorageError) and error.context.get("errno") == errno.EACCES
+
+
+def _name_of(user: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
 
 
 def not_regular(path: str) -> StorageError:

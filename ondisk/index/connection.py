@@ -23,7 +23,7 @@ from ondisk.errors import (
     StateError,
     StorageError,
 )
-from ondisk.filesystem import Directory, SharedLock
+from ondisk.filesystem import Directory, SharedLock, denied
 
 INDEX = "index.sqlite"
 NEW = ".index.sqlite.new"
@@ -245,4 +245,8 @@ def translated(error: Exception, directory: Directory) -> OndiskError:
             return DurabilityLost(message, hint="Look at the disk with `dmesg`, then open it again.", path=path)
         case sqlite3.SQLITE_ERROR if "overflow" in str(error):  # of a sum
             return damaged(directory, f": {error}")
+        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_AUTH:
+            for file in (path, f"{path}-wal", f"{path}-shm"):
+                if os.path.lexists(file) and not os.access(file, os.R_OK, effective_ids=True):
+                    return denied(file)
     return StorageError(message, path=path, sqlite_errorcode=code)

@@ -173,6 +173,8 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
     """Return the diagnosis of a segment, and its row; raise unless it can be moved."""
     with access.current().index.snapshot() as snapshot:
         diagnosis, known = Inspection(access).examine(snapshot, name, before)
+    if diagnosis is not None and diagnosis.error is not None and diagnosis.is_denied:
+        raise diagnosis.error
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _refused(access, name, diagnosis, "moved")
     return diagnosis, known.segment

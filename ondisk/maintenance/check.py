@@ -11,12 +11,13 @@ from typing import Any, TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.errors import IntegrityError, SegmentMissing, StorageError
+from ondisk.errors import IntegrityError, OndiskError, SegmentMissing, StorageError
+from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned_jobs
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.states import Diagnosis, Report, State
+from ondisk.maintenance.states import Diagnosis, Report, State, readable
 from ondisk.segment import ScanResult
 
 _REMEMBERED = 50_000  # entries of `_Equal`
@@ -55,23 +56,43 @@ def check(
         progress: is called with the name of each segment before its data are read.
         read_all: reads the data if there is no `max_duration`.
 
+    Raises:
+        StorageError: this user may not read a segment or a folder. Raised after all others were examined:
+            `error.context["report"]` reports their states.
+
     Locks: none; with `max_duration` the writers' lock, for a moment after each segment.
     """
     report = Report(str(dataset.path))
+    errors: list[OndiskError] = []
+    with report.attached(errors):
+        _examine_all(dataset, report, errors, accurate, max_duration, now, progress, read_all)
+    return report
+
+
+def _examine_all(
+    dataset: DatasetAccess,
+    report: Report,
+    errors: list[OndiskError],
+    accurate: bool,
+    max_duration: float | None,
+    now: float | None,
+    progress: Callable[[str], None],
+    read_all: ReadAll,
+) -> None:
+    """Add the diagnosis of every segment to a report, and what this user may not read to `errors`."""
     deadline = None if max_duration is None else time.monotonic() + max_duration
     for access in dataset.archives.maintained():
         report.needs_check |= access.needs_check()
         inspection = Inspection(access, now)
-        found = [*inspection.diagnoses()]
+        found = [*readable(inspection.diagnoses(), errors)]
         if deadline is not None:
             found = _read_in_slices(inspection, found, deadline, progress)
         elif accurate:
-            readable = [each.segment for each in found if not each.state & _UNREADABLE]
-            damage = dict(read_all(access, readable, progress))
+            whole = [each.segment for each in found if not each.state & _UNREADABLE]
+            damage = dict(read_all(access, whole, progress))
             found = [_with_damage(each, damage.get(each.segment)) for each in found]
         report.add(access.prefix, found)
         report.segments += abandoned_jobs.diagnosed(access, now)
-    return report
 
 
 def _read_in_slices(
@@ -176,6 +197,8 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
         if file is not None:
             left = file.size() - found.end.size
     except (IntegrityError, SegmentMissing, StorageError) as error:
+        if is_denied(error):
+            raise
         return Content(error.message, is_whole=False, is_read=False)
     for offset, *_ in rows.rest():
         wrong.add(offset, reason_at(found, offset))

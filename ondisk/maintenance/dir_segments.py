@@ -205,6 +205,8 @@ def _compare(folder: Directory, name: str, mtime: int, rows: Iterable[tuple[int,
     sizes = {}
     for entry in folder.entries():
         number = dir.number_of(name, entry.name)
+        if entry.kind == "file" and not entry.looks_readable:
+            folder.check_readable(entry.name)
         if number is not None and entry.kind == "file":
             sizes[number] = entry.size
         elif entry.name not in _OWN or entry.kind != "file":

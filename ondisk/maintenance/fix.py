@@ -20,7 +20,7 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, why_kept
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, OtherIndex, Rescan, commit
 from ondisk.maintenance.scanned import Scanned
-from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State
+from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State, readable
 from ondisk.staging.jobs import Changed
 
 # A commit reads up to so many bytes of segments into the index; each segment counts as so many bytes or more.
@@ -79,7 +79,7 @@ def _fix(
     """Fix one dataset or one archive. An error at one segment is added to `errors`."""
     with access.transaction("fix"):
         pass  # replaces a lost index, and raises before anything is read if this user has no permission to write
-    is_whole, needs_check = True, access.has_sentinel()
+    errors_before, needs_check = len(errors), access.has_sentinel()
     with access.current().index.snapshot() as snapshot:
         begun = snapshot.dataset()
     # A file that is newer than the index stays newer, although this fix commits.
@@ -88,7 +88,8 @@ def _fix(
     # Missing segments first: if a file was renamed, the rows of its old name would make its data duplicates.
     waiting = []
     is_wanted = partial(_is_wanted, needs_check=needs_check)
-    for before in sorted(inspection.diagnoses(is_wanted), key=lambda each: State.MISSING not in each.state):
+    found = readable(inspection.diagnoses(is_wanted), errors)
+    for before in sorted(found, key=lambda each: State.MISSING not in each.state):
         if is_wanted(before):
             waiting.append(before)
         else:
@@ -107,14 +108,13 @@ def _fix(
                     except FATAL:
                         raise
                     except (OndiskError, OSError) as error:
-                        is_whole = False
                         fixed.append(before.failed("fixed", error, errors))
             finally:
                 yield from fixed
             for _, scanned in group:
                 if scanned is not None:
                     scanned.rows.discard(access.directory)
-    if is_whole and needs_check:
+    if needs_check and len(errors) == errors_before:
         _remove_sentinel(access, begun["uuid"])
 
 

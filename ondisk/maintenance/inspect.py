@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 from ondisk import step
@@ -68,7 +69,9 @@ class Inspection:
             on_disk = dict(found_segments(access.directory, access.config))
             for name in sorted(known.keys() | on_disk.keys()):
                 try:
-                    found = _diagnosed(access, snapshot, name, known.get(name), on_disk.get(name), at)
+                    # A folder that cannot be listed has no entries, but its segments are not missing.
+                    entry = on_disk.get(name) or entry_of(access.directory, name)
+                    found = _diagnosed(access, snapshot, name, known.get(name), entry, at)
                 except StorageError as error:
                     found = _unreadable(name, error)
                 if State.CORRUPTED in found.state or (found.state and not is_examined_later(found)):
@@ -137,6 +140,9 @@ def _unreadable(name: str, error: StorageError) -> Diagnosis:
 def _diagnosed(
     access: Access, snapshot: Snapshot, name: str, known: Known | None, entry: Entry | None, at: Circumstances
 ) -> Diagnosis:
+    if entry is not None and entry.kind != "other" and not entry.looks_readable:
+        with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+            access.directory.check_readable(name)
     format = access.format(known.segment.format) if known is not None else access.format_of(name)
     if known is not None:
         known.interval = segment_rows.interval_of(snapshot, known.segment)

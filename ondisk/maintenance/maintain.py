@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ondisk.dataset import Dataset
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
-from ondisk.filesystem import Directory, MaintainLock
+from ondisk.filesystem import Directory, MaintainLock, is_denied
 from ondisk.maintenance.states import Diagnosis, Done, Report
 
 _BUG = 1
@@ -102,8 +102,13 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def _look(dataset: Dataset, result: Maintained) -> None:
-    result.left = dataset.check()
     result.count = dataset.info()["count"]
+    try:
+        result.left = dataset.check()
+    except OndiskError as error:
+        if is_denied(error):  # the report has the other segments
+            result.left = error.context.get("report")
+        raise
 
 
 def _mend(

@@ -18,7 +18,7 @@ from ondisk.maintenance.archive import UNMOVABLE, archived
 from ondisk.maintenance.inspect import Inspection, check_trusted, why_kept
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rewrite import Written
-from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State
+from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State, readable
 from ondisk.staging.jobs import Changed
 
 _TRIES = 3
@@ -89,7 +89,7 @@ def _repack(
     """Repack one dataset or one archive; add errors at single segments to `errors`."""
     access = inspection.access
     waiting = []
-    for before in [*inspection.diagnoses(_is_wanted)]:
+    for before in [*readable(inspection.diagnoses(_is_wanted), errors)]:
         if _is_wanted(before):
             waiting.append(before)
         else:
@@ -199,6 +199,8 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
             diagnosis, known = inspection.examine(snapshot, name)
             if diagnosis is None:
                 return Done(name, State.OK, ("it was removed in the meantime",))
+            if diagnosis.error is not None and diagnosis.is_denied:
+                raise diagnosis.error
             state, reasons = diagnosis.state, diagnosis.reasons
             if not _is_wanted(diagnosis):
                 return Done(name, state, reasons)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 
 from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError, StorageError
+from ondisk.filesystem import is_denied
 
 
 class State(Flag):
@@ -59,6 +60,11 @@ class Diagnosis:
     error: OndiskError | None = None
 
     @property
+    def is_denied(self) -> bool:
+        """Whether this user may not read it; then its state says nothing, and nothing is done with it."""
+        return self.error is not None and is_denied(self.error)
+
+    @property
     def action(self) -> str | None:
         """What mends it, or None. A fix does `rescan`; both do `remove from the index`; a repack does the others."""
         state = self.state
@@ -78,6 +84,19 @@ class Diagnosis:
         errors.append(error if isinstance(error, OndiskError) else StorageError(f"{self.segment}: {error}"))
         reason = f"it could not be {what}: {'. '.join(str(error).splitlines())}"
         return Done(self.segment, self.state, (*self.reasons, reason))
+
+
+def readable(found: Iterable[Diagnosis], errors: list[OndiskError]) -> Iterator[Diagnosis]:
+    """Yield the segments that this user may read; at the end add an error for the others, if there are any."""
+    others: dict[str, OndiskError] = {}  # by message: it names the folder if that is in the way of many segments
+    for each in found:
+        if each.error is not None and each.is_denied:
+            others.setdefault(each.error.message, each.error)
+        else:
+            yield each
+    for first in [*others.values()][:1]:
+        more = f"; {len(others) - 1} more files or folders cannot be read" if len(others) > 1 else ""
+        errors.append(StorageError(first.message + more, hint=first.hint, **first.context))
 
 
 @dataclass(frozen=True, slots=True)

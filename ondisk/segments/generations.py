@@ -38,7 +38,8 @@ import re
 import stat
 from collections.abc import Iterator
 
-from ondisk.filesystem import Directory, WritableFile
+from ondisk.errors import StorageError
+from ondisk.filesystem import Directory, WritableFile, is_denied
 
 _HIDDEN = re.compile(r"\.(.+)\.([0-9]{1,18})")
 
@@ -135,7 +136,13 @@ def left_behind(directory: Directory) -> dict[str, list[int]]:
     """
     found: dict[str, list[int]] = {}
     for parent in parents(directory):
-        for name in directory.names(parent):
+        try:
+            names = directory.names(parent)
+        except StorageError as error:
+            if not is_denied(error):
+                raise
+            continue  # they stay there until somebody may read the directory; a check reports it
+        for name in names:
             if matched := _HIDDEN.fullmatch(name):
                 found.setdefault(f"{parent}/{matched[1]}", []).append(int(matched[2]))
     return {name: sorted(generations) for name, generations in found.items()}

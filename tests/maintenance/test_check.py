@@ -308,8 +308,15 @@ def test_what_is_odd_in_the_place_of_a_file_is_told_of_its_segment_alone(
 def test_what_may_not_be_read_is_told_and_the_rest_is_checked(public_path: Path, start: Start) -> None:
     world = World.make(public_path / "dataset", KINDS[2])
     (world.path / "2026").chmod(0o700)
-    corrupted = [("2026", ["CORRUPTED"]), (world.name(A), ["CORRUPTED"])]
-    assert start(check_as, world.path, workers.NOBODY).hear() == [corrupted, corrupted]
+    assert_denied(start(check_as, world.path, workers.NOBODY).hear(), world.path / "2026")
     (world.path / "2026").chmod(0o755)
     world.file(A).chmod(0o600)
-    assert start(check_as, world.path, workers.NOBODY).hear() == [[], [(world.name(A), ["CORRUPTED"])]]
+    assert_denied(start(check_as, world.path, workers.NOBODY).hear(), world.file(A))
+
+
+def assert_denied(error: object, place: Path) -> None:
+    assert isinstance(error, ondisk.errors.StorageError)
+    assert error.exit_code == 50
+    assert error.message.startswith(f"{place}: permission denied")
+    report = error.context["report"]
+    assert (report.ok, report.findings) == (1, [])
