@@ -79,14 +79,28 @@ class DatasetReader:
     def payloads(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None
     ) -> Iterator[tuple[Format, Row, bytes]]:
-        """Yield format, row and bytes, with padding, of each datum that matches, in order."""
+        """Yield format, row and bytes, with padding, of each datum that matches, in order.
+
+        Raises:
+            FrameCorrupt: a datum is damaged, after those before it.
+        """
         for rows in snapshot.rows(tree, sort, limit):
             for run in _runs(rows):
-                format = self._format(snapshot.segment(run[0][1]).format)
+                segment = snapshot.segment(run[0][1])
+                format = self._format(segment.format)
                 padding = format.padding
                 for base, content, part in self._spans(snapshot, run):
-                    for row in part:
-                        yield format, row, content[row[2] - base : row[2] - base + row[3]] + padding
+                    stored = [content[row[2] - base : row[2] - base + row[3]] for row in part]
+                    whole, damage = len(part), None
+                    try:
+                        format.verify(stored)
+                    except FrameCorrupt as error:
+                        whole = error.context["position"]
+                        damage = _located(error, self.prefix + segment.name, part[whole])
+                    for row, each in zip(part[:whole], stored, strict=False):
+                        yield format, row, each + padding
+                    if damage is not None:
+                        raise damage
 
     def contents(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[bytes]:
         """Yield the bytes of rows of one segment, without padding, for a caller that writes them elsewhere.
@@ -159,8 +173,7 @@ class DatasetReader:
             is_place = 0 <= location.offset < segment.end.length and 0 <= location.size <= INTEGER_MAX
             row = snapshot.row_at(segment, location.offset, location.size) if is_place else None
             if row is not None:
-                payload = self._directories.read(segment.name, location.offset, location.size)
-                return self._one(segment, snapshot.metadata(row[4:]), row, payload)
+                return self._one(segment, snapshot.metadata(row[4:]), row, self._file(segment, row))
         elif (
             segment is not None and location.offset >= 0 and 0 <= location.size <= segment.end.length - location.offset
         ):
@@ -220,7 +233,7 @@ class DatasetReader:
         begin = min(map(_offset_of, run))
         if begin >= 0 and self._format(segment.format).is_dir:
             for row in run:
-                yield row[2], self._directories.read(segment.name, row[2], row[3]), [row]
+                yield row[2], self._file(segment, row), [row]
             return
         last = max(run, key=_offset_of)
         size = last[2] + last[3] - begin
@@ -233,6 +246,17 @@ class DatasetReader:
             yield from self._spans(snapshot, run[half:])
             return
         yield begin, self.content(snapshot, segment, begin, size), run
+
+    def _file(self, segment: Segment, row: Row) -> bytes:
+        """Return the bytes of one file of a dir segment.
+
+        Raises:
+            SegmentMissing, SegmentCorrupt, FrameCorrupt: it is not on disk as the index and its entry say.
+        """
+        try:
+            return self._directories.read(segment.id, segment.name, row[2], row[3])
+        except FrameCorrupt as error:
+            raise _located(error, self.prefix + segment.name, row) from None
 
     def has_bytes(self, name: str) -> bool:
         """Return whether the data of a format are exactly their bytes in the segment."""

@@ -214,6 +214,14 @@ class Format(ABC):
                 raise
         return Loaded(data, undeclared or None)
 
+    def verify(self, payloads: Sequence[bytes]) -> None:
+        """Compare the bytes of data with their checksums, if they have any.
+
+        Raises:
+            FrameCorrupt: a datum is damaged; the error's context has its `position`.
+        """
+        return
+
     @abstractmethod
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         """Yield the data of a segment's file, from beginning to end, as one or more `ScanResult`.

@@ -368,12 +368,13 @@ class DirReader:
         self._directory = directory
         self._entries: OrderedDict[int, MetadataFile] = OrderedDict()
 
-    def read(self, name: str, number: int, size: int) -> bytes:
-        """Read one file, which must have `size` bytes.
+    def read(self, generation: int, name: str, number: int, size: int) -> bytes:
+        """Read one file, which must have `size` bytes and the checksum in its entry.
 
         Raises:
             SegmentMissing: it is not on disk.
-            SegmentCorrupt: it has another size.
+            SegmentCorrupt: it has another size, or its entry is missing or damaged.
+            FrameCorrupt: it has another checksum.
         """
         path = f"{name}/{file_name(name, number)}"
         try:
@@ -386,6 +387,7 @@ class DirReader:
         if len(content) != size:
             message = f"{file.path} has {found} bytes instead of {size}"
             raise SegmentCorrupt(message, hint=_RESTORE, segment=name, size=found, wanted=size)
+        _verify(crc32(content), self._entries_with(generation, name, number).checksum(number))
         return content
 
     def beside(self, generation: int, name: str, number: int) -> bytes:
@@ -395,6 +397,16 @@ class DirReader:
             SegmentMissing: the segment is not on disk.
             SegmentCorrupt: the file's entry is missing or damaged.
         """
+        try:
+            return self._entries_with(generation, name, number).get(number).beside
+        except FrameCorrupt as error:
+            raise self._unreadable(name, number, error.message) from None
+
+    def close(self) -> None:
+        self._entries.clear()
+
+    def _entries_with(self, generation: int, name: str, number: int) -> MetadataFile:
+        """Return the `.metadata` of a segment, which has an entry for the file."""
         entries = self._entries.get(generation)
         if entries is not None and number not in entries:
             entries.read_on()
@@ -406,19 +418,15 @@ class DirReader:
                 while len(self._entries) > _KEPT:
                     with contextlib.suppress(KeyError):  # another thread removed it
                         self._entries.popitem(last=False)
-        try:
-            if entries is not None and number in entries:
-                return entries.get(number).beside
-            reason = "it has no entry"
-        except FrameCorrupt as error:
-            reason = error.message
+        if entries is None or number not in entries:
+            raise self._unreadable(name, number, "it has no entry")
+        return entries
+
+    def _unreadable(self, name: str, number: int, reason: str) -> SegmentCorrupt:
         path = self._directory.path / name
         message = f"{path}: cannot read the metadata of {file_name(name, number)} from {METADATA}: {reason}"
         hint = f"Restore {METADATA} from a backup, or delete the datum by its location."
-        raise SegmentCorrupt(message, hint=hint, segment=name)
-
-    def close(self) -> None:
-        self._entries.clear()
+        return SegmentCorrupt(message, hint=hint, segment=name)
 
 
 def scan(directory: Directory, name: str, describe: Describe) -> Iterator[ScanResult]:
@@ -482,6 +490,11 @@ def _describe(folder: Directory, file: str, entry: MetadataEntry, describe: Desc
     checksum = at = 0
     while chunk := opened.read(at, _CHUNK):
         checksum, at = crc32(chunk, checksum), at + len(chunk)
-    if checksum != entry.checksum:
-        raise FrameCorrupt(f"its checksum is {checksum:#010x} instead of {entry.checksum:#010x}")
+    _verify(checksum, entry.checksum)
     return describe(entry.beside)
+
+
+def _verify(checksum: int, wanted: int) -> None:
+    """Raise FrameCorrupt unless a file has the checksum in its entry."""
+    if checksum != wanted:
+        raise FrameCorrupt(f"its checksum is {checksum:#010x} instead of {wanted:#010x}", hint=_RESTORE)

@@ -54,7 +54,7 @@ class MetadataFile:
         self.end = 0
         self.damage: frame.Fault | None = None
         self._file = file
-        self._spans: dict[int, tuple[int, int]] = {}
+        self._spans: dict[int, tuple[int, int, int]] = {}  # number → position and size of the entry, checksum
         self._lock = threading.Lock()
         self.read_on()
 
@@ -91,7 +91,8 @@ class MetadataFile:
         ends = (*scanned.offsets[1:], scanned.end)
         for offset, end, content in zip(scanned.offsets, ends, scanned.payloads, strict=False):
             if len(content) >= _BEGIN.size:
-                self._spans[_BEGIN.unpack_from(content)[0]] = offset, end - offset
+                number, _, checksum = _BEGIN.unpack_from(content)
+                self._spans[number] = offset, end - offset, checksum
         return scanned
 
     def __contains__(self, number: int) -> bool:
@@ -102,8 +103,12 @@ class MetadataFile:
 
     def frame(self, number: int) -> bytes:
         """Return the entry of a file as a frame."""
-        position, size = self._spans[number]
+        position, size, _ = self._spans[number]
         return self._file.read(position, size)
+
+    def checksum(self, number: int) -> int:
+        """Return the CRC-32 of a file. It was verified when `.metadata` was read."""
+        return self._spans[number][2]
 
     def get(self, number: int) -> MetadataEntry:
         """Return the entry of a file.

@@ -26,7 +26,16 @@ import ondisk
 from ondisk import Datum, Location
 from ondisk.dataset.layout import SENTINEL
 from ondisk.datum import FieldType, from_microseconds
-from ondisk.errors import DatumNotFound, DiskFull, InvalidInput, SegmentCorrupt, SegmentMissing, StateError
+from ondisk.errors import (
+    DatumNotFound,
+    DiskFull,
+    FrameCorrupt,
+    IntegrityError,
+    InvalidInput,
+    SegmentCorrupt,
+    SegmentMissing,
+    StateError,
+)
 from ondisk.formats.diskqueue import blocks
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.index import INDEX, Transaction
@@ -159,6 +168,26 @@ def test_damage_in_lz4_tells_how_many_bytes_were_left_out(make, name):
     assert damage.offset == 12 + sum(map(len, frames[: result.imported]))
     assert damage.reason
     assert damage.size > 0
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_flipped_byte_is_an_error_however_the_data_are_read(make, compression):
+    """The bytes of each datum are compared with its checksum, those of `payloads`, too."""
+    dataset = make(compression=compression)
+    for n in range(4):
+        dataset.append([numbered(n, size=100)])
+    content, whole = segment(dataset), [*dataset.query()]
+    at = content.index(bytes(range(40, 60)), len(content) // 2)
+    put(dataset, content[:at] + b"!" + content[at + 1 :])
+    raw = []
+    with pytest.raises(FrameCorrupt, match="checksum is 0x") as caught:
+        raw.extend(dataset.payloads())
+    damaged = [each.location for each in whole].index(caught.value.context["location"])
+    assert len(raw) == 1 + damaged  # the header of the file is the first
+    with pytest.raises(FrameCorrupt, match="checksum is 0x"):
+        [*dataset.query()]
+    with pytest.raises(IntegrityError):
+        dataset.read(whole[damaged].location)
 
 
 @pytest.mark.parametrize("variant", UNTOUCHED)

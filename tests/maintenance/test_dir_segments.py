@@ -14,7 +14,7 @@ from worlds import access_to, clock, lose_index, renew_index
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import DiskFull, IntegrityError, NeedsCheck, NotFound
+from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, NeedsCheck, NotFound
 from ondisk.filesystem import Directory
 from ondisk.maintenance import archive
 from ondisk.maintenance.diagnosis import Circumstances
@@ -131,8 +131,22 @@ def test_every_reason_is_told(dataset, path):
     assert "1 files have another size, the first 000001.h5, which has 3 bytes instead of 6" in said
 
 
-def test_a_flipped_byte_is_seen_by_an_accurate_check_only(dataset, path):
+def test_a_flipped_byte_is_seen_by_an_accurate_check_and_by_every_read(dataset, path):
+    whole = [*dataset.query()]
     (path / "000001.h5").write_bytes(b"dAta 1")
+    found = []
+    with pytest.raises(FrameCorrupt, match=r"offset=1, size=6\): its checksum is") as caught:
+        found.extend(dataset.query())
+    assert [each.data for each in found] == [b"data 0"]
+    assert caught.value.context["location"] == whole[1].location
+    for read in (
+        lambda: dataset.read(whole[1].location),
+        lambda: [*dataset.payloads()],
+        lambda: [*dataset.query("station: 1")],
+    ):
+        with pytest.raises(FrameCorrupt):
+            read()
+    assert dataset.read(whole[2].location).data == b"data 2"
     assert states(dataset.check()) == {}
     assert states(dataset.check(accurate=True)) == {NAME: "CORRUPTED"}
     assert "1 of its data are not as the index says, the first at file 1" in reasons(dataset, accurate=True)

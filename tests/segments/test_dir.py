@@ -9,7 +9,7 @@ from worlds import fail
 
 from ondisk import DatasetConfig, Datum
 from ondisk.datum import from_microseconds
-from ondisk.errors import DiskFull, DurabilityLost, SegmentCorrupt, SegmentMissing, StorageError
+from ondisk.errors import DiskFull, DurabilityLost, FrameCorrupt, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats.blob import Blob
 from ondisk.segment import End, Laid
@@ -57,7 +57,7 @@ def test_each_datum_is_a_file_and_its_metadata_stand_in_one_file_of_all(director
     assert (path / SEQUENCE).read_bytes() == (2).to_bytes(8, "little")
     assert end == End((path / METADATA).stat().st_size, 3)
     reader = DirReader(directory)
-    assert reader.read(NAME, 2, 5) == b"three"
+    assert reader.read(1, NAME, 2, 5) == b"three"
     assert reader.beside(1, NAME, 2) == beside(2)[0]
     entry = MetadataFile(directory.open_to_read(f"{NAME}/{METADATA}")).get(2)
     assert (entry.size, entry.checksum) == (5, crc32(b"three"))
@@ -171,12 +171,31 @@ def test_a_reader_refuses_files_of_another_size_and_says_what_is_missing(directo
     reader = DirReader(directory)
     (path / "000000.h5").write_bytes(b"longer")
     with pytest.raises(SegmentCorrupt, match="has 6 bytes instead of 3"):
-        reader.read(NAME, 0, 3)
+        reader.read(1, NAME, 0, 3)
     (path / "000001.h5").unlink()
     with pytest.raises(SegmentMissing, match=r"000001.h5 is in the index but not on disk"):
-        reader.read(NAME, 1, 3)
+        reader.read(1, NAME, 1, 3)
     with pytest.raises(SegmentMissing, match="is not on disk"):
         reader.beside(1, "2026/11-21.h5", 0)
+
+
+def test_a_reader_compares_the_checksum_of_each_file(directory, path):
+    append(directory, b"one", b"two", b"six")
+    reader = DirReader(directory)
+    (path / "000001.h5").write_bytes(b"tWo")
+    assert reader.read(1, NAME, 0, 3) == b"one"
+    for _ in range(2):
+        with pytest.raises(FrameCorrupt, match="its checksum is 0x"):
+            reader.read(1, NAME, 1, 3)
+    assert reader.read(1, NAME, 2, 3) == b"six"
+
+
+def test_a_file_without_an_entry_is_not_returned(directory, path):
+    """Nothing says whether its bytes are those that were stored."""
+    append(directory, b"one")
+    (path / METADATA).write_bytes(b"")
+    with pytest.raises(SegmentCorrupt, match=r"cannot read the metadata of 000000.h5"):
+        DirReader(directory).read(1, NAME, 0, 3)
 
 
 def test_no_link_is_followed(directory, path, tmp_path):
@@ -185,7 +204,7 @@ def test_no_link_is_followed(directory, path, tmp_path):
     (path / "000000.h5").unlink()
     (path / "000000.h5").symlink_to(tmp_path / "secret")
     with pytest.raises(StorageError, match="symbolic link"):
-        DirReader(directory).read(NAME, 0, 3)
+        DirReader(directory).read(1, NAME, 0, 3)
     (tmp_path / "2026/11-21.h5").symlink_to(path)
     with pytest.raises(StorageError, match="symbolic link"):
         DirReader(directory).beside(1, "2026/11-21.h5", 0)
@@ -215,7 +234,7 @@ def test_reading_keeps_few_files_open(directory, open_files):
     reader = DirReader(directory)
     for day in range(10, 30):
         for number in range(20):
-            assert reader.read(f"2026/11-{day}.h5", number, 1) == b"x"
+            assert reader.read(day, f"2026/11-{day}.h5", number, 1) == b"x"
             reader.beside(day, f"2026/11-{day}.h5", number)
     assert open_files() - before <= 4
     reader.close()

@@ -209,6 +209,9 @@ class Seg(Format):
         reftimes = [timestamp // _NANOSECONDS for timestamp in columns.timestamps]
         return Loaded(columns.data(), undeclared, reftimes)
 
+    def verify(self, payloads: Sequence[bytes]) -> None:
+        frame.decode_many(payloads)
+
     def begin(self) -> Laid:
         compressed = self.config.compression == "lz4"
         content = header.Header(options=header.LZ4 * compressed).pack() + blocks.FRAME_HEADER * compressed
