@@ -14,6 +14,7 @@ segments = "concat"             concat | dir: one file for each segment, or for 
 extension = "blob"              extension of the files of the format blob
 archive_age = 365               days after which repack moves a segment to the archive
 delete_age = 3650               days after which repack deletes a segment, and appends refuse data
+quarantine_age = 90             days after which repack removes items from the quarantine; without it, never
 filter = "area: north"          a match expression: the data that a pipeline routes to this dataset
 [fields]                        declared metadata
 area = "text"                   integer | real | text | boolean | timestamp | bytes
@@ -59,6 +60,7 @@ _RANGES = {
     "lock_timeout": (0, 2**31 - 1),
     "archive_age": (0, _MAX_AGE),
     "delete_age": (0, _MAX_AGE),
+    "quarantine_age": (0, _MAX_AGE),
 }
 # Keys for which only the default is implemented.
 _ONLY = {"durability": "full"}
@@ -86,6 +88,7 @@ class DatasetConfig:
     extension: str = "blob"
     archive_age: int | None = None
     delete_age: int | None = None
+    quarantine_age: int | None = None
     filter: str | None = None
     fields: Mapping[str, FieldType] = field(default_factory=dict)
 
@@ -262,6 +265,7 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "extension": _text,
     "archive_age": _whole,
     "delete_age": _whole,
+    "quarantine_age": _whole,
     "filter": _reader(lambda value: isinstance(value, str), "a match expression", "Put it in quotes."),
     "fields": _fields,
 }

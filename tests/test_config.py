@@ -74,6 +74,7 @@ def test_a_configuration_made_in_python_accepts_the_values_of_the_file():
         ('format = ""', "format", "must be a text", "quotes"),
         ("archive_age = -1", "archive_age", "-1 is not between 0 and 4000000", "Remove the line"),
         ('archive_age = "365"', "archive_age", "must be a whole number", "without quotes"),
+        ("quarantine_age = -1", "quarantine_age", "-1 is not between 0 and 4000000", "Remove the line"),
         ("delete_age = 9999999", "delete_age", "9999999 is not between 0 and 4000000", "Remove the line"),
         ('compression = "gzip"', "compression", "must be one of lz4, none, not 'gzip'", 'compression = "lz4"'),
         ('compression = ""', "compression", "must be one of lz4, none, not ''", "quotes"),

@@ -35,6 +35,7 @@ COMMANDS = {
     "repack": "free space, apply archive_age and delete_age; a dry run without --yes",
     "archive": "move segments to the archive; a dry run without --yes",
     "unarchive": "move segments back from the archive; a dry run without --yes",
+    "quarantine": "list, export, restore or drop files that stood in the way",
     "maintain": "fix and repack many datasets, for cron",
     "pipeline": "import new files into the datasets they belong to, with Spark",
     "migrate": "update the index to a new version or configuration; a dry run without --yes",
@@ -111,7 +112,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _top_parser() -> argparse.ArgumentParser:
-    commands = "\n".join(f"  {name:<9} {purpose}" for name, purpose in COMMANDS.items())
+    commands = "\n".join(f"  {name:<10} {purpose}" for name, purpose in COMMANDS.items())
     parser = _Parser(
         prog="ondisk",
         description="Datasets on disk: data in segment files by time, one SQLite index. Stored data survive a crash.",

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from ondisk.maintenance.states import Diagnosis, Done, Report
     from ondisk.pipeline.run import PipelineReport
     from ondisk.segment import Damage
+    from ondisk.segments.quarantine import Item
 
 _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
+
+
+_NO_STATE = dict.fromkeys(("needs_check", "summary", "quarantine"))
 
 
 class JsonOutput:
@@ -89,6 +93,30 @@ class JsonOutput:
     def mended(self, report: Report, left: Report) -> None:
         _print(*map(_segment, report), {"dataset": _json(report.dataset), **_state(left, report.freed)})
 
+    def quarantined(self, dataset: str, items: Iterable[Item]) -> None:
+        count = size = 0
+
+        def lines() -> Iterator[bytes]:
+            nonlocal count, size
+            for item in items:
+                count, size = count + 1, size + item.size
+                yield _line(_item(item))
+            yield _line({"dataset": _json(dataset), "items": count, "size": size})
+
+        write_stdout(lines())
+
+    def exported(self, item: Item, file: str) -> None:
+        _print({"exported": _json(item.name), "file": _json(file), "size": item.size})
+
+    def restored(self, item: Item, dataset: str) -> None:
+        _print({"restored": _json(item.name), "segment": _json(item.segment)})
+
+    def would_drop(self, items: Sequence[Item]) -> None:
+        _print({"would_drop": len(items), "size": sum(item.size for item in items)})
+
+    def dropped(self, items: Sequence[Item]) -> None:
+        _print({"dropped": len(items), "size": sum(item.size for item in items)})
+
     def maintained(self, result: Maintained, *, dry_run: bool) -> None:
         left = result.left
         freed = left.freed if dry_run and left is not None else result.freed
@@ -102,7 +130,7 @@ class JsonOutput:
                 "count": result.count,
                 "rebuilt": result.rebuilt,
                 "duration": round(result.duration, 3),
-                **(_state(left, freed) if left is not None else {"needs_check": None, "summary": None}),
+                **(_state(left, freed) if left is not None else _NO_STATE),
             }
         )
 
@@ -165,6 +193,12 @@ def _damage_and_notes(damage: Sequence[tuple[str, Damage]], notes: Sequence[tupl
     }
 
 
+def _item(item: Item) -> dict[str, Any]:
+    texts = {"item": item.name, "segment": item.segment, "file": item.file, "verb": item.verb, "why": item.why}
+    values = {"time": item.time, "size": item.size, "offset": item.offset, "length": item.length}
+    return {key: _json(value) for key, value in (texts | values).items()}
+
+
 def _segment(each: Diagnosis | Done) -> dict[str, Any]:
     lost = getattr(each, "lost", None)
     return {
@@ -177,7 +211,11 @@ def _segment(each: Diagnosis | Done) -> dict[str, Any]:
 
 
 def _state(report: Report, freed: int) -> dict[str, Any]:
-    return {"needs_check": report.needs_check, "summary": {**report.counts, "freed": freed}}
+    return {
+        "needs_check": report.needs_check,
+        "summary": {**report.counts, "freed": freed},
+        "quarantine": report.quarantine._asdict(),
+    }
 
 
 def _json(value: Any) -> Any:

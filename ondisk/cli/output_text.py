@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ondisk.maintenance.states import Diagnosis, Done, Report
     from ondisk.pipeline.run import PipelineReport
     from ondisk.segment import Damage
+    from ondisk.segments.quarantine import Item
 
 _PAGE = 1000  # data in a table: a table is laid out in memory, so more data are printed as several tables
 _LONGEST = 80  # characters of a datum's data
@@ -77,7 +78,8 @@ class TextOutput:
         space = f"a repack frees {_many(report.freed, 'byte')}"
         is_all = any(not each.state for each in shown)  # --all was given
         lines = map(_found, shown) if is_all else _first(_found, shown)
-        _print_lines([*lines, f"{_state(report)}; {space}", *_deletions(report), *_untrusted(report)])
+        notes = [*_deletions(report), *_untrusted(report), *_quarantine(report)]
+        _print_lines([*lines, f"{_state(report)}; {space}", *notes])
 
     def would_mend(self, report: Report, verb: str, work: Sequence[Diagnosis | Done]) -> None:
         how = "; --yes does it" if work or report.needs_check else ""
@@ -86,7 +88,34 @@ class TextOutput:
 
     def mended(self, report: Report, left: Report) -> None:
         state = f"{_state(left)}; {_many(report.freed, 'byte')} freed"
-        _print_lines([*_first(_done, report.segments), state, *_untrusted(left)])
+        _print_lines([*_first(_done, report.segments), state, *_untrusted(left), *_quarantine(left)])
+
+    def quarantined(self, dataset: str, items: Iterable[Item]) -> None:
+        count = size = 0
+
+        def lines() -> Iterator[str]:
+            nonlocal count, size
+            for item in items:
+                count, size = count + 1, size + item.size
+                yield _item(item)
+            yield f"{dataset}: {_many(count, 'item')} in quarantine, {_many(size, 'byte')}"
+
+        _print_lines(lines())
+
+    def exported(self, item: Item, file: str) -> None:
+        _print_lines([f"{item.name}: {_many(item.size, 'byte')} copied to {file}"])
+
+    def restored(self, item: Item, dataset: str) -> None:
+        _print_lines([f"{item.segment} is back; run `ondisk fix {dataset} --yes` to read it"])
+
+    def would_drop(self, items: Sequence[Item]) -> None:
+        size = sum(item.size for item in items)
+        total = f"{_many(len(items), 'item')} would be dropped, {_many(size, 'byte')}; --yes drops"
+        _print_lines([*map(_item, items), f"{total} {'it' if len(items) == 1 else 'them'}"])
+
+    def dropped(self, items: Sequence[Item]) -> None:
+        size = sum(item.size for item in items)
+        _print(f"{_many(len(items), 'item')} dropped, {_many(size, 'byte')} freed")
 
     def maintained(self, result: Maintained, *, dry_run: bool) -> None:
         parts = []
@@ -97,6 +126,8 @@ class TextOutput:
         done = Counter(each.action for each in (result.findings if dry_run else result.done) if each.action)
         if done:
             parts.append("would " * dry_run + ", ".join(f"{action} {count}" for action, count in done.items()))
+        if result.left is not None and result.left.quarantine.items:
+            parts.append(f"{_many(result.left.quarantine.items, 'item')} in quarantine")
         if not dry_run:
             parts.append(f"{_many(result.freed, 'byte')} freed in {result.duration:.1f} s")
         _print(printable(f"{result.dataset}: {'; '.join(parts)}"))
@@ -211,6 +242,19 @@ def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
 def _untrusted(report: Report) -> list[str]:
     how = f"run `ondisk fix {report.dataset} --yes`, else nothing is repacked"
     return [f"the index was lost and may not know all data: {how}"] if report.needs_check else []
+
+
+def _quarantine(report: Report) -> list[str]:
+    items, size = report.quarantine
+    how = f"`ondisk quarantine {report.dataset}` lists what was in the way"
+    return [f"{_many(items, 'item')} in quarantine, {_many(size, 'byte')}: {how}"] if items else []
+
+
+def _item(item: Item) -> str:
+    """Return the line of an item."""
+    piece = "" if item.offset is None else f", from byte {item.offset}"
+    by = f"{item.verb}: " if item.verb else ""
+    return f"{item.name}: {_many(item.size, 'byte')} of {item.segment}{piece}: {by}{item.why}"
 
 
 def _complain_of(result: Maintained) -> None:

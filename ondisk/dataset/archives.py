@@ -43,7 +43,7 @@ from ondisk.step import ALWAYS, Interval
 LAST = "last"
 """The archive that repack moves segments to."""
 
-_OF_DATASET = ("archive_age", "delete_age", "lock_timeout", "max_datum_size", "max_depth")
+_OF_DATASET = ("archive_age", "delete_age", "quarantine_age", "lock_timeout", "max_datum_size", "max_depth")
 """Keys of the dataset's configuration that also apply to its archives. The archives' own values are outdated copies."""
 
 _SUMMARY = ".summary"

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ondisk.dataset.commit_staged import Duplicates, OnDuplicate
     from ondisk.index.import_log import Mark
+    from ondisk.maintenance.quarantine import Quarantine
     from ondisk.maintenance.states import Done, Report
     from ondisk.staging.stage import FinishedStage
 
@@ -56,6 +57,7 @@ class Dataset:
         2026/11-20.vm2             a concat segment: data one after the other
         2026/.11-20.vm2.17         a generation of it, see `ondisk.segments.generations`
         2026/11-20.blob/           a dir segment: a file for each datum, see `ondisk.segments.dir`
+        2026/.quarantine/          files that stood in the way, see `ondisk.segments.quarantine`
         needs-check-do-not-pack    the sentinel: exists while the index may not know all data
         .archive/last/, NAME/      archives, see `ondisk.dataset.archives`
         .staged/JOB/               files of several processes before one commit, see `ondisk.staging.stage`
@@ -484,6 +486,13 @@ class Dataset:
 
         return unarchive(self._access, segments)
 
+    @property
+    def quarantine(self) -> Quarantine:
+        """The files that stood in the way and were kept; see `ondisk.maintenance.quarantine`."""
+        from ondisk.maintenance.quarantine import Quarantine
+
+        return Quarantine(self._access)
+
     def info(self) -> dict[str, Any]:
         """Return what the dataset is: path, uuid, format, step, unique, index, fields, segments, count, size …"""
         opened = self._access.current()
@@ -512,6 +521,7 @@ class Dataset:
             "needs_check": self.needs_check,
             "archives": [archive.path.name for archive in self._archives.online()],
             "offline": self._archives.offline(),
+            "quarantine": self.quarantine.total()._asdict(),
         }
 
     def _append(self, stream: Iterable[Batch], format: Format, *, outcomes: bool) -> AppendResult:

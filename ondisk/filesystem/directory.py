@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn, Self, TypeAlias
 
-from ondisk.errors import InvalidInput, ReadOnly, StorageError
+from ondisk.errors import InvalidInput, NotFound, ReadOnly, StorageError
 from ondisk.filesystem import files
 from ondisk.filesystem.files import ReadableFile, WritableFile
 from ondisk.filesystem.lock import SharedLock
@@ -110,6 +110,23 @@ class Directory:
                 with cls.open(made.parent) as parent:
                     parent.sync()
         return cls.open(absolute)
+
+    @classmethod
+    def above(cls, path: str | os.PathLike[str]) -> Directory:
+        """Open the directory that contains a file, which need not exist.
+
+        Raises:
+            NotFound: the directory does not exist.
+            StorageError: it cannot be opened.
+        """
+        parent = Path(path).absolute().parent
+        try:
+            return cls.open(parent)
+        except (FileNotFoundError, NotADirectoryError):
+            hint = f"Create it (`mkdir -p {parent}`), or choose another file."
+            raise NotFound(f"{parent}: no such directory", hint=hint) from None
+        except OSError as error:
+            raise StorageError(f"{parent}: {error.strerror}", errno=error.errno) from error
 
     def inside(self, name: str, *, make: bool = False, durable: bool = True) -> Directory:
         """Open a subdirectory.

@@ -14,7 +14,7 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import IntegrityError, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
-from ondisk.maintenance import abandoned_jobs
+from ondisk.maintenance import abandoned_jobs, quarantine
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import Diagnosis, Report, State, readable
@@ -93,6 +93,7 @@ def _examine_all(
             found = [_with_damage(each, damage.get(each.segment)) for each in found]
         report.add(access.prefix, found)
         report.segments += abandoned_jobs.diagnosed(access, now)
+        quarantine.count(access, report, errors, now)
 
 
 def _read_in_slices(

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from ondisk.errors import NotFound, StorageError
+from ondisk.errors import StorageError
 from ondisk.filesystem import Directory
 from ondisk.maintenance.maintain import Maintained
 
@@ -18,6 +18,7 @@ HELP = {
     "ondisk_data": "Data in the dataset, without its archives.",
     "ondisk_freed_bytes": "Bytes that the last run freed.",
     "ondisk_lost": "Data that the last run found missing or damaged, and removed from the index.",
+    "ondisk_quarantine_bytes": "Bytes in quarantine: files that stood in the way, kept until somebody drops them.",
     "ondisk_maintain_success": "1: the last run completed; 0: it ended with an error.",
     "ondisk_maintain_duration_seconds": "How long the last run took.",
     "ondisk_maintain_timestamp_seconds": "When the last run ended, seconds since 1970.",
@@ -37,6 +38,7 @@ def metrics(results: Iterable[Maintained]) -> str:
         if each.left is not None:
             for state, count in each.left.counts.items():
                 add("ondisk_segments", each, count, state=state)
+            add("ondisk_quarantine_bytes", each, each.left.quarantine.bytes)
         if each.count is not None:
             add("ondisk_data", each, each.count)
         add("ondisk_freed_bytes", each, each.freed)
@@ -61,14 +63,7 @@ def write(file: str | os.PathLike[str], results: Iterable[Maintained]) -> None:
     Durability: as `Directory.replace`; no collector reads the hidden file.
     """
     path = Path(file).absolute()
-    try:
-        directory = Directory.open(path.parent)
-    except (FileNotFoundError, NotADirectoryError):
-        hint = f"Create it (`mkdir -p {path.parent}`), or choose another file."
-        raise NotFound(f"{path.parent}: no such directory", hint=hint) from None
-    except OSError as error:
-        raise StorageError(f"{path.parent}: {error.strerror}", errno=error.errno) from error
-    with directory:
+    with Directory.above(path) as directory:
         content = metrics(results).encode(errors="replace")
         try:
             directory.replace(path.name, content, staged=f".{path.name}.{os.getpid()}")  # nobody holds a lock here

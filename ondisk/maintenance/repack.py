@@ -13,7 +13,7 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
 from ondisk.index import Segment
-from ondisk.maintenance import abandoned_jobs
+from ondisk.maintenance import abandoned_jobs, quarantine
 from ondisk.maintenance.archive import UNMOVABLE, archived
 from ondisk.maintenance.inspect import Inspection, check_trusted, why_kept
 from ondisk.maintenance.kinds import kind_of
@@ -72,6 +72,7 @@ def repack(
     with report.attached(errors):
         for access in maintained:
             report.segments += abandoned_jobs.removed(access, now)
+            report.segments += quarantine.removed(dataset, access, now, errors)
             try:
                 report.add(access.prefix, _repack(dataset, Inspection(access, now), progress, errors, write_all))
             except DiskFull as error:

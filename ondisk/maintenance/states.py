@@ -9,6 +9,7 @@ from enum import Flag, auto
 
 from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError, StorageError
 from ondisk.filesystem import is_denied
+from ondisk.segments.quarantine import Total
 
 
 class State(Flag):
@@ -130,12 +131,14 @@ class Report:
         ok: number of segments that are OK.
         segments: the others, in the order of their names; after a check also those that are OK.
         needs_check: the sentinel exists, or the index is missing.
+        quarantine: after a check, what is in quarantine; that is no finding.
     """
 
     dataset: str
     ok: int = 0
     segments: list[Diagnosis | Done] = field(default_factory=list)
     needs_check: bool = False
+    quarantine: Total = field(default_factory=lambda: Total(0, 0))
 
     def add(self, prefix: str, found: Iterable[Diagnosis | Done]) -> None:
         """Add segments, with a prefix to their names. Segments of a fix or repack that were OK are only counted."""

@@ -42,7 +42,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from ondisk.datum import EPOCH
 from ondisk.errors import InvalidInput, OndiskError, StorageError
 from ondisk.filesystem import Directory, Entry, ReadableFile, components
 from ondisk.segments.metadata_file import METADATA
@@ -67,7 +66,7 @@ class Item:
         name: of the item, relative to the dataset.
         segment: the segment that the bytes belong to.
         file: the file that was kept, relative to the segment's folder.
-        time: when it was kept; 1970 if its name does not say so.
+        time: when it was kept; None if its name does not say so.
         size: bytes on disk now.
         why: the reason.
         verb: what kept it; empty if that is not known.
@@ -78,7 +77,7 @@ class Item:
     name: str
     segment: str
     file: str
-    time: datetime
+    time: datetime | None
     size: int
     why: str
     verb: str
@@ -137,12 +136,12 @@ def link(directory: Directory, name: str, *, verb: str, why: str, of: str | None
     with _reserved(directory, _record_of(directory, name, of, verb, why)) as item:
         if _kind(directory, name) == "directory":
             with _staged(directory, item) as staged:
-                _link_folder(directory, name, staged)
+                _repeat(directory, name, directory, staged, may_link=True)
         elif _linked(directory, name, item):
             directory.sync(_parent(item))
         else:
             with _staged(directory, item) as staged:
-                _copy_file(directory, name, staged)
+                _copy_file(directory, name, directory, staged)
     return item
 
 
@@ -166,7 +165,7 @@ def keep_piece(
     mtime = os.fstat(file.fileno()).st_mtime_ns
     record = _record(name, name, verb, why, length, mtime) | {"offset": offset, "length": length}
     with _reserved(directory, record) as item, _staged(directory, item) as staged:
-        _copy(directory, file, offset, length, staged)
+        _copy(file, offset, length, directory, staged)
     return item
 
 
@@ -178,9 +177,26 @@ def items(directory: Directory) -> Iterator[Item]:
 
     Cost: lists the folders of the dataset, and reads one record for each item.
     """
-    for folder in _folders(directory):
+    for folder in folders(directory):
         for entry in _found(directory, folder):
             yield _item(directory, folder, entry)
+
+
+def find(directory: Directory, name: str) -> Item | None:
+    """Return the item with a name; None without one.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    folder, _, last = name.rpartition("/")
+    try:
+        *above, quarantine = components(folder)
+        found = None if any(each.startswith(".") for each in above) else directory.stat(name)
+    except InvalidInput:
+        return None
+    if found is None or quarantine != FOLDER or not _is_item(last):
+        return None
+    return _item(directory, folder, Entry.of(last, found))
 
 
 def total(directory: Directory) -> Total:
@@ -193,7 +209,7 @@ def total(directory: Directory) -> Total:
     """
     sizes = [
         _size(directory, f"{folder}/{entry.name}", entry)
-        for folder in _folders(directory)
+        for folder in folders(directory)
         for entry in _found(directory, folder)
     ]
     return Total(len(sizes), sum(sizes))
@@ -208,6 +224,30 @@ def drop(directory: Directory, name: str) -> None:
     directory.discard(name + _RECORD)
     directory.sync(_parent(name))
     directory.remove_directory(_parent(name))
+
+
+def export(directory: Directory, name: str, target: Directory, alias: str) -> None:
+    """Copy an item to a new file or folder in another directory.
+
+    Durability: syncs the copy and its directory. An error removes what was copied; a crash leaves it.
+
+    Raises:
+        FileExistsError: the alias is taken.
+        StorageError: the item contains something other than regular files and folders.
+    """
+    if target.stat(alias) is not None:
+        raise FileExistsError(alias)
+    try:
+        if _kind(directory, name) == "directory":
+            _repeat(directory, name, target, alias, may_link=False)
+        else:
+            _copy_file(directory, name, target, alias)
+        target.sync()
+    except FileExistsError:  # somebody else created it meanwhile
+        raise
+    except BaseException:
+        _remove(target, alias)
+        raise
 
 
 def restore(directory: Directory, item: Item) -> str:
@@ -234,7 +274,7 @@ def restore(directory: Directory, item: Item) -> str:
 
 def remove_leftovers(directory: Directory) -> None:
     """Remove what killed processes left in quarantine: half-made copies, and records without an item."""
-    for folder in _folders(directory):
+    for folder in folders(directory):
         names = {*directory.names(folder)}
         for name in sorted(names):
             if name.startswith(".") and _ITEM.fullmatch(name[1:]):
@@ -289,7 +329,7 @@ def _reserved(directory: Directory, record: dict[str, Any]) -> Iterator[str]:
 def _label(record: dict[str, Any]) -> str:
     """Return the part of an item's name that says which file it is; not too long, and unlike the name of a record."""
     last = record["file"].replace("/", "-")
-    encoded = os.fsencode(last)
+    encoded = last.encode(errors="surrogateescape")
     if len(encoded) > _LONGEST:
         last = encoded[:_LONGEST].decode(errors="ignore")
     if last.endswith(_RECORD):
@@ -310,19 +350,19 @@ def _staged(directory: Directory, item: str) -> Iterator[str]:
         raise
 
 
-def _link_folder(directory: Directory, name: str, alias: str) -> None:
+def _repeat(directory: Directory, name: str, target: Directory, alias: str, *, may_link: bool) -> None:
     """Link or copy everything in a folder into a new folder, and sync that and all below it."""
     waiting = [(name, alias)]
     while waiting:
-        source, target = waiting.pop()
-        directory.inside(target, make=True).close()
-        for entry in directory.entries(source):
-            before, after = f"{source}/{entry.name}", f"{target}/{entry.name}"
+        from_, to = waiting.pop()
+        target.inside(to, make=True).close()
+        for entry in directory.entries(from_):
+            before, after = f"{from_}/{entry.name}", f"{to}/{entry.name}"
             if entry.kind == "directory":
                 waiting.append((before, after))
-            elif not _linked(directory, before, after):
-                _copy_file(directory, before, after)
-        directory.sync(target)
+            elif not (may_link and _linked(directory, before, after)):
+                _copy_file(directory, before, target, after)
+        target.sync(to)
 
 
 def _linked(directory: Directory, name: str, alias: str) -> bool:
@@ -339,19 +379,19 @@ def _linked(directory: Directory, name: str, alias: str) -> bool:
         return False
 
 
-def _copy_file(directory: Directory, name: str, alias: str) -> None:
+def _copy_file(directory: Directory, name: str, target: Directory, alias: str) -> None:
     file = directory.open_to_read(name)
-    _copy(directory, file, 0, file.size(), alias)
+    _copy(file, 0, file.size(), target, alias)
 
 
-def _copy(directory: Directory, file: ReadableFile, offset: int, length: int, alias: str) -> None:
+def _copy(file: ReadableFile, offset: int, length: int, target: Directory, alias: str) -> None:
     """Copy bytes of a file to a new one, and sync that."""
-    with directory.create_file(alias) as copy:
+    with target.create_file(alias) as copy:
         copy.copy(file, offset, length, 0)
         copy.sync()
 
 
-def _folders(directory: Directory) -> list[str]:
+def folders(directory: Directory) -> list[str]:
     """Return the folders of all quarantines, in order of names.
 
     Skips folders that cannot be listed: check reports them.
@@ -360,10 +400,10 @@ def _folders(directory: Directory) -> list[str]:
     while waiting:
         parent = waiting.pop()
         try:
-            folders = directory.folders(parent)
+            names = directory.folders(parent)
         except StorageError:
             continue
-        for last in folders:
+        for last in names:
             name = _below(parent, last)
             if last == FOLDER:
                 found.append(name)
@@ -380,15 +420,19 @@ def _is_dir_segment(directory: Directory, name: str) -> bool:
 def _found(directory: Directory, folder: str) -> Iterator[Entry]:
     """Yield the items in one quarantine, in order of names, and so of times."""
     for entry in directory.entries(folder):
-        if not entry.name.startswith(".") and not entry.name.endswith(_RECORD):
+        if _is_item(entry.name):
             yield entry
+
+
+def _is_item(last: str) -> bool:
+    return not last.startswith(".") and not last.endswith(_RECORD)
 
 
 def _item(directory: Directory, folder: str, entry: Entry) -> Item:
     """Describe an item by its record; by its name if the record is not usable."""
     name, parent = f"{folder}/{entry.name}", _parent(folder)
     size = _size(directory, name, entry)
-    time = EPOCH
+    time = None
     record: dict[str, Any] = {"segment": entry.name, "file": entry.name, "verb": "", "why": UNKNOWN}
     if matched := _ITEM.fullmatch(entry.name):
         record["segment"] = record["file"] = matched[2]
@@ -414,9 +458,11 @@ def _read_record(directory: Directory, name: str) -> dict[str, Any] | None:
     if len(piece) == 1 or not all(type(number) is int and 0 <= number < 2**63 for number in piece):
         return None
     try:
+        for key in _TEXTS:
+            record[key].encode(errors="surrogateescape")
         components(record["file"])
         last = components(record["segment"])[-1]
-    except InvalidInput:
+    except (InvalidInput, UnicodeError):
         return None
     return None if last == "." else record
 

@@ -35,6 +35,7 @@ def test_a_clean_dataset_ends_with_0(run, weather):
         "dataset": str(weather.absolute()),
         "needs_check": False,
         "summary": summary,
+        "quarantine": {"items": 0, "bytes": 0},
     }
 
 

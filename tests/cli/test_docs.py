@@ -23,6 +23,7 @@ PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 SHAPES = (ROOT / "docs/cli-json.md").read_text(encoding="utf-8")
 BEGIN = "rm -rf demo/cli && mkdir -p demo/cli && cd demo/cli && ln -s ../../sample_datasets ."
 CUT = (ROOT / "sample_datasets/beats-queue/2.seg").read_bytes()[:1500]
+ITEM = "2026/.quarantine/20261122T141307.123456Z-11-22.vm2"
 COMMAND_LINES = {
     "query": "query weather",
     "append": "append weather obs.vm2 cut.seg",
@@ -38,6 +39,11 @@ COMMAND_LINES = {
     "archive": "archive weather 2026/11-20.vm2",
     "unarchive": "unarchive archived 2026/11-20.vm2",
     "maintain": "maintain damaged",
+    "quarantine": "quarantine kept",
+    "quarantine export": f"quarantine kept export {ITEM} item.vm2",
+    "quarantine restore": f"quarantine kept restore {ITEM}",
+    "quarantine drop": f"quarantine kept drop {ITEM}",
+    "quarantine drop --yes": f"quarantine kept drop {ITEM} --yes",
     "migrate": "migrate changed",
 }
 TYPES = {
@@ -111,8 +117,8 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from keys(each, "location.")
         if key in ("damage", "notes", "done", "findings", "offenders") and isinstance(each, list):
             yield from keys(each[0], f"{key}[].")
-        if key == "summary":
-            yield from keys(each, "summary.")
+        if key in ("summary", "quarantine"):
+            yield from keys(each, f"{key}.")
         if prefix == "" and key == "fields" and isinstance(next(iter(each.values())), list):
             for counts in each.values():
                 yield from keys(counts[0], "fields.*[].")
@@ -141,6 +147,14 @@ def archived(weather):
 
 
 @pytest.fixture
+def kept(weather):
+    """Create a dataset with an item in quarantine, which lacks its record."""
+    shutil.copytree(weather, "kept")
+    Path("kept", ITEM).parent.mkdir()
+    Path("kept", ITEM).write_bytes(b"x")
+
+
+@pytest.fixture
 def damaged(weather):
     """Create a second dataset, with a segment that fix and repack mend, and another that they don't."""
     shutil.copytree(weather, "damaged")
@@ -149,7 +163,7 @@ def damaged(weather):
 
 
 @pytest.mark.parametrize("title", COMMAND_LINES)
-@pytest.mark.usefixtures("damaged", "archived", "changed")
+@pytest.mark.usefixtures("damaged", "archived", "changed", "kept")
 def test_the_shapes_are_what_the_command_prints(run, title):
     Path("cut.seg").write_bytes(CUT[:4] + b"\x15" + CUT[5:])  # and its frame count is too high
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section(SHAPES, title), re.MULTILINE)

@@ -238,4 +238,5 @@ def test_info_tells_what_the_dataset_is(configured):
         "needs_check": False,
         "archives": [],
         "offline": [],
+        "quarantine": {"items": 0, "bytes": 0},
     }

@@ -33,13 +33,14 @@ def test_metrics_have_help_and_type_once_and_a_sample_for_each_dataset(dataset, 
     assert samples[f'ondisk_segments{{{label},state="ok"}}'] == "1"
     assert samples[f'ondisk_segments{{{label},state="corrupted"}}'] == "0"
     assert samples[f"ondisk_data{{{label}}}"] == "2"
+    assert samples[f"ondisk_quarantine_bytes{{{label}}}"] == "0"
     assert samples[f"ondisk_maintain_success{{{label}}}"] == "1"
     assert samples['ondisk_maintain_success{dataset="/nowhere"}'] == "0"
     assert 'ondisk_data{dataset="/nowhere"}' not in samples
     assert float(samples[f"ondisk_maintain_timestamp_seconds{{{label}}}"]) >= NOW.timestamp()
     names = re.findall(r"^# TYPE (\w+) gauge$", text, re.MULTILINE)
     assert names == re.findall(r"^# HELP (\w+) \S", text, re.MULTILINE)
-    assert len(names) == len(set(names)) == 7
+    assert len(names) == len(set(names)) == 8
     assert {name.partition("{")[0] for name in samples} == set(names)
     assert text.endswith("\n")
 

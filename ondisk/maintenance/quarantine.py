@@ -1,0 +1,212 @@
+"""The quarantine of a dataset and of its archive: what users and repack do with `ondisk.segments.quarantine`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ondisk.dataset.access import Access
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.datum import microseconds
+from ondisk.errors import AlreadyExists, InvalidInput, NotFound, OndiskError, ReadOnly, StorageError
+from ondisk.filesystem import Directory
+from ondisk.maintenance.states import FATAL, Diagnosis, Done, Report, State
+from ondisk.segments import quarantine
+from ondisk.segments.quarantine import Item, Total
+from ondisk.step import days_ago
+
+
+class Quarantine:
+    """The items in quarantine of a dataset and of `.archive/last`; iterate over it for all of them.
+
+    The names of items, and of their segments, are relative to the dataset.
+    """
+
+    def __init__(self, dataset: DatasetAccess) -> None:
+        self._dataset = dataset
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield all items, those of the dataset first, by folder, the oldest first.
+
+        Raises:
+            StorageError: a quarantine cannot be read.
+        """
+        for access in self._dataset.archives.maintained():
+            for item in quarantine.items(access.directory):
+                yield _prefixed(access, item)
+
+    def total(self) -> Total:
+        """Return the number of items, and their bytes."""
+        return _sum(quarantine.total(access.directory) for access in self._dataset.archives.maintained())
+
+    def find(self, name: str) -> Item:
+        """Return the item with a name.
+
+        Raises:
+            NotFound: no item has it.
+        """
+        access, item = self._found(name)
+        return _prefixed(access, item)
+
+    def export(self, name: str, file: str | os.PathLike[str]) -> None:
+        """Copy an item to a new file; that of a dir segment to a new folder.
+
+        Raises:
+            NotFound: no item has this name, or the folder of the file does not exist.
+            AlreadyExists: the file exists.
+            StorageError: it cannot be read or written.
+
+        Durability: the copy survives power loss when this returns.
+        """
+        access, item = self._found(name)
+        path = Path(file).absolute()
+        with Directory.above(path) as target:
+            try:
+                quarantine.export(access.directory, item.name, target, path.name)
+            except FileExistsError:
+                raise AlreadyExists(f"{path} exists already", hint="Choose another name.") from None
+            except FileNotFoundError:
+                raise self._missing(name) from None
+
+    def restore(self, name: str) -> str:
+        """Move a whole segment back to its name, and return that. The next fix reads it.
+
+        Raises:
+            NotFound: no item has this name.
+            InvalidInput: the item is not a whole segment.
+            AlreadyExists: another file has the name of the segment. It is never overwritten.
+
+        Durability: see `ondisk.segments.quarantine.restore`.
+        Locks: the writers' lock; for a segment of the archive, also the archive's lock.
+        """
+        access, _ = self._found(name)
+        with self._held(access):
+            item = self._found(name)[1]
+            if not item.is_whole or item.segment.rpartition("/")[2].startswith("."):
+                hint = f"Export it: {self._to_append(name)}"
+                raise InvalidInput(f"{name} is not a whole segment, so it cannot be restored", hint=hint, item=name)
+            try:
+                return access.prefix + quarantine.restore(access.directory, item)
+            except FileExistsError:
+                segment = access.directory.path / item.segment
+                hint = f"Move it away first. Or export the item: {self._to_append(name)}"
+                raise AlreadyExists(f"{segment} exists already", hint=hint) from None
+
+    def drop(self, *names: str) -> int:
+        """Remove items for good, and return how many bytes they had. If one of them does not exist, drop none.
+
+        Raises:
+            NotFound: no item has one of the names.
+
+        Durability: see `ondisk.segments.quarantine.drop`; items are dropped one after the other.
+        Locks: the writers' lock; for items of the archive, also the archive's lock.
+        """
+        with self._held(*(access for access, _ in map(self._found, names))):
+            found = {name: self._found(name) for name in names}
+            for access, item in found.values():
+                quarantine.drop(access.directory, item.name)
+        return sum(item.size for _, item in found.values())
+
+    def _found(self, name: str) -> tuple[Access, Item]:
+        for access in reversed(self._dataset.archives.maintained()):  # the archive first: its prefix is longer
+            if name.startswith(access.prefix):
+                item = quarantine.find(access.directory, name.removeprefix(access.prefix))
+                if item is not None:
+                    return access, item
+        raise self._missing(name)
+
+    def _missing(self, name: str) -> NotFound:
+        path = self._dataset.path
+        hint = f"`ondisk quarantine {path}` lists all items."
+        return NotFound(f"{path} has no item {name!r} in quarantine", hint=hint, item=name)
+
+    def _to_append(self, name: str) -> str:
+        path = self._dataset.path
+        return f"`ondisk quarantine {path} export {name} FILE`, then append what is worth keeping."
+
+    @contextlib.contextmanager
+    def _held(self, *accesses: Access) -> Iterator[None]:
+        if self._dataset.read_only:
+            raise ReadOnly(f"{self._dataset.path} was opened read_only", hint="Open it for writing.")
+        with _locked("quarantine", self._dataset, *accesses):
+            yield
+
+
+def count(access: Access, report: Report, errors: list[OndiskError], now: float | None = None) -> None:
+    """Add the items of a dataset or an archive to the report of a check; those past `quarantine_age` are findings.
+
+    Args:
+        errors: the error is added to it if the quarantine cannot be read.
+        now: seconds since 1970; None for the present.
+    """
+    try:
+        report.quarantine = _sum((report.quarantine, quarantine.total(access.directory)))
+        report.segments += _diagnosed(access, now)
+    except StorageError as error:
+        errors.append(error)
+
+
+def _diagnosed(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
+    """Diagnose the items that are older than `quarantine_age`; none without that key.
+
+    An item whose name does not say when it was kept has no age.
+    """
+    age = access.config.quarantine_age
+    if age is None:
+        return
+    threshold = days_ago(age, now)
+    for item in quarantine.items(access.directory):
+        if item.time is not None and microseconds(item.time) < threshold:
+            reason = f"it is in quarantine since {item.time:%Y-%m-%d}, longer than quarantine_age allows: {item.why}"
+            yield Diagnosis(access.prefix + item.name, State.DELETE_AGE, (reason,), item.size)
+
+
+def removed(dataset: DatasetAccess, access: Access, now: float | None, errors: list[OndiskError]) -> Iterator[Done]:
+    """Remove the items that are older than `quarantine_age`, and what killed processes left in quarantine.
+
+    Args:
+        access: the dataset or its archive.
+        now: seconds since 1970; None for the present.
+        errors: what went wrong, with one item or with all, is added to it.
+
+    Locks: the writers' lock, if there is a quarantine; for that of the archive, also the archive's lock.
+    """
+    if not quarantine.folders(access.directory):
+        return
+    with _locked("repack", dataset, access):
+        try:
+            quarantine.remove_leftovers(access.directory)
+            old = [*_diagnosed(access, now)]
+        except StorageError as error:
+            errors.append(error)
+            return
+        for each in old:
+            try:
+                quarantine.drop(access.directory, each.segment.removeprefix(access.prefix))
+            except FATAL:
+                raise
+            except (OndiskError, OSError) as error:
+                yield each.failed("removed", error, errors)
+            else:
+                yield Done(each.segment, each.state, each.reasons, each.action, each.freed)
+
+
+@contextlib.contextmanager
+def _locked(verb: str, *accesses: Access) -> Iterator[None]:
+    """Hold the writers' locks of a dataset, which comes first, and of its archive."""
+    with contextlib.ExitStack() as stack:
+        for each in dict.fromkeys(accesses):
+            stack.enter_context(each.locked(verb))
+        yield
+
+
+def _sum(totals: Iterable[Total]) -> Total:
+    items, sizes = zip(*totals, strict=True)
+    return Total(sum(items), sum(sizes))
+
+
+def _prefixed(access: Access, item: Item) -> Item:
+    return replace(item, name=access.prefix + item.name, segment=access.prefix + item.segment)
