@@ -28,6 +28,19 @@ _STATEMENTS = (
         PRIMARY KEY (uuid)
     ) STRICT, WITHOUT ROWID
     """,
+    """
+    CREATE TABLE archived_deletion (
+        archive TEXT NOT NULL,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        PRIMARY KEY (archive, first)
+    ) STRICT, WITHOUT ROWID
+    """,
+    # What a process killed before this upgrade has replaced in `.archive/last`; '' stands for that archive.
+    """
+    INSERT INTO archived_deletion
+    SELECT '', first, last FROM (SELECT min(seq) AS first, max(seq) AS last FROM deletion) WHERE first IS NOT NULL
+    """,
 )
 
 

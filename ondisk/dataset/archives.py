@@ -11,9 +11,9 @@ A datum may be in two places for a while. A query takes the dataset's snapshot f
 skips such a datum in the archive's snapshot:
 
 - While a segment is moved, the dataset and the archive may both contain its data. The query returns the dataset's.
-- When an append replaces a datum in an archive, the commit of the new datum records the deletion of the old one in the
-  dataset's index. The old one is deleted from the archive after that commit. The query skips every datum that the
-  dataset's index says was deleted since the archive's last change.
+- When a delete, or an append that replaces, touches data in archives, its commit in the dataset's index records their
+  deletion, too. They are deleted from the archives after that commit. The query skips every datum of an archive that
+  the dataset's index says was deleted since the archive's last change; see `pending`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import stat
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from ondisk.config import DatasetConfig
@@ -31,7 +32,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.layout import ARCHIVE, CONFIG, create_files, read_config, untrusted
 from ondisk.dataset.read import Summary
 from ondisk.datum import FieldType, canonical, from_microseconds
-from ondisk.errors import ArchiveOffline, DatasetNotFound, InvalidInput, StateError
+from ondisk.errors import ArchiveOffline, DatasetNotFound, DurabilityLost, InvalidInput, OndiskError, StateError
 from ondisk.filesystem import Directory
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.index.connection import Connection, connect_to_read
@@ -114,10 +115,14 @@ class Archives:
         names = [name.removesuffix(_SUMMARY) for name, kind in entries.items() if name.endswith(_SUMMARY)]
         return [name for name in names if entries.get(name) != "directory"]
 
-    def warn_of_offline(self) -> None:
-        """Warn that results lack the data of archives that are offline, and what the archives' indices have lost."""
+    def warn_of_offline(self, effect: str = "was not queried") -> None:
+        """Warn of archives that are offline, and of archives whose indices may have lost data.
+
+        Args:
+            effect: what this means for the caller.
+        """
         for name in self.offline():
-            message = f"{self._main.path}: the archive {name!r} is offline and was not queried"
+            message = f"{self._main.path}: the archive {name!r} is offline and {effect}"
             warnings.warn(message, ArchiveOffline, stacklevel=2)
         for archive in self.online():
             if archive.path.name != LAST and archive.needs_check():
@@ -186,7 +191,7 @@ class Archives:
             yield
             return
         with self._main.locked(verb):
-            self.delete_replaced()
+            self.complete_deletes()
             yield
             self.catch_up()
 
@@ -219,21 +224,50 @@ class Archives:
         unique = access.current().index.config.unique
         return other if unique and other is not None and other.current().index.config.unique == unique else None
 
-    def delete_replaced(self) -> None:
-        """Delete from the archive the data that the dataset's index records as replaced.
+    def has_pending(self) -> bool:
+        """Return whether the dataset's index records deletions that are not committed in the archives."""
+        with self._main.current().index.snapshot() as main:
+            for archive in self.online():
+                with archive.current().index.snapshot() as there:
+                    if next(pending(main, there, archive), None) is not None:
+                        return True
+        return False
 
-        The caller must hold the writers' lock. It must call this before it advances the archive's `seq`: only deletions
-        after that `seq` are looked for.
+    def complete_deletes(self) -> None:
+        """Delete from the archives the data that the dataset's index records as deleted from them.
+
+        The caller must hold the writers' lock. It must call this before it advances the `seq` of an archive: only
+        deletions after that `seq` are looked for.
+
+        Durability: one commit for each archive.
+        Locks: the archive's lock, if there is something to delete.
+        Memory: does not grow with the number of deletions.
         """
-        last = self.last()
-        if last is None:
-            return
-        with self._main.current().index.snapshot() as main, last.current().index.snapshot() as there:
-            changes = replaced(main, there)
-        if changes:
-            with last.transaction("append") as archived:
-                archived.delete_as(changes)
-                archived.commit()
+        for archive in self.online():
+            with self._main.current().index.snapshot() as main:
+                with archive.current().index.snapshot() as there:
+                    if next(pending(main, there, archive), None) is None:
+                        continue
+                    left = _deletions(main, there, archive)
+                with archive.transaction("delete") as transaction:
+                    for changes in left:
+                        transaction.delete_as(changes)
+                    transaction.commit()
+
+    def complete_deletes_later(self) -> None:
+        """Delete as `complete_deletes`, after the commit that records the deletions. What fails is done later.
+
+        Queries skip the data already, and the next opening for writing tries again.
+
+        Raises:
+            DurabilityLost: a sync failed.
+        """
+        try:
+            self.complete_deletes()
+        except DurabilityLost:
+            raise
+        except OndiskError:
+            pass
 
     def last(self) -> Access | None:
         """Open the archive that repack fills, or return None if nothing was archived yet."""
@@ -306,7 +340,7 @@ class Archived:
     def overwrite(self, tree: Expression) -> int:
         """Replace all archived data that match, whatever is appended; return how many they are."""
         with self._last.current().index.snapshot() as snapshot:
-            self._overwritten = {*segment_rows.seqs_of(snapshot, tree)}
+            self._overwritten = {seq for some in segment_rows.seqs_of(snapshot, tree) for seq in some}
         self._to_delete |= self._overwritten
         return len(self._overwritten)
 
@@ -341,8 +375,10 @@ class Archived:
     def replace_with(self, transaction: Transaction) -> None:
         """Record in the dataset's index what is replaced. Its commit hides the data; then the archive deletes them."""
         if self._to_delete:
-            transaction.note_deleted(sorted(self._to_delete))
-            transaction.after_commit(self._archives.delete_replaced)
+            with self._last.current().index.snapshot() as snapshot:
+                uuid = snapshot.dataset()["uuid"]
+            transaction.note_archived(uuid, [sorted(self._to_delete)])
+            transaction.after_commit(self._archives.complete_deletes_later)
 
     def _replaces(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
         name = self._config.version_field
@@ -438,30 +474,33 @@ def _seq(access: Access) -> int:
         return int(snapshot.dataset()["seq"])
 
 
-def replaced(main: Snapshot, archive: Snapshot) -> list[tuple[int, int]]:
-    """Find the data in the archive's snapshot that were deleted according to the dataset's snapshot.
+def pending(main: Snapshot, there: Snapshot, archive: Access) -> Iterator[list[tuple[int, int]]]:
+    """Yield the deletions that the dataset's snapshot records for data in an archive's snapshot, some at a time.
+
+    They are committed in the dataset's index, and not yet in that of the archive: its `seq` would be as high. The index
+    of another dataset, and one that was rebuilt since, has another UUID: none of them concern it.
 
     Returns:
         The `seq` of each deletion, and that of its datum.
-
-    Cost: reads the dataset's deletions since the archive's last change; each once, as long as both are open.
     """
-    begin, state = archive.dataset()["seq"], main.dataset()["seq"]
-    inode, since, after, changes = archive.index.replaced
-    if inode != main.index.inode or begin < since:
-        since, after, changes = begin, begin, []
-    if state > after:
-        new = segment_rows.deletions(main, after, segment_rows.last_seq(archive))
-        changes = changes + [change for some in new for change in segment_rows.still_present(archive, some)]
-        archive.index.replaced = main.index.inode, since, state, changes
-    return segment_rows.still_present(archive, [change for change in changes if begin < change[0] <= state])
+    for changes in _deletions(main, there, archive):
+        if left := segment_rows.still_present(there, changes):
+            yield left
 
 
-def leave_out(main: Snapshot, archive: Snapshot) -> None:
+def _deletions(main: Snapshot, there: Snapshot, archive: Access) -> Iterator[list[tuple[int, int]]]:
+    state = there.dataset()
+    names = [state["uuid"] or "", *([""] if archive.path.name == LAST else [])]
+    return segment_rows.archived_deletions(main, names, state["seq"])
+
+
+def leave_out(main: Snapshot, there: Snapshot, archive: Access) -> None:
     """Make the archive's snapshot skip the data that the dataset's snapshot contains too, or says were deleted."""
-    runs, old = in_both(main, archive), replaced(main, archive)
-    if runs or old:
-        archive.exclude(runs, [datum for _, datum in old])
+    runs, left = in_both(main, there), pending(main, there, archive)
+    first = next(left, None)
+    if runs or first is not None:
+        changes = () if first is None else chain([first], left)
+        there.exclude(runs, ([datum for _, datum in some] for some in changes))
 
 
 def merged(summaries: list[Summary]) -> Summary:

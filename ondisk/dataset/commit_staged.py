@@ -164,7 +164,7 @@ class _Commit:
         """Delete matching data; those of the archive are recorded as replaced, and hidden from the commit on."""
         archives, query = self._archives, Query(match)
         archives.check_trusted()  # data that an index has lost would come back later, beside what replaces them
-        archives.delete_replaced()
+        archives.complete_deletes()
         for archive in archives.online():
             if archive.path.name != LAST:
                 _check_matches_nothing(archive, query)

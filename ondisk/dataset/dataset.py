@@ -149,15 +149,17 @@ class Dataset:
         return dataset
 
     def _finish_moves(self) -> None:
-        """Finish what a crash interrupted in the archive, or between the dataset and its archive."""
-        last = self._archives.last()
-        if last is not None:
-            from ondisk.maintenance.archive import settle
+        """Finish what a crash interrupted in the archive, or between the dataset and its archives."""
+        if not any(self._archives.online()):
+            return
+        from ondisk.maintenance.archive import settle
 
-            with contextlib.suppress(LockError, ReadOnly):  # another writer does it, or nobody can
+        with contextlib.suppress(LockError, ReadOnly):  # another writer does it, or nobody can
+            last = self._archives.last()
+            if last is not None:
                 last.open_to_write()
-                self._archives.catch_up()
-                settle(self._access)
+            self._archives.catch_up()
+            settle(self._access)
 
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
@@ -404,12 +406,16 @@ class Dataset:
     def delete(self, what: str | Expression | Iterable[Location]) -> int:
         """Delete the data that match, or the data at locations; `""` matches all.
 
+        Data in archives are deleted, too, but not those in archives that are offline: for each of these an
+        `ArchiveOffline` warning says so.
+
         Returns:
             How many were deleted. A location without a datum is not counted.
 
-        Durability: one commit for the dataset, and one for each archive; each deletes all of its data or none. The
-            bytes stay until a repack.
-        Locks: the writers' lock.
+        Durability: one commit in the dataset's index, which also records what is deleted from archives: all of it is
+            deleted, or nothing. Then a commit for each archive; if that does not happen, queries skip the data, and the
+            next opening for writing deletes them there. The bytes stay until a repack.
+        Locks: the writers' lock, and that of each archive with such data.
         """
         return delete(self._access, what)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
@@ -13,7 +13,7 @@ from ondisk.dataset.layout import ARCHIVE
 from ondisk.dataset.query import Query
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import InvalidInput
-from ondisk.index import Transaction
+from ondisk.index import Snapshot, Transaction, segment_rows
 from ondisk.matcher import Expression
 
 _Places: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
@@ -21,22 +21,25 @@ _Places: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
 
 
 def delete(access: DatasetAccess, what: str | Expression | Iterable[Location]) -> int:
-    """Delete data, and return how many; `Dataset.delete` describes durability and locks."""
+    """Delete data, and return how many; `Dataset.delete` describes durability and locks.
+
+    Memory: does not grow with the number of data that match.
+    """
     archives = access.archives
     chosen = _Matching(access, what) if isinstance(what, str | Expression) else _Located(what)
     with access.transaction("delete") as transaction, contextlib.ExitStack() as stack:
+        archives.complete_deletes()
         deleted = chosen.delete(access, transaction)
-        archives.delete_replaced()
-        for archive in filter(chosen.concerns, archives.online()):
-            archived = stack.enter_context(archive.transaction("delete"))
-            archived.advance_seq(transaction.seq, is_highest=True)
-            if count := chosen.delete(archive, archived):
-                # The dataset is committed first: the archives share its counter, which must be ahead of them.
-                transaction.after_commit(archived.commit)
-                deleted += count
-            transaction.advance_seq(archived.seq)
+        for archive in archives.online():
+            with archive.current().index.snapshot() as snapshot:
+                uuid = snapshot.dataset()["uuid"]
+                if count := transaction.note_archived(uuid, chosen.seqs(archive, snapshot)):
+                    stack.enter_context(archive.locked("delete"))  # an error after the commit would be too late
+                    deleted += count
+        transaction.after_commit(archives.complete_deletes_later)
         if deleted:
             transaction.commit()
+    archives.warn_of_offline("was left as it is: delete again when it is back")
     return deleted
 
 
@@ -47,13 +50,12 @@ class _Matching:
         self._query = Query(match)
         self._query.check(access.current().index)
 
-    def concerns(self, archive: Access) -> bool:
-        index = archive.current().index
-        with index.snapshot() as snapshot:
-            return snapshot.totals(self._query.tree(index)).count > 0
-
     def delete(self, access: Access, transaction: Transaction) -> int:
         return transaction.delete(self._query.tree(access.current().index))
+
+    def seqs(self, archive: Access, snapshot: Snapshot) -> Iterator[list[int]]:
+        """Yield the seqs of the data in an archive, some at a time."""
+        return segment_rows.seqs_of(snapshot, self._query.tree(archive.current().index))
 
 
 class _Located:
@@ -62,12 +64,19 @@ class _Located:
     def __init__(self, locations: Iterable[object]) -> None:
         self._places = _by_segment(locations)
 
-    def concerns(self, archive: Access) -> bool:
-        return any(_is_of(name, archive) for name in self._places)
-
     def delete(self, access: Access, transaction: Transaction) -> int:
+        here = self._in(access)
+        return sum(transaction.delete_at(name, places) for name, places in here.items())
+
+    def seqs(self, archive: Access, snapshot: Snapshot) -> Iterator[list[int]]:
+        """Yield the seqs of the data in an archive, some at a time."""
+        for name, places in self._in(archive).items():
+            yield from segment_rows.seqs_at(snapshot, name, places)
+
+    def _in(self, access: Access) -> _Places:
+        """Return the places in a dataset or archive, by the names of the segments there."""
         here = {name: places for name, places in self._places.items() if _is_of(name, access)}
-        return sum(transaction.delete_at(name.removeprefix(access.prefix), places) for name, places in here.items())
+        return {name.removeprefix(access.prefix): places for name, places in here.items()}
 
 
 def _is_of(segment: str, access: Access) -> bool:

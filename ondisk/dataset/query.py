@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeAlias, TypeVar
 
-from ondisk.dataset.access import Opened
+from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.archives import Archives, leave_out
 from ondisk.dataset.read import DatasetReader, Summary, check_limit
 from ondisk.datum import Datum, from_microseconds
@@ -152,19 +152,19 @@ class Snapshots:
             with contextlib.ExitStack() as stack:
                 main = stack.enter_context(self._main.index.snapshot())
                 state = main.dataset()  # begins the snapshot, which must be older than those of the archives
-                archived = []
+                archived: list[tuple[Access, Opened, Snapshot]] = []
                 for archive in self._archives.online():
                     opened = archive.current()
                     snapshot = stack.enter_context(opened.index.snapshot())
                     snapshot.dataset()
-                    archived.append((opened, snapshot))
+                    archived.append((archive, opened, snapshot))
                 # A change of both, such as a replacement of archived data, changes the dataset first. So a snapshot of
                 # the dataset from before it does not fit a snapshot of an archive from after it.
                 if archived and self._state() != state:
                     continue
-                for _, snapshot in archived:
-                    leave_out(main, snapshot)
-                self._snapshots = [*archived, (self._main, main)]
+                for archive, _, snapshot in archived:
+                    leave_out(main, snapshot, archive)
+                self._snapshots = [*((opened, snapshot) for _, opened, snapshot in archived), (self._main, main)]
                 self._stack = stack.pop_all()
                 return self
         hint = "Query again when fewer data are written."

@@ -44,6 +44,7 @@ _TABLES = {
     "deletion": ("seq", "datum", "forgotten"),
     "done": ("source", "part"),
     "archive": ("uuid", "name", "begin", "end"),
+    "archived_deletion": ("archive", "first", "last"),
     "datum": ("seq", "reftime", "segment", "offset", "size"),
 }
 

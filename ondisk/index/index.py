@@ -51,10 +51,6 @@ _LookUp: TypeAlias = tuple[str, list[tuple[str, Callable[[Any], Any]]]]
 Key: TypeAlias = tuple[str, list[Any]]
 """The SQL that looks up a complete unique key, and the values that it binds."""
 
-Replaced: TypeAlias = tuple[int | None, int, int, list[tuple[int, int]]]
-"""What an archive's index knows of deletions in the dataset's own index: the inode of that index; the seq before the
-first and of the last deletion read; those of the archive's data, as seq of the deletion and of the datum."""
-
 Found: TypeAlias = tuple[Row, Segment, Mapping[str, Any]]
 
 
@@ -67,7 +63,7 @@ class Index:
         inode: of the file; None if it is lost.
         ids, metadata, segments: caches of what never changes in one file: interned values, and each generation's
             segment.
-        outside, replaced: results that are kept, see `Transaction` and `ondisk.dataset.archives`.
+        outside: a result that is kept, see `Transaction`.
     """
 
     def __init__(
@@ -92,7 +88,6 @@ class Index:
         self.metadata: dict[tuple[Any, ...], Mapping[str, Any]] = {}
         self.segments: dict[int, Segment] = {}
         self.outside: frozenset[int] | None = None
-        self.replaced: Replaced = (None, 0, 0, [])
         self._look_ups = lru_cache(256)(partial(_look_up_of, self.columns))
 
     @classmethod

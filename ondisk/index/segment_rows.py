@@ -7,7 +7,7 @@ segment's row. Only in a damaged index they are not: then a function takes the f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -159,10 +159,18 @@ def count_of(snapshot: Snapshot, segment: Segment) -> int:
     return int(next(_data(snapshot, segment, "count(*)"))[0][0])
 
 
-def deletions(snapshot: Snapshot, after: int, last: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield the deletions with a seq above `after` of data with a seq up to `last`: both seqs, some at a time."""
-    sql = "SELECT seq, datum FROM deletion WHERE seq > ? AND datum <= ? ORDER BY seq"
-    return snapshot.select(sql, (after, last))
+def archived_deletions(snapshot: Snapshot, archives: Sequence[str], after: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield the deletions of data in an archive, with a seq above `after`: their seq and that of the datum.
+
+    Args:
+        archives: what the table `archived_deletion` calls the archive.
+    """
+    sql = (
+        "SELECT deletion.seq, datum FROM archived_deletion CROSS JOIN deletion"
+        " ON deletion.seq BETWEEN max(first, ?) AND last"
+        f" WHERE archive IN ({', '.join('?' * len(archives))}) AND last > ?"
+    )
+    return snapshot.select(sql, (after + 1, *archives, after), _ROWS)
 
 
 def still_present(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -174,11 +182,23 @@ def still_present(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tu
     return [change for change in changes if change[1] in there]
 
 
-def seqs_of(snapshot: Snapshot, tree: Expression) -> Iterator[int]:
-    """Yield the seqs of the data that match."""
+def seqs_of(snapshot: Snapshot, tree: Expression) -> Iterator[list[int]]:
+    """Yield the seqs of the data that match, in ascending order, some at a time."""
     where = snapshot.where(tree)
-    rows = snapshot.select(f"SELECT seq FROM datum WHERE {where.sql}", where.values)
-    return (seq for (seq,) in chain.from_iterable(rows))
+    sql = f"SELECT seq FROM datum WHERE {where.sql} ORDER BY seq"
+    return ([seq for (seq,) in rows] for rows in snapshot.select(sql, where.values, _ROWS))
+
+
+def seqs_at(snapshot: Snapshot, segment: str, places: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+    """Yield the seqs of the data at some places (offset, size) of a segment, in ascending order, some at a time."""
+    found = snapshot.segment_named(segment)
+    if found is None:
+        return iter(())
+    rest = "AND (offset, size) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?)) ORDER BY seq"
+    interval = interval_of(snapshot, found)
+    sql = f"SELECT seq FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? {rest}"
+    values = (interval.begin, interval.end, found.id, json.dumps(places))
+    return ([seq for (seq,) in rows] for rows in snapshot.select(sql, values, _ROWS))
 
 
 def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:

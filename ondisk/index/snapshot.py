@@ -333,14 +333,17 @@ class Snapshot:
         names = ("uuid", "seq", "generation", "committed_at")
         return dict(zip(names, self._row(sql, ()) or (None, 0, 0, None), strict=True))
 
-    def exclude(self, runs: Iterable[tuple[int, int, int]], seqs: Iterable[int]) -> None:
-        """From now on skip some data in queries: another snapshot has them, or a replacement.
+    def exclude(self, runs: Iterable[tuple[int, int, int]], seqs: Iterable[Sequence[int]]) -> None:
+        """From now on skip some data in queries: another snapshot has them, or says that they were deleted.
 
         Args:
             runs: (segment id, first seq, last seq).
-            seqs: the seqs of single data.
+            seqs: the seqs of single data, some at a time.
+
+        Memory: some bytes for each seq.
         """
-        self._excluded = json.dumps([*runs]), json.dumps([*seqs])
+        texts = (",".join(map(str, some)) for some in seqs)
+        self._excluded = json.dumps([*runs]), f"[{','.join(texts)}]"
 
     def where(self, tree: Expression) -> Condition:
         """Return a condition as SQL, for this snapshot."""

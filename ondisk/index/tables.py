@@ -14,6 +14,9 @@
                `forgotten`: nobody deleted the datum, it was lost
     done       one row for each part of a source that was stored, see `ondisk.index.import_log`
     archive    one row for each archive that the dataset has had: the UUID of its index, its name and its interval
+    archived_deletion
+               one row for each run of deletions of data in an archive: the UUID of the archive's index, and the first
+               and the last `seq` of the run; '' stands for `.archive/last` in an index of revision 3 that was upgraded
     data       a view for people: names instead of ids, times as text
 
 `seq` is the order of all changes. Times are microseconds since 1970, `mtime` nanoseconds. Tables are STRICT; `value`
@@ -80,6 +83,8 @@ class Tables:
                sqlite_with_rowid=False)  # fmt: skip
         _table("archive", metadata, Column("uuid", TEXT, primary_key=True), _column("name", TEXT),
                Column("begin", Integer), Column("end", Integer), sqlite_with_rowid=False)  # fmt: skip
+        _table("archived_deletion", metadata, Column("archive", TEXT, primary_key=True), _key("first"), _column("last"),
+               sqlite_with_rowid=False)  # fmt: skip
         declared = [field_column(name, kind) for name, kind in config.fields.items()]
         self.datum = _table("datum", metadata, _key("seq"), _column("reftime"), _column("segment"), _column("offset"),
                             _column("size"), *declared, *self._indices)  # fmt: skip

@@ -214,9 +214,28 @@ class Transaction:
         """Note deletions of data that are in another index, or were removed before, in the order of changes."""
         self._execute_many(_NOTE_DELETION, zip(self.take_seqs(len(seqs)), seqs, strict=True))
 
+    def note_archived(self, archive: str, seqs: Iterable[Sequence[int]]) -> int:
+        """Note deletions of data in an archive, and return how many.
+
+        Args:
+            archive: the UUID of its index.
+            seqs: those of the data, some at a time.
+        """
+        first = last = self.take_seqs(0).start
+        for some in seqs:
+            self.note_deleted(some)
+            last += len(some)
+        if last > first:
+            self._execute("INSERT INTO archived_deletion VALUES (?, ?, ?)", (archive, first, last - 1))
+        return last - first
+
     def delete_as(self, changes: Sequence[tuple[int, int]]) -> None:
-        """Delete data with the numbers that another index gave: (seq of the deletion, seq of the datum)."""
-        self._execute_many(_NOTE_DELETION, changes)
+        """Delete data with the numbers that another index gave: (seq of the deletion, seq of the datum).
+
+        Data that are not in this index are skipped.
+        """
+        note = "INSERT OR IGNORE INTO deletion (seq, datum) SELECT ?, seq FROM datum WHERE seq = ?"
+        self._execute_many(note, changes)
         self.take_back(datum for _, datum in changes)
         self.advance_seq(max(number for number, _ in changes))
 

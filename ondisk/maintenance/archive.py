@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess, common, in_both, replaced
+from ondisk.dataset.archives import DatasetAccess, common, in_both
 from ondisk.errors import LockError, OndiskError, SegmentMissing, StateError
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Known
@@ -73,7 +73,7 @@ def archived(access: DatasetAccess, name: str, done: list[Done], before: Known |
         check_trusted(access)
         last = archives.make_last()
         check_trusted(last)
-        archives.delete_replaced()
+        archives.complete_deletes()
         diagnosis, segment = _movable(access, name, before)
         _check_whole(last, name)
         move = _move(access, last, segment)
@@ -118,18 +118,18 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
 
 
 def settle(access: DatasetAccess) -> None:
-    """Finish moves that a crash interrupted, and delete replaced data from the archive.
+    """Finish what a crash interrupted: deletes of archived data, and moves of segments.
 
     Locks: takes the writers' lock only if there is something to do.
     """
+    if access.archives.has_pending():
+        with access.locked("delete"):
+            access.archives.complete_deletes()
     last = access.archives.last()
     if last is None:
         return
     with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
-        both, old = _moved(main, there), replaced(main, there)
-    if old:
-        with access.locked("archive"):
-            access.archives.delete_replaced()
+        both = _moved(main, there)
     for name in both:
         _finish(access, last, name)
 

@@ -412,7 +412,7 @@ class DatasetMachine(RuleBasedStateMachine):
         self._check_content()
 
     @precondition(lambda self: not self.readers)
-    @rule(data=st.data(), verb=st.sampled_from(["append", "archive", "unarchive", "repack", "migrate"]))
+    @rule(data=st.data(), verb=st.sampled_from(["append", "delete", "archive", "unarchive", "repack", "migrate"]))
     def be_killed(self, data: st.DataObject, verb: str) -> None:
         """Kill an operation: no data are lost or doubled, and after a repetition all is as without the kill."""
         name = ""
@@ -424,9 +424,11 @@ class DatasetMachine(RuleBasedStateMachine):
         if self.model.lost:
             verb = "fix"
         given = data.draw(st.lists(strategies.data(self.config), min_size=1, max_size=4)) if verb == "append" else []
+        match = data.draw(strategies.expressions(self.model.config.fields, max_leaves=2)) if verb == "delete" else ""
         fewer = replace(self.model.config, index=data.draw(st.sampled_from([(), ("reftime",)])))
         act: dict[str, Callable[[], object]] = {
             "append": lambda: self.dataset.append(given),
+            "delete": lambda: self.dataset.delete(match),
             "archive": lambda: self.dataset.archive(name),
             "unarchive": lambda: self.dataset.unarchive(name),
             "repack": self.dataset.repack,
@@ -446,6 +448,11 @@ class DatasetMachine(RuleBasedStateMachine):
             if self._last_change() == before:
                 self.dataset.append(given)
             self.model.append(given)
+        elif verb == "delete":
+            left = self.dataset.summary(match).count
+            assert left in (0, self.model.summary(match).count)
+            assert self.dataset.delete(match) == left
+            self.model.delete(match)
         elif verb == "fix":
             self.dataset.fix()
             self.model.fix()

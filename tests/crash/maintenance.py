@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from .killpoints import CHANGING, CHANGING_SEG, Bench, Run, synced_path
-from .recovery import LAST, check, make
+from .recovery import check, make
 from .workload import CONFIGS, Story
 
 Stories = Mapping[tuple[str, str], Story]
@@ -113,7 +113,8 @@ def _is_ignored(run: Run) -> bool:
         return False
     path, is_index, suffix = synced_path(call).partition("/index.sqlite")
     is_rolled_back = any(f"{path}/index.sqlite-journal" in each for each in run.calls[: run.injected])
-    return path in (str(run.path), f"{run.path}/{LAST}") and (not is_index or (is_rolled_back and not suffix))
+    is_part = path == str(run.path) or str(Path(path).parent) == f"{run.path}/.archive"
+    return is_part and (not is_index or (is_rolled_back and not suffix))
 
 
 def _changes(calls: list[str]) -> Iterator[str]:

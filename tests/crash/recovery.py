@@ -59,7 +59,7 @@ def check(path: Path, acked: int, story: Story, *, in_order: bool = True) -> Non
     assert found in possible or (not in_order and _is_whole_by_day(found, story.there(acked))), (
         f"{acked} steps were acknowledged, {len(found)} data are there"
     )
-    for part in (path, path / LAST):
+    for part in (path, *(path / ".archive").glob("*/")):
         check_index(part)
         check_committed(part)
     with ondisk.open(path) as dataset:

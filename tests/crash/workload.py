@@ -130,6 +130,13 @@ class Unarchive:
 
 
 @dataclass(frozen=True)
+class RenameArchive:
+    """Rename the archive that repack fills: the next archived segment begins a new one."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Beside:
     """Carry out steps while a query runs, that began before them: what they replace or drop stays on disk."""
 
@@ -177,7 +184,7 @@ class LeaveOut:
 
 
 Step = (
-    Append | Commit | Delete | Repack | Fix | Archive | Unarchive | Beside
+    Append | Commit | Delete | Repack | Fix | Archive | Unarchive | RenameArchive | Beside
     | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
 )  # fmt: skip
 VERBS = Repack | Fix | Archive | Unarchive
@@ -234,10 +241,9 @@ class Model:
                 yield from self.carry_out(Append(lines, len(lines)))
             case Delete(station):
                 gone = self._of(station)
-                for part in (gone - self.archived, gone & self.archived):  # a commit each
-                    self.data = {name: each for name, each in self.data.items() if name not in part}
-                    yield self.content()
+                self.data = {name: each for name, each in self.data.items() if name not in gone}
                 self.archived -= gone
+                yield self.content()
             case Repack():
                 yield self.content()
                 for day in sorted({*self.missing, *(day_of(each) for each in self.data if day_of(each) < self.oldest)}):
@@ -270,7 +276,7 @@ class Model:
                 self.missing.add(day)
                 self.on_disk = {name: each for name, each in self.on_disk.items() if day_of(name) != day}
                 yield self.content()
-            case MakeForeign() | LetArchive() | LeaveOut():
+            case MakeForeign() | LetArchive() | LeaveOut() | RenameArchive():
                 yield self.content()
             case LetAge(days):
                 self.oldest = (datetime.now(UTC) - timedelta(days=days)).strftime("%Y%m%d").encode()
@@ -344,6 +350,8 @@ def carry_out(dataset: Dataset, step: Step) -> None:
             move(dataset, dataset.archive, days)
         case Unarchive(days):
             move(dataset, dataset.unarchive, days)
+        case RenameArchive(name):
+            (dataset.path / ".archive" / "last").rename(dataset.path / ".archive" / name)
         case Beside(steps):
             with contextlib.closing(dataset.query()) as query:  # type: ignore[type-var]
                 next(query)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import warnings
 from contextlib import closing, contextmanager
@@ -27,7 +28,7 @@ from ondisk.errors import (
     StateError,
     StorageError,
 )
-from ondisk.index import INDEX, Index
+from ondisk.index import INDEX, Index, Transaction
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.states import State
 from ondisk.step import Step
@@ -468,7 +469,7 @@ def test_what_was_replaced_in_an_archive_stays_hidden_until_it_can_be_deleted_th
     dataset = make(replace="yes")
     dataset.archive(segment(dataset))
 
-    with killed_in(Archives, "delete_replaced"):
+    with killed_in(Archives, "complete_deletes_later"):
         dataset.append([datum(1, 1, 7)])
     expected = [*some(), datum(1, 1, 7)]
     expected.remove(*some([1], [1]))
@@ -484,6 +485,128 @@ def test_what_was_replaced_in_an_archive_stays_hidden_until_it_can_be_deleted_th
     assert not [each for each in dataset.check(accurate=True) if each.state]
     with ondisk.open(dataset.path / ".archive/last", read_only=True) as last:
         assert len(content(last)) == 95
+
+
+def in_two_archives(make, **config):
+    """Make a dataset with a day in `.archive/2025`, one in `.archive/last`, and one outside."""
+    dataset = make(**config)
+    dataset.archive(segment(dataset))
+    (dataset.path / ".archive/last").rename(dataset.path / ".archive/2025")
+    dataset.archive(segment(dataset, 1))
+    return dataset
+
+
+@pytest.mark.parametrize("by", ["match", "location"])
+def test_a_delete_over_dataset_and_archives_is_whole_when_only_its_first_commit_is_made(make, by):
+    dataset = in_two_archives(make)
+    before = content(dataset)
+    expected = [each for each in before if each[1]["station"] != 1]
+    chosen = "station: 1" if by == "match" else [datum.location for datum in dataset.query("station: 1")]
+    with killed_in(Archives, "complete_deletes_later"):
+        dataset.delete(chosen)
+    dataset.close()
+    parts = [dataset.path / ".archive" / name for name in ("2025", "last")]
+
+    def count():
+        return [sql(part, "SELECT count(*) FROM datum")[0][0] for part in parts]
+
+    assert count() == [96, 96]
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        assert content(reader) == expected
+        assert reader.summary().count == len(expected)
+        assert content(reader, "station: 1") == content(reader, reftime=T, station=1) == []
+    assert count() == [96, 96]
+    with ondisk.open(dataset.path) as again:
+        assert count() == [72, 72]
+        assert content(again) == expected
+        assert again.delete("station: 1") == 0
+        assert again.append(some([0], [1])).imported == 1
+
+
+def test_a_delete_that_ends_before_its_first_commit_deletes_nothing(make):
+    dataset = in_two_archives(make)
+    before = content(dataset)
+    with killed_in(Transaction, "commit"):
+        dataset.delete("")
+    dataset.close()
+    with ondisk.open(dataset.path) as again:
+        assert content(again) == before
+
+
+def test_an_archive_that_is_locked_keeps_a_delete_from_everything(make):
+    dataset = in_two_archives(make, lock_timeout=0)
+    before = content(dataset)
+    with ondisk.open(dataset.path / ".archive/2025") as archive, archive._access.locked("append"):
+        with pytest.raises(LockError, match=r"\.archive/2025"):
+            dataset.delete("station: 1")
+        assert content(dataset) == before
+        assert dataset.delete("station: 1; reftime: >=2026-11-21") == 48
+    assert dataset.delete("station: 1") == 24
+
+
+def test_what_was_deleted_is_deleted_from_an_archive_that_was_renamed_or_restored_meanwhile(make, tmp_path):
+    dataset = in_two_archives(make)
+    old = dataset.path / ".archive/2025"
+    dataset.delete("station: 0")
+    shutil.copytree(old, tmp_path / "backup")
+    dataset.delete("station: 1")
+    with killed_in(Archives, "complete_deletes_later"):
+        dataset.delete("station: 2")
+    left = content(dataset)
+    dataset.close()
+    shutil.rmtree(old)
+    (tmp_path / "backup").rename(old.with_name("restored"))
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        assert same(content(reader), left)
+    with ondisk.open(dataset.path) as again:
+        assert same(content(again), left)
+    assert sql(old.with_name("restored"), "SELECT count(*) FROM datum") == [(24,)]
+
+
+def test_deletions_say_nothing_about_an_archive_whose_index_was_rebuilt(make):
+    """Its numbers are new: those of data that were deleted belong to others now."""
+    dataset = make()
+    dataset.delete("station: 1")
+    dataset.repack()
+    dataset.archive(segment(dataset, 2))
+    old = (dataset.path / ".archive/last").rename(dataset.path / ".archive/2025")
+    before = content(dataset)
+    dataset.close()
+    lose_index(old)
+    with ondisk.open(old) as archive:
+        archive.fix()
+    with ondisk.open(dataset.path) as again:
+        assert same(content(again), before)
+        again.delete("station: 2; reftime: <2026-11-22")
+        assert len(content(again)) == len(before) - 48
+
+
+def test_deletions_say_nothing_about_an_archive_of_another_dataset(make, tmp_path):
+    dataset = make()
+    dataset.delete("station: 1 or 2")
+    dataset.archive(segment(dataset))
+    with ondisk.create(tmp_path / "other", dataset.config) as other:
+        other.append(some(range(100, 124)))
+        other.archive(segment(other, 4))
+    (tmp_path / "other/.archive/last").rename(dataset.path / ".archive/other")
+    before = content(dataset)
+    assert len(before) == 72 * 2 + 96 - 16
+    dataset.close()
+    with ondisk.open(dataset.path) as again:
+        again.delete("station: 0; reftime: =2026-11-21")
+        assert len(content(again)) == len(before) - 24
+
+
+def test_data_in_an_archive_that_is_offline_are_not_deleted_and_a_warning_says_so(make, tmp_path):
+    dataset = in_two_archives(make)
+    old = dataset.path / ".archive/2025"
+    away = old.rename(tmp_path / "away")
+    old.with_name("2025.summary").write_text("{}")
+    with pytest.warns(ArchiveOffline, match="'2025' is offline and was left as it is: delete again when it is back"):
+        assert dataset.delete("station: 1") == 48
+    away.rename(old)
+    assert len(content(dataset, "station: 1")) == 24
+    assert dataset.delete("station: 1") == 24
 
 
 def test_what_repack_deletes_from_the_archive_takes_no_numbers_of_the_dataset(make):
@@ -790,9 +913,9 @@ def test_after_both_indices_were_lost_no_number_is_given_out_twice(make):
         again.fix()
         again.delete("station: 0; reftime: =2026-11-20")
         again.append([datum(100, 1)])
-    found = [
-        number
-        for place in places
-        for (number,) in sql(place, "SELECT seq FROM datum UNION ALL SELECT seq FROM deletion")
+    # The deletion of an archived datum has one number, in both indices.
+    found = [number for place in places for (number,) in sql(place, "SELECT seq FROM datum")]
+    found += [
+        number for number, _ in {each for place in places for each in sql(place, "SELECT seq, datum FROM deletion")}
     ]
     assert len(found) == len(set(found)) > 0
