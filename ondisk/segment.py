@@ -111,6 +111,8 @@ class ScanResult:
             are damage or the rest of an interrupted append.
         foreign: the file must be rewritten from the result of `parse`, because its data cannot be read in place or
             nothing can be appended to it.
+        missing: data that the file once had and that are neither in it nor reported as damage: it counts them. Some may
+            be of an interrupted append, which counts first. Only the last result of a scan can have them.
     """
 
     offsets: list[int] = field(default_factory=list)
@@ -121,6 +123,7 @@ class ScanResult:
     damage: list[Damage] = field(default_factory=list)
     end: End = field(default_factory=End)
     foreign: bool = False
+    missing: int = 0
 
 
 class Layout(Protocol):

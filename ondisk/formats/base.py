@@ -71,6 +71,7 @@ class Batch:
         damage: the parts of the input that could not be read as data.
         notes: remarks about the input that report no loss.
         beside: the bytes stored next to each payload; only dir segments have them, otherwise the list is empty.
+        missing: as `ScanResult.missing`.
     """
 
     reftimes: list[int] = field(default_factory=list)
@@ -80,6 +81,7 @@ class Batch:
     damage: list[Damage] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     beside: list[bytes] = field(default_factory=list)
+    missing: int = 0
 
     def __len__(self) -> int:
         return len(self.payloads) + len(self.refused)
@@ -94,6 +96,7 @@ class Batch:
         self.refused += [(size + position, reason) for position, reason in other.refused]
         self.damage += other.damage
         self.notes += other.notes
+        self.missing += other.missing
 
     def refuse_before(self, reftime: int, reason: str) -> None:
         """Move data with an earlier reftime to the refused."""

@@ -13,7 +13,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import of_same_key
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.formats import Format
+from ondisk.formats import Batch, Format
 from ondisk.index import Segment, Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import interval_of
@@ -90,6 +90,7 @@ class Rescan:
         self._file: ReadableFile | None = None
         self._is_directory = False
         self._forgotten = 0  # data of a directory that does not exist
+        self._missing = 0
         self._remedy = REMEDY
 
     @property
@@ -106,7 +107,11 @@ class Rescan:
             all_reasons.append(
                 f"{duplicates} data are already in other segments and were skipped: {self._duplicates.text()}"
             )
-        return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, self._damage.count + self._forgotten)
+        if self._missing:
+            reason = f"up to {self._missing} data are lost: its header counts more than the file has"
+            all_reasons.append(f"{reason}; {self._remedy}")
+        lost = self._damage.count + self._forgotten + self._missing
+        return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, lost)
 
     def in_place(self, *, trusted: bool = False, scanned: Scanned | None = None) -> bool:
         """Insert all data of the segment into the index, and leave its files as they are. The caller commits.
@@ -224,11 +229,11 @@ class Rescan:
                 writer.add(batch.payloads)
                 found = ScanResult(offsets, sizes, batch.reftimes, batch.metadata, damage=batch.damage)
                 self._add(found, segment, first, lambda _begin, _end: set())
-                self._note(found)
+                self._note(batch)
                 for _, reason in batch.refused:
                     self._damage.add(reason)
             end = writer.seal()
-        if self._damage.count:
+        if self._damage.count or self._missing:
             self._keep_original()
         generations.link_old(self._directory, self._name, old)
         self._save(replace(segment, end=end), None)
@@ -280,7 +285,10 @@ class Rescan:
             return contextlib.nullcontext(lambda _begin, _end: set())
         return self._transaction.known_offsets(segment)
 
-    def _note(self, found: ScanResult) -> None:
+    def _note(self, found: ScanResult | Batch) -> None:
+        # An index that has rows of the segment knows better what an interrupted append counted.
+        if self._known is None or not self._known.count or self._access.needs_check():
+            self._missing += found.missing
         for damage in found.damage:
             self._damage.add(f"at {self._format.unit} {damage.offset}: {damage.reason}", damage.size)
 

@@ -8,7 +8,7 @@ Rows of data that are to be appended, of what a scan found in a segment, or of a
     value    texts and bytes; `datum` contains their ids, 0 for a missing field
     datum    as in the index, with a piece in place of the segment; the offset counts from the begin of the piece
     beside   in formats with one file for each datum: the bytes stored next to it
-    damage   of a scan, whose results are pieces: bytes that are not data
+    damage   of a scan, whose results are pieces: bytes that are not data; without a reason, the number of missing data
     place    of a rewriting: the `seq`, old offset and new offset of each datum
 
 `seq` and ids count from 1. Nothing is synced: the process that stores the rows makes them durable.
@@ -158,7 +158,9 @@ class StagedRows:
         pieces = [number] * len(found.offsets)
         self._add(found.reftimes, pieces, found.offsets, found.sizes, found.metadata)
         with sqlite_errors(self._directory):
-            rows = ((number, *astuple(each)) for each in found.damage)
+            rows = [(number, *astuple(each)) for each in found.damage]
+            if found.missing:
+                rows.append((number, 0, found.missing, None))
             self._connection.executemany("INSERT INTO damage VALUES (?, ?, ?, ?)", rows)
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
@@ -245,7 +247,8 @@ def scan_results(directory: Directory, name: str, kinds: Mapping[str, FieldType]
     )
     rows_of = f'SELECT "offset", size, reftime{", " * bool(fields)}{fields} FROM datum WHERE seq > ? AND seq <= ?'
     blocks_of = 'SELECT "offset", position, stored FROM block WHERE piece = ? ORDER BY rowid'
-    damage_of = 'SELECT "offset", size, reason FROM damage WHERE piece = ? ORDER BY rowid'
+    damage_of = 'SELECT "offset", size, reason FROM damage WHERE piece = ? AND reason IS NOT NULL ORDER BY rowid'
+    missing_of = "SELECT size FROM damage WHERE piece = ? AND reason IS NULL"
     with sqlite_errors(directory), closing(_reading(directory, name)) as connection:
         execute = connection.execute
         for number, before, count, size, length, counted, compressed in execute(
@@ -260,6 +263,7 @@ def scan_results(directory: Directory, name: str, kinds: Mapping[str, FieldType]
                 [Block(*each) for each in execute(blocks_of, (number,))],
                 [Damage(*each) for each in execute(damage_of, (number,))],
                 End(size, length, counted, bool(compressed)),
+                missing=sum(missing for (missing,) in execute(missing_of, (number,))),
             )
 
 

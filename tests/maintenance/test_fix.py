@@ -448,3 +448,24 @@ def test_names_on_disk_that_are_no_text_are_left_alone(tmp_path: Path) -> None:
     for verb in (world.check, world.fix, world.repack):
         assert verb().counts["corrupted"] == 1
     assert strange.exists()
+
+
+@pytest.mark.parametrize("kind", [LZ4, PLAIN], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("appended", [False, True], ids=["", "appended"])
+def test_data_that_a_header_counts_and_its_file_lacks_are_lost_with_the_index(
+    kind: Kind, appended: bool, tmp_path: Path
+) -> None:
+    """The count is the only proof. An append before the fix leaves it; later fixes have an index to believe."""
+    world = World.make(tmp_path / "dataset", kind)
+    cut(world, world.ends[2])
+    world.lose_index()
+    if appended:
+        world.append(2)
+    report = done(world.fix())
+    assert report.lost == 2
+    assert any("up to 2 data are lost: its header counts more" in each for each in report.reasons)
+    assert world.content() == "01" + "2" * appended
+    assert world.fix().lost == 0
+    world.append(3)  # now the count is that of the index
+    world.lose_index()
+    assert done(world.fix()).lost == 0

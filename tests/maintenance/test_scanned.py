@@ -47,10 +47,12 @@ def test_a_scan_comes_back_as_it_was(access: DatasetAccess) -> None:
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
     content[middle : middle + 20] = b"\xff" * 20
+    content[4:8] = (5000).to_bytes(4, "little")
     path.write_bytes(content)
     source = access.directory.open_to_read(NAME)
     expected = [*access.format("seg").scan(source)]
     assert any(found.damage for found in expected)
+    assert expected[-1].missing
     assert any(found.blocks for found in expected)
     scanned = Scanned.write(access, NAME, "scanned")
     assert [*scanned.results(access, source)] == expected

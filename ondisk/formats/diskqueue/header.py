@@ -5,8 +5,8 @@
 
 All integers are little-endian. Options: 0x1 encryption, 0x2 LZ4, 0x4 protobuf. Beats ignores any other bit; ondisk
 refuses it. The frame count is a hint: it is zero after a crash and too low after some shutdowns, so readers do not stop
-at it. But when Beats restarts, it drops compressed segments with a count of zero. So ondisk updates the count with
-every append.
+at it. A count that is too high proves that frames are lost, or that an append was interrupted. When Beats restarts, it
+drops compressed segments with a count of zero. So ondisk updates the count with every append.
 
 Source: elastic/beats, libbeat/publisher/queue/diskqueue: segments.go of 7.14 (version 1) and of pull requests 31961,
 32024 and 32258 (version 2).
@@ -91,6 +91,11 @@ class Header:
         if self.version != VERSION:
             raise InvalidInput(f"ondisk cannot write a segment of version {self.version}", version=self.version)
         return _V2.pack(self.version, self.frame_count, self.options)
+
+
+def count_in(head: bytes) -> int:
+    """Return the frame count in a segment's first bytes; 0 if they end before it."""
+    return int.from_bytes(head[COUNT_OFFSET : COUNT_OFFSET + COUNT.size], "little")
 
 
 def _name(version: int) -> str:

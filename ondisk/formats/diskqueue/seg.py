@@ -106,6 +106,7 @@ class Seg(Format):
                 break
         if found.frame_count > frames.count:
             batch.notes.append(f"its header counts {found.frame_count} frames, {frames.count} are whole")
+            batch.missing = max(0, found.frame_count - frames.count - passed)
         if len(batch) or batch.damage or batch.notes:
             yield batch
 
@@ -149,7 +150,8 @@ class Seg(Format):
         if not head.compressed:
             end = replace(end, length=end.size)
         foreign = head.compressed and not (frames.continuable or last < (frames.sealed_at or 0))
-        yield ScanResult(blocks=kept, damage=damage, end=end, foreign=foreign)
+        missing = max(0, head.frame_count - frames.count - passed)
+        yield ScanResult(blocks=kept, damage=damage, end=end, foreign=foreign, missing=missing)
 
     def is_empty(self, file: SegmentFile) -> bool:
         return _is_begun(file.read(0, _BEGINNING), file.size())
@@ -256,7 +258,9 @@ class Seg(Format):
             reason = "its LZ4 frame cannot be continued before a repack: it is sealed, or not written by ondisk"
             raise StateError(reason, hint="`ondisk check` reports whether fix or repack rewrites it.")
         kept = [block for block in kept if block.offset < frames.offset]
-        return Laid(b"", End(new_end, frames.offset, end.count + frames.count, found.compressed), kept)
+        # A higher count in the header may prove that frames are lost. A fix reports them; an append must not hide them.
+        count = max(end.count + frames.count, header.count_in(file.read(0, header.SIZE)))
+        return Laid(b"", End(new_end, frames.offset, count, found.compressed), kept)
 
     def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
         laid: list[Block] = []

@@ -6,6 +6,7 @@ import contextlib
 import io
 import signal
 import struct
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from types import MappingProxyType
 from zlib import crc32
@@ -635,18 +636,20 @@ def test_a_file_that_holds_no_more_than_a_beginning_begins_anew(compression, oth
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_a_torn_end_is_cut_off_at_every_byte(compression):
-    """The whole frames, in LZ4 the whole blocks, are kept, with any count in the header."""
+    """The whole frames, in LZ4 the whole blocks, are kept, with any count in the header; one too high stays."""
     format, file, frames, ends = built(compression)
-    content = file.content
-    for size in range(len(content)):
-        torn = Stored(content[:size])
-        laid = format.resume(torn, End())
-        kept = sum(end.size <= size for end in ends[1:])
-        assert laid.end == ends[kept], size
-        torn.begin(laid)
-        after = torn.append(format, [framed(GOOD_PAYLOADS[0])], laid.end).end
-        assert after.count == kept + 1
-        assert len(beats_reader.read(torn.content)) == kept + 1
+    for size in range(len(file.content)):
+        for count in (0, 1, 3, 7):
+            torn = Stored((file.content[:4] + struct.pack("<I", count) + file.content[8:])[:size])
+            laid = format.resume(torn, End())
+            kept = sum(end.size <= size for end in ends[1:])
+            highest = max(count, kept) if size > len(HEADERS[compression]) else 0
+            assert laid.end == replace(ends[kept], count=highest), size
+            torn.begin(laid)
+            after = torn.append(format, [framed(GOOD_PAYLOADS[0])], laid.end).end
+            assert after.count == highest + 1
+        counted = torn.content[:4] + struct.pack("<I", kept + 1) + torn.content[8:]
+        assert len(beats_reader.read(counted)) == kept + 1
         assert b"".join(whole(parsed(format, torn.content)).payloads).startswith(b"".join(frames[:kept]))
 
 
@@ -656,7 +659,7 @@ def test_a_torn_frame_of_several_blocks_is_cut_off(compression):
     large = format.encode([Datum(T, {}, {"x": bytes(range(256)) * 1000})]).payloads
     file.append(format, large, ends[-1])
     for size in range(ends[-1].size, file.size(), 97 if compression == "lz4" else 9973):
-        assert format.resume(Stored(file.content[:size]), End()).end == ends[-1], size
+        assert format.resume(Stored(file.content[:size]), End()).end == replace(ends[-1], count=2), size
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -665,7 +668,7 @@ def test_behind_a_known_end_whole_frames_stay_and_a_torn_one_is_cut(compression)
     for known in ends:
         for size in range(known.size, file.size() + 1):
             kept = [end for end in ends if end.size <= size][-1]
-            assert format.resume(Stored(file.content[:size]), known).end == kept
+            assert format.resume(Stored(file.content[:size]), known).end == replace(kept, count=3)
 
 
 @pytest.mark.parametrize("flush", [1, 2, 4])
@@ -757,6 +760,44 @@ def test_a_file_of_zeros_is_not_empty_and_not_overwritten(compression, size):
     assert not format.is_readable(zeros)
     with pytest.raises(SegmentCorrupt, match="only zeros"):
         format.resume(zeros, End())
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+def test_a_header_that_counts_more_frames_than_the_file_has_tells_how_many_are_lost(compression, kept):
+    format, file, _, ends = built(compression)
+    for torn in (b"", file.content[ends[kept].size :][:10]):
+        content = file.content[: ends[kept].size] + torn * (kept < 3)
+        found = [*format.scan(Stored(content))]
+        assert [each.missing for each in found] == [0] * (len(found) - 1) + [3 - kept]
+        assert not any(each.damage for each in found)
+        batch = whole(parsed(format, content))
+        assert len(batch.damage) + batch.missing == 3 - kept
+        for count in (0, kept):
+            other = content[:4] + struct.pack("<I", count) + content[8:]
+            assert not sum(each.missing for each in format.scan(Stored(other)))
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_frame_that_is_reported_as_damage_is_not_missing_as_well(compression):
+    format, file, _, ends = built(compression, sizes=(10, 200, 30, 40))
+    content = bytearray(file.content[: ends[3].size])
+    content[ends[2].size - 20] ^= 1
+    found = [*format.scan(Stored(bytes(content)))]
+    assert sum(len(each.offsets) for each in found) == 2
+    assert sum(len(each.damage) for each in found) == 1
+    assert found[-1].missing == 1
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_an_append_before_the_fix_does_not_hide_how_many_frames_are_lost(compression):
+    format, file, _, ends = built(compression)
+    cut = Stored(file.content[: ends[1].size])
+    laid = format.resume(cut, End())
+    cut.begin(laid)
+    cut.append(format, [framed(GOOD_PAYLOADS[0])], laid.end)
+    found = [*format.scan(cut)]
+    assert (sum(len(each.offsets) for each in found), found[-1].missing) == (2, 2)
 
 
 def test_a_segment_of_version_1_is_gone_on_with():
