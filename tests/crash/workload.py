@@ -41,6 +41,7 @@ import ondisk.maintenance.archive
 import ondisk.maintenance.check
 import ondisk.maintenance.fix
 import ondisk.maintenance.migrate
+import ondisk.maintenance.quarantine
 import ondisk.maintenance.repack
 from ondisk.dataset import Dataset
 from ondisk.datum import Datum
@@ -50,6 +51,7 @@ from ondisk.formats import find
 from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index.import_log import Mark
+from ondisk.segments import quarantine
 from ondisk.segments.generations import hidden
 from ondisk.staging.stage import FinishedStage, Stage
 
@@ -70,6 +72,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "seg plain": {**CONFIG, "format": "seg", "compression": "none"},
 }
 SEG = ["seg lz4", "seg plain"]
+PIECE = (2, 7)  # offset and length
 START = datetime(2026, 11, 20, tzinfo=UTC)
 _PR_SET_PTRACER, _PR_SET_PTRACER_ANY = 0x59616D61, -1
 
@@ -113,6 +116,14 @@ class Repack:
 @dataclass(frozen=True)
 class Fix:
     """Fix all that there is to fix."""
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """Keep a file or a folder, or link it, or keep a piece of a file; restore or drop the item of a segment."""
+
+    act: Literal["keep", "link", "piece", "restore", "drop"]
+    name: str
 
 
 @dataclass(frozen=True)
@@ -184,7 +195,7 @@ class LeaveOut:
 
 
 Step = (
-    Append | Commit | Delete | Repack | Fix | Archive | Unarchive | RenameArchive | Beside
+    Append | Commit | Delete | Repack | Fix | Archive | Unarchive | RenameArchive | Beside | Quarantine
     | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
 )  # fmt: skip
 VERBS = Repack | Fix | Archive | Unarchive
@@ -352,6 +363,8 @@ def carry_out(dataset: Dataset, step: Step) -> None:
             move(dataset, dataset.unarchive, days)
         case RenameArchive(name):
             (dataset.path / ".archive" / "last").rename(dataset.path / ".archive" / name)
+        case Quarantine(act, name):
+            with_quarantine(dataset, act, name)
         case Beside(steps):
             with contextlib.closing(dataset.query()) as query:  # type: ignore[type-var]
                 next(query)
@@ -386,6 +399,21 @@ def stage(dataset: Dataset, job: str, name: str, data: Sequence[Datum], source: 
     with Directory.open(dataset.path) as directory, Stage(directory, dataset.config, job, name) as begun:
         begun.add(format.encode(data), format)
         return begun.finish(None if source is None else Mark(source, name))
+
+
+def with_quarantine(dataset: Dataset, act: str, name: str) -> None:
+    access, why = dataset._access, {"verb": "fix", "why": "it stood in the way"}
+    if act in ("restore", "drop"):
+        (item,) = (item.name for item in dataset.quarantine if item.segment == name)
+        getattr(dataset.quarantine, act)(item)
+        return
+    with access.locked("fix"):
+        if act == "keep":
+            quarantine.keep(access.directory, name, **why)
+        elif act == "link":
+            quarantine.link(access.directory, name, **why)
+        else:
+            quarantine.keep_piece(access.directory, name, access.directory.open_to_read(name), *PIECE, **why)
 
 
 def move(dataset: Dataset, verb: Callable[[str], object], days: Sequence[int]) -> None:
