@@ -15,6 +15,7 @@ extension = "blob"              extension of the files of the format blob
 archive_age = 365               days after which repack moves a segment to the archive
 delete_age = 3650               days after which repack deletes a segment, and appends refuse data
 quarantine_age = 90             days after which repack removes items from the quarantine; without it, never
+unknown_segments = "keep"       keep | delete: what repack does with segments that the index does not know
 filter = "area: north"          a match expression: the data that a pipeline routes to this dataset
 [fields]                        declared metadata
 area = "text"                   integer | real | text | boolean | timestamp | bytes
@@ -37,6 +38,7 @@ from ondisk.step import Step
 Replace: TypeAlias = Literal["no", "yes", "newer"]
 Compression: TypeAlias = Literal["lz4", "none"]
 Segments: TypeAlias = Literal["concat", "dir"]
+UnknownSegments: TypeAlias = Literal["keep", "delete"]
 
 _DEFAULT_FORMAT = "seg"
 
@@ -89,6 +91,7 @@ class DatasetConfig:
     archive_age: int | None = None
     delete_age: int | None = None
     quarantine_age: int | None = None
+    unknown_segments: UnknownSegments = "keep"
     filter: str | None = None
     fields: Mapping[str, FieldType] = field(default_factory=dict)
 
@@ -266,6 +269,7 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "archive_age": _whole,
     "delete_age": _whole,
     "quarantine_age": _whole,
+    "unknown_segments": _choice(str, *get_args(UnknownSegments)),
     "filter": _reader(lambda value: isinstance(value, str), "a match expression", "Put it in quotes."),
     "fields": _fields,
 }

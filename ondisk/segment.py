@@ -39,6 +39,24 @@ class End:
     compressed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the index records about the committed bytes of a segment's file; see `ondisk.segments.facts`.
+
+    Attributes:
+        mtime: of the file after its last durable change, nanoseconds since 1970; 0 if somebody else had touched the
+            file before that change, so that only the tail can show that the bytes are the same.
+        inode: of the file; None if unknown.
+        tail: CRC-32 of the last committed bytes; None if unknown.
+        checksum: CRC-32 of all committed bytes; None if unknown.
+    """
+
+    mtime: int = 0
+    inode: int | None = None
+    tail: int | None = None
+    checksum: int | None = None
+
+
 class Block(NamedTuple):
     """A block of a compressed segment.
 
@@ -79,6 +97,25 @@ class Laid:
     content: bytes
     end: End
     blocks: Sequence[Block] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a batch continues a segment.
+
+    Attributes:
+        laid: its end, and what to write before new data.
+        is_new: nothing is at its name, so its file is made under a hidden name.
+        is_touched: somebody else has touched the file since the index recorded its facts.
+        unread: the file has data before this end that the index may not know.
+        checksum: of the bytes before the end, as in `Facts`; None if unknown.
+    """
+
+    laid: Laid
+    is_new: bool = False
+    is_touched: bool = False
+    unread: bool = False
+    checksum: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +165,9 @@ class ScanResult:
 
 class Layout(Protocol):
     """How a format lays data into a segment; `ondisk.formats.Format` is one. `SegmentWriter` needs no more of it."""
+
+    @property
+    def mutable(self) -> range: ...
 
     def begin(self) -> Laid: ...
 

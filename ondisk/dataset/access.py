@@ -14,9 +14,11 @@ from ondisk.dataset.read import DatasetReader
 from ondisk.errors import DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
-from ondisk.index import Index, Transaction
+from ondisk.index import Index, Segment, Transaction
 from ondisk.index.connection import NEXT, Connection, connect_to_read
 from ondisk.index.swap import finish_swap
+from ondisk.segments.dir import recover_folders
+from ondisk.segments.facts import Committed
 from ondisk.segments.generations import generations_of, left_behind, recover
 
 
@@ -233,12 +235,12 @@ class Access:
         with opened.index.snapshot() as snapshot:
             known = {name: snapshot.segment_named(name) for name in left}
         for name, segment in known.items():
-            if segment is not None and is_dir(segment.format):
-                # A dir segment has no generations: somebody else made a file with such a name.
-                self._unclean.discard(name)
-                continue
-            current, size = (None, 0) if segment is None else (segment.id, segment.end.size)
-            needed = recover(self.directory, name, left[name], current, size, unread=unread, trusted=trusted)
+            if self.is_dir_segment(name, segment):
+                number = None if segment is None else segment.id
+                needed = recover_folders(self.directory, name, left[name], number, unread=unread, trusted=trusted)
+            else:
+                current = None if segment is None else (segment.id, self.committed(segment))
+                needed = recover(self.directory, name, left[name], current, unread=unread, trusted=trusted)
             for generation in set(left[name]).difference(needed):
                 opened.reader.forget(generation)
             if needed:
@@ -260,6 +262,14 @@ class Access:
 
     def has_sentinel(self) -> bool:
         return self.directory.inode(SENTINEL) is not None
+
+    def committed(self, segment: Segment) -> Committed:
+        """Return the committed bytes of a segment, to compare its file with."""
+        return segment.committed(self.format(segment.format).mutable)
+
+    def is_dir_segment(self, name: str, segment: Segment | None) -> bool:
+        """Return whether a segment is a dir segment; by its name, if the index does not know it."""
+        return is_dir(segment.format) if segment is not None else self.format_of(name).is_dir
 
     def format(self, name: str) -> Format:
         if name not in self._formats:

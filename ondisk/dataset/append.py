@@ -273,7 +273,7 @@ class _Destinations:
 
     def offsets(self, sizes: list[int]) -> list[int]:
         """Return the offsets that the data get at the ends of their segments."""
-        ends = {destination: destination.start.end.length for destination in self._by_day.values()}
+        ends = {destination: destination.start.laid.end.length for destination in self._by_day.values()}
         extents = iter(self._format.extents(sizes))
         offsets: list[int] = []
         for destination, count in self.runs:

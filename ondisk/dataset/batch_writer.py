@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.index import Segment, Transaction
-from ondisk.segment import Laid
+from ondisk.segment import Start
 from ondisk.segments import ConcatWriter, DirWriter, FileWriter, SegmentWriter
 from ondisk.step import Interval
 
@@ -24,14 +24,14 @@ class Destination:
         segment: its row in the index, or that of a new segment.
         interval: the interval of its name.
         format: the format of its data.
-        start: where it continues, and what to write before new data.
+        start: where it continues.
         known: whether the index knows it.
     """
 
     segment: Segment
     interval: Interval
     format: Format
-    start: Laid
+    start: Start
     known: bool
 
 
@@ -48,10 +48,12 @@ class BatchWriter:
     def __init__(self, directory: Directory, transaction: Transaction, *, trusted: bool) -> None:
         self._transaction = transaction
         self._trusted = trusted
-        self._concat = ConcatWriter(directory)
+        self._concat = ConcatWriter(directory, transaction.take_generation)
         self._dir = DirWriter(directory)
         transaction.on_rollback(self._concat.undo)
         transaction.on_rollback(self._dir.undo)
+        transaction.after_commit(self._concat.reveal)
+        transaction.after_commit(self._dir.reveal)
         transaction.at_end(self._concat.close)
 
     def _of(self, format: Format) -> ConcatWriter | DirWriter:
@@ -68,13 +70,14 @@ class BatchWriter:
         """
         files, transaction = self._of(format), self._transaction
         if segment is not None:
-            is_there = files.exists(name, segment.id, segment.end.size)
+            is_there = files.exists(name, segment.id, segment.committed(format.mutable))
             if not is_there and transaction.forget(segment, interval):
                 segment = None  # its data and its file were deleted: create it again
-        start = files.start(name, None if segment is None else segment.end, format, trusted=self._trusted)
+        end, committed = (None, None) if segment is None else (segment.end, segment.committed(format.mutable))
+        start = files.start(name, end, committed, format, trusted=self._trusted)
         known = segment is not None
         if segment is None:
-            segment = Segment(transaction.take_generation(), name, format.name, start.end)
+            segment = Segment(transaction.take_generation(), name, format.name, start.laid.end)
             files.clear(name, segment.id)
         return Destination(segment, interval, format, start, known)
 
@@ -97,7 +100,8 @@ class BatchWriter:
             try:
                 for destination in destinations:
                     files, name = self._of(destination.format), destination.segment.name
-                    with files.writing(name, destination.start, destination.format, known=destination.known) as writer:
+                    where = name, destination.segment.id, destination.start, destination.format
+                    with files.writing(*where, known=destination.known) as writer:
                         fill(destination, writer)
                 is_written = True
             except FileExistsError:  # a file that a crash left
@@ -110,7 +114,8 @@ class BatchWriter:
         self._concat.sync()
         for destination in destinations:
             files, name = self._of(destination.format), destination.segment.name
-            end, blocks, mtime = files.appended(name)
-            segment = replace(destination.segment, end=end)
-            self._transaction.save_segment(segment, destination.interval, mtime)
+            end, blocks, facts = files.appended(name)
+            unread = destination.segment.unread or destination.start.unread
+            segment = replace(destination.segment, end=end, facts=facts, unread=unread)
+            self._transaction.save_segment(segment, destination.interval)
             self._transaction.save_blocks(segment, blocks)

@@ -220,7 +220,7 @@ class _Commit:
     def _placed(self) -> Iterator[Placed]:
         """Place the pieces of each segment one after the other."""
         for segment in self._segments.values():
-            format, shift = segment.destination.format, segment.destination.start.end.length
+            format, shift = segment.destination.format, segment.destination.start.laid.end.length
             padding = -1 if format.is_dir else len(format.padding)
             for piece in segment.pieces:
                 yield Placed(piece.id, segment.destination.segment.id, shift, padding)
@@ -314,7 +314,7 @@ class _Segment:
         return (
             is_whole
             and not self.destination.format.is_dir
-            and piece.compressed == self.destination.start.end.compressed
+            and piece.compressed == self.destination.start.laid.end.compressed
         )
 
     def write(self, writer: DataWriter, incoming: Incoming, opened: _Opened) -> None:

@@ -19,6 +19,7 @@ from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot
 from ondisk.matcher import Expression, Sort
 from ondisk.segment import Block
 from ondisk.segments import ConcatReader, DirReader
+from ondisk.segments.facts import Committed
 
 _SPAN = 1024 * 1024  # bytes of one read: in memory an event may take 70 times its bytes, and all of a read are alive
 _GAPS = 256 * 1024  # unwanted bytes in one read, above the wanted ones: cheaper than more reads
@@ -140,7 +141,7 @@ class DatasetReader:
         Raises:
             SegmentMissing: it is not on disk.
         """
-        return self._files.file_of(segment.id, segment.name)
+        return self._files.file_of(segment.id, segment.name, self._committed(segment))
 
     def forget(self, generation: int) -> None:
         """Close the file of a generation that was removed."""
@@ -270,14 +271,14 @@ class DatasetReader:
             SegmentMissing, SegmentCorrupt, IndexCorrupt: they are not on disk as the index says.
         """
         if not segment.end.compressed:
-            return self._files.read(segment.id, lambda _: segment.name, begin, size)
+            return self._read(snapshot, segment, begin, size)
         format = self._format(segment.format)
         blocks = snapshot.blocks(segment.id, begin, begin + size)
         first, last = blocks[0], blocks[-1]
         if begin + size > last.offset + format.block_size:  # before memory is allocated for it
             raise _no_blocks(snapshot, segment, begin + size)
         position = first.position
-        stored = self._files.read(segment.id, lambda _: segment.name, position, last.position + last.stored - position)
+        stored = self._read(snapshot, segment, position, last.position + last.stored - position)
         view = memoryview(stored)
         if first is last:
             content = _unpacked(format, segment, first, view)
@@ -294,6 +295,17 @@ class DatasetReader:
         if len(content) < size:
             raise _no_blocks(snapshot, segment, begin + size)
         return content
+
+    def _read(self, snapshot: Snapshot, segment: Segment, position: int, size: int) -> bytes:
+        """Read bytes of a segment's file."""
+
+        def known() -> tuple[str, Committed]:
+            return segment.name, self._committed(snapshot.fresh(segment))
+
+        return self._files.read(segment.id, known, position, size)
+
+    def _committed(self, segment: Segment) -> Committed:
+        return segment.committed(self._format(segment.format).mutable)
 
     def _format(self, name: str) -> Format:
         format = self._formats.get(name)

@@ -34,29 +34,20 @@ class ReadableFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes, or fewer at the end of the file."""
-        try:
-            content = os.pread(self._descriptor, size, offset)
-            while len(content) < size:
-                more = os.pread(self._descriptor, size - len(content), offset + len(content))
-                if not more:
-                    break
-                content += more
-        except OSError as error:
-            raise_as_ours(error, self.path, writing=False)
-        return content
+        return _read(self._descriptor, self.path, offset, size)
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """Read bytes into a buffer. Return their number; 0 only at the end of the file."""
-        try:
-            return os.preadv(self._descriptor, [buffer], offset)
-        except OSError as error:
-            raise_as_ours(error, self.path, writing=False)
+        return _read_into(self._descriptor, self.path, offset, buffer)
 
     def fileno(self) -> int:
         return self._descriptor
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
+
+    def stat(self) -> os.stat_result:
+        return os.fstat(self._descriptor)
 
     def identity(self) -> tuple[int, int, int]:
         """Return what identifies this file with its present content: inode, size and ctime (nanoseconds).
@@ -100,6 +91,17 @@ class WritableFile:
         if descriptor >= 0:
             with errors_of(self.path):
                 os.close(descriptor)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes, or fewer at the end of the file."""
+        return _read(self._descriptor, self.path, offset, size)
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Read bytes into a buffer. Return their number; 0 only at the end of the file."""
+        return _read_into(self._descriptor, self.path, offset, buffer)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
 
     def write(self, offset: int, content: bytes | memoryview) -> None:
         with errors_of(self.path):
@@ -167,6 +169,11 @@ class WritableFile:
         with errors_of(self.path):
             os.ftruncate(self._descriptor, size)
 
+    def set_mtime(self, mtime: int) -> None:
+        """Set when the content last changed, nanoseconds since 1970: after the undoing of changes."""
+        with errors_of(self.path):
+            os.utime(self._descriptor, ns=(mtime, mtime))
+
     def sync(self) -> None:
         """Make the file's bytes and size durable.
 
@@ -177,6 +184,26 @@ class WritableFile:
 
     def stat(self) -> os.stat_result:
         return os.fstat(self._descriptor)
+
+
+def _read(descriptor: int, path: str, offset: int, size: int) -> bytes:
+    try:
+        content = os.pread(descriptor, size, offset)
+        while len(content) < size:
+            more = os.pread(descriptor, size - len(content), offset + len(content))
+            if not more:
+                break
+            content += more
+    except OSError as error:
+        raise_as_ours(error, path, writing=False)
+    return content
+
+
+def _read_into(descriptor: int, path: str, offset: int, buffer: memoryview) -> int:
+    try:
+        return os.preadv(descriptor, [buffer], offset)
+    except OSError as error:
+        raise_as_ours(error, path, writing=False)
 
 
 def sync(descriptor: int, path: str) -> None:

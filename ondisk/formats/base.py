@@ -127,6 +127,7 @@ class Format(ABC):
         padding: bytes after each datum that are not part of it.
         block_size: maximum number of decompressed bytes in a block.
         preamble: bytes to put before the first datum, so that a stream of data can be parsed as a file of this format.
+        mutable: positions in a segment's file that `patch` rewrites.
         raw: a datum's data are its stored bytes, so `decode` need not be called.
         is_dir: each segment is a directory with one file for each datum. The file contains neither reftime nor
             metadata: `encode` returns them as `Batch.beside`, and `describe` and `load` expect those bytes as payload.
@@ -138,6 +139,7 @@ class Format(ABC):
     name: ClassVar[str]
     padding: ClassVar[bytes] = b""
     preamble: ClassVar[bytes] = b""
+    mutable: ClassVar[range] = range(0)
     block_size: ClassVar[int] = 0
     raw: ClassVar[bool] = False
     is_dir: ClassVar[bool] = False

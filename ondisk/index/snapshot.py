@@ -6,7 +6,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType, TracebackType
@@ -19,7 +19,8 @@ from ondisk.formats import has_extension, is_dir
 from ondisk.index.connection import SQLITE_ERRORS, Connection, damaged, own_error, translated
 from ondisk.index.where import Condition, condition, resolve
 from ondisk.matcher import Expression, Sort, SortInterval
-from ondisk.segment import Block, End
+from ondisk.segment import Block, End, Facts
+from ondisk.segments.facts import Committed
 from ondisk.step import DAY, Step
 
 if TYPE_CHECKING:
@@ -43,14 +44,21 @@ _TRUNCATED: dict[SortInterval, int | str] = {
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment in the index. Its id is its generation, so for one id only `end` changes."""
+    """A segment in the index. Its id is its generation, so for one id only `end`, `facts` and `unread` change.
+
+    Attributes:
+        facts: what the index recorded about the committed bytes.
+        unread: the file has data that the index may not know: somebody else's, which a fix must read.
+    """
 
     id: int
     name: str
     format: str
     end: End
+    facts: Facts = field(default_factory=Facts)
+    unread: bool = False
 
-    COLUMNS: ClassVar[str] = "id, name, format, size, length, count, compressed"
+    COLUMNS: ClassVar[str] = "id, name, format, size, length, count, compressed, mtime, inode, tail, checksum, unread"
 
     @classmethod
     @lru_cache
@@ -60,12 +68,20 @@ class Segment:
         Raises:
             ValueError: ondisk never writes such a row.
         """
-        id_, name, format, size, length, count, compressed = row
+        id_, name, format, size, length, count, compressed, *facts, unread = row
         if not has_extension(format, name.rpartition(".")[2]):
             raise ValueError(f"{name!r} is not the name of a {format!r} segment")
         if min(size, length, count) < 0 or not (compressed or length == size or is_dir(format)):
             raise ValueError(f"{name!r} cannot have {size=}, {length=}, {count=}")
-        return cls(id_, name, format, End(size, length, count, bool(compressed)))
+        return cls(id_, name, format, End(size, length, count, bool(compressed)), Facts(*facts), bool(unread))
+
+    def committed(self, mutable: range) -> Committed:
+        """Return the committed bytes, to compare a file with.
+
+        Args:
+            mutable: the format's.
+        """
+        return Committed(self.end.size, self.facts, mutable)
 
 
 _SEGMENT_NAMED = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
@@ -233,6 +249,10 @@ class Snapshot:
         components(segment.name)
         self.index.segments[segment.id] = segment
         return segment
+
+    def fresh(self, segment: Segment) -> Segment:
+        """Return a segment with its end and its facts in this state of the index; see `segment`."""
+        return self.segment_named(segment.name) or segment
 
     def segment_named(self, name: str) -> Segment | None:
         """Look up a segment by its name, with its present end; None if the index does not know it."""

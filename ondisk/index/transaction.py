@@ -338,6 +338,38 @@ class Transaction:
         """Set the places of data: (generation, offset, seq)."""
         self._execute_many("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
 
+    def set_aside(self, segment: Segment) -> None:
+        """Remove the rows of a segment's data into a temporary table, until `forget_aside`."""
+        rows = f"SELECT datum.* FROM {self._of_segment(segment)} WHERE segment.id = ?"
+        self._execute(f"CREATE TEMP TABLE aside AS {rows}", (segment.id,))  # a rollback drops it
+        self._execute("CREATE INDEX temp.aside_by_reftime ON aside (reftime, size)")
+        self._execute("DELETE FROM datum WHERE seq IN (SELECT seq FROM aside)")
+
+    def seqs_aside(self, data: Iterable[tuple[Any, ...]]) -> list[int]:
+        """Return the seqs of data that were set aside, by reftime, size and fields; new ones for other data.
+
+        Each seq is returned once.
+        """
+        equal = " AND ".join(f"f_{name} IS ?" for name in ("", *self.schema.kinds) if name)
+        sql = f"SELECT seq FROM aside WHERE reftime = ? AND size = ?{' AND ' * bool(equal)}{equal} ORDER BY seq LIMIT 1"
+        seqs = []
+        with sqlite_errors(self.directory):
+            for each in data:
+                found = self.connection.execute(sql, each).fetchone()
+                if found is not None:
+                    self.connection.execute("DELETE FROM aside WHERE seq = ?", found)
+                seqs.append(self.take_seqs(1)[0] if found is None else found[0])
+        return seqs
+
+    def forget_aside(self) -> int:
+        """Note the data that are still set aside as forgotten: nobody has deleted them. Return how many."""
+        first = self.seq
+        numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq, 1 FROM aside"
+        forgotten = self._execute(f"INSERT INTO deletion (seq, datum, forgotten) {numbered}").rowcount
+        self._execute("DROP TABLE aside")
+        self.take_seqs(forgotten)
+        return forgotten
+
     def relocate(self, old: Segment, new: Segment, places: Iterable[tuple[int, int, int]]) -> int:
         """Move data to the next generation of their segment: (seq, old offset, new offset).
 
@@ -430,15 +462,16 @@ class Transaction:
             yield between
             connection.execute("DROP TABLE known")
 
-    def save_segment(self, segment: Segment, interval: Interval, mtime: int) -> None:
-        """Insert a segment, or update its end and mtime (nanoseconds)."""
-        end = segment.end
-        now = (end.size, end.length, end.count, mtime)
-        update = "UPDATE segment SET size = ?, length = ?, count = ?, mtime = ? WHERE id = ? AND name = ?"
+    def save_segment(self, segment: Segment, interval: Interval) -> None:
+        """Insert a segment, or update its end and its facts."""
+        end, facts = segment.end, segment.facts
+        now = (end.size, end.length, end.count, facts.mtime, facts.inode, facts.tail, facts.checksum, segment.unread)
+        columns = ("size", "length", "count", "mtime", "inode", "tail", "checksum", "unread")
+        update = f"UPDATE segment SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ? AND name = ?"
         if self._execute(update, (*now, segment.id, segment.name)).rowcount == 0:
             insert = (
-                'INSERT INTO segment (size, length, count, mtime, id, name, format, "begin", "end", compressed)'
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                f'INSERT INTO segment ({", ".join(columns)}, id, name, format, "begin", "end", compressed)'
+                f" VALUES (?{', ?' * 13})"
             )
             row = (segment.id, segment.name, segment.format, interval.begin, interval.end, end.compressed)
             self._execute(insert, (*now, *row))

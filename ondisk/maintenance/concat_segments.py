@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import ClassVar
 
 from ondisk.dataset.access import Access
-from ondisk.errors import DiskFull, OndiskError, SegmentMissing
+from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.formats.base import is_zeros
@@ -20,9 +20,10 @@ from ondisk.maintenance.known import lay_out
 from ondisk.maintenance.rewrite import IndexPlaces, Written, lay
 from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
-from ondisk.segment import End, ScanResult
+from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import SegmentWriter, generations
-from ondisk.segments.generations import hidden, stray, switched
+from ondisk.segments.facts import facts_of
+from ondisk.segments.generations import hidden, stray, waiting
 from ondisk.step import Interval
 
 _MERGED = 4 * 1024 * 1024  # bytes of data that are merged together
@@ -33,8 +34,14 @@ class ConcatSegments(SegmentKind):
 
     is_one_file: ClassVar[bool] = True
 
-    def complete(self, directory: Directory, segment: Segment) -> None:
-        generations.complete(directory, segment.name, segment.id, segment.end.size)
+    def complete(self, directory: Directory, segment: Segment, format: Format) -> None:
+        generations.complete(directory, segment.name, segment.id, segment.committed(format.mutable))
+
+    def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
+        try:
+            return format.is_readable(directory.open_to_read(name))
+        except (FileNotFoundError, StorageError):
+            return False
 
     def diagnose(
         self,
@@ -46,9 +53,9 @@ class ConcatSegments(SegmentKind):
         at: Circumstances,
         format: Format,
     ) -> Diagnosis:
-        if entry is None and known is not None:  # its first generation may wait to be promoted
+        if entry is None and known is not None:  # it may not have its name yet
             segment = known.segment
-            if (found := switched(directory, name, segment.id, segment.end.size)) is not None:
+            if (found := waiting(directory, name, segment.id, segment.committed(format.mutable))) is not None:
                 entry = Entry.of(hidden(name, segment.id).rpartition("/")[2], found)
         on_disk = None if entry is None else _look(directory, name, entry, known, format)
         if known is not None and known.count:
@@ -63,9 +70,12 @@ class ConcatSegments(SegmentKind):
         assert file is not None
         return format.scan(file)
 
-    def has_datum(self, directory: Directory, segment: Segment, offset: int) -> bool:
-        places = (segment.name, hidden(segment.name, segment.id))
-        return any(directory.stat(place) is not None for place in places)
+    def has_datum(self, access: Access, segment: Segment, offset: int) -> bool:
+        try:
+            access.current().reader.file_of(segment)
+        except (SegmentMissing, SegmentCorrupt):
+            return False
+        return True
 
     def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
         return _Rewriting(access, transaction, known)
@@ -74,76 +84,77 @@ class ConcatSegments(SegmentKind):
         directory, name = access.directory, diagnosis.segment
         access.clean_up_later(name)
         found = None if State.MISSING in diagnosis.state else directory.stat(name)
-        is_kept, lost = False, 0
-        if known is not None:
-            if found is not None:
-                with contextlib.suppress(DiskFull):  # then its file stays until nobody reads it
-                    generations.link_old(directory, name, known.segment.id)
-                    is_kept = True
-            lost = transaction.remove(known.segment)
-        # Commit even if the index does not know the segment: `unread` then says whether an older snapshot knows it.
-        transaction.commit()
-        action = diagnosis.action
-        if found is None:
-            lost = lost if State.MISSING in diagnosis.state else 0
-            return Done(name, diagnosis.state, diagnosis.reasons, action, 0, lost)
-        if not is_kept and not transaction.unread:
-            reason = "an older query may still read it; a repack after that query deletes it"
-            return Done(name, diagnosis.state, (*diagnosis.reasons, reason), action if known is not None else None)
-        if transaction.checkpoint_error is None:
+        lost = 0
+        if known is None:  # it is empty, and no query reads it
             directory.discard(name)
             directory.sync(name.rpartition("/")[0])
-        return Done(name, diagnosis.state, diagnosis.reasons, action, found.st_size)
+        else:
+            if found is not None:
+                self._move_old(access, transaction, known.segment)
+            lost = transaction.remove(known.segment)
+            transaction.commit()
+        if found is None:
+            lost = lost if State.MISSING in diagnosis.state else 0
+            return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
+        return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, found.st_size)
 
     def drop_moved(self, access: Access, transaction: Transaction, segment: Segment) -> int:
         directory, name = access.directory, segment.name
-        self.complete(directory, segment)
+        self.complete(directory, segment, access.format(segment.format))
         found = directory.stat(name)
         access.clean_up_later(name)
         if found is not None:
-            generations.move_old(directory, name, segment.id)
-            transaction.on_rollback(lambda: _put_back(directory, segment))
+            self._move_old(access, transaction, segment)
         transaction.remove(segment, moved=True)
         transaction.commit()
         return 0 if found is None else found.st_size
+
+    def _move_old(self, access: Access, transaction: Transaction, segment: Segment) -> None:
+        """Move the file of a segment to its hidden name; a rollback moves it back.
+
+        If that fails, the next opening for writing does it.
+        """
+        directory, format = access.directory, access.format(segment.format)
+
+        def put_back() -> None:
+            with contextlib.suppress(OndiskError):
+                self.complete(directory, segment, format)
+
+        generations.move_old(directory, segment.name, segment.id)
+        transaction.on_rollback(put_back)
 
     def move(self, source: Access, target: Access, segment: Segment) -> Move:
         return _Move(source, target, segment)
 
 
 def _look(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
-    """Return what is on disk; a committed generation that waits to be promoted counts as the segment."""
+    """Return what is on disk; a committed generation that waits for its name counts as the segment."""
     if entry.kind != "file":
-        return OnDisk(False, entry.size, entry.mtime)
+        return OnDisk(False, entry.size)
     path, size, other = name, entry.size, None
-    if known is not None and directory.stat(hidden(name, known.segment.id)) is not None:
-        generation, committed = known.segment.id, known.segment.end.size
-        other = stray(directory, name, generation, committed)
-        if (waiting := switched(directory, name, generation, committed)) is not None:
-            path, size = hidden(name, generation), waiting.st_size
-    changed = max(entry.mtime, entry.ctime)  # a file that is moved or restored keeps its mtime
-    found = OnDisk(True, size, changed, stray=other)
-    if known is not None and known.count and size == known.segment.end.size:
-        return found
-    with contextlib.suppress(FileNotFoundError):
+    committed = None
+    if known is not None:
+        committed = known.segment.committed(format.mutable)
+        if directory.stat(hidden(name, known.segment.id)) is not None:
+            generation = known.segment.id
+            other = stray(directory, name, generation, committed)
+            if (found := waiting(directory, name, generation, committed)) is not None:
+                path, size = hidden(name, generation), found.st_size
+    on_disk = OnDisk(True, size, stray=other)
+    try:
         file = directory.open_to_read(path)
-        if known is None or not known.count:
-            is_empty = format.is_empty(file)
-            is_readable = is_empty or format.is_readable(file)
-            return replace(
-                found, is_empty=is_empty, is_readable=is_readable, is_zeros=not is_readable and is_zeros(file, 0)
-            )
-        end = known.segment.end
-        seal = format.seal(end)
-        if size == end.size + len(seal) and file.read(end.size, len(seal)) == seal:
-            return replace(found, sealed=len(seal))
-    return found
-
-
-def _put_back(directory: Directory, segment: Segment) -> None:
-    """Undo `move_old`; if this fails, the next opening for writing does it."""
-    with contextlib.suppress(OndiskError):
-        generations.complete(directory, segment.name, segment.id, segment.end.size)
+    except FileNotFoundError:
+        return on_disk
+    seen = None if committed is None else committed.seen_in(file, file.stat())
+    if known is None or committed is None or not known.count:
+        is_empty = format.is_empty(file)
+        is_readable = is_empty or format.is_readable(file)
+        all_zeros = not is_readable and is_zeros(file, 0)
+        return replace(on_disk, is_empty=is_empty, is_readable=is_readable, is_zeros=all_zeros, seen=seen)
+    end = known.segment.end
+    seal = format.seal(end)
+    is_sealed = size == end.size + len(seal) and file.read(end.size, len(seal)) == seal
+    return replace(on_disk, seen=seen, sealed=len(seal) if is_sealed else 0)
 
 
 class _Rewriting:
@@ -168,24 +179,25 @@ class _Rewriting:
         if written is None:
             format, places = self._access.format(self._old.format), IndexPlaces(transaction, self._old, self._new)
             with generations.stage(directory, self._old.name, self._new.id) as staged:
-                end = lay(format, snapshot, reader, self._known, staged, places)
+                end, facts = lay(format, snapshot, reader, self._known, staged, places)
         else:
-            end = written.end
+            end, facts = written.end, written.facts
             written.save(directory, transaction, self._old, self._new, self._known.count)
             generations.adopt(directory, written.file, self._old.name, self._new.id)
         found = directory.stat(alias)
         assert found is not None
         self._size = found.st_size
-        self._new = replace(self._new, end=end)
+        self._new = replace(self._new, end=end, facts=facts)
         transaction.supersede(self._old)
-        transaction.save_segment(self._new, interval, found.st_mtime_ns)
+        transaction.save_segment(self._new, interval)
         generations.link_old(directory, self._old.name, self._old.id)
         return reader.file_of(self._old)
 
     def commit(self, diagnosis: Diagnosis) -> Done:
         directory, name = self._access.directory, self._old.name
         before = directory.stat(name)
-        self._transaction.after_commit(lambda: generations.promote(directory, name, self._new.id))
+        committed = self._access.committed(self._new)
+        self._transaction.after_commit(lambda: generations.complete(directory, name, self._new.id, committed))
         self._transaction.commit()
         freed = 0 if before is None else before.st_size - self._size
         return Done(name, diagnosis.state, diagnosis.reasons, "repack", freed)
@@ -198,7 +210,8 @@ class _Move(Move):
         name = self._segment.name
         source = self._source.current()
         there = transaction.segments([name]).get(name)
-        generations.complete(self._source.directory, name, self._segment.id, self._segment.end.size)
+        committed = self._source.committed(self._segment)
+        generations.complete(self._source.directory, name, self._segment.id, committed)
         target = self._target.directory
         with contextlib.ExitStack() as stack:
             snapshot = stack.enter_context(source.index.snapshot())
@@ -209,20 +222,25 @@ class _Move(Move):
             transaction.on_rollback(lambda: target.discard(*staged))
             self._insert(snapshot, transaction, new)
             if there is None:
-                self._link(new)
-                end, mtime = new.end, self._stat_mtime(name)
+                end, facts = new.end, self._link(new)
                 transaction.save_blocks(new, segment_rows.blocks_of(snapshot, self._segment))
             else:
                 target_snapshot = stack.enter_context(self._target.current().index.snapshot())
                 staged.append(generations.hidden(name, there.id))
-                end, mtime = self._merge(snapshot, target_snapshot, transaction, there, new, interval)
+                end, facts = self._merge(snapshot, target_snapshot, transaction, there, new, interval)
                 transaction.supersede(there)
-            transaction.save_segment(replace(new, end=end), interval, mtime)
-        transaction.after_commit(lambda: generations.complete(target, name, new.id, end.size))
+            new = replace(new, end=end, facts=facts)
+            transaction.save_segment(new, interval)
+        committed = self._target.committed(new)
+        transaction.after_commit(lambda: generations.complete(target, name, new.id, committed))
         self._target.clean_up_later(name)
 
-    def _link(self, new: Segment) -> None:
-        """Link the file into the target, under the hidden name of its generation until that is committed."""
+    def _link(self, new: Segment) -> Facts:
+        """Link the file into the target, under the hidden name of its generation until that is committed.
+
+        Returns:
+            Its facts there.
+        """
         name = new.name
         source, target = self._source.directory, self._target.directory
         self._check_free(name)
@@ -238,10 +256,11 @@ class _Move(Move):
         except FileNotFoundError:
             raise SegmentMissing(f"{source.path / name} is not on disk", segment=name) from None
         target.sync(name.rpartition("/")[0])
-
-    def _stat_mtime(self, name: str) -> int:
-        found = self._source.directory.stat(name)
-        return 0 if found is None else found.st_mtime_ns
+        if self.is_linked:
+            return self._segment.facts
+        found = target.stat(alias)
+        assert found is not None
+        return facts_of(found, self._segment.facts.tail, self._segment.facts.checksum)
 
     def _merge(
         self,
@@ -251,7 +270,7 @@ class _Move(Move):
         there: Segment,
         new: Segment,
         interval: Interval,
-    ) -> tuple[End, int]:
+    ) -> tuple[End, Facts]:
         """Write the data of both, in query order, to a new generation of the target's segment."""
         format = self._format
         directory, name = self._target.directory, new.name
@@ -272,8 +291,7 @@ class _Move(Move):
                 offsets = accumulate(format.extents(size for *_, size in piece), initial=writer.end.length)
                 writer.add([next(contents[of]) for _, _, of, _, _ in piece])
                 transaction.place((new.id, offset, seq) for (seq, *_), offset in zip(piece, offsets, strict=False))
-            end = writer.seal()
-            mtime = staged.stat().st_mtime_ns
-        generations.complete(directory, name, there.id, there.end.size)
+            end, facts = writer.seal(), writer.facts()
+        generations.complete(directory, name, there.id, self._target.committed(there))
         generations.link_old(directory, name, there.id)
-        return end, mtime
+        return end, facts

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ondisk.index import Segment
 from ondisk.maintenance.states import Diagnosis, State
+from ondisk.segments.facts import Seen
 from ondisk.step import Interval, Step, interval_of
+
+_OTHER_BYTES = (Seen.OTHER, Seen.UNKNOWN)
+"""What a file is that must be read before the index can be believed about it."""
 
 
 @dataclass(slots=True)
@@ -59,7 +63,7 @@ class OnDisk:
     Attributes:
         is_file: it is what a segment must be: a regular file; for a dir segment, a directory.
         size: bytes.
-        changed: when its content or its name last changed, nanoseconds since 1970.
+        seen: how it agrees with the facts in the index; None if the index has none.
         is_empty: it contains only what a new segment begins with.
         is_readable: something in it is of its format.
         is_zeros: it contains only zeros.
@@ -70,7 +74,7 @@ class OnDisk:
 
     is_file: bool
     size: int
-    changed: int
+    seen: Seen | None = None
     is_empty: bool = False
     is_readable: bool = True
     is_zeros: bool = False
@@ -84,18 +88,18 @@ class Circumstances:
 
     Attributes:
         step: the dataset's.
-        committed_at: when the index was last changed, microseconds.
         needs_check: the sentinel exists, or the index is missing.
         archive_before, delete_before: segments that end at or before it are old enough, microseconds; None: never.
-        is_archive: it is an archive: the names of every step are valid, and an unknown segment is never deleted.
+        is_archive: it is an archive: the names of every step are valid.
+        deletes_unknown: `unknown_segments = "delete"`: a repack deletes segments that the index does not know.
     """
 
     step: Step
-    committed_at: int
     needs_check: bool
     archive_before: int | None = None
     delete_before: int | None = None
     is_archive: bool = False
+    deletes_unknown: bool = False
 
     def interval(self, name: str) -> Interval | None:
         """Return the interval that a segment's name means, or None if the name is not valid here."""
@@ -129,40 +133,56 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
         return Diagnosis(name, State.CORRUPTED, (reason,))
     if at.needs_check:
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and may have lost it",))
-    if found.changed // 1000 > at.committed_at:
-        return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and was last changed before it",))
-    if at.is_archive:
-        return Diagnosis(name, State.UNALIGNED, ("the index does not know it",))
-    return Diagnosis(name, State.DELETED, ("the index does not know it, and was changed after it",), found.size)
+    if at.deletes_unknown:
+        return Diagnosis(name, State.DELETED, ("the index does not know it",), found.size)
+    return Diagnosis(name, State.UNALIGNED, ("the index does not know it: another program has put it there",))
 
 
 def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
     if found is None or not found.is_file:
         reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
-    if not known.count and found.stray is None and not [*misnamed(known, at.interval(name), at)]:
+    if (
+        not known.count
+        and found.seen not in _OTHER_BYTES
+        and found.stray is None
+        and not [*misnamed(known, at.interval(name), at)]
+    ):
         return _known_without_data(name, known, found, at)
     corrupted = [*_corrupted(known, found, at.interval(name), at, start)]
     dirty = [*_dirty(known, found, start)]
-    return judge(known, corrupted, dirty, _freed(known, found, start), found.size, at)
+    unaligned = [*_unaligned(known, found)]
+    diagnosis = judge(known, corrupted, unaligned, dirty, _freed(known, found, start), found.size, at)
+    return replace(diagnosis, is_touched=found.seen is Seen.SAME_TAIL)
 
 
-def judge(known: Known, corrupted: list[str], dirty: list[str], freed: int, size: int, at: Circumstances) -> Diagnosis:
+def judge(
+    known: Known,
+    corrupted: list[str],
+    unaligned: list[str],
+    dirty: list[str],
+    freed: int,
+    size: int,
+    at: Circumstances,
+) -> Diagnosis:
     """Diagnose a segment that has data.
 
     Args:
-        corrupted, dirty: the reasons for these states.
+        corrupted, unaligned, dirty: the reasons for these states.
         freed: bytes that a repack would free.
         size: bytes of the whole segment.
     """
     name = known.segment.name
     interval = at.interval(name)
     state = State.CORRUPTED if corrupted else State.OK
-    if dirty:
-        state |= State.UNALIGNED if at.needs_check and not corrupted else State.DIRTY
+    if (unaligned or (dirty and at.needs_check)) and not corrupted:
+        state |= State.UNALIGNED
+        freed = 0
+    elif dirty:
+        state |= State.DIRTY
     else:
         freed = 0
-    reasons = corrupted + dirty
+    reasons = corrupted + unaligned + dirty
     if interval is not None:
         if at.delete_before is not None and interval.end <= at.delete_before:
             state |= State.DELETE_AGE
@@ -206,10 +226,18 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
         yield f"{known.overlaps} data begin inside the datum before, the first at byte {known.overlap_at}"
     if found.stray is not None:
         yield f"{found.stray} has the name of a generation of it, and is not one: move this file away"
-    if known.needed > found.size:
-        yield f"it ends at byte {found.size}, but its data go up to byte {known.needed}"
+    if known.segment.end.size > found.size:
+        data = f"its data go up to byte {known.needed}" if known.needed > found.size else "all its data are there"
+        yield f"it ends at byte {found.size}, and once ended at byte {known.segment.end.size}; {data}"
     if known.damage is not None:
         yield known.damage
+
+
+def _unaligned(known: Known, found: OnDisk) -> Iterator[str]:
+    if found.seen in _OTHER_BYTES:
+        yield "it is not the file that the index describes: another program has changed or replaced it"
+    if known.segment.unread:
+        yield "data were appended after data of another program, which the index may not know"
 
 
 def _dirty(known: Known, found: OnDisk, start: int) -> Iterator[str]:
@@ -222,8 +250,6 @@ def _dirty(known: Known, found: OnDisk, start: int) -> Iterator[str]:
         yield f"{end.length - known.data_end} bytes after its last datum belong to no datum"
     if found.size > end.size + found.sealed:
         yield f"{found.size - end.size} bytes at its end belong to an interrupted or running append"
-    elif known.needed <= found.size < end.size:
-        yield f"it ends at byte {found.size}, and once ended at byte {end.size}; all its data are there"
     if known.misplaced:
         yield f"{known.misplaced} data are out of time order, the first at byte {known.misplaced_at}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -20,6 +21,7 @@ from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, ScanResult
 from ondisk.segments import DirWriter, dir
 from ondisk.segments.dir import open_directory
+from ondisk.segments.generations import complete_folder
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 
 _OWN = {METADATA, dir.SEQUENCE, NEW_METADATA}
@@ -33,8 +35,11 @@ class DirSegments(SegmentKind):
 
     is_one_file: ClassVar[bool] = False
 
-    def complete(self, directory: Directory, segment: Segment) -> None:
-        """Do nothing: a dir segment has no generations."""
+    def complete(self, directory: Directory, segment: Segment, format: Format) -> None:
+        complete_folder(directory, segment.name, segment.id)
+
+    def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
+        return directory.stat(f"{name}/{METADATA}") is not None
 
     def diagnose(
         self,
@@ -49,14 +54,14 @@ class DirSegments(SegmentKind):
         files = None
         if entry is not None and entry.kind == "directory":
             with contextlib.suppress(FileNotFoundError), directory.inside(name) as folder:
-                files = _compare(folder, name, entry.mtime, _rows(snapshot, known))
+                files = _compare(folder, name, _rows(snapshot, known))
         return diagnose_files(name, known, entry, files, at)
 
     def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
         return dir.scan(directory, name, format.describe)
 
-    def has_datum(self, directory: Directory, segment: Segment, offset: int) -> bool:
-        return directory.stat(f"{segment.name}/{dir.file_name(segment.name, offset)}") is not None
+    def has_datum(self, access: Access, segment: Segment, offset: int) -> bool:
+        return access.directory.stat(f"{segment.name}/{dir.file_name(segment.name, offset)}") is not None
 
     def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
         return _Removing(access, transaction, known)
@@ -138,18 +143,19 @@ class _Move(Move):
             interval = segment_rows.interval_of(snapshot, self._segment)
             transaction.advance_seq(snapshot.dataset()["seq"])
             new = there or Segment(transaction.take_generation(), name, self._segment.format, End())
-            start = writer.start(name, new.end, trusted=False)
-            shift = start.end.length
+            start = writer.start(name, None if there is None else new.end, trusted=False)
+            shift = start.laid.end.length
             self._insert(snapshot, transaction, new, shift)
             placed = [
                 offset for piece in transaction.pieces_of([new], interval, _MOVED) for _, _, _, offset, _ in piece
             ]
             numbers = sorted(offset - shift for offset in placed if offset >= shift)
             with open_directory(self._source.directory, name) as folder:
-                self.is_linked = writer.adopt(name, start, folder, numbers, known=there is not None)
+                self.is_linked = writer.adopt(name, new.id, start, folder, numbers, known=there is not None)
         writer.sync()
-        end, _, mtime = writer.appended(name)
-        transaction.save_segment(replace(new, end=end), interval, mtime)
+        end, _, facts = writer.appended(name)
+        transaction.save_segment(replace(new, end=end, facts=facts), interval)
+        transaction.after_commit(writer.reveal)
 
 
 @dataclass(slots=True)
@@ -158,7 +164,7 @@ class Files:
 
     Attributes:
         size: bytes of the data's files.
-        mtime: when `.sequence` changed, or without it the directory; nanoseconds since 1970.
+        sequence_stat: of `.sequence`; None without it.
         highest: the highest number of a file; -1 without one.
         sequence: the last number used; None if `.sequence` does not exist or is damaged.
         has_metadata: `.metadata` exists.
@@ -172,7 +178,7 @@ class Files:
     """
 
     size: int = 0
-    mtime: int = 0
+    sequence_stat: os.stat_result | None = None
     highest: int = -1
     sequence: int | None = None
     has_metadata: bool = False
@@ -192,16 +198,15 @@ def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int]]:
             yield number, size
 
 
-def _compare(folder: Directory, name: str, mtime: int, rows: Iterable[tuple[int, int]]) -> Files:
+def _compare(folder: Directory, name: str, rows: Iterable[tuple[int, int]]) -> Files:
     """Compare the files of a segment with the index.
 
     Args:
-        mtime: the directory's.
         rows: number and size of each datum, in the order of their numbers.
 
     Memory: a few numbers for each file.
     """
-    files = Files(mtime=mtime, sequence=dir.read_sequence(folder))
+    files = Files(sequence=dir.read_sequence(folder), sequence_stat=folder.stat(dir.SEQUENCE))
     sizes = {}
     for entry in folder.entries():
         number = dir.number_of(name, entry.name)
@@ -211,11 +216,9 @@ def _compare(folder: Directory, name: str, mtime: int, rows: Iterable[tuple[int,
             sizes[number] = entry.size
         elif entry.name not in _OWN or entry.kind != "file":
             files.strangers.add(entry.name)
-        elif entry.name == dir.SEQUENCE:
-            files.mtime = max(entry.mtime, entry.ctime)  # a file that is moved or restored keeps its mtime
         elif entry.name == METADATA:
             files.has_metadata, files.has_entries = True, entry.size > 0
-        else:
+        elif entry.name == NEW_METADATA:
             files.has_new_metadata = True
     files.size, files.highest = sum(sizes.values()), max(sizes, default=-1)
     before = None
@@ -248,12 +251,13 @@ def diagnose_files(
     if known is None and files is not None and files.highest < 0 and files.strangers.count:
         return Diagnosis(name, State.CORRUPTED, (*_strangers(files), "the index does not know it"))
     if known is None or files is None or not known.count:
-        on_disk = None if files is None else OnDisk(True, files.size, files.mtime, is_empty=_is_empty(files, at))
+        on_disk = None if files is None else OnDisk(True, files.size, is_empty=_is_empty(files, at))
         found = diagnose(name, known, on_disk, at, 0)
         return found if files is None else replace(found, reasons=(*found.reasons, *_strangers(files)))
     corrupted = [*_corrupted(known, files, at)]
+    unaligned = [*_unaligned(known, files)]
     dirty = [*_dirty(files)]
-    found = judge(known, corrupted, dirty, files.unknown.size, files.size, at)
+    found = judge(known, corrupted, unaligned, dirty, files.unknown.size, files.size, at)
     state, reasons = found.state, found.reasons
     if files.sequence is None or files.sequence < files.highest:
         state |= State.UNALIGNED
@@ -293,6 +297,14 @@ def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
         yield f"{METADATA} is missing"
     if known.damage is not None:
         yield known.damage
+
+
+def _unaligned(known: Known, files: Files) -> Iterator[str]:
+    segment = known.segment
+    if files.sequence_stat is not None and not dir.is_untouched(segment.facts, files.sequence_stat):
+        yield "it is not the directory that the index describes: another program has changed or replaced it"
+    if segment.unread:
+        yield "data were appended after data of another program, which the index may not know"
 
 
 def _dirty(files: Files) -> Iterator[str]:

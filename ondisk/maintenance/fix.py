@@ -18,13 +18,17 @@ from ondisk.index import Transaction
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, why_kept
+from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, OtherIndex, Rescan, commit
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State, readable
+from ondisk.segments import generations
+from ondisk.segments.generations import hidden
 from ondisk.staging.jobs import Changed
 
 # A commit reads up to so many bytes of segments into the index; each segment counts as so many bytes or more.
 _GROUP, _SMALLEST = 8 * 1024 * 1024, 64 * 1024
+_OTHER_BYTES = "its bytes are not those that the index describes: another program has changed them"
 _ALONE = State.MISSING | State.CORRUPTED
 _Waiting: TypeAlias = tuple[Diagnosis, Scanned | None]
 ScanAll: TypeAlias = Callable[[Access, list[Diagnosis]], AbstractContextManager[Iterable[_Waiting]]]
@@ -80,10 +84,11 @@ def _fix(
     with access.transaction("fix"):
         pass  # replaces a lost index, and raises before anything is read if this user has no permission to write
     errors_before, needs_check = len(errors), access.has_sentinel()
+    if needs_check:
+        _restore_generations(access)
     with access.current().index.snapshot() as snapshot:
         begun = snapshot.dataset()
-    # A file that is newer than the index stays newer, although this fix commits.
-    inspection = Inspection(access, now, begun["committed_at"])
+    inspection = Inspection(access, now)
     other = OtherIndex(archives.counterpart(access))
     # Missing segments first: if a file was renamed, the rows of its old name would make its data duplicates.
     waiting = []
@@ -118,11 +123,33 @@ def _fix(
         _remove_sentinel(access, begun["uuid"])
 
 
+def _restore_generations(access: Access) -> None:
+    """Give segments without a file their newest generation back, since the index may have lost it.
+
+    Other generations that the index does not know are moved to quarantine: they may contain data, too.
+    """
+    directory = access.directory
+    with access.locked("fix"):
+        with access.current().index.snapshot() as snapshot:
+            known = {name: snapshot.segment_named(name) for name in generations.left_behind(directory)}
+        for name, segment in known.items():
+            format = access.format_of(name) if segment is None else access.format(segment.format)
+            kind = kind_of(format)
+            if segment is not None:
+                kind.complete(directory, segment, format)
+            for number in reversed(generations.generations_of(directory, name)):
+                alias = hidden(name, number)
+                if directory.stat(name) is None and kind.is_readable(directory, alias, format):
+                    directory.rename(alias, name)
+                else:
+                    generations.set_aside(directory, name, number, verb="fix")
+
+
 def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:
     """Return whether a fix has something to do for a segment, or something to record about it."""
     if State.CORRUPTED in diagnosis.state:
         return diagnosis.noted or needs_check
-    return bool(diagnosis.state & FIXED)
+    return bool(diagnosis.state & FIXED) or diagnosis.is_touched
 
 
 def _left_alone(diagnosis: Diagnosis) -> Done:
@@ -184,10 +211,14 @@ def _fix_together(
                     diagnosis, known = inspection.examine(snapshot, before.segment)
                 if diagnosis is None or diagnosis.error is not None or diagnosis.state & _ALONE:
                     return
+                rescan = Rescan(access, transaction, before.segment, known, other)
                 if not diagnosis.state & FIXED:
+                    if diagnosis.is_touched:
+                        if not rescan.renew_facts():
+                            return
+                        rescans.append(rescan)
                     done.append(_left_alone(diagnosis))
                     continue
-                rescan = Rescan(access, transaction, before.segment, known, other)
                 rescan.in_place(trusted=not access.needs_check(), scanned=scanned)
                 rescans.append(rescan)
                 done.append(rescan.done(diagnosis))
@@ -240,8 +271,14 @@ def _fixed(
         raise diagnosis.error
     if State.CORRUPTED in before.state | diagnosis.state:
         return _checked_again(access, transaction, before, known, other)
+    rescan = Rescan(access, transaction, name, known, other)
     if not diagnosis.state & FIXED:
-        return _left_alone(diagnosis)
+        if not diagnosis.is_touched:
+            return _left_alone(diagnosis)
+        if rescan.renew_facts():
+            commit(transaction, access.directory, [rescan])
+            return _left_alone(diagnosis)
+        diagnosis = replace(diagnosis, state=State.UNALIGNED, reasons=(*diagnosis.reasons, _OTHER_BYTES))
     if State.MISSING in diagnosis.state:
         assert known is not None
         if (reason := why_kept(access, name)) is not None:
@@ -249,13 +286,10 @@ def _fixed(
         lost = transaction.remove(known.segment)
         transaction.commit()
         return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
-    rescan = Rescan(access, transaction, name, known, other)
     if rewriting:
         rescan.rewrite()
-    else:
-        if rescan.in_place(trusted=not access.needs_check(), scanned=scanned):
-            commit(transaction, access.directory, [rescan])
-        rescan.raise_sequence()
+    elif rescan.in_place(trusted=not access.needs_check(), scanned=scanned):
+        commit(transaction, access.directory, [rescan])
     return rescan.done(diagnosis)
 
 
@@ -284,11 +318,8 @@ def _checked_again(
         return _left_alone(diagnosis)
     said = "its file is complete again"
     if content.wrong is not None:  # the index may have wrong offsets for data after the damage
-        transaction.remove(known.segment)
-        known = None
         said += " and was read again; data that were deleted, but not yet removed by a repack, are back"
     rescan = Rescan(access, transaction, diagnosis.segment, known, other)
-    rescan.in_place()
+    rescan.in_place(is_believed=content.wrong is None)
     commit(transaction, access.directory, [rescan])
-    rescan.raise_sequence()
     return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)

@@ -29,25 +29,23 @@ class Inspection:
     Args:
         access: the dataset or the archive.
         now: seconds since 1970; None for the present. Ages count from it.
-        committed_at: when the index was last changed, microseconds; None to read it from the index.
     """
 
-    def __init__(self, access: Access, now: float | None = None, committed_at: int | None = None) -> None:
+    def __init__(self, access: Access, now: float | None = None) -> None:
         self.access = access
         self.now = now
-        self._committed_at = committed_at
 
-    def circumstances(self, snapshot: Snapshot) -> Circumstances:
+    def circumstances(self) -> Circumstances:
         """Return what the diagnoses depend on besides the segment."""
-        config, committed_at = self.access.config, self._committed_at
+        config = self.access.config
         is_archive = self.access.prefix != ""
         return Circumstances(
             config.step,
-            snapshot.dataset()["committed_at"] if committed_at is None else committed_at,
             self.access.needs_check(),
             None if is_archive or config.archive_age is None else days_ago(config.archive_age, self.now),
             None if config.delete_age is None else days_ago(config.delete_age, self.now),
             is_archive,
+            not is_archive and config.unknown_segments == "delete",
         )
 
     def diagnoses(self, is_examined_later: Callable[[Diagnosis], bool] = lambda _: False) -> Iterator[Diagnosis]:
@@ -64,7 +62,7 @@ class Inspection:
         """
         access = self.access
         with access.current().index.snapshot() as snapshot:
-            at = self.circumstances(snapshot)
+            at = self.circumstances()
             known = {each.segment.name: each for each in all_known(access, snapshot)}
             on_disk = dict(found_segments(access.directory, access.config))
             for name in sorted(known.keys() | on_disk.keys()):
@@ -90,7 +88,7 @@ class Inspection:
             before: what the index knew when all segments were examined.
         """
         known = known_of(self.access, snapshot, name, before)
-        at = self.circumstances(snapshot)
+        at = self.circumstances()
         try:
             entry = entry_of(self.access.directory, name)
             if known is None and entry is None:

@@ -24,8 +24,9 @@ from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflic
 from ondisk.index.swap import finish_swap, swap_in
 from ondisk.maintenance.check import reason_at
 from ondisk.maintenance.kinds import kind_of
-from ondisk.segment import ScanResult
+from ondisk.segment import Facts, ScanResult
 from ondisk.segments import ConcatReader
+from ondisk.segments.facts import Committed
 
 _NAMED = 100
 
@@ -320,7 +321,8 @@ def _fill(dataset: _Dataset, new: Rebuilt) -> None:
             form = find(format)(config)
             try:
                 kind = kind_of(form)
-                file = reader.file_of(id, name) if kind.is_one_file else None
+                unverified = Committed(0, Facts(), form.mutable)
+                file = reader.file_of(id, name, unverified) if kind.is_one_file else None
                 for found in kind.scan(dataset.directory, name, form, file):
                     values, others = _matched(ahead.before_end_of(found), found)
                     new.fill(kinds, values)

@@ -196,7 +196,8 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
         with access.current().index.snapshot() as snapshot:
             segment = snapshot.segment_named(name)
             if segment is not None:
-                kind_of(access.format(segment.format)).complete(access.directory, segment)
+                format = access.format(segment.format)
+                kind_of(format).complete(access.directory, segment, format)
             diagnosis, known = inspection.examine(snapshot, name)
             if diagnosis is None:
                 return Done(name, State.OK, ("it was removed in the meantime",))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, compress, count
+from itertools import accumulate, compress
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import of_same_key
@@ -21,10 +22,14 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.maintenance.tally import Tally
-from ondisk.segment import End, ScanResult
-from ondisk.segments import SegmentWriter, generations
-from ondisk.segments.dir import raise_sequence, scan
+from ondisk.segment import End, Facts, ScanResult
+from ondisk.segments import SegmentWriter, generations, quarantine
+from ondisk.segments.dir import SEQUENCE, is_untouched, raise_sequence, scan
+from ondisk.segments.facts import Seen, checksum_of, facts_of, tail_of
 from ondisk.step import Interval
+
+_BELIEVED = (Seen.UNTOUCHED, Seen.SAME_TAIL)
+"""What a file is whose bytes the index describes."""
 
 REMEDY = "to have them back, put the file back from a backup, and fix again"
 """The end of the damage that is recorded for a segment which may contain data that the index has lost.
@@ -89,7 +94,8 @@ class Rescan:
         self._damage, self._duplicates = Tally(), Tally()
         self._file: ReadableFile | None = None
         self._is_directory = False
-        self._forgotten = 0  # data of a directory that does not exist
+        self._is_matched = False  # the rows of the index are replaced by what the bytes say
+        self._forgotten = 0  # data that are gone
         self._missing = 0
         self._remedy = REMEDY
 
@@ -103,6 +109,8 @@ class Rescan:
         all_reasons = [*diagnosis.reasons, *reasons]
         if self._damage.count:
             all_reasons.append(self._damaged())
+        if self._forgotten:
+            all_reasons.append(f"{self._forgotten} data that the index knew are gone")
         if duplicates := self._duplicates.count:
             all_reasons.append(
                 f"{duplicates} data are already in other segments and were skipped: {self._duplicates.text()}"
@@ -113,11 +121,15 @@ class Rescan:
         lost = self._damage.count + self._forgotten + self._missing
         return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, lost)
 
-    def in_place(self, *, trusted: bool = False, scanned: Scanned | None = None) -> bool:
+    def in_place(self, *, trusted: bool = False, is_believed: bool = True, scanned: Scanned | None = None) -> bool:
         """Insert all data of the segment into the index, and leave its files as they are. The caller commits.
+
+        If the file is not the one that the index describes, the index gets what the bytes say: a datum that is found
+        again keeps its `seq`, and data that are not are forgotten.
 
         Args:
             trusted: the index has all data of every dir segment that it knows.
+            is_believed: the index describes the bytes, as far as they agree with the facts.
             scanned: the result of an earlier scan of the file.
 
         Returns:
@@ -125,19 +137,21 @@ class Rescan:
 
         Raises:
             Changed: the file has changed since that scan.
+            StorageError: it has changed while it was read.
             NeedsRewrite: it must be rewritten.
             DataAfterDamage: it is damaged, and the index knows data after the damage.
         """
         if self._format.is_dir:
-            return self._in_directory(trusted=trusted)
+            return self._in_directory(trusted=trusted, is_believed=is_believed)
         transaction, known = self._transaction, self._known
         segment = self._segment()
         if known is not None:
-            generations.complete(self._directory, self._name, segment.id, segment.end.size)
-        # The file at the segment's name counts. Remove the hidden name, which readers would prefer; `commit` makes that
-        # durable.
-        self._directory.discard(generations.hidden(self._name, segment.id))
+            generations.complete(self._directory, self._name, segment.id, self._access.committed(segment))
+        # The file at the segment's name counts, and readers would prefer the hidden name; `commit` makes that durable.
+        generations.set_aside(self._directory, self._name, segment.id, verb="fix")
         file = self._file = self._directory.open_to_read(self._name)
+        before = file.stat()
+        self._is_matched = known is not None and not (is_believed and self._is_same(segment, file))
         if known is not None:
             transaction.forget_blocks(segment)
         results = self._format.scan(file) if scanned is None else scanned.results(self._access, file)
@@ -145,12 +159,45 @@ class Rescan:
         if (
             known is not None
             and known.count
+            and not self._is_matched
             and (end.length < known.data_end or (end.compressed and self._damage.count))
         ):
             reason = f"it can be read up to byte {end.length}, but has data up to byte {known.data_end}; {REMEDY}"
             raise DataAfterDamage(segment, self._damaged() if self._damage.count else reason)
-        self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
+        self._save(replace(segment, end=end, facts=self._facts(file, end, before), unread=False))
         return True
+
+    def renew_facts(self) -> bool:
+        """Record the facts of a file that somebody has touched, if its committed bytes are still the same.
+
+        Returns:
+            Whether they are.
+        """
+        segment = self._segment()
+        file = self._file = self._directory.open_to_read(self._name)
+        before = file.stat()
+        if self._access.committed(segment).is_whole_in(file) is not True:
+            return False
+        self._save(replace(segment, facts=self._facts(file, segment.end, before)), keep_damage=True)
+        return True
+
+    def _is_same(self, segment: Segment, file: ReadableFile) -> bool:
+        """Return whether the index may be believed about a file."""
+        committed = self._access.committed(segment)
+        is_whole = committed.is_whole_in(file)
+        return committed.seen_in(file, file.stat()) in _BELIEVED if is_whole is None else is_whole
+
+    def _facts(self, file: ReadableFile, end: End, before: os.stat_result) -> Facts:
+        """Return the facts of a file that was read.
+
+        Args:
+            before: its stat before it was read.
+        """
+        mutable = self._format.mutable
+        facts = facts_of(file.stat(), tail_of(file, end.size, mutable), checksum_of(file, end.size, mutable))
+        if facts.mtime != before.st_mtime_ns or file.size() != before.st_size:
+            raise StorageError(f"{file.path} was changed while it was read", hint="Fix it again.")
+        return facts
 
     def sync(self) -> None:
         """Make the files durable: the process that wrote them may not have synced them."""
@@ -163,27 +210,33 @@ class Rescan:
                         folder.open_to_read(entry.name).sync()
                 folder.sync()
 
-    def raise_sequence(self) -> None:
-        """Raise the `.sequence` of a dir segment if it is too low, after the commit."""
-        if self._is_directory:
-            with self._directory.inside(self._name) as folder:
-                raise_sequence(folder, self._name)
-
-    def _in_directory(self, *, trusted: bool) -> bool:
+    def _in_directory(self, *, trusted: bool, is_believed: bool) -> bool:
         """Insert the data of a dir segment into the index; if it is not a directory, remove its data from the index."""
         known = self._known
         try:
             self._directory.inside(self._name).close()
         except StorageError:
             assert known is not None, "an unknown segment that is not a directory is CORRUPTED"
-            self._forgotten = self._transaction.remove(known.segment)
+            self._transaction.set_aside(known.segment)
+            self._forgotten = self._transaction.forget_aside()
+            self._transaction.supersede(known.segment)
             return True
         self._is_directory = True
-        if known is not None and trusted:
-            return False
         segment = self._segment()
+        generations.complete_folder(self._directory, self._name, segment.id)
+        with self._directory.inside(self._name) as folder:
+            raise_sequence(folder, self._name)
+            sequence = folder.stat(SEQUENCE)
+        facts = Facts() if sequence is None else facts_of(sequence, None, None)
+        is_touched = known is not None and not (
+            is_believed and not segment.unread and sequence is not None and is_untouched(segment.facts, sequence)
+        )
+        if known is not None and trusted and not is_touched:
+            self._save(replace(segment, facts=facts), keep_damage=True)
+            return True
+        self._is_matched = is_touched
         end = self._add_all(segment, scan(self._directory, self._name, self._format.describe))
-        self._save(replace(segment, end=end), self._damaged() if self._damage.count else None)
+        self._save(replace(segment, end=end, facts=facts, unread=False))
         return True
 
     def _segment(self) -> Segment:
@@ -196,6 +249,8 @@ class Rescan:
     def _add_all(self, segment: Segment, results: Iterable[ScanResult]) -> End:
         """Insert the data of all scan results, and return where the segment ends."""
         end = segment.end
+        if self._is_matched:
+            self._transaction.set_aside(segment)
         with self._known_offsets(segment) as known_offsets:
             first = self._transaction.take_seqs(0).start
             for found in results:
@@ -205,6 +260,8 @@ class Rescan:
                 self._add(found, segment, first, known_offsets)
                 self._transaction.save_blocks(segment, found.blocks)
                 self._note(found)
+        if self._is_matched:
+            self._forgotten = self._transaction.forget_aside()
         return end
 
     def rewrite(self) -> None:
@@ -215,8 +272,10 @@ class Rescan:
             old = transaction.take_generation()
         else:  # these are data of another file: ondisk never appends to a file that must be rewritten
             old = known.segment.id
-            generations.complete(self._directory, self._name, old, known.segment.end.size)
-            transaction.remove(known.segment)
+            generations.complete(self._directory, self._name, old, self._access.committed(known.segment))
+            self._is_matched = True
+            transaction.set_aside(known.segment)
+            transaction.supersede(known.segment)
         source = self._directory.open_to_read(self._name)
         first = transaction.take_seqs(0).start
         aliases = [generations.hidden(self._name, each) for each in (segment.id, old)]
@@ -232,13 +291,19 @@ class Rescan:
                 self._note(batch)
                 for _, reason in batch.refused:
                     self._damage.add(reason)
-            end = writer.seal()
+            end, facts = writer.seal(), writer.facts()
+        if self._is_matched:
+            self._forgotten = transaction.forget_aside()
         if self._damage.count or self._missing:
-            self._keep_original()
+            why = "it is damaged, and was rewritten"
+            kept = quarantine.link(self._directory, self._name, verb="fix", why=why)
+            self._remedy = f"the original file is now {kept}"
         generations.link_old(self._directory, self._name, old)
-        self._save(replace(segment, end=end), None)
+        segment = replace(segment, end=end, facts=facts)
+        self._save(segment, keep_damage=True)
         self._access.clean_up_later(self._name)
-        transaction.after_commit(lambda: generations.promote(self._directory, self._name, segment.id))
+        committed = self._access.committed(segment)
+        transaction.after_commit(lambda: generations.complete(self._directory, self._name, segment.id, committed))
         transaction.commit()
 
     def _add(
@@ -259,17 +324,20 @@ class Rescan:
             if not offsets:
                 return
         transaction = self._transaction
-        seqs = transaction.take_seqs(len(offsets))
         fields = transaction.columns(metadata)
+        seqs: Sequence[int]
+        if self._is_matched:
+            seqs = transaction.seqs_aside([*zip(reftimes, sizes, *fields, strict=True)])
+        else:
+            seqs = transaction.take_seqs(len(offsets))
         columns = (seqs, reftimes, [segment.id] * len(offsets), offsets, sizes, *fields)
         if transaction.insert(zip(*columns, strict=True)) == len(offsets):  # zip reuses one tuple: 5 % of a rebuild
             return
         rows = list(zip(*columns, strict=True))
-        inserted = transaction.seqs_from(seqs.start)
         for row in rows:
-            if row[0] in inserted:
-                continue
             other = transaction.duplicate_of(row)
+            if other is not None and other[0] == row[0]:
+                continue
             if other is None or other[2] == segment.id:
                 if other is None or other[3] < row[3]:
                     transaction.replace(row, first, None)
@@ -292,20 +360,15 @@ class Rescan:
         for damage in found.damage:
             self._damage.add(f"at {self._format.unit} {damage.offset}: {damage.reason}", damage.size)
 
-    def _keep_original(self) -> None:
-        """Link the damaged file, which is rewritten, to a second name, which keeps it."""
-        for at in count(1):
-            kept = f"{self._name}.damaged{f'-{at}' * (at > 1)}"
-            with contextlib.suppress(FileExistsError):
-                self._directory.link(self._name, kept)
-                self._remedy = f"the original file is now {kept}"
-                return
+    def _save(self, segment: Segment, *, keep_damage: bool = False) -> None:
+        """Save the segment, and what is damaged in it.
 
-    def _save(self, segment: Segment, damage: str | None) -> None:
-        mtime = self._directory.stat(self._name)
-        assert mtime is not None
-        self._transaction.save_segment(segment, self._interval, mtime.st_mtime_ns)
-        self._transaction.note_check(segment, damage)
+        Args:
+            keep_damage: its data were not read.
+        """
+        self._transaction.save_segment(segment, self._interval)
+        if not keep_damage:
+            self._transaction.note_check(segment, self._damaged() if self._damage.count else None)
 
     def _damaged(self) -> str:
         return f"{self._damage.size} {self._format.unit}s are damaged, {self._damage.text('; ')}; {self._remedy}"

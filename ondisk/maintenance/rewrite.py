@@ -10,13 +10,13 @@ from typing import Protocol
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.read import TAIL, DatasetReader, check_end
-from ondisk.errors import SegmentMissing, StateError
+from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.formats import Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.known import known_of
-from ondisk.segment import Block, End
+from ondisk.segment import Block, End, Facts
 from ondisk.segments import SegmentWriter
 from ondisk.staging.jobs import Changed, create_staged
 from ondisk.staging.rows import StagedFile, StagedRows
@@ -57,12 +57,14 @@ class Written:
     Attributes:
         file: name of the new segment file, in the dataset's directory.
         end: where the segment ends in it.
+        facts: of the file; they stay when it is renamed.
         size: bytes of it.
         rows: the file with the new places of the data, and the blocks.
     """
 
     file: str
     end: End
+    facts: Facts
     size: int
     rows: StagedFile
 
@@ -90,9 +92,10 @@ class Written:
             rows = stack.enter_context(StagedRows(directory, f"{file}.rows", access.config.fields))
             opened.reader.file_of(known.segment)  # once it is open, a repack cannot take it away
             snapshot.set_apart(known.segment)
-            end = lay(access.format(known.segment.format), snapshot, opened.reader, known, staged, rows)
+            format = access.format(known.segment.format)
+            end, facts = lay(format, snapshot, opened.reader, known, staged, rows)
             rows.finish()
-            return cls(file, end, staged.stat().st_size, StagedFile.of(directory, f"{file}.rows"))
+            return cls(file, end, facts, staged.stat().st_size, StagedFile.of(directory, f"{file}.rows"))
 
     def save(self, directory: Directory, transaction: Transaction, old: Segment, new: Segment, count: int) -> None:
         """Save the new places of the data in the index.
@@ -119,14 +122,17 @@ class Written:
 
 def lay(
     format: Format, snapshot: Snapshot, reader: DatasetReader, known: Known, staged: WritableFile, places: NewPlaces
-) -> End:
+) -> tuple[End, Facts]:
     """Write the data of a segment to another file, in query order and next to each other.
 
     Args:
         places: receives the new place of each datum.
 
     Returns:
-        Where the segment ends.
+        Where the segment ends, and the facts of the file.
+
+    Raises:
+        SegmentCorrupt: the segment's committed bytes do not have their checksum, or cannot be read.
 
     Durability: the file is synced.
     """
@@ -153,9 +159,12 @@ class _Laying:
         self._writer = SegmentWriter(format, staged, save_blocks=places.save_blocks)
         self._places = places
 
-    def lay(self) -> End:
-        """Write all of them, and return where they end."""
+    def lay(self) -> tuple[End, Facts]:
+        """Write all of them; return where they end, and the facts of the file."""
         writer = self._writer
+        committed = self._old.committed(self._format.mutable)
+        if committed.is_whole_in(self._reader.file_of(self._old)) is False:
+            raise wrong_checksum(self._old)
         is_compressed = writer.end.compressed or self._old.end.compressed
         source = None if is_compressed else self._reader.file_of(self._old)
         for rows in _pieces(self._snapshot, self._known):
@@ -167,7 +176,7 @@ class _Laying:
             else:
                 writer.add([*self._reader.contents(self._snapshot, [row for _, row in rows])])
             self._place(rows, offset)
-        return writer.seal()
+        return writer.seal(), writer.facts()
 
     def _spans(self, rows: list[tuple[int, Row]]) -> list[tuple[int, int]]:
         """Join data that are already next to each other: return (begin, size) of each span, padding included."""
@@ -202,6 +211,15 @@ class _Laying:
         extents = self._format.extents(row[3] for _, row in rows)
         offsets = accumulate(extents, initial=offset)
         self._places.place((seq, row[2], at) for (seq, row), at in zip(rows, offsets, strict=False))
+
+
+def wrong_checksum(segment: Segment) -> SegmentCorrupt:
+    """Return the error for a segment whose bytes have changed since ondisk wrote them."""
+    return SegmentCorrupt(
+        f"the first {segment.end.size} bytes of {segment.name!r} do not have their checksum: they have changed",
+        hint="Restore the file from a backup. `ondisk check DATASET --accurate` reports the damaged data.",
+        segment=segment.name,
+    )
 
 
 def _pieces(snapshot: Snapshot, known: Known) -> Iterator[list[tuple[int, Row]]]:

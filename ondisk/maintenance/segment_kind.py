@@ -58,8 +58,12 @@ class SegmentKind(ABC):
     is_one_file: ClassVar[bool]
 
     @abstractmethod
-    def complete(self, directory: Directory, segment: Segment) -> None:
+    def complete(self, directory: Directory, segment: Segment, format: Format) -> None:
         """Promote the segment's committed generation, if a crash came before that; see `generations.complete`."""
+
+    @abstractmethod
+    def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
+        """Return whether at least part of what has a name is a segment of this kind, in a format."""
 
     @abstractmethod
     def diagnose(
@@ -88,8 +92,8 @@ class SegmentKind(ABC):
         """
 
     @abstractmethod
-    def has_datum(self, directory: Directory, segment: Segment, offset: int) -> bool:
-        """Return whether the file of a datum exists, without reading it."""
+    def has_datum(self, access: Access, segment: Segment, offset: int) -> bool:
+        """Return whether the file of a datum exists and agrees with the facts in the index, as far as its end shows."""
 
     @abstractmethod
     def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:

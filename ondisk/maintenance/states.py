@@ -49,6 +49,7 @@ class Diagnosis:
         state: all states that apply.
         reasons: one for each thing that is wrong.
         freed: bytes that a repack would free; estimated if the segment is compressed.
+        is_touched: another program has touched its file, or copied it; as far as was read, its bytes are the same.
         noted: it is CORRUPTED only because the index recorded damage of its content; a fix checks that again.
         error: why it could not be examined; None if it was.
     """
@@ -57,6 +58,7 @@ class Diagnosis:
     state: State
     reasons: tuple[str, ...] = ()
     freed: int = 0
+    is_touched: bool = False
     noted: bool = False
     error: OndiskError | None = None
 

@@ -10,16 +10,19 @@ of an interrupted append: readers never see them, and the next append cuts them 
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import stat
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StateError, StorageError
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
-from ondisk.segment import Block, End, Laid, Layout, Patch
-from ondisk.segments.generations import complete, hidden
+from ondisk.segment import Block, End, Facts, Laid, Layout, Patch, Start
+from ondisk.segments import quarantine
+from ondisk.segments.facts import Committed, Seen
+from ondisk.segments.generations import complete, hidden, reveal
 from ondisk.segments.writer import SegmentWriter
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
@@ -29,73 +32,100 @@ _LARGE = 16 * 1024 * 1024  # bytes
 
 @dataclass(slots=True)
 class _Append:
-    """What a batch wrote to one segment: all that is needed to sync it, or to undo it."""
+    """What a batch wrote to one segment: all that is needed to sync it, to undo it, or to give it its name."""
 
+    path: str  # a hidden name for a new segment
+    generation: int
     file: WritableFile | None
-    size_before: int | None  # None: the batch created the file
+    before: os.stat_result | None  # None: the batch created the file
+    size_before: int
     patch: Patch | None  # restores the header
     known: bool
-    end: End = field(default_factory=End)
+    is_touched: bool
+    writer: SegmentWriter | None = None
     blocks: list[Block] = field(default_factory=list)
-    mtime: int = 0
+    facts: Facts = field(default_factory=Facts)
+
+    @property
+    def end(self) -> End:
+        assert self.writer is not None
+        return self.writer.end
 
 
 class ConcatWriter:
     """Appends one batch to its segments: write them all, then sync them all, or undo everything.
 
     Used under the writers' lock.
+
+    Args:
+        take_generation: returns a generation that was never used.
     """
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, take_generation: Callable[[], int]) -> None:
         self._directory = directory
+        self._take_generation = take_generation
         self._appends: dict[str, _Append] = {}
         self._unsynced: list[str] = []
 
-    def exists(self, name: str, generation: int, size: int) -> bool:
-        """Return whether anything is at the segment's name, after completing a switch that a crash interrupted.
-
-        Args:
-            size: committed bytes of this generation.
-        """
-        complete(self._directory, name, generation, size)
+    def exists(self, name: str, generation: int, committed: Committed) -> bool:
+        """Return whether anything is at the segment's name, after completing a switch that a crash interrupted."""
+        complete(self._directory, name, generation, committed)
         return self._directory.stat(name) is not None
 
-    def start(self, name: str, end: End | None, layout: Layout, *, trusted: bool) -> Laid:
-        """Return where a segment continues, and what to write before new data.
+    def start(self, name: str, end: End | None, committed: Committed | None, layout: Layout, *, trusted: bool) -> Start:
+        """Return where a segment continues.
 
         Args:
             end: its end in the index; None if the index does not know the segment.
-            trusted: the index is trusted, so bytes after the committed size belong to an interrupted append. Otherwise
-                they may be data that a lost index knew, and stay.
+            committed: its bytes up to there.
+            trusted: the index is trusted, so bytes after the committed size are not data of the dataset. Otherwise they
+                may be data that a lost index knew, and stay.
 
         Raises:
             SegmentCorrupt, StateError: nothing can be appended to this file.
         """
-        if end is not None and trusted:
-            return Laid(b"", end)
+        found = self._directory.regular_file(name)
+        if found is None:
+            if end is None:
+                return Start(layout.begin(), is_new=True, checksum=0)
+            return Start(Laid(b"", end))  # `writing` reports that it is missing
+        is_touched = committed is None or not committed.is_untouched(found)
+        if end is not None and committed is not None and trusted and not is_touched:
+            return Start(Laid(b"", end), checksum=committed.facts.checksum)
+        file = self._directory.open_to_read(name)
+        if end is not None and committed is not None:
+            self._check_same(name, committed, file)
+            if trusted:
+                return Start(Laid(b"", end), is_touched=True, checksum=committed.facts.checksum)
         try:
-            file = self._directory.open_to_read(name)
-        except FileNotFoundError:
-            return layout.begin() if end is None else Laid(b"", end)
-        try:
-            return layout.resume(file, end or End())
+            laid = layout.resume(file, end or End())
         except (SegmentCorrupt, StateError) as error:
             message = f"cannot append to {file.path}: {error.message}"
             raise type(error)(message, hint=error.hint, segment=name) from error
+        if end is None or committed is None:
+            is_begun = laid.end.size == len(laid.content)  # nothing of the file stays
+            return Start(laid, is_touched=not is_begun, unread=not is_begun, checksum=0 if is_begun else None)
+        unread = laid.end.size - len(laid.content) > end.size
+        return Start(laid, is_touched=True, unread=unread, checksum=None if unread else committed.facts.checksum)
 
     def clear(self, name: str, generation: int) -> None:
         """Remove what a crash left at the hidden name of a new generation."""
         self._directory.discard(hidden(name, generation))
 
     @contextlib.contextmanager
-    def writing(self, name: str, start: Laid, layout: Layout, *, known: bool) -> Iterator[SegmentWriter]:
+    def writing(
+        self, name: str, generation: int, start: Start, layout: Layout, *, known: bool
+    ) -> Iterator[SegmentWriter]:
         """Open a segment to write a batch's data to it; bytes after `start` are cut off.
 
+        A file that has other names is replaced by a copy first: the others may be somebody's backup.
+
         Durability: none until `sync`. A crash before that leaves a tail after the committed size, and a header that may
-            count data that do not exist.
+            count data that do not exist; or the file of a new segment under its hidden name.
 
         Args:
-            start: where it continues. Any bytes after that belong to an interrupted append.
+            start: where it continues. Bytes after that belong to an interrupted append, or somebody has added them:
+                what may be data is copied to quarantine.
             known: the index knows the segment, so its directory entry is durable.
 
         Raises:
@@ -104,17 +134,20 @@ class ConcatWriter:
         """
         if len(self._unsynced) >= _OPEN_TO_WRITE:
             self.sync()
-        position = start.end.size - len(start.content)
-        file, size = self._open(name, position)
-        append = self._appends[name] = _Append(file, size, layout.patch(start.end), known)
+        laid = start.laid
+        position = laid.end.size - len(laid.content)
+        path = hidden(name, generation) if start.is_new else name
+        file, before = self._open(path, name, position, is_new=start.is_new)
+        append = _Append(path, generation, file, before, position, layout.patch(laid.end), known, start.is_touched)
+        self._appends[name] = append
         self._unsynced.append(name)
-        if size is not None and size > position:
+        if before is not None and before.st_size > position:
+            if known:
+                keep_data_after(self._directory, name, replace(laid.end, size=position), layout, verb="append")
             file.truncate(position)
-            append.size_before = position
-        writer = SegmentWriter(layout, file, start, save_blocks=append.blocks.extend)
-        yield writer
-        append.end = writer.finish()
-        append.mtime = file.stat().st_mtime_ns
+        append.writer = SegmentWriter(layout, file, laid, checksum=start.checksum, save_blocks=append.blocks.extend)
+        yield append.writer
+        append.writer.finish()
 
     def sync(self) -> None:
         """Make everything written so far durable: the files, then the directories of unknown segments.
@@ -128,8 +161,9 @@ class ConcatWriter:
         parents = set()
         for name in self._unsynced:
             append = self._appends[name]
-            if append.file is not None:
+            if append.file is not None and append.writer is not None:
                 append.file.sync()
+                append.facts = append.writer.facts(is_touched=append.is_touched)
                 append.file.close()
                 append.file = None
             if not append.known:
@@ -138,27 +172,33 @@ class ConcatWriter:
         for parent in parents:
             self._directory.sync(parent)
 
-    def appended(self, name: str) -> tuple[End, list[Block], int]:
-        """Return where a segment ends now, its new blocks, and when it was written, nanoseconds since 1970."""
+    def appended(self, name: str) -> tuple[End, list[Block], Facts]:
+        """Return where a segment ends now, its new blocks, and the facts of its file."""
         append = self._appends[name]
-        return append.end, append.blocks, append.mtime
+        return append.end, append.blocks, append.facts
+
+    def reveal(self) -> None:
+        """Give the files of new segments their names, after the commit."""
+        reveal(self._directory, ((name, each.generation) for name, each in self._appends.items() if each.path != name))
 
     def undo(self) -> None:
         """Undo all writes as far as the disk allows; any bytes that stay are a tail that nobody reads.
 
         Durability: none. After a crash the tail may be back.
         """
-        for name, append in self._appends.items():
+        for append in self._appends.values():
             with contextlib.suppress(OSError, OndiskError):
-                if append.size_before is None:
-                    self._directory.unlink(name)
+                if append.before is None:
+                    self._directory.unlink(append.path)
                 else:
-                    file = append.file or self._directory.open_to_write(name)
+                    file = append.file or self._directory.open_to_write(append.path)
                     append.file = file
                     file.truncate(append.size_before)
                     patch = append.patch
                     if patch is not None and patch.position + len(patch.content) <= append.size_before:
                         file.write(patch.position, patch.content)
+                    if append.before.st_size == append.size_before:
+                        file.set_mtime(append.before.st_mtime_ns)
         self.close()
 
     def close(self) -> None:
@@ -168,57 +208,128 @@ class ConcatWriter:
                 append.file.close()
                 append.file = None
 
-    def _open(self, name: str, position: int) -> tuple[WritableFile, int | None]:
-        """Open a segment to append at `position`; return the file and its size, None if it is new."""
+    def _check_same(self, name: str, committed: Committed, file: ReadableFile) -> None:
+        """Raise unless a file that was touched still begins with the committed bytes, as far as their end shows."""
+        found = file.stat()
+        if found.st_size < committed.size:
+            raise _too_short(self._directory, name, found.st_size, committed.size)
+        if committed.seen_in(file, found) is Seen.OTHER:
+            raise changed(self._directory, name)
+
+    def _open(self, path: str, name: str, position: int, *, is_new: bool) -> tuple[WritableFile, os.stat_result | None]:
+        """Open a segment to append at `position`; return the file, and its stat, None if it is new."""
+        if is_new:
+            return self._directory.create_file(path), None
         try:
-            file = self._directory.open_to_write(name)
+            file = self._directory.open_to_write(path)
         except FileNotFoundError:
-            if position == 0:
-                return self._directory.create_file(name), None
             raise _missing(self._directory, name) from None
-        size = file.stat().st_size
-        if size < position:
+        found = file.stat()
+        if found.st_size < position:
             file.close()
-            raise _too_short(self._directory, name, size, position)
-        return file, size
+            raise _too_short(self._directory, name, found.st_size, position)
+        if found.st_nlink > 1:
+            file.close()
+            file = self._copied(name)
+        return file, found
+
+    def _copied(self, name: str) -> WritableFile:
+        """Replace a segment's file by a copy of it, and open the copy.
+
+        Durability: the copy is synced, then renamed. Both have the same bytes, so a crash changes nothing.
+        """
+        alias = hidden(name, self._take_generation())
+        source = self._directory.open_to_read(name)
+        with self._directory.create_file(alias) as copy:
+            copy.copy(source, 0, source.size(), 0)
+            copy.sync()
+        self._directory.rename(alias, name)
+        return self._directory.open_to_write(name)
+
+
+def keep_data_after(directory: Directory, name: str, end: End, layout: Layout, *, verb: str) -> None:
+    """Copy the bytes of a segment's file after its committed end to quarantine, unless they are no data."""
+    file = directory.open_to_read(name)
+    size = file.size() - end.size
+    mark = layout.seal(end)
+    if size <= 0 or (size == len(mark) and file.read(end.size, size) == mark):
+        return
+    try:
+        laid = layout.resume(file, end)
+    except (SegmentCorrupt, StateError):
+        pass
+    else:
+        if laid.end.size - len(laid.content) <= end.size:
+            return
+    why = "bytes after the last committed datum: of an interrupted append, or somebody else has added them"
+    quarantine.keep_piece(directory, name, file, end.size, size, verb=verb, why=why)
+
+
+@dataclass(slots=True)
+class _Open:
+    """An open file of a generation, and what is known to be right about it: its bytes up to `size`, at this stat."""
+
+    file: ReadableFile
+    mtime: int = -1
+    length: int = -1
+    size: int = 0
+
+    def is_verified(self, end: int) -> bool:
+        """Return whether nobody has touched the file since its bytes up to `end` were verified."""
+        found = self.file.stat()
+        return end <= self.size and found.st_mtime_ns == self.mtime and found.st_size == self.length
+
+    def verify(self, committed: Committed) -> bool:
+        """Compare the file with the facts of its segment, and remember the result."""
+        found = self.file.stat()
+        if committed.seen_in(self.file, found) is Seen.OTHER:
+            return False
+        self.mtime, self.length, self.size = found.st_mtime_ns, found.st_size, committed.size
+        return True
 
 
 class ConcatReader:
-    """Reads spans of segments, and keeps the most recently opened files open. Threads may share it."""
+    """Reads spans of segments, and keeps the most recently opened files open. Threads may share it.
+
+    A file is compared with the facts of its segment when it is opened, and again when it was touched since.
+    """
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._files: OrderedDict[int, ReadableFile] = OrderedDict()
+        self._files: OrderedDict[int, _Open] = OrderedDict()
         self._generations: dict[str, int] = {}
         self._most = min(_OPEN_TO_READ, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
-    def read(self, generation: int, name_of: Callable[[int], str], offset: int, size: int) -> bytes:
+    def read(self, generation: int, known: Callable[[], tuple[str, Committed]], offset: int, size: int) -> bytes:
         """Read `size` bytes of a segment, by its generation.
 
         Args:
-            name_of: returns the segment's name by its generation; called only if the file is not open.
+            known: returns the segment's name and its committed bytes; called only if the file must be compared.
 
         Raises:
             SegmentMissing: the segment is not on disk.
-            SegmentCorrupt: it ends before these bytes do.
+            SegmentCorrupt: it ends before these bytes do, or another program has changed it.
         """
-        file = self._files.get(generation) or self.file_of(generation, name_of(generation))
-        if size > _LARGE and file.size() < offset + size:  # before memory is allocated
-            raise _too_short(self._directory, name_of(generation), file.size(), offset + size)
-        content = file.read(offset, size)
+        opened = self._files.get(generation)
+        if opened is None or not opened.is_verified(offset + size):
+            name, committed = known()
+            opened = self._verified(generation, name, committed)
+            if size > _LARGE and opened.length < offset + size:  # before memory is allocated
+                raise _too_short(self._directory, name, opened.length, offset + size)
+        content = opened.file.read(offset, size)
         if len(content) < size:
-            raise _too_short(self._directory, name_of(generation), offset + len(content), offset + size)
+            raise _too_short(self._directory, known()[0], offset + len(content), offset + size)
         return content
 
     def read_open(self, generation: int, offset: int, size: int) -> bytes | None:
-        """Read like `read`, but only if the file is already open; return None if not, or if it ends too early.
+        """Read like `read`, but only if the file is already open and verified; return None if it is not.
 
         Needs no snapshot: the bytes of a generation never change while its file is open.
         """
-        file = self._files.get(generation)
-        if file is None or (size > _LARGE and file.size() < offset + size):
+        opened = self._files.get(generation)
+        if opened is None or not opened.is_verified(offset + size):
             return None
-        content = file.read(offset, size)
+        content = opened.file.read(offset, size)
         return content if len(content) == size else None
 
     def forget(self, generation: int) -> None:
@@ -228,7 +339,7 @@ class ConcatReader:
     def close(self) -> None:
         self._files.clear()
 
-    def file_of(self, generation: int, name: str) -> ReadableFile:
+    def file_of(self, generation: int, name: str, committed: Committed) -> ReadableFile:
         """Open the file of a generation of a segment.
 
         The caller must read a snapshot that has this generation, or hold the writers' lock. Otherwise a repack may have
@@ -236,40 +347,65 @@ class ConcatReader:
 
         Raises:
             SegmentMissing: it is not on disk.
+            SegmentCorrupt: another program has changed it.
         """
-        alias = hidden(name, generation)
-        # Try the alias, the name, and the alias again: between the first two, a repack may promote the alias; after the
-        # second, the next repack may replace the file at the name and link the old one to the alias.
-        file = self._open_alias(alias)
-        if file is None:
-            plain = self._open_if_there(name)
-            file = self._open_alias(alias) or plain
-        if file is None:
-            raise _missing(self._directory, name)
+        return self._verified(generation, name, committed).file
+
+    def _verified(self, generation: int, name: str, committed: Committed) -> _Open:
+        """Return the open file of a generation, after comparing it with the committed bytes."""
+        opened = self._files.get(generation)
+        if opened is not None and opened.verify(committed):
+            return opened
+        opened = self._found(name, hidden(name, generation), committed)
         before = self._generations.get(name)
         if before is not None and before != generation:
             self.forget(before)
         self._generations[name] = generation
-        self._files[generation] = file
+        self._files[generation] = opened
         while len(self._files) > self._most:
             self._files.popitem(last=False)
-        return file
+        return opened
 
-    def _open_alias(self, alias: str) -> ReadableFile | None:
-        """Open a generation at its hidden name; return None if nothing, or not a regular file, has that name."""
-        try:
-            return self._open_if_there(alias)
-        except StorageError:
-            found = self._directory.stat(alias)
-            if found is not None and stat.S_ISREG(found.st_mode):
-                raise
-            return None
+    def _found(self, name: str, alias: str, committed: Committed) -> _Open:
+        """Open the generation at its hidden name, or else at NAME; skip files that are not the generation.
 
-    def _open_if_there(self, name: str) -> ReadableFile | None:
+        Try the alias, the name, and the alias again: between the first two, a repack may promote the alias; after the
+        second, the next repack may replace the file at the name and link the old one to the alias.
+        """
+        size = None
+        for place in (alias, name, alias):
+            file = self._open_if_there(place, is_alias=place == alias)
+            if file is not None:
+                opened = _Open(file)
+                if opened.verify(committed):
+                    return opened
+                size = file.size()
+        if size is None:
+            raise _missing(self._directory, name)
+        if size < committed.size:
+            raise _too_short(self._directory, name, size, committed.size)
+        raise changed(self._directory, name)
+
+    def _open_if_there(self, name: str, *, is_alias: bool) -> ReadableFile | None:
+        """Open a file; return None if nothing has this name, or if it is hidden and not a regular file."""
         try:
             return self._directory.open_to_read(name)
         except FileNotFoundError:
             return None
+        except StorageError:
+            found = self._directory.stat(name)
+            if not is_alias or (found is not None and stat.S_ISREG(found.st_mode)):
+                raise
+            return None
+
+
+def changed(directory: Directory, name: str) -> SegmentCorrupt:
+    """Return the error for a file that is not the one that the index describes."""
+    return SegmentCorrupt(
+        f"{directory.path / name} is not the file that the index describes: another program has changed or replaced it",
+        hint="`ondisk fix DATASET --yes` reads it into the index; or restore the file from a backup.",
+        segment=name,
+    )
 
 
 def _missing(directory: Directory, name: str) -> SegmentMissing:

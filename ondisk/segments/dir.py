@@ -22,18 +22,22 @@ In the index, the `End` of a dir segment contains the size of `.metadata` and th
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import stat
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from zlib import crc32
 
 from ondisk import frame
 from ondisk.errors import FrameCorrupt, OndiskError, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory
-from ondisk.segment import Block, Damage, End, Laid, Layout, ScanResult
+from ondisk.segment import Block, Damage, End, Facts, Laid, Layout, ScanResult, Start
+from ondisk.segments.facts import Committed, facts_of
+from ondisk.segments.generations import complete_folder, hidden
 from ondisk.segments.metadata_file import (
     METADATA,
     NEW_METADATA,
@@ -99,6 +103,11 @@ def read_sequence(folder: Directory) -> int | None:
     return number if number < _MOST else None
 
 
+def is_untouched(facts: Facts, sequence: os.stat_result) -> bool:
+    """Return whether the stat of `.sequence` shows that nobody else has changed a segment: every append writes it."""
+    return Committed(0, facts, range(0)).is_untouched(sequence)
+
+
 def write_sequence(folder: Directory, number: int) -> None:
     """Write the last number used to `.sequence`, and sync it."""
     try:
@@ -133,6 +142,8 @@ def raise_sequence(folder: Directory, name: str) -> None:
 class _Append:
     """What a batch wrote to one segment: all that is needed to sync it, or to undo it."""
 
+    path: str  # of the directory; a hidden name for a new segment
+    generation: int
     is_new: bool  # the batch created the directory
     known: bool
     size_before: int  # of .metadata
@@ -141,7 +152,7 @@ class _Append:
     entries: list[bytes] = field(default_factory=list)
     is_synced: bool = False
     size: int = 0  # of .metadata
-    mtime: int = 0
+    facts: Facts = field(default_factory=Facts)
 
 
 class DirWriter:
@@ -154,11 +165,20 @@ class DirWriter:
         self._directory = directory
         self._appends: dict[str, _Append] = {}
 
-    def exists(self, name: str, generation: int = 0, size: int = 0) -> bool:
-        """Return whether anything is at the segment's name; a dir segment has no generations."""
+    def exists(self, name: str, generation: int, committed: Committed | None = None) -> bool:
+        """Return whether anything is at the segment's name, after giving a new one its name if a crash came before."""
+        complete_folder(self._directory, name, generation)
         return self._directory.stat(name) is not None
 
-    def start(self, name: str, end: End | None, layout: Layout | None = None, *, trusted: bool) -> Laid:
+    def start(
+        self,
+        name: str,
+        end: End | None,
+        committed: Committed | None = None,
+        layout: Layout | None = None,
+        *,
+        trusted: bool,
+    ) -> Start:
         """Return where a segment continues: its `length` is the number of the next file.
 
         Args:
@@ -166,25 +186,28 @@ class DirWriter:
             trusted: the index is trusted. Otherwise the numbers of files and entries count, too.
         """
         known = end or End()
-        if not self.exists(name):
-            return Laid(b"", known)
+        if self._directory.stat(name) is None:
+            return Start(Laid(b"", known), is_new=end is None)
         with self._directory.inside(name) as folder:
             sequence = read_sequence(folder)
             if trusted and end is not None and sequence is not None:
-                return Laid(b"", End(known.size, max(known.length, sequence + 1)))
+                return Start(Laid(b"", End(known.size, max(known.length, sequence + 1))))
             entries = MetadataFile.of(folder)
         number = max(known.length, self._free_number(name), *(number + 1 for number in entries or ()))
-        return Laid(b"", End(known.size, number))
+        return Start(Laid(b"", End(known.size, number)), unread=True)
 
-    def restart(self, name: str, start: Laid) -> Laid:
+    def restart(self, name: str, start: Start) -> Start:
         """Return where a segment continues, after all files that a crash left."""
-        return Laid(b"", End(start.end.size, self._free_number(name)))
+        return replace(start, laid=Laid(b"", End(start.laid.end.size, self._free_number(name))))
 
     def clear(self, name: str, generation: int) -> None:
-        """Do nothing: a dir segment has no generations."""
+        """Remove what a crash left at the hidden name of a new segment."""
+        discard_folder(self._directory, name, hidden(name, generation))
 
     @contextlib.contextmanager
-    def writing(self, name: str, start: Laid, layout: Layout | None = None, *, known: bool) -> Iterator[FileWriter]:
+    def writing(
+        self, name: str, generation: int, start: Start, layout: Layout | None = None, *, known: bool
+    ) -> Iterator[FileWriter]:
         """Open a segment to write a batch's data to it, as files numbered from `start` on.
 
         Durability: none until `sync`. A crash before that leaves files above `.sequence`.
@@ -198,8 +221,8 @@ class DirWriter:
             SegmentMissing: the index knows data of it, but it is not on disk.
             SegmentCorrupt: `.metadata` is damaged.
         """
-        append = self._begin(name, start.end, known=known)
-        with self._directory.inside(name) as folder:
+        append = self._begin(name, generation, start, known=known)
+        with self._directory.inside(append.path) as folder:
             yield FileWriter(folder, name, append)
 
     def _free_number(self, name: str) -> int:
@@ -209,7 +232,9 @@ class DirWriter:
             numbers = [number_of(name, each) for each in folder.names()]
         return max([-1 if sequence is None else sequence, *(each for each in numbers if each is not None)]) + 1
 
-    def adopt(self, name: str, start: Laid, source: Directory, numbers: Sequence[int], *, known: bool) -> bool:
+    def adopt(
+        self, name: str, generation: int, start: Start, source: Directory, numbers: Sequence[int], *, known: bool
+    ) -> bool:
         """Link files of the same segment of another dataset into this one, and copy their entries.
 
         Durability: as `writing`.
@@ -225,11 +250,11 @@ class DirWriter:
         Raises:
             SegmentMissing: a file, or its entry, does not exist.
         """
-        shift = start.end.length
-        append = self._begin(name, start.end, known=known)
+        shift = start.laid.end.length
+        append = self._begin(name, generation, start, known=known)
         entries = MetadataFile.of(source)
         is_linked = True
-        with self._directory.inside(name) as folder:
+        with self._directory.inside(append.path) as folder:
             for number in numbers:
                 file = file_name(name, number)
                 if entries is None or number not in entries:
@@ -256,7 +281,7 @@ class DirWriter:
         is_synced = self._sync_together()
         parents = set()
         for name, append in self._appends.items():
-            with self._directory.inside(name) as folder:
+            with self._directory.inside(append.path) as folder:
                 for number in () if is_synced else append.numbers:
                     with folder.open_to_write(file_name(name, number)) as file:
                         file.sync()
@@ -272,12 +297,18 @@ class DirWriter:
         """Sync the files of all segments with one sync if there are many; return whether that was done."""
         if sum(len(append.numbers) for append in self._appends.values()) < _MANY:
             return False
-        return self._directory.sync_together(self._appends)
+        return self._directory.sync_together(append.path for append in self._appends.values())
 
-    def appended(self, name: str) -> tuple[End, list[Block], int]:
+    def appended(self, name: str) -> tuple[End, list[Block], Facts]:
         """Return as `ConcatWriter.appended`, after `sync`; files have no blocks."""
         append = self._appends[name]
-        return End(append.size, append.next), [], append.mtime
+        return End(append.size, append.next), [], append.facts
+
+    def reveal(self) -> None:
+        """Give the directories of new segments their names, after the commit."""
+        for name, append in self._appends.items():
+            if append.path != name:
+                complete_folder(self._directory, name, append.generation)
 
     def undo(self) -> None:
         """Undo all writes as far as the disk allows; nobody reads what stays.
@@ -285,26 +316,25 @@ class DirWriter:
         `.sequence` stays as it is, so that no number is used twice.
         """
         for name, append in self._appends.items():
-            with contextlib.suppress(OSError, OndiskError), self._directory.inside(name) as folder:
+            with contextlib.suppress(OSError, OndiskError), self._directory.inside(append.path) as folder:
                 if append.is_synced and not append.is_new:  # entries first: an entry without a file means a lost file
                     with folder.open_to_write(METADATA) as file:
                         file.truncate(append.size_before)
                 folder.discard(*(file_name(name, number) for number in append.numbers))
                 if append.is_new:
                     folder.discard(METADATA, SEQUENCE)
-                    self._directory.remove_directory(name)
+                    self._directory.remove_directory(append.path)
         self._appends.clear()
 
-    def _begin(self, name: str, end: End, *, known: bool) -> _Append:
-        """Create the directory of a segment if it does not exist."""
-        is_new = not self.exists(name)
-        if is_new and end.length:
-            open_directory(self._directory, name)
-        if is_new:
-            self._directory.create_file(f"{name}/{SEQUENCE}").close()
-        with self._directory.inside(name) as folder:
-            append = _Append(is_new, known, end_of_entries(folder, name, end), end.length)
-        self._appends[name] = append
+    def _begin(self, name: str, generation: int, start: Start, *, known: bool) -> _Append:
+        """Create the directory of a segment if it is new."""
+        end = start.laid.end
+        path = hidden(name, generation) if start.is_new else name
+        if start.is_new:
+            self._directory.create_file(f"{path}/{SEQUENCE}").close()
+        with open_directory(self._directory, path) as folder:
+            size = end_of_entries(folder, name, end)
+        append = self._appends[name] = _Append(path, generation, start.is_new, known, size, end.length)
         return append
 
     def _write_entries(self, folder: Directory, append: _Append) -> None:
@@ -322,7 +352,41 @@ class DirWriter:
         append.size = append.size_before + len(entries)
         write_sequence(folder, append.next - 1)
         sequence = folder.stat(SEQUENCE)
-        append.mtime = 0 if sequence is None else sequence.st_mtime_ns
+        assert sequence is not None
+        append.facts = facts_of(sequence, None, None)
+
+
+def discard_folder(directory: Directory, name: str, path: str) -> None:
+    """Remove the directory of a segment with its files, unless it contains other files.
+
+    Args:
+        path: of the directory.
+    """
+    found = directory.stat(path)
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        return
+    with directory.inside(path) as folder:
+        folder.discard(*(file_name(name, number) for number in files_of(folder, name)))
+        folder.discard(METADATA, NEW_METADATA, SEQUENCE)
+    directory.remove_directory(path)
+
+
+def recover_folders(
+    directory: Directory, name: str, generations: list[int], current: int | None, *, unread: bool, trusted: bool
+) -> list[int]:
+    """Finish what a crash interrupted with one segment; see `ondisk.segments.generations.recover`.
+
+    Returns:
+        The generations that are still needed.
+    """
+    if current is not None and current in generations:
+        complete_folder(directory, name, current)
+    others = [generation for generation in generations if generation != current]
+    if not unread or not trusted:
+        return others
+    for generation in others:
+        discard_folder(directory, name, hidden(name, generation))
+    return []
 
 
 class FileWriter:
@@ -376,12 +440,14 @@ class DirReader:
             SegmentCorrupt: it has another size, or its entry is missing or damaged.
             FrameCorrupt: it has another checksum.
         """
-        path = f"{name}/{file_name(name, number)}"
-        try:
-            file = self._directory.open_to_read(path)
-        except FileNotFoundError:
-            message = f"{self._directory.path / path} is in the index but not on disk"
-            raise SegmentMissing(message, hint=_RESTORE, segment=name) from None
+        last = file_name(name, number)
+        for path in (f"{name}/{last}", f"{hidden(name, generation)}/{last}", f"{name}/{last}"):
+            with contextlib.suppress(FileNotFoundError):
+                file = self._directory.open_to_read(path)
+                break
+        else:
+            message = f"{self._directory.path / name / last} is in the index but not on disk"
+            raise SegmentMissing(message, hint=_RESTORE, segment=name)
         found = file.size()
         content = file.read(0, size) if found == size else b""
         if len(content) != size:
@@ -411,7 +477,7 @@ class DirReader:
         if entries is not None and number not in entries:
             entries.read_on()
         if entries is None or number not in entries:
-            with open_directory(self._directory, name) as folder:
+            with self._folder_of(generation, name) as folder:
                 entries = MetadataFile.of(folder)
             if entries is not None:
                 self._entries[generation] = entries
@@ -427,6 +493,13 @@ class DirReader:
         message = f"{path}: cannot read the metadata of {file_name(name, number)} from {METADATA}: {reason}"
         hint = f"Restore {METADATA} from a backup, or delete the datum by its location."
         return SegmentCorrupt(message, hint=hint, segment=name)
+
+    def _folder_of(self, generation: int, name: str) -> Directory:
+        """Open the directory of a segment, which has a hidden name for a moment after its first commit."""
+        for path in (name, hidden(name, generation)):
+            with contextlib.suppress(FileNotFoundError):
+                return self._directory.inside(path)
+        return open_directory(self._directory, name)
 
 
 def scan(directory: Directory, name: str, describe: Describe) -> Iterator[ScanResult]:

@@ -4,28 +4,34 @@
     2026/.11-20.vm2.17     the hidden name of its generation 17
 
 The index stores the current generation of every segment. The bytes of generation g are at `.NAME.g` if that exists,
-else at `NAME`. Every repack, merge, or move to another dataset takes a new generation; a number is never used again.
-Readers of an older snapshot find its generation by its hidden name.
+else at `NAME`. Every new segment, repack, merge, or move to another dataset takes a new generation; a number is never
+used again. Readers of an older snapshot find its generation by its hidden name.
+
+To create a segment of generation 17:
+
+    1. Write `.NAME.17`, sync it and the directory.
+    2. Commit the index. From now on readers find `.NAME.17`.
+    3. `reveal` gives it its name, but never in the place of another file.
 
 To replace a segment of generation 17 by generation 18:
 
     1. `stage` creates `.NAME.18`; write it and sync it. `adopt` renames a file that another process wrote instead.
     2. `link_old` links NAME to `.NAME.17` and syncs the directory, and with it the name `.NAME.18`.
     3. Commit the index: the new offsets, generation 18. From now on readers find `.NAME.18`.
-    4. `promote` renames `.NAME.18` to NAME.
+    4. `complete` renames `.NAME.18` to NAME.
     5. When nobody reads an older snapshot, `recover` removes `.NAME.17`.
 
-To delete a segment: `link_old`, commit the index, remove NAME; then step 5.
-To drop a segment that was moved to another dataset: `move_old` renames NAME to `.NAME.17`, so that nothing is at NAME
-if the index is rebuilt. Commit the index; then step 5.
+To drop a segment: `move_old` renames NAME to `.NAME.17`. Commit the index; then step 5.
+
+So ondisk leaves no file at a NAME without a row in the index: such a file is somebody else's.
 
 A rollback removes the new hidden names, or moves the file back with `complete`. After a crash, `recover` runs when the
-dataset is next opened for writing, and after every commit until nothing is left. It finishes step 4 with `complete`,
-and removes the generations that nobody needs, again if a power cut brings them back. If a deleted segment still has
-NAME, the next repack removes it.
+dataset is next opened for writing, and after every commit until nothing is left. It finishes the last steps with
+`complete`, and removes the generations that nobody needs, again if a power cut brings them back. While the index is not
+trusted, a generation that it does not know may contain data that it has lost, so `recover` removes none.
 
-A file at a hidden name that is not a regular file, or that is shorter than the committed size, is not a generation.
-Somebody else put it there, and it is left untouched.
+A file at a hidden name is a generation only if it agrees with the facts that the index recorded. Another one is
+somebody else's: readers do not read it, and nothing renames or removes it.
 
 The caller must hold the writers' lock. Names are relative to the dataset.
 """
@@ -36,10 +42,12 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, WritableFile, is_denied
+from ondisk.segments import quarantine
+from ondisk.segments.facts import Committed, Seen
 
 _HIDDEN = re.compile(r"\.(.+)\.([0-9]{1,18})")
 
@@ -86,47 +94,106 @@ def move_old(directory: Directory, name: str, generation: int) -> None:
     directory.rename(name, hidden(name, generation))
 
 
-def promote(directory: Directory, name: str, generation: int) -> None:
-    """Rename the committed generation to NAME, in place of the old one.
+def reveal(directory: Directory, new: Iterable[tuple[str, int]]) -> None:
+    """Give the files of new segments their names, after the commit that created them.
+
+    Args:
+        new: name and generation of each.
+
+    Durability: syncs the directories. After a crash `complete` does what is left.
+    """
+    parents = set()
+    for name, generation in new:
+        alias = hidden(name, generation)
+        try:
+            directory.link(name=alias, alias=name)
+        except FileExistsError:  # somebody else's file: readers prefer the hidden name
+            continue
+        except StorageError:  # the filesystem has no links
+            if directory.stat(name) is None:
+                directory.rename(alias, name)
+            continue
+        directory.unlink(alias)
+        parents.add(_parent(name))
+    for parent in sorted(parents):
+        directory.sync(parent)
+
+
+def complete(directory: Directory, name: str, generation: int, committed: Committed) -> None:
+    """Rename the committed generation to NAME, if that is left to do.
+
+    A file at NAME that is no generation of the segment is moved to quarantine.
 
     Durability: the rename is synced.
     """
+    if waiting(directory, name, generation, committed) is None:
+        return
+    found = directory.stat(name)
+    if found is not None and not _is_generation(directory, name, found.st_ino):
+        quarantine.keep(directory, name, verb="open", why=f"generation {generation} of the segment takes its place")
     directory.rename(hidden(name, generation), name)
 
 
-def complete(directory: Directory, name: str, generation: int, size: int) -> None:
-    """Promote a segment's committed generation, if a crash came between the commit and `promote`.
-
-    Args:
-        size: committed bytes of this generation.
-    """
-    if switched(directory, name, generation, size) is not None:
-        promote(directory, name, generation)
-
-
-def switched(directory: Directory, name: str, generation: int, size: int) -> os.stat_result | None:
-    """Return the state of the committed generation's file if it must still be promoted, else None.
-
-    A file shorter than the committed size is never promoted: the bytes of a generation are synced before its commit.
-    """
-    found, there = directory.stat(hidden(name, generation)), directory.stat(name)
-    if found is None or not stat.S_ISREG(found.st_mode):
+def waiting(directory: Directory, name: str, generation: int, committed: Committed) -> os.stat_result | None:
+    """Return the stat of the committed generation's file if it must still be renamed to NAME, else None."""
+    alias = hidden(name, generation)
+    there = directory.stat(alias)
+    if there is None or not stat.S_ISREG(there.st_mode):
         return None
-    if there is not None and (there.st_ino == found.st_ino or found.st_size < size):
+    found = directory.stat(name)
+    if found is not None and found.st_ino == there.st_ino:
         return None
-    return found
+    with contextlib.suppress(FileNotFoundError):
+        file = directory.open_to_read(alias)
+        there = file.stat()
+        if committed.seen_in(file, there) is not Seen.OTHER:
+            return there
+    return None
 
 
-def stray(directory: Directory, name: str, generation: int, size: int) -> str | None:
-    """Return the hidden name of a segment's committed generation if another file has that name, else None.
+def stray(directory: Directory, name: str, generation: int, committed: Committed) -> str | None:
+    """Return the hidden name of a segment's committed generation if another file has that name, else None."""
+    alias = hidden(name, generation)
+    if directory.stat(alias) is None or _same(directory, name, alias):
+        return None
+    return alias if waiting(directory, name, generation, committed) is None else None
 
-    Readers would read that file instead of the segment.
+
+def _is_generation(directory: Directory, name: str, inode: int) -> bool:
+    """Return whether the file at NAME has a hidden name, too: then it is a generation that was superseded."""
+    return any(directory.inode(hidden(name, each)) == inode for each in generations_of(directory, name))
+
+
+def complete_folder(directory: Directory, name: str, generation: int) -> None:
+    """Give the directory of a dir segment its name, if that is left to do.
+
+    A dir segment has one generation only, the one of its first commit. So what is at NAME is somebody else's, and is
+    moved to quarantine.
+
+    Durability: the rename is synced.
     """
     alias = hidden(name, generation)
-    found = directory.stat(alias)
-    if found is None or switched(directory, name, generation, size) is not None or _same(directory, name, alias):
-        return None
-    return alias
+    there = directory.stat(alias)
+    if there is None or not stat.S_ISDIR(there.st_mode):
+        return
+    if directory.stat(name) is not None:
+        quarantine.keep(directory, name, verb="open", why=f"generation {generation} of the segment takes its place")
+    directory.rename(alias, name)
+
+
+def set_aside(directory: Directory, name: str, generation: int, *, verb: str) -> None:
+    """Take a hidden name away from whatever has it, so that readers find the file at NAME.
+
+    A second name of that file is removed; another file is moved to quarantine.
+    """
+    alias = hidden(name, generation)
+    if directory.stat(alias) is None:
+        return
+    if _same(directory, name, alias):
+        directory.discard(alias)
+    else:
+        why = f"it had the name of generation {generation} of the segment, and is not that"
+        quarantine.keep(directory, alias, verb=verb, why=why, of=name)
 
 
 def left_behind(directory: Directory) -> dict[str, list[int]]:
@@ -166,8 +233,7 @@ def recover(
     directory: Directory,
     name: str,
     generations: list[int],
-    current: int | None,
-    size: int = 0,
+    current: tuple[int, Committed] | None,
     *,
     unread: bool,
     trusted: bool,
@@ -176,10 +242,9 @@ def recover(
 
     Args:
         generations: those that have hidden names on disk.
-        current: the segment's generation in the index; None if the index does not know the segment.
-        size: committed bytes of this generation.
+        current: the segment's generation in the index, and its bytes; None if the index does not know the segment.
         unread: nobody reads an older snapshot.
-        trusted: the sentinel does not exist. Otherwise an unknown segment may be one that the index has lost.
+        trusted: the sentinel does not exist. Otherwise an unknown generation may contain data that the index has lost.
 
     Returns:
         The generations that are still needed.
@@ -191,20 +256,16 @@ def recover(
     if not generations:
         return []
     directory.sync(_parent(name))
-    if current is not None and current in generations:
-        complete(directory, name, current, size)
-        if _same(directory, name, hidden(name, current)):
-            directory.discard(hidden(name, current))
-    others = [generation for generation in generations if generation != current]
-    if not unread or (current is None and not trusted):
+    known = None if current is None else current[0]
+    if current is not None and known in generations:
+        complete(directory, name, *current)
+        if _same(directory, name, hidden(name, current[0])):
+            directory.discard(hidden(name, current[0]))
+    others = [generation for generation in generations if generation != known]
+    if not unread or not trusted:
         return others
-    # A deleted segment that a crash left at NAME keeps its hidden name. Removing that would change the file's ctime, so
-    # that the file would look newer than the index and a fix would bring it back.
-    needed = [
-        generation for generation in others if current is None and _same(directory, name, hidden(name, generation))
-    ]
-    directory.discard(*(hidden(name, generation) for generation in others if generation not in needed))
-    return needed
+    directory.discard(*(hidden(name, generation) for generation in others))
+    return []
 
 
 def _is_file(directory: Directory, name: str) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ondisk.filesystem import ReadableFile, WritableFile
-from ondisk.segment import Block, End, Laid, Layout
+from ondisk.segment import Block, End, Facts, Laid, Layout
+from ondisk.segments.facts import add_to_checksum, checksum_of, facts_of, tail_of
 
 
 class SegmentWriter:
@@ -20,6 +21,7 @@ class SegmentWriter:
         layout: the segment's format.
         file: the file to write to.
         start: the end of the existing data, and the bytes to write before new data; None for a new segment.
+        checksum: of the bytes before those of `start`, as in `Facts`; None if unknown.
         base: the position of the segment's first byte in the file, if other bytes precede it.
         save_blocks: called with the new blocks, if the segment is compressed.
 
@@ -33,6 +35,7 @@ class SegmentWriter:
         file: WritableFile,
         start: Laid | None = None,
         *,
+        checksum: int | None = 0,
         base: int = 0,
         save_blocks: Callable[[Sequence[Block]], object] = lambda _: None,
     ) -> None:
@@ -41,9 +44,10 @@ class SegmentWriter:
         self._file = file
         self._base = base
         self._save_blocks = save_blocks
+        self._checksum = checksum
         self.end: End = start.end
         if start.content:
-            file.write(base + start.end.size - len(start.content), start.content)
+            self._write(start.end.size - len(start.content), start.content)
         if start.blocks:
             save_blocks(start.blocks)
 
@@ -55,7 +59,7 @@ class SegmentWriter:
             beside: ignored; exists because dir segments store metadata separately.
         """
         laid = self._layout.lay(payloads, self.end)
-        self._file.write(self._base + self.end.size, laid.content)
+        self._write(self.end.size, laid.content)
         if laid.blocks:
             self._save_blocks(laid.blocks)
         self.end = laid.end
@@ -86,6 +90,9 @@ class SegmentWriter:
             self._file.copy(source, *spans[0], self._base + end.size)
         else:
             self._file.copy_spans(source, spans, self._base + end.size)
+        if self._checksum is not None:
+            copied = self._base + end.size
+            self._checksum = checksum_of(self._file, copied + size, range(0), copied, self._checksum)
         if moved := [Block(end.length + each.offset, end.size + each.position, each.stored) for each in blocks]:
             self._save_blocks(moved)
         counted = 0 if self._layout.patch(end) is None else count
@@ -102,6 +109,20 @@ class SegmentWriter:
         if patch is not None:
             self._file.write(self._base + patch.position, patch.content)
         return self.end
+
+    def facts(self, *, is_touched: bool = False) -> Facts:
+        """Return the facts of the segment so far. The caller has synced the file.
+
+        Args:
+            is_touched: somebody else had touched the file before.
+        """
+        tail = tail_of(self._file, self.end.size, self._layout.mutable)
+        return facts_of(self._file.stat(), tail, self._checksum, is_touched=is_touched)
+
+    def _write(self, position: int, content: bytes) -> None:
+        self._file.write(self._base + position, content)
+        if self._checksum is not None:
+            self._checksum = add_to_checksum(content, position, self._layout.mutable, self._checksum)
 
     def seal(self) -> End:
         """Update the header, write the end mark, sync the file, and return the end of the segment."""

@@ -17,7 +17,7 @@ from ondisk.maintenance.repack import WriteAll, can_be_written_elsewhere
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis
-from ondisk.segment import End
+from ondisk.segment import End, Facts
 from ondisk.segments.dir import files_of
 from ondisk.spark.executors import Answer, answers
 from ondisk.staging.jobs import staged
@@ -84,7 +84,8 @@ def _write_all(
             if "file" not in answer:
                 yield before, None
                 continue
-            written = Written(answer["file"], End(*answer["end"]), answer["size"], StagedFile(**answer["rows"]))
+            end, facts = End(*answer["end"]), Facts(*answer["facts"])
+            written = Written(answer["file"], end, facts, answer["size"], StagedFile(**answer["rows"]))
             yield before, written
             written.discard(access.directory)
 

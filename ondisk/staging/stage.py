@@ -105,7 +105,7 @@ class Stage:
         for name, places in by_segment.items():
             payloads = [batch.payloads[place] for place in places]
             blocks: list[Block] = []
-            writer = SegmentWriter(format, self._file, begin, base=self._at, save_blocks=blocks.extend)
+            writer = SegmentWriter(format, self._file, begin, checksum=None, base=self._at, save_blocks=blocks.extend)
             writer.add(payloads)
             end, data_size = writer.end, sum(map(len, payloads))
             piece = Piece(0, self._name + DATA, name, format.name, self._at, end.size, end.length, len(places),

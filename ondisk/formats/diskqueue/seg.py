@@ -55,6 +55,7 @@ class Seg(Format):
     name: ClassVar[str] = "seg"
     block_size: ClassVar[int] = blocks.MAX_BLOCK_SIZE
     preamble: ClassVar[bytes] = header.Header().pack()
+    mutable: ClassVar[range] = range(header.COUNT_OFFSET, header.COUNT_OFFSET + header.COUNT.size)
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)

@@ -1,0 +1,116 @@
+"""The facts that the index records about a segment's file, and how they show that another program changed the file.
+
+A segment's committed bytes change only at their end, so three facts are enough, from cheap to thorough:
+
+    mtime, inode    equal: nobody touched the file, and nothing is read
+    tail            CRC-32 of the last 4 KiB of the committed bytes: compared when the file was touched
+    checksum        CRC-32 of all committed bytes: compared by what reads all of them anyway
+
+Both checksums treat bytes that are rewritten in place as zeros: the count in a header. Bytes after the committed size
+do not count: an append may be running, and an end mark is overwritten by the next append.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum, auto
+from zlib import crc32
+
+from ondisk.datum import INTEGER_MAX
+from ondisk.segment import Facts, SegmentFile
+
+TAIL = 4096
+"""Bytes of a segment's end that are compared when its file was touched."""
+
+_PIECE = 1024 * 1024
+_SECOND = 1_000_000_000
+
+
+class Seen(Enum):
+    """How a file agrees with the facts of a segment, without reading all of it."""
+
+    UNTOUCHED = auto()
+    """Nobody has changed it."""
+    SAME_TAIL = auto()
+    """It was touched or copied, and ends like the committed bytes."""
+    UNKNOWN = auto()
+    """It was touched, and an index of an older revision did not record how the committed bytes end."""
+    OTHER = auto()
+    """It is shorter than the committed bytes, or has others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The committed bytes of one generation of a segment, as the index describes them.
+
+    Attributes:
+        size: their number.
+        facts: what the index recorded about them.
+        mutable: the positions that are rewritten in place.
+    """
+
+    size: int
+    facts: Facts
+    mutable: range
+
+    def is_untouched(self, found: os.stat_result) -> bool:
+        """Return whether the stat of a file shows that nobody else has changed it.
+
+        Some programs and filesystems keep whole seconds only, so an mtime without a fraction is no proof.
+        """
+        facts = self.facts
+        return (
+            found.st_mtime_ns == facts.mtime != 0
+            and found.st_size >= self.size
+            and facts.inode in (None, found.st_ino & INTEGER_MAX)
+            and (facts.tail is None or facts.mtime % _SECOND != 0)
+        )
+
+    def seen_in(self, file: SegmentFile, found: os.stat_result) -> Seen:
+        """Compare a file with the facts; read at most its tail."""
+        if self.is_untouched(found):
+            return Seen.UNTOUCHED
+        if found.st_size < self.size:
+            return Seen.OTHER
+        if self.facts.tail is None:
+            return Seen.UNKNOWN
+        return Seen.SAME_TAIL if tail_of(file, self.size, self.mutable) == self.facts.tail else Seen.OTHER
+
+    def is_whole_in(self, file: SegmentFile) -> bool | None:
+        """Read all committed bytes, and return whether they have the checksum; None if the index has not recorded it.
+
+        Cost: reads `size` bytes.
+        """
+        if self.facts.checksum is None:
+            return None
+        return file.size() >= self.size and checksum_of(file, self.size, self.mutable) == self.facts.checksum
+
+
+def facts_of(found: os.stat_result, tail: int | None, checksum: int | None, *, is_touched: bool = False) -> Facts:
+    """Return the facts of a file.
+
+    Args:
+        is_touched: somebody else had touched the file before its last change by ondisk.
+    """
+    return Facts(0 if is_touched else found.st_mtime_ns, found.st_ino & INTEGER_MAX, tail, checksum)
+
+
+def add_to_checksum(content: bytes, position: int, mutable: range, before: int = 0) -> int:
+    """Return the CRC-32 of bytes at a position of a file, continued from that of the bytes before them."""
+    begin, end = max(mutable.start, position), min(mutable.stop, position + len(content))
+    if begin < end:
+        content = content[: begin - position] + bytes(end - begin) + content[end - position :]
+    return crc32(content, before)
+
+
+def checksum_of(file: SegmentFile, size: int, mutable: range, begin: int = 0, before: int = 0) -> int:
+    """Return the CRC-32 of a file's bytes from `begin` up to `size`, continued from that of the bytes before them."""
+    while begin < size and (piece := file.read(begin, min(_PIECE, size - begin))):
+        before, begin = add_to_checksum(piece, begin, mutable, before), begin + len(piece)
+    return before
+
+
+def tail_of(file: SegmentFile, size: int, mutable: range) -> int:
+    """Return the CRC-32 of the last `TAIL` bytes before `size`, or of all bytes if they are fewer."""
+    return checksum_of(file, size, mutable, max(0, size - TAIL))
