@@ -16,7 +16,7 @@ from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Segment, Transaction
 from ondisk.index.connection import NEXT, Connection, connect_to_read
-from ondisk.index.swap import finish_swap
+from ondisk.index.swap import finish_swap, has_other_names
 from ondisk.segments.dir import recover_folders
 from ondisk.segments.facts import Committed
 from ondisk.segments.generations import generations_of, left_behind, recover
@@ -174,6 +174,11 @@ class Access:
     def _current_to_write(self) -> Index:
         """Return the index to write to; replace a lost one with an empty one. The caller must hold the lock."""
         finish_swap(self.directory, self.config.lock_timeout)
+        if has_other_names(self.directory):
+            from ondisk.index.rebuild import separate  # imports SQLAlchemy
+
+            self._drop(queries=False)
+            separate(self.directory, self.config)
         index = self.current().index
         if index.missing:
             self._replace_lost_index()

@@ -271,6 +271,27 @@ class Directory:
         """
         return WritableFile(self._open_file(name, os.O_RDWR), str(self.path / name))
 
+    def separate(self, name: str, staged: str) -> bool:
+        """Replace a file that has other names by a copy, so that they do not change with it; return whether it had any.
+
+        The others may be somebody's backup, made with `cp -al` or rsnapshot.
+
+        Args:
+            staged: the name of the copy, until it replaces the file.
+
+        Durability: syncs the copy, renames it, syncs the directory.
+        """
+        found = self.stat(name)
+        if found is None or found.st_nlink < 2:
+            return False
+        source = self.open_to_read(name)
+        self.discard(staged)
+        with self.create_file(staged) as copy:
+            copy.copy(source, 0, source.size(), 0)
+            copy.sync()
+        self.rename(staged, name)
+        return True
+
     def create_file(self, name: str, *, make: bool = True) -> WritableFile:
         """Create a file and open it for writing.
 

@@ -22,6 +22,7 @@ from ondisk.index.columns import REVISION, Columns
 from ondisk.index.connection import INDEX, NEW, Connection, connect_to_read, damaged, sqlite_errors
 from ondisk.index.index import built_for, check_revision, check_tables, dump, revision_of
 from ondisk.index.migrations import upgrade
+from ondisk.index.swap import swap_in_copy
 from ondisk.index.tables import DIALECT, Tables
 
 _BACKUP = ".index.sqlite.before"
@@ -78,6 +79,14 @@ def old(directory: Directory, config: DatasetConfig) -> Iterator[Old | None]:
             yield Old(revision, built, connection)
     finally:
         connection.close()
+
+
+def separate(directory: Directory, config: DatasetConfig) -> None:
+    """Replace the index by a copy, so that its other names do not change with it. The caller must hold the lock."""
+    with old(directory, config) as before:
+        if before is not None:
+            Rebuilt.begin(directory, before.connection).finish(before.config)
+            swap_in_copy(directory, config.lock_timeout)
 
 
 class Rebuilt:

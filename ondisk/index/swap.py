@@ -29,6 +29,12 @@ from ondisk.index.connection import INDEX, NEW, NEXT, connect_to_write, sqlite_e
 _POLL = 0.01  # seconds
 
 
+def has_other_names(directory: Directory) -> bool:
+    """Return whether the index has other names: they may be somebody's backup, made with `cp -al` or rsnapshot."""
+    found = (directory.stat(INDEX + suffix) for suffix in ("", "-wal"))
+    return any(each is not None and each.st_nlink > 1 for each in found)
+
+
 def swap_in(directory: Directory, timeout: float) -> None:
     """Replace the index by the complete new one. The caller must hold the writers' lock.
 
@@ -40,6 +46,17 @@ def swap_in(directory: Directory, timeout: float) -> None:
     """
     with _exclusive(directory, timeout):
         _move_log(directory, timeout)
+        directory.rename(NEW, NEXT)
+        _replace(directory)
+
+
+def swap_in_copy(directory: Directory, timeout: float) -> None:
+    """Replace an index that has other names by the complete copy of it; see `swap_in`.
+
+    Nothing is moved into the old main file, which may be somebody's backup. A query that began before may end with
+    SegmentMissing, since the next commits do not see it.
+    """
+    with _exclusive(directory, timeout):
         directory.rename(NEW, NEXT)
         _replace(directory)
 

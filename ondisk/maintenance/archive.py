@@ -21,6 +21,7 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.segment_kind import Move
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
+from ondisk.segments.concat import changed
 
 _POLL = 0.01  # seconds
 UNMOVABLE = State.CORRUPTED | State.MISSING | State.UNALIGNED | State.DELETED
@@ -177,6 +178,10 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         raise diagnosis.error
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _refused(access, name, diagnosis, "moved")
+    if diagnosis.is_touched:
+        file = access.current().reader.file_of(known.segment)
+        if access.committed(known.segment).is_whole_in(file) is False:
+            raise changed(access.directory, name)
     return diagnosis, known.segment
 
 

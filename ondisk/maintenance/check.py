@@ -17,6 +17,7 @@ from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned_jobs, quarantine
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.rewrite import wrong_checksum
 from ondisk.maintenance.states import Diagnosis, Report, State, readable
 from ondisk.segment import ScanResult
 
@@ -187,6 +188,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
     try:
         kind = kind_of(format)
         file = access.current().reader.file_of(segment) if kind.is_one_file else None
+        is_changed = file is not None and access.committed(segment).is_whole_in(file) is False
         if apart and file is not None:
             snapshot.set_apart(segment)
         blocks = {block.offset: block for block in segment_rows.blocks_of(snapshot, segment)}
@@ -206,6 +208,8 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
     if is_whole and not wrong.count:
         for offset in (*displaced, *blocks):
             wrong.add(offset, "the position of its block is missing or wrong in the index")
+    if is_changed and not wrong.count:
+        return Content(wrong_checksum(segment).message, is_whole=False, is_read=True)
     return Content(str(wrong) if wrong.count else None, is_whole, left in (0, len(format.seal(found.end))))
 
 

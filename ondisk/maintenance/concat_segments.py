@@ -22,6 +22,7 @@ from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import SegmentWriter, generations
+from ondisk.segments.concat import keep_data_after
 from ondisk.segments.facts import facts_of
 from ondisk.segments.generations import hidden, stray, waiting
 from ondisk.step import Interval
@@ -170,14 +171,15 @@ class _Rewriting:
 
     def write(self, snapshot: Snapshot, written: Written | None) -> ReadableFile | None:
         directory, transaction = self._access.directory, self._transaction
-        reader = self._access.current().reader
+        reader, format = self._access.current().reader, self._access.format(self._old.format)
+        keep_data_after(directory, self._old.name, self._old.end, format, verb="repack")
         self._access.clean_up_later(self._old.name)
         # A rollback leaves the hidden name that `link_old` creates; a later writer removes it.
         alias = hidden(self._old.name, self._new.id)
         transaction.on_rollback(lambda: directory.discard(alias))
         interval = segment_rows.interval_of(snapshot, self._old)
         if written is None:
-            format, places = self._access.format(self._old.format), IndexPlaces(transaction, self._old, self._new)
+            places = IndexPlaces(transaction, self._old, self._new)
             with generations.stage(directory, self._old.name, self._new.id) as staged:
                 end, facts = lay(format, snapshot, reader, self._known, staged, places)
         else:

@@ -142,13 +142,11 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
     if found is None or not found.is_file:
         reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
-    if (
-        not known.count
-        and found.seen not in _OTHER_BYTES
-        and found.stray is None
-        and not [*misnamed(known, at.interval(name), at)]
-    ):
-        return _known_without_data(name, known, found, at)
+    if not known.count and found.stray is None and not [*misnamed(known, at.interval(name), at)]:
+        if found.seen not in _OTHER_BYTES:
+            return _known_without_data(name, known, found, at)
+        if not found.is_empty and found.is_readable:
+            return Diagnosis(name, State.UNALIGNED, tuple(_unaligned(known, found)))
     corrupted = [*_corrupted(known, found, at.interval(name), at, start)]
     dirty = [*_dirty(known, found, start)]
     unaligned = [*_unaligned(known, found)]

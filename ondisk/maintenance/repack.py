@@ -19,6 +19,7 @@ from ondisk.maintenance.inspect import Inspection, check_trusted, why_kept
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State, readable
+from ondisk.segments.concat import changed
 from ondisk.staging.jobs import Changed
 
 _TRIES = 3
@@ -217,6 +218,8 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
                     if (file := rewriting.write(snapshot, written)) is not None:
                         old_files.append(file)
                 except (IntegrityError, SegmentMissing) as error:
+                    if diagnosis.is_touched:
+                        raise changed(access.directory, name) from error
                     raise _Damaged(diagnosis, known.segment, error.message) from error
         # Commit only after the snapshot has ended: an open snapshot would keep the old bytes on disk.
         if rewriting is not None:

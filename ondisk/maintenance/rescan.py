@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, compress
+from typing import Any
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import of_same_key
@@ -59,8 +60,7 @@ class OtherIndex:
     def _is_on_disk(self, segment: Segment, number: int) -> bool:
         """Return whether the file of a datum exists: somebody may have moved it by hand, unknown to the other index."""
         assert self._access is not None
-        kind = kind_of(self._access.format(segment.format))
-        return kind.has_datum(self._access.directory, segment, number)
+        return kind_of(self._access.format(segment.format)).has_datum(self._access, segment, number)
 
 
 class NeedsRewrite(Exception):
@@ -97,6 +97,8 @@ class Rescan:
         self._is_matched = False  # the rows of the index are replaced by what the bytes say
         self._forgotten = 0  # data that are gone
         self._missing = 0
+        self._others: dict[int, Segment | None] = {}
+        self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
 
     @property
@@ -109,6 +111,8 @@ class Rescan:
         all_reasons = [*diagnosis.reasons, *reasons]
         if self._damage.count:
             all_reasons.append(self._damaged())
+        if self._returned:
+            all_reasons.append(f"{self._returned} data that the index did not know were read")
         if self._forgotten:
             all_reasons.append(f"{self._forgotten} data that the index knew are gone")
         if duplicates := self._duplicates.count:
@@ -327,7 +331,9 @@ class Rescan:
         fields = transaction.columns(metadata)
         seqs: Sequence[int]
         if self._is_matched:
+            first_new = transaction.seq
             seqs = transaction.seqs_aside([*zip(reftimes, sizes, *fields, strict=True)])
+            self._returned += transaction.seq - first_new
         else:
             seqs = transaction.take_seqs(len(offsets))
         columns = (seqs, reftimes, [segment.id] * len(offsets), offsets, sizes, *fields)
@@ -341,8 +347,23 @@ class Rescan:
             if other is None or other[2] == segment.id:
                 if other is None or other[3] < row[3]:
                     transaction.replace(row, first, None)
-            else:
+            elif self._is_there(other):
                 self._skip(row[3])
+            else:  # this is the only copy that can be read
+                transaction.take_back([other[0]])
+                transaction.insert([(other[0], *row[1:])])
+
+    def _is_there(self, other: tuple[Any, ...]) -> bool:
+        """Return whether a datum of another segment is on disk, as far as the end of its file shows."""
+        segment_id = other[2]
+        if segment_id not in self._others:
+            with self._access.current().index.snapshot() as snapshot:
+                found = snapshot.connection.execute("SELECT name FROM segment WHERE id = ?", (segment_id,)).fetchone()
+                self._others[segment_id] = None if found is None else snapshot.segment_named(found[0])
+        segment = self._others[segment_id]
+        if segment is None:  # this transaction has just read it
+            return True
+        return kind_of(self._access.format(segment.format)).has_datum(self._access, segment, other[3])
 
     def _skip(self, offset: int) -> None:
         self._duplicates.add(f"the datum at {self._format.unit} {offset}")

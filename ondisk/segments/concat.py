@@ -230,21 +230,9 @@ class ConcatWriter:
             raise _too_short(self._directory, name, found.st_size, position)
         if found.st_nlink > 1:
             file.close()
-            file = self._copied(name)
+            self._directory.separate(name, hidden(name, self._take_generation()))
+            file = self._directory.open_to_write(name)
         return file, found
-
-    def _copied(self, name: str) -> WritableFile:
-        """Replace a segment's file by a copy of it, and open the copy.
-
-        Durability: the copy is synced, then renamed. Both have the same bytes, so a crash changes nothing.
-        """
-        alias = hidden(name, self._take_generation())
-        source = self._directory.open_to_read(name)
-        with self._directory.create_file(alias) as copy:
-            copy.copy(source, 0, source.size(), 0)
-            copy.sync()
-        self._directory.rename(alias, name)
-        return self._directory.open_to_write(name)
 
 
 def keep_data_after(directory: Directory, name: str, end: End, layout: Layout, *, verb: str) -> None:

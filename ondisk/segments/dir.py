@@ -52,6 +52,7 @@ SEQUENCE = ".sequence"
 _NUMBER = struct.Struct("<Q")
 _CHUNK = 1024 * 1024  # bytes of a file that are read together
 _MANY = 32  # files of a batch; fewer are synced one by one
+_COPY = ".copy"
 _KEPT = 4  # segments for which a reader keeps the positions of all entries
 _FILE = re.compile(r"([0-9]{6,18})\.(.+)")
 _FOUND = 256  # data in one `ScanResult`
@@ -110,6 +111,7 @@ def is_untouched(facts: Facts, sequence: os.stat_result) -> bool:
 
 def write_sequence(folder: Directory, number: int) -> None:
     """Write the last number used to `.sequence`, and sync it."""
+    folder.separate(SEQUENCE, SEQUENCE + _COPY)
     try:
         file = folder.open_to_write(SEQUENCE)
     except FileNotFoundError:
@@ -340,6 +342,7 @@ class DirWriter:
     def _write_entries(self, folder: Directory, append: _Append) -> None:
         """Write `.metadata`, sync it, then write `.sequence`: an entry is durable before its number is."""
         try:
+            folder.separate(METADATA, METADATA + _COPY)
             file = folder.open_to_write(METADATA)
         except FileNotFoundError:
             file = folder.create_file(METADATA)
