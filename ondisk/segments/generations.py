@@ -100,23 +100,24 @@ def reveal(directory: Directory, new: Iterable[tuple[str, int]]) -> None:
     Args:
         new: name and generation of each.
 
-    Durability: syncs the directories. After a crash `complete` does what is left.
+    Durability: links each file to its name, syncs the directories, unlinks the hidden names: a power cut loses none or
+        one of the two names. After a crash `complete` or `recover` does what is left.
     """
-    parents = set()
+    linked: dict[str, list[str]] = {}
     for name, generation in new:
         alias = hidden(name, generation)
         try:
-            directory.link(name=alias, alias=name)
+            directory.link(alias, name)
         except FileExistsError:  # somebody else's file: readers prefer the hidden name
             continue
         except StorageError:  # the filesystem has no links
             if directory.stat(name) is None:
                 directory.rename(alias, name)
             continue
-        directory.unlink(alias)
-        parents.add(_parent(name))
-    for parent in sorted(parents):
+        linked.setdefault(_parent(name), []).append(alias)
+    for parent, aliases in linked.items():
         directory.sync(parent)
+        directory.discard(*aliases)
 
 
 def complete(directory: Directory, name: str, generation: int, committed: Committed) -> None:
