@@ -32,6 +32,9 @@ from ondisk.step import Interval
 _BELIEVED = (Seen.UNTOUCHED, Seen.SAME_TAIL)
 """What a file is whose bytes the index describes."""
 
+_PIECE = 1024 * 1024
+_SALVAGED = "it is damaged; what is whole in it was written to a new file"
+
 REMEDY = "to have them back, put the file back from a backup, and fix again"
 """The end of the damage that is recorded for a segment which may contain data that the index has lost.
 
@@ -268,8 +271,21 @@ class Rescan:
             self._forgotten = self._transaction.forget_aside()
         return end
 
-    def rewrite(self) -> None:
-        """Write the data of the file to a new generation, in the form that ondisk writes, and commit."""
+    def salvage(self) -> None:
+        """Keep what is whole of a damaged segment, and commit. The original goes to quarantine."""
+        if self._format.is_dir:
+            quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
+            self.in_place(is_believed=False)
+            commit(self._transaction, self._directory, [self])
+        else:
+            self.rewrite(is_damaged=True)
+
+    def rewrite(self, *, is_damaged: bool = False) -> None:
+        """Write the data of the file to a new generation, in the form that ondisk writes, and commit.
+
+        Args:
+            is_damaged: keep the original in quarantine, whatever is found in it.
+        """
         transaction, known = self._transaction, self._known
         segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
         if known is None:
@@ -286,7 +302,7 @@ class Rescan:
         transaction.on_rollback(lambda: self._directory.discard(*aliases))
         with generations.stage(self._directory, self._name, segment.id) as staged:
             writer = SegmentWriter(self._format, staged, save_blocks=partial(transaction.save_blocks, segment))
-            for batch in self._format.parse(_Stream(source), 100_000):
+            for batch in self._format.parse(_Stream(source, _end_of_data(source, self._format.padding)), 100_000):
                 sizes = list(map(len, batch.payloads))
                 *offsets, _ = accumulate(self._format.extents(sizes), initial=writer.end.length)
                 writer.add(batch.payloads)
@@ -298,9 +314,8 @@ class Rescan:
             end, facts = writer.seal(), writer.facts()
         if self._is_matched:
             self._forgotten = transaction.forget_aside()
-        if self._damage.count or self._missing:
-            why = "it is damaged, and was rewritten"
-            kept = quarantine.link(self._directory, self._name, verb="fix", why=why)
+        if is_damaged or self._damage.count or self._missing:
+            kept = quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
             self._remedy = f"the original file is now {kept}"
         generations.link_old(self._directory, self._name, old)
         segment = replace(segment, end=end, facts=facts)
@@ -407,14 +422,27 @@ def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Res
     transaction.commit()
 
 
-class _Stream:
-    """A segment's file as a stream, from its begin."""
+def _end_of_data(file: ReadableFile, padding: bytes) -> int:
+    """Return the size of a file without a datum at its end that has lost its last bytes: only padding shows an end."""
+    end = file.size()
+    while padding and end > 0:
+        begin = max(0, end - _PIECE)
+        found = file.read(begin, end - begin).rfind(padding)
+        if found >= 0:
+            return begin + found + len(padding)
+        end = begin
+    return end
 
-    def __init__(self, file: object) -> None:
+
+class _Stream:
+    """A segment's file as a stream, from its begin to a position."""
+
+    def __init__(self, file: ReadableFile, end: int) -> None:
         self._file = file
+        self._end = end
         self._position = 0
 
     def read(self, size: int, /) -> bytes:
-        content: bytes = self._file.read(self._position, size)  # type: ignore[attr-defined]
+        content = self._file.read(self._position, min(size, self._end - self._position))
         self._position += len(content)
         return content

@@ -1,0 +1,42 @@
+"""Salvage: replace a damaged segment by what is whole in it. People ask for it; maintenance never does it by itself."""
+
+from __future__ import annotations
+
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.errors import InvalidInput, SegmentMissing
+from ondisk.maintenance.inspect import Inspection, interval_of
+from ondisk.maintenance.rescan import OtherIndex, Rescan
+from ondisk.maintenance.states import Done, State
+
+
+def salvage(dataset: DatasetAccess, name: str) -> Done:
+    """Keep what is whole of a damaged segment; its original file goes to quarantine.
+
+    Data that the index knew and that are not found are counted as lost.
+
+    Args:
+        name: of a segment that is CORRUPTED; `.archive/last/…` for one of the archive.
+
+    Raises:
+        SegmentMissing: neither the index nor the disk has such a segment.
+        InvalidInput: the segment is not damaged, or its name does not fit the step.
+
+    Durability: the new file is written and synced, then one commit puts it in the place of the old one.
+    Locks: the writers' lock; for a segment of the archive, the archive's lock, too.
+    """
+    access, inner = dataset.archives.of(name) or (dataset, name)
+    archives = dataset.archives
+    with archives.assigning_seq(access, "fix"), access.transaction("fix") as transaction:
+        with access.current().index.snapshot() as snapshot:
+            diagnosis, known = Inspection(access).examine(snapshot, inner)
+        if diagnosis is None or State.MISSING in diagnosis.state:
+            hint = f"`ondisk check {access.dataset_path} --all` lists the segments."
+            raise SegmentMissing(f"{access.path} has no file {inner!r}", hint=hint, segment=name)
+        if State.CORRUPTED not in diagnosis.state or interval_of(access, inner) is None:
+            states = ", ".join(diagnosis.state.names)
+            hint = "Only a damaged segment whose name fits the step can be salvaged; `ondisk check` reports the states."
+            raise InvalidInput(f"{access.path / inner} cannot be salvaged: it is {states}", hint=hint)
+        rescan = Rescan(access, transaction, inner, known, OtherIndex(archives.counterpart(access)))
+        rescan.salvage()
+    done = rescan.done(diagnosis)
+    return Done(name, done.state, done.reasons, "salvage", 0, done.lost)
