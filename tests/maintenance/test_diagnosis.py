@@ -11,37 +11,45 @@ from ondisk.index import Segment
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segment import End
+from ondisk.segments.facts import Seen
 from ondisk.step import DAY, Step
 
 NAME = "1970/01-11.seg"
 BEGIN, END = 10 * DAY, 11 * DAY
 START = 12  # of the first datum
-COMMITTED = 100 * DAY
-TRUSTED = Circumstances(Step.DAILY, COMMITTED, needs_check=False)
+TRUSTED = Circumstances(Step.DAILY, needs_check=False)
+DELETING = replace(TRUSTED, deletes_unknown=True)
 LOST = replace(TRUSTED, needs_check=True)
 ARCHIVE = replace(TRUSTED, is_archive=True)
-GONE, CLEAN, DIRECTORY = None, OnDisk(True, 112, 0), OnDisk(False, 4096, 0)
-NEWER, OLDER = OnDisk(True, 112, COMMITTED * 1000 + 1000), OnDisk(True, 112, COMMITTED * 1000)
+GONE, CLEAN, DIRECTORY = None, OnDisk(True, 112), OnDisk(False, 4096)
+TOUCHED, CHANGED, UNPROVEN = (replace(CLEAN, seen=seen) for seen in (Seen.SAME_TAIL, Seen.OTHER, Seen.UNKNOWN))
 
 
 def known(
     *, size: int = 112, length: int | None = None, compressed: bool = False, data: int = 100, **values: Any
 ) -> Known:
     """Say what the index says of `data` bytes of data, one after the other."""
-    end = End(size, size if length is None else length, 10, compressed)
+    end, unread = End(size, size if length is None else length, 10, compressed), values.pop("unread", False)
     usual = {"count": 10, "size": data, "begin": BEGIN, "end": END - 1, "first": START, "data_end": 112, "needed": 112}
-    return Known(Segment(7, NAME, "seg", end), **{**usual, **values})
+    return Known(Segment(7, NAME, "seg", end, unread=unread), **{**usual, **values})
 
 
 KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] = [
     (known(), CLEAN, TRUSTED, State.OK, [], 0),
     (known(), CLEAN, LOST, State.OK, [], 0),
-    (known(), NEWER, TRUSTED, State.OK, [], 0),
+    (known(), TOUCHED, TRUSTED, State.OK, [], 0),
+    (known(), CHANGED, TRUSTED, State.UNALIGNED, ["is not the file that the index describes"], 0),
+    (known(), UNPROVEN, TRUSTED, State.UNALIGNED, ["is not the file that the index describes"], 0),
+    (known(unread=True), CLEAN, TRUSTED, State.UNALIGNED, ["after data of another program"], 0),
+    (known(first=22, data=90), CHANGED, TRUSTED, State.UNALIGNED, ["is not the file", "10 bytes before"], 0),
+    (known(damage="noted"), CHANGED, TRUSTED, State.CORRUPTED, ["noted", "is not the file"], 0),
     (known(), GONE, TRUSTED, State.MISSING, ["not on disk"], 0),
     (known(), GONE, LOST, State.MISSING, ["not on disk"], 0),
     (known(), DIRECTORY, TRUSTED, State.MISSING, ["not a regular file"], 0),
     (known(count=0), GONE, TRUSTED, State.MISSING, ["knows 0 data"], 0),
     (known(count=0), CLEAN, TRUSTED, State.DELETED, ["were deleted"], 112),
+    (known(count=0), TOUCHED, TRUSTED, State.DELETED, ["were deleted"], 112),
+    (known(count=0), CHANGED, TRUSTED, State.UNALIGNED, ["is not the file that the index describes"], 0),
     (known(count=0), CLEAN, LOST, State.UNALIGNED, ["may have lost them"], 0),
     (known(count=0), replace(CLEAN, is_empty=True), LOST, State.DELETED, ["were deleted"], 112),
     (known(count=0), replace(CLEAN, is_readable=False), LOST, State.CORRUPTED, ["of its format"], 0),
@@ -51,24 +59,25 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
     (known(gaps=10, gap_at=32, data=90), CLEAN, TRUSTED, State.DIRTY,
      ["10 bytes between its data belong to no datum, the first at byte 32"], 10),
     (known(data_end=102, needed=102, data=90), CLEAN, TRUSTED, State.DIRTY, ["10 bytes after"], 10),
-    (known(first=22, data=90), CLEAN, LOST, State.UNALIGNED, ["10 bytes before"], 10),
-    (known(), OnDisk(True, 130, 0), TRUSTED, State.DIRTY, ["18 bytes at its end"], 18),
-    (known(), OnDisk(True, 130, 0), LOST, State.UNALIGNED, ["18 bytes at its end"], 18),
-    (known(), OnDisk(True, 116, 0, sealed=4), TRUSTED, State.OK, [], 0),
-    (known(), OnDisk(True, 117, 0, sealed=4), TRUSTED, State.DIRTY, ["5 bytes at its end"], 5),
-    (known(data_end=102, needed=102, data=90), OnDisk(True, 105, 0), TRUSTED, State.DIRTY,
-     ["10 bytes after", "ends at byte 105"], 3),
+    (known(first=22, data=90), CLEAN, LOST, State.UNALIGNED, ["10 bytes before"], 0),
+    (known(), OnDisk(True, 130), TRUSTED, State.DIRTY, ["18 bytes at its end"], 18),
+    (known(), OnDisk(True, 130), LOST, State.UNALIGNED, ["18 bytes at its end"], 0),
+    (known(), OnDisk(True, 116, sealed=4), TRUSTED, State.OK, [], 0),
+    (known(), OnDisk(True, 117, sealed=4), TRUSTED, State.DIRTY, ["5 bytes at its end"], 5),
+    (known(data_end=102, needed=102, data=90), OnDisk(True, 105), TRUSTED,
+     State.CORRUPTED | State.DIRTY, ["once ended at byte 112; all its data are there", "10 bytes after"], 0),
     (known(misplaced=2, misplaced_at=50), CLEAN, TRUSTED, State.DIRTY, ["2 data are out of time order"], 0),
     (known(misplaced=2, misplaced_at=50, gaps=10, gap_at=40, data=90), CLEAN, TRUSTED, State.DIRTY,
      ["10 bytes between", "2 data are out of time order"], 10),
-    (known(), OnDisk(True, 111, 0), TRUSTED, State.CORRUPTED, ["ends at byte 111, but its data go up to byte 112"], 0),
+    (known(), OnDisk(True, 111), TRUSTED, State.CORRUPTED,
+     ["ends at byte 111, and once ended at byte 112; its data go up to byte 112"], 0),
     (known(overlaps=1, overlap_at=20), CLEAN, TRUSTED, State.CORRUPTED, ["byte 20"], 0),
     (known(begin=BEGIN - 1), CLEAN, TRUSTED, State.CORRUPTED, ["other times"], 0),
     (known(end=END), CLEAN, TRUSTED, State.CORRUPTED, ["other times"], 0),
     (known(damage="noted"), CLEAN, TRUSTED, State.CORRUPTED, ["noted"], 0),
     (known(), CLEAN, replace(TRUSTED, step=Step.MONTHLY), State.CORRUPTED, ["does not fit the step monthly"], 0),
     (known(), CLEAN, ARCHIVE, State.OK, [], 0),
-    (known(first=22, overlaps=1, overlap_at=20, damage="noted"), OnDisk(True, 100, 0), LOST,
+    (known(first=22, overlaps=1, overlap_at=20, damage="noted"), OnDisk(True, 100), LOST,
      State.CORRUPTED | State.DIRTY, ["begin inside", "ends at byte 100", "noted", "10 bytes before"], 0),
     (known(), CLEAN, replace(TRUSTED, archive_before=END), State.ARCHIVE_AGE, ["archived"], 0),
     (known(), CLEAN, replace(TRUSTED, archive_before=END - 1), State.OK, [], 0),
@@ -80,8 +89,8 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
      ["10 bytes before", "deleted"], 112),
     (known(damage="noted"), CLEAN, replace(TRUSTED, delete_before=END), State.CORRUPTED | State.DELETE_AGE,
      ["noted", "deleted"], 0),
-    (known(size=60, length=112, compressed=True, needed=60), OnDisk(True, 60, 0), TRUSTED, State.OK, [], 0),
-    (known(size=60, length=112, compressed=True, needed=60, gaps=50, gap_at=30, data=50), OnDisk(True, 60, 0),
+    (known(size=60, length=112, compressed=True, needed=60), OnDisk(True, 60), TRUSTED, State.OK, [], 0),
+    (known(size=60, length=112, compressed=True, needed=60, gaps=50, gap_at=30, data=50), OnDisk(True, 60),
      TRUSTED, State.DIRTY, ["50 bytes between"], 27),
 ]  # fmt: skip
 
@@ -96,24 +105,24 @@ def test_a_segment_of_the_index_is_diagnosed(row: int) -> None:
     assert diagnosis.noted == (reasons[:1] == ["noted"])
 
 
-EMPTY, UNREADABLE = OnDisk(True, 12, 0, is_empty=True), OnDisk(True, 12, 0, is_readable=False)
+EMPTY, UNREADABLE = OnDisk(True, 12, is_empty=True), OnDisk(True, 12, is_readable=False)
 UNKNOWN: list[tuple[str, OnDisk, Circumstances, State, int]] = [
-    (NAME, OLDER, TRUSTED, State.DELETED, 112),
-    (NAME, NEWER, TRUSTED, State.UNALIGNED, 0),
-    (NAME, OLDER, LOST, State.UNALIGNED, 0),
-    (NAME, OLDER, ARCHIVE, State.UNALIGNED, 0),
+    (NAME, CLEAN, DELETING, State.DELETED, 112),
+    (NAME, CLEAN, TRUSTED, State.UNALIGNED, 0),
+    (NAME, CLEAN, LOST, State.UNALIGNED, 0),
+    (NAME, CLEAN, replace(DELETING, needs_check=True), State.UNALIGNED, 0),
+    (NAME, CLEAN, ARCHIVE, State.UNALIGNED, 0),
     (NAME, EMPTY, TRUSTED, State.DELETED, 12),
     (NAME, EMPTY, LOST, State.DELETED, 12),
-    (NAME, replace(EMPTY, changed=NEWER.changed), TRUSTED, State.DELETED, 12),
     (NAME, UNREADABLE, TRUSTED, State.CORRUPTED, 0),
     (NAME, UNREADABLE, LOST, State.CORRUPTED, 0),
     (NAME, replace(UNREADABLE, is_zeros=True), LOST, State.CORRUPTED, 0),
     (NAME, DIRECTORY, TRUSTED, State.CORRUPTED, 0),
-    ("1970/01.seg", OLDER, TRUSTED, State.CORRUPTED, 0),
-    ("1970/01.seg", NEWER, LOST, State.CORRUPTED, 0),
+    ("1970/01.seg", CLEAN, TRUSTED, State.CORRUPTED, 0),
+    ("1970/01.seg", CLEAN, LOST, State.CORRUPTED, 0),
     ("1970/01.seg", EMPTY, TRUSTED, State.CORRUPTED, 0),
-    ("1970/01.seg", OLDER, ARCHIVE, State.UNALIGNED, 0),
-    ("a/b.seg", OLDER, ARCHIVE, State.CORRUPTED, 0),
+    ("1970/01.seg", CLEAN, ARCHIVE, State.UNALIGNED, 0),
+    ("a/b.seg", CLEAN, ARCHIVE, State.CORRUPTED, 0),
 ]
 
 

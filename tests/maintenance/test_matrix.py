@@ -244,16 +244,16 @@ CASES = {
     "segment removed": Case(
         lambda world: world.file(A).unlink(), ("MISSING", "!"), (OK, ""), (OK, ""), (OK, "")),
     "cut at a datum": Case(
-        lambda world: cut(world, world.ends[2]), ("CORRUPTED", "01!"), ("CORRUPTED", "01!"), ("CORRUPTED", "01!"),
-        ("CORRUPTED", "01!")),
+        lambda world: cut(world, world.ends[2]), ("CORRUPTED", "!"), ("CORRUPTED", "!"), ("CORRUPTED", "!"),
+        ("CORRUPTED", "!")),
     "cut inside a datum": Case(
-        lambda world: cut_in_datum(world, 2), ("CORRUPTED", "01!"), ("CORRUPTED", "01!"), ("CORRUPTED", "01!"),
-        ("CORRUPTED", "01!")),
+        lambda world: cut_in_datum(world, 2), ("CORRUPTED", "!"), ("CORRUPTED", "!"), ("CORRUPTED", "!"),
+        ("CORRUPTED", "!")),
     "emptied": Case(
         lambda world: cut(world, 0), ("CORRUPTED", "!"), ("CORRUPTED", "!"), ("CORRUPTED", "!"), ("CORRUPTED", "!")),
     "last datum deleted and cut off": Case(
-        lambda world: (world.delete(3), cut(world, world.ends[3]))[1], ("DIRTY", "012"), ("DIRTY", "012"),
-        (OK, "012"), (OK, "012")),
+        lambda world: (world.delete(3), cut(world, world.ends[3]))[1], ("DIRTY|CORRUPTED", "!"),
+        ("DIRTY|CORRUPTED", "!"), ("DIRTY|CORRUPTED", "!"), ("DIRTY|CORRUPTED", "!")),
     "one datum deleted": Case(deleted(2), ("DIRTY", "013"), ("DIRTY", "013"), (OK, "013"), (OK, "013")),
     "all deleted": Case(deleted(0, 1, 2, 3), ("DELETED", ""), ("DELETED", ""), (OK, ""), (OK, "")),
     "hole at the start": Case(deleted(0), ("DIRTY", "123"), ("DIRTY", "123"), (OK, "123"), (OK, "123")),
@@ -267,7 +267,8 @@ CASES = {
         other_reftime, ("DIRTY|CORRUPTED", "?"), ("DIRTY|CORRUPTED", "?"), ("DIRTY|CORRUPTED", "?"),
         ("DIRTY|CORRUPTED", "?")),
     "unknown file, older than the index": Case(
-        unknown(C, newer=False), (f"{C}=DELETED", "0123"), (f"{C}=DELETED", "0123"), (OK, "0123"), (OK, "0123")),
+        unknown(C, newer=False), (f"{C}=UNALIGNED", "0123"), (OK, "0123ab"), (OK, "0123ab"),
+        (f"{C}=UNALIGNED", "0123")),
     "unknown file, newer than the index": Case(
         unknown(C, newer=True), (f"{C}=UNALIGNED", "0123"), (OK, "0123ab"), (OK, "0123ab"),
         (f"{C}=UNALIGNED", "0123")),
@@ -284,10 +285,10 @@ CASES = {
         ("2026/11=CORRUPTED", "0123"), ("2026/11=CORRUPTED", "0123")),
     "renamed on disk": Case(
         rename, (f"{A}=MISSING {C}=UNALIGNED", "!"), (f"{C}=CORRUPTED", "0123"), (f"{C}=CORRUPTED", "0123"),
-        (f"{C}=DELETED", "")),
+        (f"{C}=UNALIGNED", "")),
     "renamed on disk, to an earlier name": Case(
         rename_back, (f"{A}=MISSING {EARLIER}=UNALIGNED", "!"), (f"{EARLIER}=CORRUPTED", "0123"),
-        (f"{EARLIER}=CORRUPTED", "0123"), (f"{EARLIER}=DELETED", "")),
+        (f"{EARLIER}=CORRUPTED", "0123"), (f"{EARLIER}=UNALIGNED", "")),
     "renamed on disk, sentinel": Case(
         with_sentinel(rename), (f"{A}=MISSING {C}=UNALIGNED", "!"), (f"{C}=CORRUPTED", "0123"),
         (f"{C}=CORRUPTED", "0123"), NEEDS_CHECK),
@@ -302,8 +303,8 @@ CASES = {
     "delete age and dirty": Case(
         aged(DELETE_AGE, deleted(1)), ("DIRTY|DELETE_AGE", "023"), ("DIRTY|DELETE_AGE", "023"), (OK, ""), (OK, "")),
     "delete age and cut": Case(
-        aged(DELETE_AGE, lambda world: cut(world, world.ends[2])), ("CORRUPTED|DELETE_AGE", "01!"),
-        ("CORRUPTED|DELETE_AGE", "01!"), ("CORRUPTED|DELETE_AGE", "01!"), ("CORRUPTED|DELETE_AGE", "01!")),
+        aged(DELETE_AGE, lambda world: cut(world, world.ends[2])), ("CORRUPTED|DELETE_AGE", "!"),
+        ("CORRUPTED|DELETE_AGE", "!"), ("CORRUPTED|DELETE_AGE", "!"), ("CORRUPTED|DELETE_AGE", "!")),
     "segment newer than the index": Case(touch, (OK, "0123"), (OK, "0123"), (OK, "0123"), (OK, "0123")),
     "sentinel on clean": Case(with_sentinel(), (OK, "0123"), (OK, "0123"), (OK, "0123"), NEEDS_CHECK),
     "sentinel on dirty": Case(
@@ -314,11 +315,12 @@ CASES = {
         with_sentinel(unknown(C, newer=False)), (f"{C}=UNALIGNED", "0123"), (OK, "0123ab"), (OK, "0123ab"),
         NEEDS_CHECK),
     "sentinel on cut": Case(
-        with_sentinel(lambda world: cut(world, world.ends[2])), ("CORRUPTED", "01!"), ("CORRUPTED", "01!"),
-        ("CORRUPTED", "01!"), NEEDS_CHECK),
+        with_sentinel(lambda world: cut(world, world.ends[2])), ("CORRUPTED", "!"), ("CORRUPTED", "!"),
+        ("CORRUPTED", "!"), NEEDS_CHECK),
     "duplicate in rescan": Case(
         duplicate, (f"{A}=UNALIGNED {B}=UNALIGNED", ""), (f"{B}=DIRTY", "0123"), (OK, "0123"), NEEDS_CHECK),
-    "flipped byte": Case(flip, (OK, "?"), (OK, "?"), (OK, "?"), (OK, "?")),
+    "flipped byte": Case(  # the copy of the world has other inodes, so the file is read
+        flip, ("UNALIGNED", "!"), ("DIRTY|CORRUPTED", "023"), ("DIRTY|CORRUPTED", "023"), ("UNALIGNED", "!")),
     "flipped byte in a lost index": Case(
         in_lost_index(flip), (f"{A}=UNALIGNED {B}=UNALIGNED", ""), ("DIRTY|CORRUPTED", "023"),
         ("DIRTY|CORRUPTED", "023"), NEEDS_CHECK),
@@ -350,7 +352,7 @@ CASES = {
     "archive killed behind its commits": Case(
         archive_killed_behind_commits, (OK, "0123"), (OK, "0123"), (OK, "0123"), (OK, "0123")),
     "archive killed between its commits, then cut": Case(
-        archive_killed_and_damaged, ("CORRUPTED", "01!"), (OK, "0123"), (OK, "0123"), (OK, "0123")),
+        archive_killed_and_damaged, ("CORRUPTED", "!"), (OK, "0123"), (OK, "0123"), (OK, "0123")),
     "unarchive killed before its commits": Case(
         unarchive_killed_before_commits, (OK, "0123"), (OK, "0123"), (OK, "0123"), (OK, "0123")),
     "unarchive killed between its commits": Case(
