@@ -80,7 +80,7 @@ class ConcatSegments(SegmentKind):
                 with contextlib.suppress(DiskFull):  # then its file stays until nobody reads it
                     generations.link_old(directory, name, known.segment.id)
                     is_kept = True
-            lost = transaction.remove(known.segment)
+            lost = transaction.remove(known.segment, lost=State.MISSING in diagnosis.state)
         # Commit even if the index does not know the segment: `unread` then says whether an older snapshot knows it.
         transaction.commit()
         action = diagnosis.action

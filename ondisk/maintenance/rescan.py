@@ -176,7 +176,7 @@ class Rescan:
             self._directory.inside(self._name).close()
         except StorageError:
             assert known is not None, "an unknown segment that is not a directory is CORRUPTED"
-            self._forgotten = self._transaction.remove(known.segment)
+            self._forgotten = self._transaction.remove(known.segment, lost=True)
             return True
         self._is_directory = True
         if known is not None and trusted:
@@ -306,6 +306,7 @@ class Rescan:
         assert mtime is not None
         self._transaction.save_segment(segment, self._interval, mtime.st_mtime_ns)
         self._transaction.note_check(segment, damage)
+        self._transaction.count_lost(self._damage.count)
 
     def _damaged(self) -> str:
         return f"{self._damage.size} {self._format.unit}s are damaged, {self._damage.text('; ')}; {self._remedy}"
