@@ -134,6 +134,7 @@ TESTED_ELSEWHERE = {
     "index/rebuild.py": "maintenance/test_migrate.py",
     "index/segment_rows.py": "index/test_snapshot.py",
     "index/swap.py": "maintenance/test_migrate.py",
+    "maintenance/ages.py": "maintenance/test_holds.py",  # the I/O around it
     "maintenance/concat_segments.py": "maintenance/test_matrix.py",  # each damage in each kind
     "maintenance/kinds.py": "maintenance/test_matrix.py",
     "maintenance/rescan.py": "maintenance/test_fix.py",

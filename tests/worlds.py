@@ -273,7 +273,8 @@ class World:
 
     def repack(self) -> Report:
         with clock(self.now):
-            return self.opened(lambda dataset: dataset.repack())
+            is_aged = self.now > time.time_ns() / 1_000_000_000 + DAY
+            return self.opened(lambda dataset: dataset.repack(by_age=is_aged))
 
     def states(self, report: Report) -> dict[str, str]:
         """Give the states of the segments that are not OK, extensions left out."""

@@ -2,6 +2,7 @@
 
 ondisk fix weather
 ondisk fix weather --yes
+ondisk fix weather --yes --forget
 ondisk fix weather --yes --spark spark://host:7077
 """
 
@@ -29,13 +30,18 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument("--yes", action="store_true", help="fix; without it, only print what would be fixed")
+    parser.add_argument(
+        "--forget", action="store_true", help="also remove missing segments from the index if many are missing at once"
+    )
+    parser.add_argument("--acknowledge", action="store_true", help="first, set the number of lost data to 0")
     add_spark(parser, "read the segments")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    from ondisk.maintenance.states import FIXED
+    from ondisk.maintenance.states import FIXED, State
 
+    forget, acknowledge = arguments.forget, arguments.acknowledge
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
         was_lost = dataset.needs_check
 
@@ -47,14 +53,20 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
         if not arguments.yes:
             report, error = examined(dataset.check)
-            return would_mend(noted(report), error, "fix", FIXED, output)
+            found = noted(report)
+            return would_mend(found.released(State.MISSING) if forget else found, error, "fix", FIXED, output)
         with executors(arguments.spark) as spark:
-            return mend(dataset, "fix", lambda progress: noted(dataset.fix(progress=progress, spark=spark)), output)
+
+            def fix(progress: Progress) -> Report:
+                return noted(dataset.fix(forget=forget, acknowledge=acknowledge, progress=progress, spark=spark))
+
+            return mend(dataset, "fix", fix, output)
 
 
 def would_mend(report: Report, error: OndiskError | None, verb: str, states: State, output: Output) -> int:
     """Print what fix or repack would do to segments in `states`. Return the exit code, or raise the check's error."""
-    output.would_mend(report, verb, report.mended_by(states))
+    held = [each for each in report.held if each.state & states]
+    output.would_mend(report, verb, report.mended_by(states), held)
     if error is not None:
         raise error
     return EXIT_DONE if report.is_clean else EXIT_FINDINGS

@@ -87,8 +87,10 @@ class JsonOutput:
     def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
         _print(*map(_segment, shown), {"dataset": _json(report.dataset), **_state(report, report.freed)})
 
-    def would_mend(self, report: Report, verb: str, work: Sequence[Diagnosis | Done]) -> None:
-        self.checked(report, work)
+    def would_mend(
+        self, report: Report, verb: str, work: Sequence[Diagnosis | Done], held: Sequence[Diagnosis | Done] = ()
+    ) -> None:
+        self.checked(report, [*work, *held])
 
     def mended(self, report: Report, left: Report) -> None:
         _print(*map(_segment, report), {"dataset": _json(report.dataset), **_state(left, report.freed)})

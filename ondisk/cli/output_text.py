@@ -81,10 +81,12 @@ class TextOutput:
         notes = [*_deletions(report), *_untrusted(report), *_quarantine(report)]
         _print_lines([*lines, f"{_state(report)}; {space}", *notes])
 
-    def would_mend(self, report: Report, verb: str, work: Sequence[Diagnosis | Done]) -> None:
+    def would_mend(
+        self, report: Report, verb: str, work: Sequence[Diagnosis | Done], held: Sequence[Diagnosis | Done] = ()
+    ) -> None:
         how = "; --yes does it" if work or report.needs_check else ""
         what = f"{_many(len(work), 'segment')} to {verb}{how}"
-        _print_lines([*_first(_found, work), _state(report), what, *_deletions(work)])
+        _print_lines([*_first(_found, [*work, *held]), _state(report), what, *_deletions(work)])
 
     def mended(self, report: Report, left: Report) -> None:
         state = f"{_state(left)}; {_many(report.freed, 'byte')} freed"

@@ -2,12 +2,14 @@
 
 ondisk repack weather
 ondisk repack weather --yes
+ondisk repack weather --yes --by-age
 ondisk repack weather --yes --spark spark://host:7077
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.arguments import add_dataset
@@ -16,23 +18,35 @@ from ondisk.cli.fix import mend, would_mend
 from ondisk.cli.output import Output
 from ondisk.cli.spark import add_spark, executors
 
+if TYPE_CHECKING:
+    from ondisk.dataset.dataset import Progress
+    from ondisk.maintenance.states import Report
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument("--yes", action="store_true", help="repack; without it, only print what would be done")
+    parser.add_argument(
+        "--by-age", action="store_true", help="also delete by age if the clock looks wrong or half of all would go"
+    )
     add_spark(parser, "write the segments")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.dataset.layout import untrusted
-    from ondisk.maintenance.states import REPACKED
+    from ondisk.maintenance.states import REPACKED, State
 
+    by_age = arguments.by_age
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
         if arguments.yes:
             with executors(arguments.spark) as spark:
-                return mend(dataset, "repack", lambda progress: dataset.repack(progress=progress, spark=spark), output)
+
+                def repack(progress: Progress) -> Report:
+                    return dataset.repack(by_age=by_age, progress=progress, spark=spark)
+
+                return mend(dataset, "repack", repack, output)
         report, error = examined(dataset.check)
     if report.needs_check:
         raise untrusted(report.dataset)
-    return would_mend(report, error, "repack", REPACKED, output)
+    return would_mend(report.released(State.DELETE_AGE) if by_age else report, error, "repack", REPACKED, output)

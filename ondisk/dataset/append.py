@@ -11,7 +11,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.archives import Archived
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.datum import Datum
-from ondisk.errors import InvalidInput
+from ondisk.errors import InvalidInput, SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import BATCH_BYTES
@@ -202,7 +202,9 @@ def store(
     if not batch.payloads:
         return Stored()
     writer = BatchWriter(directory, transaction, trusted=trusted)
-    destinations = _Destinations(batch.reftimes, format, config.step, transaction, writer)
+    destinations = _Destinations(batch, format, config.step, transaction, writer)
+    if not batch.payloads:
+        return Stored()
     seqs: Sequence[int] = transaction.take_seqs(len(batch.payloads))
     sizes = list(map(len, batch.payloads))
     offsets = destinations.offsets(sizes)
@@ -239,24 +241,31 @@ def store(
 class _Destinations:
     """The segments that a batch appends to.
 
+    Refuses the data of the batch whose segment is missing: it may be on a disk that is not mounted.
+
     Attributes:
         runs: the segments in the order of the data, each with the number of consecutive data that it gets.
     """
 
-    def __init__(
-        self, reftimes: list[int], format: Format, step: Step, transaction: Transaction, writer: BatchWriter
-    ) -> None:
+    def __init__(self, batch: Batch, format: Format, step: Step, transaction: Transaction, writer: BatchWriter) -> None:
         self._format = format
-        self._days = [reftime // DAY for reftime in reftimes]
+        self._days = [reftime // DAY for reftime in batch.reftimes]
         stems = {day: step.stem_of_day(day) for day in sorted(set(self._days))}
         names = {stem: f"{stem}.{format.extension}" for stem in stems.values()}
         known = transaction.segments(names.values())
-        by_stem = {}
+        by_stem, missing = {}, {}
         for stem, name in names.items():
             interval = step.interval(stem)
             assert interval is not None
-            by_stem[stem] = writer.destination(known.get(name), name, interval, format)
-        self._by_day = {day: by_stem[stem] for day, stem in stems.items()}
+            try:
+                by_stem[stem] = writer.destination(known.get(name), name, interval, format)
+            except SegmentMissing as error:
+                missing[stem] = f"{error.message}. {error.hint}"
+        if missing:
+            reasons = [missing.get(stems[day]) for day in self._days]
+            batch.refuse({place: reason for place, reason in enumerate(reasons) if reason is not None})
+            self._days = [reftime // DAY for reftime in batch.reftimes]
+        self._by_day = {day: by_stem[stem] for day, stem in stems.items() if stem in by_stem}
         self.runs = self._find_runs()
 
     def keep(self, places: list[int]) -> None:

@@ -56,6 +56,7 @@ class DatasetAccess(Access):
 
     Attributes:
         archives: the archives, which share the dataset's order of changes.
+        last_commit: when maintenance read the time of the last commit (monotonic seconds), and what it was.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class DatasetAccess(Access):
     ) -> None:
         super().__init__(directory, config, read_only=read_only, connect=connect)
         self.archives = Archives(self)
+        self.last_commit: tuple[float, int] | None = None
 
     def seq_elsewhere(self) -> int:
         # The archives are queried each time: a process killed after the archive's commit may not have updated the

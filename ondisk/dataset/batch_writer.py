@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from ondisk.errors import SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.index import Segment, Transaction
@@ -13,6 +14,7 @@ from ondisk.segment import Start
 from ondisk.segments import ConcatWriter, DirWriter, FileWriter, SegmentWriter
 from ondisk.step import Interval
 
+_MANY = 3  # missing segments, from which on the disk of their folder may not be mounted
 DataWriter: TypeAlias = SegmentWriter | FileWriter
 
 
@@ -46,6 +48,7 @@ class BatchWriter:
     """
 
     def __init__(self, directory: Directory, transaction: Transaction, *, trusted: bool) -> None:
+        self._directory = directory
         self._transaction = transaction
         self._trusted = trusted
         self._concat = ConcatWriter(directory, transaction.take_generation)
@@ -66,13 +69,17 @@ class BatchWriter:
             segment: its row in the index; None if the index does not know it.
 
         Raises:
+            SegmentMissing: the index knows data of it, but it is not on disk; or it is new, and the folder where it
+                would be lacks all its segments.
             SegmentCorrupt, StateError: nothing can be appended to it.
         """
         files, transaction = self._of(format), self._transaction
-        if segment is not None:
-            is_there = files.exists(name, segment.id, segment.committed(format.mutable))
-            if not is_there and transaction.forget(segment, interval):
-                segment = None  # its data and its file were deleted: create it again
+        if segment is None:
+            self._check_mounted(name)
+        elif not files.exists(name, segment.id, segment.committed(format.mutable)):
+            if not transaction.forget(segment, interval):
+                raise self._missing(f"the segment {name} is in the index, but not on disk")
+            segment = None  # its data and its file were deleted: create it again
         end, committed = (None, None) if segment is None else (segment.end, segment.committed(format.mutable))
         start = files.start(name, end, committed, format, trusted=self._trusted)
         known = segment is not None
@@ -80,6 +87,19 @@ class BatchWriter:
             segment = Segment(transaction.take_generation(), name, format.name, start.laid.end)
             files.clear(name, segment.id)
         return Destination(segment, interval, format, start, known)
+
+    def _check_mounted(self, name: str) -> None:
+        """Raise if the folder of a new segment is empty, although the index knows several segments in it."""
+        folder = name.rpartition("/")[0]
+        others = self._transaction.segments_in(folder, _MANY)
+        if len(others) < _MANY or any(self._directory.stat(each) is not None for each in others):
+            return
+        if self._directory.stat(folder) is None or all(each.startswith(".") for each in self._directory.names(folder)):
+            raise self._missing(f"the folder {folder} is empty, but the index knows segments in it")
+
+    def _missing(self, problem: str) -> SegmentMissing:
+        hint = f"Mount its disk, or restore it; if its data are lost, run `ondisk fix {self._directory.path} --yes`."
+        return SegmentMissing(problem, hint=hint)
 
     def write(
         self,

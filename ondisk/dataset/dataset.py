@@ -450,10 +450,19 @@ class Dataset:
             read_all=read_all,
         )
 
-    def fix(self, *, progress: Progress = _unseen, spark: SparkSession | None = None) -> Report:
+    def fix(
+        self,
+        *,
+        forget: bool = False,
+        acknowledge: bool = False,
+        progress: Progress = _unseen,
+        spark: SparkSession | None = None,
+    ) -> Report:
         """Make the index agree with the disk; see `ondisk.maintenance.fix`.
 
         Args:
+            forget: remove missing segments from the index, even if many are missing, as when a disk is not mounted.
+            acknowledge: first, count no data as lost any more.
             spark: a session whose executors scan the segments; this process writes the index.
         """
         from ondisk.maintenance.fix import ScanAll, fix, scan_later
@@ -463,12 +472,15 @@ class Dataset:
             from ondisk.spark.maintenance import scans
 
             scan_all = scans(spark)
-        return fix(self._access, progress=progress, scan_all=scan_all)
+        return fix(self._access, progress=progress, scan_all=scan_all, forget=forget, acknowledge=acknowledge)
 
-    def repack(self, *, progress: Progress = _unseen, spark: SparkSession | None = None) -> Report:
+    def repack(
+        self, *, by_age: bool = False, progress: Progress = _unseen, spark: SparkSession | None = None
+    ) -> Report:
         """Remove holes from segments, and delete what is deleted or too old; see `ondisk.maintenance.repack`.
 
         Args:
+            by_age: delete all segments that are too old by the clock, however many.
             spark: a session whose executors write the segments; this process commits them.
         """
         from ondisk.maintenance.repack import WriteAll, repack, write_later
@@ -478,7 +490,7 @@ class Dataset:
             from ondisk.spark.maintenance import writes
 
             write_all = writes(spark)
-        return repack(self._access, progress=progress, write_all=write_all)
+        return repack(self._access, progress=progress, write_all=write_all, by_age=by_age)
 
     def archive(self, *segments: str) -> list[Done]:
         """Move segments to the archive, however old they are; see `ondisk.maintenance.archive`."""
@@ -524,11 +536,19 @@ class Dataset:
             "end": end,
             "segments": segments,
             "index_size": 0 if index is None else index.st_size,
+            "lost": known["lost"] + self._lost_in_archive(),
             "needs_check": self.needs_check,
             "archives": [archive.path.name for archive in self._archives.online()],
             "offline": self._archives.offline(),
             "quarantine": self.quarantine.total()._asdict(),
         }
+
+    def _lost_in_archive(self) -> int:
+        last = self._archives.last()
+        if last is None:
+            return 0
+        with last.current().index.snapshot() as snapshot:
+            return int(snapshot.dataset()["lost"])
 
     def _append(self, stream: Iterable[Batch], format: Format, *, outcomes: bool) -> AppendResult:
         access = self._access

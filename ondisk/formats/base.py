@@ -102,10 +102,13 @@ class Batch:
         """Move data with an earlier reftime to the refused."""
         if not self.reftimes or min(self.reftimes) >= reftime:
             return
+        self.refuse({place: reason for place, each in enumerate(self.reftimes) if each < reftime})
+
+    def refuse(self, reasons: Mapping[int, str]) -> None:
+        """Move data to the refused: place in `payloads` → reason."""
         positions = self.positions()
-        old = [place for place, each in enumerate(self.reftimes) if each < reftime]
-        self.refused = sorted([*self.refused, *((positions[place], reason) for place in old)])
-        kept = sorted(set(range(len(self.reftimes))).difference(old))
+        self.refused = sorted([*self.refused, *((positions[place], reason) for place, reason in reasons.items())])
+        kept = [place for place in range(len(self.reftimes)) if place not in reasons]
         self.reftimes = [self.reftimes[place] for place in kept]
         self.metadata = [self.metadata[place] for place in kept]
         self.payloads = [self.payloads[place] for place in kept]

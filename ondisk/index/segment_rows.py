@@ -143,6 +143,13 @@ def span(snapshot: Snapshot) -> Interval | None:
     return None if begin is None else Interval(begin, end)
 
 
+def ended_by(snapshot: Snapshot, time: int) -> tuple[int, int]:
+    """Return how many segments end at or before a time, and how many there are."""
+    sql = 'SELECT count(*) FILTER (WHERE "end" <= ?), count(*) FROM segment'
+    old, count = snapshot.connection.execute(sql, (time,)).fetchone()
+    return int(old), int(count)
+
+
 def numbers_of(snapshot: Snapshot, segment: Segment, last: int) -> Iterator[tuple[int, int]]:
     """Yield seq and reftime of one segment's data up to the seq `last`, in the order of appending."""
     # Without the +, SQLite may read all data in the order of seq.

@@ -348,10 +348,10 @@ class Snapshot:
             yield None if stored is None else restored(stored, kind), count
 
     def dataset(self) -> dict[str, Any]:
-        """Return uuid, seq, generation and committed_at of the dataset."""
-        sql = "SELECT uuid, seq, generation, committed_at FROM dataset"
-        names = ("uuid", "seq", "generation", "committed_at")
-        return dict(zip(names, self._row(sql, ()) or (None, 0, 0, None), strict=True))
+        """Return uuid, seq, generation and committed_at of the dataset, and how many of its data are lost."""
+        sql = "SELECT uuid, seq, generation, committed_at, lost FROM dataset"
+        names = ("uuid", "seq", "generation", "committed_at", "lost")
+        return dict(zip(names, self._row(sql, ()) or (None, 0, 0, None, 0), strict=True))
 
     def exclude(self, runs: Iterable[tuple[int, int, int]], seqs: Iterable[Sequence[int]]) -> None:
         """From now on skip some data in queries: another snapshot has them, or says that they were deleted.

@@ -192,6 +192,11 @@ class Transaction:
         except ValueError as error:
             raise self._corrupt(str(error)) from None
 
+    def segments_in(self, folder: str, count: int) -> list[str]:
+        """Return the names of up to `count` segments that the index knows in a folder."""
+        sql = "SELECT name FROM segment WHERE name > ? AND name < ? LIMIT ?"
+        return [name for (name,) in self._rows(sql, (f"{folder}/", f"{folder}0", count))]
+
     def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """Turn metadata into columns of `datum`, one list for each declared field; texts and bytes become ids."""
         return stored_columns(metadata, self.schema.kinds, self._ids_of)
@@ -284,30 +289,56 @@ class Transaction:
         self.supersede(segment)
         return True
 
-    def remove_some(self, segment: Segment, count: int) -> int:
+    def remove_some(self, segment: Segment, count: int, *, lost: bool = False) -> int:
         """Remove up to `count` data of a segment, and return how many: 0 only if it has none.
 
         The rows are removed first: in a file that cannot grow they make room for the notes of their deletion.
+
+        Args:
+            lost: as in `remove`.
         """
         sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ? LIMIT ?"
         seqs = sorted(seq for (seq,) in self._rows(sql, (segment.id, count)))
         self.take_back(seqs)
+        first = self.seq
         self.note_deleted(seqs)
+        if lost:
+            self._forgot(first, len(seqs))
         return len(seqs)
 
-    def remove(self, segment: Segment, *, moved: bool = False) -> int:
+    def remove(self, segment: Segment, *, moved: bool = False, lost: bool = False) -> int:
         """Remove a segment with all its data, and return how many data it had.
 
         Args:
             moved: another index has the data now, so no deletion is noted.
+            lost: nobody deleted the data: note them as forgotten, and count them as lost.
         """
         sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ?"
         if moved:
             removed = self._execute(f"DELETE FROM datum WHERE seq IN ({sql})", (segment.id,)).rowcount
         else:
+            first = self.seq
             removed = self._delete(sql, (segment.id,))
+            if lost:
+                self._forgot(first, removed)
         self.supersede(segment)
         return removed
+
+    def _forgot(self, first: int, count: int) -> None:
+        """Turn the deletions noted after the seq `first` into notes of forgotten data, and count these as lost."""
+        self._execute("UPDATE deletion SET forgotten = 1 WHERE seq > ?", (first,))
+        self.count_lost(count)
+
+    def count_lost(self, count: int) -> None:
+        """Count data as lost, until somebody acknowledges it."""
+        if count:
+            self._execute("UPDATE dataset SET lost = lost + ?", (count,))
+
+    def acknowledge(self) -> int:
+        """Count no data as lost any more, and return how many were."""
+        ((lost,),) = self._rows("SELECT lost FROM dataset")
+        self._execute("UPDATE dataset SET lost = 0")
+        return int(lost)
 
     def _of_segment(self, segment: Segment) -> str:
         """Return the SQL that joins a segment with its data."""
@@ -362,12 +393,12 @@ class Transaction:
         return seqs
 
     def forget_aside(self) -> int:
-        """Note the data that are still set aside as forgotten: nobody has deleted them. Return how many."""
-        first = self.seq
-        numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq, 1 FROM aside"
+        """Note the data that are still set aside as forgotten, and count them as lost. Return how many."""
+        numbered = f"SELECT {self.seq} + row_number() OVER (ORDER BY seq), seq, 1 FROM aside"
         forgotten = self._execute(f"INSERT INTO deletion (seq, datum, forgotten) {numbered}").rowcount
         self._execute("DROP TABLE aside")
         self.take_seqs(forgotten)
+        self.count_lost(forgotten)
         return forgotten
 
     def relocate(self, old: Segment, new: Segment, places: Iterable[tuple[int, int, int]]) -> int:

@@ -15,6 +15,7 @@ from ondisk.errors import IntegrityError, OndiskError, SegmentMissing, StorageEr
 from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned_jobs, quarantine
+from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rewrite import wrong_checksum
@@ -82,9 +83,10 @@ def _examine_all(
 ) -> None:
     """Add the diagnosis of every segment to a report, and what this user may not read to `errors`."""
     deadline = None if max_duration is None else time.monotonic() + max_duration
+    ages = Ages.of(dataset, now)
     for access in dataset.archives.maintained():
         report.needs_check |= access.needs_check()
-        inspection = Inspection(access, now)
+        inspection = Inspection(access, now, ages=ages)
         found = [*readable(inspection.diagnoses(), errors)]
         if deadline is not None:
             found = _read_in_slices(inspection, found, deadline, progress)

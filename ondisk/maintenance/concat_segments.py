@@ -92,7 +92,7 @@ class ConcatSegments(SegmentKind):
         else:
             if found is not None:
                 self._move_old(access, transaction, known.segment)
-            lost = transaction.remove(known.segment)
+            lost = transaction.remove(known.segment, lost=State.MISSING in diagnosis.state)
             transaction.commit()
         if found is None:
             lost = lost if State.MISSING in diagnosis.state else 0

@@ -67,7 +67,7 @@ class DirSegments(SegmentKind):
         return _Removing(access, transaction, known)
 
     def drop(self, access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
-        lost = 0 if known is None else transaction.remove(known.segment)
+        lost = 0 if known is None else transaction.remove(known.segment, lost=State.MISSING in diagnosis.state)
         transaction.commit()
         if State.MISSING in diagnosis.state:
             return Done(diagnosis.segment, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)

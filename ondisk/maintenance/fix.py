@@ -15,9 +15,10 @@ from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError
 from ondisk.index import Transaction
+from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import Inspection, why_kept
+from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, OtherIndex, Rescan, commit
 from ondisk.maintenance.scanned import Scanned
@@ -46,6 +47,9 @@ def fix(
     now: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
     scan_all: ScanAll = scan_later,
+    *,
+    forget: bool = False,
+    acknowledge: bool = False,
 ) -> Report:
     """Do what `check` reports for a fix. Each segment is diagnosed again first, under the lock.
 
@@ -53,6 +57,8 @@ def fix(
         now: seconds since 1970; None for the present.
         progress: is called with the name of each segment before it is examined.
         scan_all: scans segments in advance, without the lock; what changed in between is scanned again.
+        forget: remove missing segments from the index, however many.
+        acknowledge: first, count no data as lost any more.
 
     Raises:
         DurabilityLost, DiskFull: nothing more can be written. What was fixed before stays fixed.
@@ -65,9 +71,16 @@ def fix(
     """
     report = Report(str(dataset.path))
     errors: list[OndiskError] = []
+    ages = Ages.of(dataset, now)
     with report.attached(errors):
         for access in dataset.archives.maintained():
-            report.add(access.prefix, _fix(access, dataset.archives, now, progress, scan_all, errors))
+            if acknowledge:
+                with access.transaction("fix") as transaction:
+                    if transaction.acknowledge():
+                        transaction.commit()
+            report.add(
+                access.prefix, _fix(access, dataset.archives, now, progress, scan_all, errors, ages, forget=forget)
+            )
             report.needs_check |= access.needs_check()
     return report
 
@@ -79,6 +92,9 @@ def _fix(
     progress: Callable[[str], None],
     scan_all: ScanAll,
     errors: list[OndiskError],
+    ages: Ages,
+    *,
+    forget: bool,
 ) -> Iterator[Done]:
     """Fix one dataset or one archive. An error at one segment is added to `errors`."""
     with access.transaction("fix"):
@@ -88,7 +104,7 @@ def _fix(
         _restore_generations(access)
     with access.current().index.snapshot() as snapshot:
         begun = snapshot.dataset()
-    inspection = Inspection(access, now)
+    inspection = Inspection(access, now, ages=ages, forget=forget)
     other = OtherIndex(archives.counterpart(access))
     # Missing segments first: if a file was renamed, the rows of its old name would make its data duplicates.
     waiting = []
@@ -149,7 +165,7 @@ def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:
     """Return whether a fix has something to do for a segment, or something to record about it."""
     if State.CORRUPTED in diagnosis.state:
         return diagnosis.noted or needs_check
-    return bool(diagnosis.state & FIXED) or diagnosis.is_touched
+    return (bool(diagnosis.state & FIXED) and not diagnosis.held) or diagnosis.is_touched
 
 
 def _left_alone(diagnosis: Diagnosis) -> Done:
@@ -271,6 +287,8 @@ def _fixed(
         raise diagnosis.error
     if State.CORRUPTED in before.state | diagnosis.state:
         return _checked_again(access, transaction, before, known, other)
+    if diagnosis.held:
+        return _left_alone(diagnosis)
     rescan = Rescan(access, transaction, name, known, other)
     if not diagnosis.state & FIXED:
         if not diagnosis.is_touched:
@@ -281,9 +299,7 @@ def _fixed(
         diagnosis = replace(diagnosis, state=State.UNALIGNED, reasons=(*diagnosis.reasons, _OTHER_BYTES))
     if State.MISSING in diagnosis.state:
         assert known is not None
-        if (reason := why_kept(access, name)) is not None:
-            return Done(name, diagnosis.state, (*diagnosis.reasons, reason))
-        lost = transaction.remove(known.segment)
+        lost = transaction.remove(known.segment, lost=True)
         transaction.commit()
         return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
     if rewriting:

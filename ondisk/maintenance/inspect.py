@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from ondisk import step
 from ondisk.config import DatasetConfig
@@ -13,6 +13,8 @@ from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
 from ondisk.index import Snapshot, segment_rows
+from ondisk.maintenance import holds
+from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
@@ -29,21 +31,30 @@ class Inspection:
     Args:
         access: the dataset or the archive.
         now: seconds since 1970; None for the present. Ages count from it.
+        ages: what the ages of data to delete count from; None for `now`, without holds.
+        forget: the index may forget missing segments, however many.
     """
 
-    def __init__(self, access: Access, now: float | None = None) -> None:
+    def __init__(
+        self, access: Access, now: float | None = None, *, ages: Ages | None = None, forget: bool = False
+    ) -> None:
         self.access = access
         self.now = now
+        self._ages = ages
+        self._forget = forget
+        self._kept: Mapping[str, str] | None = None  # missing segment → why it is kept; None: not yet known
+        self._missing: set[str] = set()
 
     def circumstances(self) -> Circumstances:
         """Return what the diagnoses depend on besides the segment."""
         config = self.access.config
+        now = self.now if self._ages is None else self._ages.now
         is_archive = self.access.prefix != ""
         return Circumstances(
             config.step,
             self.access.needs_check(),
             None if is_archive or config.archive_age is None else days_ago(config.archive_age, self.now),
-            None if config.delete_age is None else days_ago(config.delete_age, self.now),
+            None if config.delete_age is None else days_ago(config.delete_age, now),
             is_archive,
             not is_archive and config.unknown_segments == "delete",
         )
@@ -60,7 +71,7 @@ class Inspection:
 
         Memory: some numbers for each segment.
         """
-        access = self.access
+        access, diagnoses = self.access, list[Diagnosis]()
         with access.current().index.snapshot() as snapshot:
             at = self.circumstances()
             known = {each.segment.name: each for each in all_known(access, snapshot)}
@@ -77,7 +88,12 @@ class Inspection:
                     if again is None:
                         continue
                     found = again
-                yield found
+                diagnoses.append(found)
+        self._missing = {each.segment for each in diagnoses if State.MISSING in each.state}
+        folders = {*map(holds.folder_of, self._missing)}
+        absent = {folder for folder in folders if access.directory.stat(folder) is None}
+        self._kept = holds.kept(self._missing, known.keys(), absent)
+        yield from map(self._held, diagnoses)
 
     def examine(
         self, snapshot: Snapshot, name: str, before: Known | None = None
@@ -87,6 +103,24 @@ class Inspection:
         Args:
             before: what the index knew when all segments were examined.
         """
+        diagnosis, known = self._examine(snapshot, name, before)
+        return None if diagnosis is None else self._held(diagnosis), known
+
+    def _held(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Return the diagnosis with the hold that it is under."""
+        name, state = diagnosis.segment, diagnosis.state
+        if State.MISSING in state and not self._forget and self._kept is not None:
+            if name not in self._missing:
+                return diagnosis.hold("it was not missing a moment ago: the next fix decides")
+            if (reason := self._kept.get(name)) is not None:
+                remedy = f"if these data are lost for good, run `ondisk fix {self.access.dataset_path} --yes --forget`"
+                return diagnosis.hold(f"{reason}: is a disk not mounted? {remedy}")
+        if State.DELETE_AGE in state and self._ages is not None and self._ages.doubt is not None:
+            remedy = f"to delete it, run `ondisk repack {self.access.dataset_path} --yes --by-age`"
+            return diagnosis.hold(f"{self._ages.doubt}; {remedy}")
+        return diagnosis
+
+    def _examine(self, snapshot: Snapshot, name: str, before: Known | None) -> tuple[Diagnosis | None, Known | None]:
         known = known_of(self.access, snapshot, name, before)
         at = self.circumstances()
         try:
@@ -102,7 +136,7 @@ class Inspection:
         diagnosis = None
         for _ in range(3):
             with self.access.current().index.snapshot() as snapshot:
-                diagnosis, _ = self.examine(snapshot, name, before)
+                diagnosis, _ = self._examine(snapshot, name, before)
                 segment = snapshot.segment_named(name)
             with self.access.current().index.snapshot() as snapshot:
                 if segment == snapshot.segment_named(name):
@@ -114,15 +148,6 @@ def check_trusted(access: Access) -> None:
     """Raise `NeedsCheck` if the index may not know all data."""
     if access.needs_check():
         raise untrusted(access.dataset_path)
-
-
-def why_kept(access: Access, name: str) -> str | None:
-    """Return why the index must keep a segment that is missing; None if it may forget the segment."""
-    folder = name.rpartition("/")[0]
-    if access.directory.stat(folder) is not None:
-        return None
-    remedy = f"if the data are lost for good, run `mkdir {access.directory.path / folder}` and fix again"
-    return f"its folder {folder} does not exist: is a disk not mounted? {remedy}"
 
 
 def interval_of(access: Access, name: str) -> Interval | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ondisk.dataset import Dataset
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
 from ondisk.filesystem import Directory, MaintainLock, is_denied
-from ondisk.maintenance.states import Diagnosis, Done, Report
+from ondisk.maintenance.states import Diagnosis, Done, Report, State
 
 _BUG = 1
 
@@ -24,7 +24,9 @@ class Maintained:
         dataset: its path, absolute.
         done: the segments that fix and repack changed.
         left: the report of a check after that, or instead of it (dry run); None if it could not be checked.
+        missing: segments that the fix found missing.
         count: data in the dataset, without its archives; None if they could not be counted.
+        lost: data that are lost, in this run and before, until somebody acknowledges it; None if unknown.
         rebuilt: its index was lost, and segments were read again. Data are back that were deleted, but not yet removed
             by a repack.
         error: the first error that maintenance ended with, or that left a segment unchanged.
@@ -35,7 +37,9 @@ class Maintained:
     dataset: str
     done: list[Done] = field(default_factory=list)
     left: Report | None = None
+    missing: int = 0
     count: int | None = None
+    lost: int | None = None
     rebuilt: bool = False
     error: Exception | None = None
     duration: float = 0.0
@@ -102,7 +106,8 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def _look(dataset: Dataset, result: Maintained) -> None:
-    result.count = dataset.info()["count"]
+    info = dataset.info()
+    result.count, result.lost = info["count"], info["lost"]
     try:
         result.left = dataset.check()
     except OndiskError as error:
@@ -123,12 +128,18 @@ def _mend(
         except OndiskError as error:
             errors.append(error)
             report = error.context.get("report")
-        result.done += [each for each in report or () if isinstance(each, Done) and each.action is not None]
+        found = [each for each in report or () if isinstance(each, Done)]
+        result.done += [each for each in found if each.action is not None]
+        if verb is fix:
+            result.missing = sum(State.MISSING in each.state for each in found)
+
+    def fix() -> Report:
+        return dataset.fix(progress=progress)
 
     # The dataset is opened first: its errors say best what is wrong with a path.
     with Dataset.open(path) as dataset, Directory.open(path) as directory, MaintainLock(directory).hold("maintain"):
         was_lost = dataset.needs_check
-        run(lambda: dataset.fix(progress=progress))
+        run(fix)
         result.rebuilt = was_lost and any(each.action == "rescan" for each in result.done)
         if max_duration is not None:  # before the repack, which then does not touch what is damaged
             run(lambda: dataset.check(max_duration=max_duration, progress=progress))

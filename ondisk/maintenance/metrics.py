@@ -18,6 +18,9 @@ HELP = {
     "ondisk_data": "Data in the dataset, without its archives.",
     "ondisk_freed_bytes": "Bytes that the last run freed.",
     "ondisk_lost": "Data that the last run found missing or damaged, and removed from the index.",
+    "ondisk_lost_data": "Data that are lost, until `ondisk fix --acknowledge`.",
+    "ondisk_segments_missing": "Segments that the last run found missing, before its fix.",
+    "ondisk_index_rebuilt": "1: the last run rebuilt a lost index; 0: it did not.",
     "ondisk_quarantine_bytes": "Bytes in quarantine: files that stood in the way, kept until somebody drops them.",
     "ondisk_maintain_success": "1: the last run completed; 0: it ended with an error.",
     "ondisk_maintain_duration_seconds": "How long the last run took.",
@@ -43,6 +46,10 @@ def metrics(results: Iterable[Maintained]) -> str:
             add("ondisk_data", each, each.count)
         add("ondisk_freed_bytes", each, each.freed)
         add("ondisk_lost", each, sum(done.lost for done in each.done))
+        if each.lost is not None:
+            add("ondisk_lost_data", each, each.lost)
+        add("ondisk_segments_missing", each, each.missing)
+        add("ondisk_index_rebuilt", each, int(each.rebuilt))
         add("ondisk_maintain_success", each, int(each.error is None))
         add("ondisk_maintain_duration_seconds", each, round(each.duration, 3))
         add("ondisk_maintain_timestamp_seconds", each, round(each.ended, 3))

@@ -14,8 +14,9 @@ from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
 from ondisk.index import Segment
 from ondisk.maintenance import abandoned_jobs, quarantine
+from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived
-from ondisk.maintenance.inspect import Inspection, check_trusted, why_kept
+from ondisk.maintenance.inspect import Inspection, check_trusted
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State, readable
@@ -45,6 +46,8 @@ def repack(
     now: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
     write_all: WriteAll = write_later,
+    *,
+    by_age: bool = False,
 ) -> Report:
     """Do what `check` proposes as a repack, after diagnosing each segment again under the lock.
 
@@ -52,6 +55,7 @@ def repack(
         now: seconds since 1970; None for the present.
         progress: called with the name of each segment before it is examined.
         write_all: writes segments in advance, without the lock; segments that change meanwhile are written again.
+        by_age: delete whatever is too old by the clock, see `ondisk.maintenance.holds`.
 
     Raises:
         NeedsCheck: the sentinel exists, so segments that the index does not know may contain data that it has lost.
@@ -68,6 +72,7 @@ def repack(
     maintained = dataset.archives.maintained()
     for access in maintained:
         check_trusted(access)
+    ages = Ages.of(dataset, now, by_age=by_age)
     report = Report(str(dataset.path))
     errors: list[OndiskError] = []
     with report.attached(errors):
@@ -75,9 +80,13 @@ def repack(
             report.segments += abandoned_jobs.removed(access, now)
             report.segments += quarantine.removed(dataset, access, now, errors)
             try:
-                report.add(access.prefix, _repack(dataset, Inspection(access, now), progress, errors, write_all))
+                inspection = Inspection(access, now, ages=ages)
+                report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_all))
             except DiskFull as error:
                 errors.append(error)
+        if ages.is_visit_due:
+            with dataset.transaction("repack") as transaction:  # a dataset that nobody writes to ages, too
+                transaction.commit()
     return report
 
 
@@ -143,7 +152,7 @@ def _repack(
 
 def _is_wanted(diagnosis: Diagnosis) -> bool:
     """Return whether a repack has something to do for a segment."""
-    return bool(diagnosis.state & REPACKED) and State.CORRUPTED not in diagnosis.state
+    return bool(diagnosis.state & REPACKED) and State.CORRUPTED not in diagnosis.state and not diagnosis.held
 
 
 def can_be_written_elsewhere(access: Access, diagnosis: Diagnosis) -> bool:
@@ -207,8 +216,6 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
             state, reasons = diagnosis.state, diagnosis.reasons
             if not _is_wanted(diagnosis):
                 return Done(name, state, reasons)
-            if State.MISSING in state and (reason := why_kept(access, name)) is not None:
-                return Done(name, state, (*reasons, reason))
             kind = kind_of(access.format(known.segment.format) if known is not None else access.format_of(name))
             rewriting = None
             if State.DIRTY in state and not state & _DROPPED:
@@ -245,12 +252,13 @@ def _removed_in_steps(inspection: Inspection, name: str) -> tuple[Diagnosis | No
             diagnosis, known = inspection.examine(snapshot, name)
         if diagnosis is None or known is None or not diagnosis.state & _DROPPED or State.CORRUPTED in diagnosis.state:
             return None, 0
-        if State.MISSING in diagnosis.state and why_kept(access, name) is not None:
+        if diagnosis.held:
             return None, 0
+        is_lost = State.MISSING in diagnosis.state
         while True:
             try:
                 with access.transaction("repack") as transaction:
-                    if not (count := transaction.remove_some(known.segment, some)):
+                    if not (count := transaction.remove_some(known.segment, some, lost=is_lost)):
                         return diagnosis, removed
                     transaction.commit()
                 removed += count

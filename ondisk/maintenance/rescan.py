@@ -224,9 +224,7 @@ class Rescan:
             self._directory.inside(self._name).close()
         except StorageError:
             assert known is not None, "an unknown segment that is not a directory is CORRUPTED"
-            self._transaction.set_aside(known.segment)
-            self._forgotten = self._transaction.forget_aside()
-            self._transaction.supersede(known.segment)
+            self._forgotten = self._transaction.remove(known.segment, lost=True)
             return True
         self._is_directory = True
         segment = self._segment()
@@ -405,6 +403,7 @@ class Rescan:
         self._transaction.save_segment(segment, self._interval)
         if not keep_damage:
             self._transaction.note_check(segment, self._damaged() if self._damage.count else None)
+            self._transaction.count_lost(self._damage.count)
 
     def _damaged(self) -> str:
         return f"{self._damage.size} {self._format.unit}s are damaged, {self._damage.text('; ')}; {self._remedy}"

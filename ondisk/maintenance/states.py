@@ -52,6 +52,8 @@ class Diagnosis:
         is_touched: another program has touched its file, or copied it; as far as was read, its bytes are the same.
         noted: it is CORRUPTED only because the index recorded damage of its content; a fix checks that again.
         error: why it could not be examined; None if it was.
+        held: fix and repack leave it, although they would mend it, because too much would go at once; the last reason
+            says why. See `ondisk.maintenance.holds`.
     """
 
     segment: str
@@ -61,6 +63,7 @@ class Diagnosis:
     is_touched: bool = False
     noted: bool = False
     error: OndiskError | None = None
+    held: bool = False
 
     @property
     def is_denied(self) -> bool:
@@ -71,7 +74,7 @@ class Diagnosis:
     def action(self) -> str | None:
         """What mends it, or None. A fix does `rescan`; both do `remove from the index`; a repack does the others."""
         state = self.state
-        if State.CORRUPTED in state:
+        if State.CORRUPTED in state or self.held:
             return None
         if State.MISSING in state:
             return "remove from the index"
@@ -81,6 +84,10 @@ class Diagnosis:
             return "delete"
         steps = ["repack"] * (State.DIRTY in state) + ["archive"] * (State.ARCHIVE_AGE in state)
         return " and ".join(steps) or None
+
+    def hold(self, reason: str) -> Diagnosis:
+        """Return this diagnosis of a segment that fix and repack must leave."""
+        return replace(self, reasons=(*self.reasons, reason), freed=0, held=True)
 
     def failed(self, what: str, error: OndiskError | OSError, errors: list[OndiskError]) -> Done:
         """Return the result for a segment that an error left unchanged, and add the error to `errors`."""
@@ -194,8 +201,25 @@ class Report:
         return sum(each.lost for each in self.segments if isinstance(each, Done))
 
     def mended_by(self, states: State) -> list[Diagnosis | Done]:
-        """Return the segments in one of these states that are not CORRUPTED, which fix and repack leave alone."""
-        return [each for each in self.segments if each.state & states and State.CORRUPTED not in each.state]
+        """Return the segments in one of these states, without those that fix and repack leave alone."""
+        return [
+            each
+            for each in self.segments
+            if each.state & states and State.CORRUPTED not in each.state and not _is_held(each)
+        ]
+
+    @property
+    def held(self) -> list[Diagnosis | Done]:
+        """The segments that fix and repack leave because too much would go at once."""
+        return [each for each in self.segments if _is_held(each)]
+
+    def released(self, states: State) -> Report:
+        """Return this report with no hold on the segments in one of these states."""
+        released = [
+            replace(each, held=False) if isinstance(each, Diagnosis) and each.state & states else each
+            for each in self.segments
+        ]
+        return replace(self, segments=released)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -204,3 +228,7 @@ class Report:
         for state in State:
             counts[str(state.name).lower()] = sum(state in each.state for each in self.segments)
         return counts
+
+
+def _is_held(each: Diagnosis | Done) -> bool:
+    return isinstance(each, Diagnosis) and each.held

@@ -372,7 +372,12 @@ class DatasetMachine(RuleBasedStateMachine):
         done = maintain(self.path, max_duration=max_duration)
         assert done.error is None
         assert done.left is not None
-        assert done.left.is_clean
+        if done.left.held:  # half of all segments are too old at once
+            with ondisk.open(self.path) as dataset:
+                assert {each.action for each in dataset.repack(by_age=True)} >= {"delete"}
+                assert dataset.check().is_clean
+        else:
+            assert done.left.is_clean
         self.model.fix()
         self.model.repack()
         self.model.age(*(None if age is None else days_ago(age) for age in ages.values()))

@@ -216,7 +216,7 @@ def test_a_segment_with_more_data_than_one_commit_has_space_for_is_removed_from_
             dataset.delete("")
         is_old = state is State.DELETE_AGE
         with clock(begin.replace(year=2128).timestamp() if is_old else time.time()):
-            (done,) = dataset.repack()
+            (done,) = dataset.repack(by_age=is_old)
         assert done.state == state
         assert len(done.reasons) == 1
         assert (done.action, done.lost) == (("delete", 0) if is_old else ("remove from the index", 480))

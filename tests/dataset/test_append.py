@@ -26,7 +26,6 @@ from ondisk.errors import (
     LimitExceeded,
     NotFound,
     SegmentCorrupt,
-    SegmentMissing,
     StorageError,
 )
 from ondisk.formats.vm2 import Vm2
@@ -552,16 +551,32 @@ def test_a_segment_shorter_than_the_index_says_is_corrupt_and_left_alone(create,
 
 
 @pytest.mark.parametrize("sentinel", [False, True])
-def test_a_segment_that_is_gone_is_missing_and_not_begun_anew(create, sentinel):
+def test_data_of_a_segment_that_is_gone_are_refused_and_others_stored(create, sentinel):
     dataset = create()
     dataset.append(data(1))
     (dataset.path / SEGMENT).unlink()
     if sentinel:
         (dataset.path / SENTINEL).touch()
-    with pytest.raises(SegmentMissing, match="in the index but not on disk") as caught:
-        dataset.append(data(2))
-    assert caught.value.hint
+    result = dataset.append([at(5, 2), Datum(T + timedelta(days=1), {}, {"n": 4}), at(7, 3)], outcomes=True)
+    assert (result.imported, result.refused) == (1, 2)
+    assert [each.status for each in result.outcomes] == ["refused", "imported", "refused"]
+    assert f"{SEGMENT} is in the index, but not on disk" in result.refusals[0][1]
+    assert f"`ondisk fix {dataset.path} --yes`" in result.refusals[0][1]
     assert not (dataset.path / SEGMENT).exists()
+
+
+def test_no_segment_is_begun_in_an_empty_folder_whose_segments_are_gone(create):
+    """As where a disk is not mounted: it would be hidden when the disk is back."""
+    dataset = create()
+    data = [Datum(T + timedelta(days=days), {}, {"n": days}) for days in (0, 1, 2, 3, 365)]
+    dataset.append(data[:3])
+    for path in dataset.path.glob("2026/*"):
+        path.unlink()
+    result = dataset.append(data[3:])
+    assert (result.imported, result.refused) == (1, 1)
+    assert "the folder 2026 is empty, but the index knows segments in it" in result.refusals[0][1]
+    dataset.fix(forget=True)
+    assert dataset.append(data[3:4]).imported == 1
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["opened again", "still open"])

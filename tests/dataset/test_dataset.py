@@ -235,6 +235,7 @@ def test_info_tells_what_the_dataset_is(configured):
         "begin": T,
         "end": T.replace(day=21),
         "segments": 2,
+        "lost": 0,
         "needs_check": False,
         "archives": [],
         "offline": [],

@@ -12,6 +12,7 @@ from worlds import fail
 
 from ondisk.errors import (
     InvalidInput,
+    NotFound,
     StateError,
     StorageError,
 )
@@ -52,6 +53,25 @@ def test_no_name_leads_out_of_the_directory(directory, name):
 def test_unusual_names_are_allowed():
     for name in ("...", "a b", "\u00e9", "x" * 255, "a\nb", "\udcff"):
         assert components(f"2026/{name}") == ["2026", name]
+
+
+def test_the_folders_of_a_directory_are_listed_without_links(directory, tmp_path):
+    (tmp_path / "2026/.hidden").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("2026")
+    assert directory.folders() == ["2026"]
+    assert directory.folders("2026") == [".hidden"]
+    assert directory.folders("missing") == []
+    with pytest.raises(StorageError, match="symbolic link"):
+        directory.folders("link")
+
+
+def test_the_directory_above_a_file_is_opened_or_named(tmp_path):
+    with Directory.above(tmp_path / "file") as above:
+        assert above.path == tmp_path
+    for parent in (tmp_path / "missing", Path(__file__)):
+        with pytest.raises(NotFound, match=f"{parent}: no such directory"):
+            Directory.above(parent / "file")
 
 
 @pytest.mark.parametrize("target", ["file", "directory", "missing"])

@@ -288,7 +288,7 @@ def test_what_is_too_old_is_deleted_from_the_archive(make):
     dataset = make(archive_age=10, delete_age=20)
     dataset.archive(segment(dataset))
     with clock((T + 22 * DAY).timestamp()):
-        report = dataset.repack()
+        report = dataset.repack(by_age=True)
     done = {each.segment: each.action for each in report.segments}
     assert done[f".archive/last/{segment(dataset)}"] == "delete"
     assert done[segment(dataset, 1)] == "delete"
@@ -613,7 +613,7 @@ def test_what_repack_deletes_from_the_archive_takes_no_numbers_of_the_dataset(ma
     dataset = make(replace="yes", delete_age=1000)
     dataset.archive(segment(dataset), segment(dataset, 1))
     with clock((T + 1001 * DAY + timedelta(hours=1)).timestamp()):
-        report = dataset.repack()
+        report = dataset.repack(by_age=True)
     assert [(each.segment, each.action) for each in report.findings] == [
         (f".archive/last/{segment(dataset)}", "delete")
     ]
@@ -801,7 +801,7 @@ def test_a_delete_age_that_is_set_later_is_that_of_the_archive_too(make):
     toml.write_text("delete_age = 1000\n" + toml.read_text())
     with ondisk.open(dataset.path) as again:
         with clock((T + 1001 * DAY + timedelta(hours=1)).timestamp()):
-            report = again.repack()
+            report = again.repack(by_age=True)
         assert [each.action for each in report if each.action] == ["delete"]
         assert len(content(again)) == len(some(range(24, 72)))
 

@@ -40,7 +40,7 @@ def test_metrics_have_help_and_type_once_and_a_sample_for_each_dataset(dataset, 
     assert float(samples[f"ondisk_maintain_timestamp_seconds{{{label}}}"]) >= NOW.timestamp()
     names = re.findall(r"^# TYPE (\w+) gauge$", text, re.MULTILINE)
     assert names == re.findall(r"^# HELP (\w+) \S", text, re.MULTILINE)
-    assert len(names) == len(set(names)) == 8
+    assert len(names) == len(set(names)) == 11
     assert {name.partition("{")[0] for name in samples} == set(names)
     assert text.endswith("\n")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -286,24 +285,3 @@ def test_an_old_folder_is_removed_without_following_its_links(create):
     dataset.repack()
     assert (dataset.path / NAME).stat().st_size < size
     assert [*dataset.quarantine] == []
-
-
-def test_a_quarantine_that_this_user_may_not_read_is_an_error_after_everything_else(dataset, monkeypatch):
-    """A test of its own, since root may read everything: the folder refuses to be listed."""
-    copied(dataset, "2026/11-21.jsonl")
-    dataset.delete("n: 1")
-    size = (dataset.path / NAME).stat().st_size
-    listed = os.listdir
-
-    def refuse(descriptor: int) -> list[str]:
-        if Path(f"/proc/self/fd/{descriptor}").readlink().name == ".quarantine":
-            raise PermissionError(13, "Permission denied")
-        return listed(descriptor)
-
-    monkeypatch.setattr(os, "listdir", refuse)
-    with pytest.raises(StorageError, match="permission denied") as raised:
-        dataset.check()
-    assert [each.segment for each in raised.value.context["report"]] == [NAME]
-    with pytest.raises(StorageError, match="permission denied"):
-        dataset.repack()
-    assert (dataset.path / NAME).stat().st_size < size

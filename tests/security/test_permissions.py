@@ -272,3 +272,22 @@ def test_the_command_prints_the_others_and_ends_with_50(
         assert "3 segments OK" in printed.out or "5 segments OK" in printed.out
         assert "CORRUPTED" not in printed.out + printed.err
         assert "MISSING" not in printed.out + printed.err
+
+
+def test_a_quarantine_that_cannot_be_read_is_named_and_all_else_is_done(path: Path) -> None:
+    place = path / "2026/.quarantine"
+    place.mkdir()
+    (place / "20261122T141307.123456Z-x").write_bytes(b"x")
+    os.chown(place, NOBODY, NOBODY)
+    denied(place)
+    error = error_of(opened(path, ondisk.Dataset.check, read_only=True))
+    check_says(error, place)
+    assert len(error.context["report"].segments) == 6
+    error = error_of(opened(path, ondisk.Dataset.repack))
+    check_says(error, place)
+    assert [each.action for each in error.context["report"]].count("repack") == 3
+    check_says(error_of(opened(path, lambda dataset: [*dataset.quarantine], read_only=True)), place)
+    place.chmod(0o700)
+    with ondisk.open(path) as dataset:
+        assert dataset.check().is_clean
+        assert dataset.quarantine.total() == (1, 1)
