@@ -15,7 +15,7 @@ from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.formats.base import is_zeros
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
-from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
+from ondisk.maintenance.diagnosis import OTHER_BYTES, Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.known import lay_out
 from ondisk.maintenance.rewrite import IndexPlaces, Written, lay
 from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
@@ -155,7 +155,8 @@ def _look(directory: Directory, name: str, entry: Entry, known: Known | None, fo
     end = known.segment.end
     seal = format.seal(end)
     is_sealed = size == end.size + len(seal) and file.read(end.size, len(seal)) == seal
-    return replace(on_disk, seen=seen, sealed=len(seal) if is_sealed else 0)
+    is_readable = seen not in OTHER_BYTES or format.is_readable(file)
+    return replace(on_disk, seen=seen, is_readable=is_readable, sealed=len(seal) if is_sealed else 0)
 
 
 class _Rewriting:

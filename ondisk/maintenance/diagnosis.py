@@ -10,7 +10,7 @@ from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.facts import Seen
 from ondisk.step import Interval, Step, interval_of
 
-_OTHER_BYTES = (Seen.OTHER, Seen.UNKNOWN)
+OTHER_BYTES = (Seen.OTHER, Seen.UNKNOWN)
 """What a file is that must be read before the index can be believed about it."""
 
 
@@ -143,10 +143,11 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
         reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
     if not known.count and found.stray is None and not [*misnamed(known, at.interval(name), at)]:
-        if found.seen not in _OTHER_BYTES:
+        if found.seen not in OTHER_BYTES:
             return _known_without_data(name, known, found, at)
-        if not found.is_empty and found.is_readable:
-            return Diagnosis(name, State.UNALIGNED, tuple(_unaligned(known, found)))
+        if found.is_readable:
+            state = State.DELETED if found.is_empty else State.UNALIGNED
+            return Diagnosis(name, state, tuple(_unaligned(known, found)))
     corrupted = [*_corrupted(known, found, at.interval(name), at, start)]
     dirty = [*_dirty(known, found, start)]
     unaligned = [*_unaligned(known, found)]
@@ -227,12 +228,14 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
     if known.segment.end.size > found.size:
         data = f"its data go up to byte {known.needed}" if known.needed > found.size else "all its data are there"
         yield f"it ends at byte {found.size}, and once ended at byte {known.segment.end.size}; {data}"
-    if known.damage is not None:
+    if not found.is_readable and found.seen in OTHER_BYTES:
+        yield f"{_unreadable(found)}, and it is not the file that the index describes"
+    if known.damage is not None and found.seen not in OTHER_BYTES:  # else it was noted about another file
         yield known.damage
 
 
 def _unaligned(known: Known, found: OnDisk) -> Iterator[str]:
-    if found.seen in _OTHER_BYTES:
+    if found.seen in OTHER_BYTES:
         yield "it is not the file that the index describes: another program has changed or replaced it"
     if known.segment.unread:
         yield "data were appended after data of another program, which the index may not know"

@@ -71,7 +71,7 @@ class NeedsRewrite(Exception):
 
 
 class DataAfterDamage(Exception):
-    """The index knows data after damage, where a scan cannot find their offsets."""
+    """The index knows data that a scan cannot find: after damage, or in a file of which nothing can be read."""
 
     def __init__(self, segment: Segment, reason: str) -> None:
         super().__init__(reason)
@@ -267,6 +267,9 @@ class Rescan:
                 self._note(found)
         if self._is_matched:
             self._forgotten = self._transaction.forget_aside()
+            if self._known is not None and 0 < self._known.count == self._forgotten and not self._returned:
+                reason = self._damaged() if self._damage.count else "no datum in it can be read"
+                raise DataAfterDamage(segment, reason)  # then the index keeps its data
         return end
 
     def salvage(self) -> None:

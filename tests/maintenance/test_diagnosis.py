@@ -42,7 +42,7 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
     (known(), UNPROVEN, TRUSTED, State.UNALIGNED, ["is not the file that the index describes"], 0),
     (known(unread=True), CLEAN, TRUSTED, State.UNALIGNED, ["after data of another program"], 0),
     (known(first=22, data=90), CHANGED, TRUSTED, State.UNALIGNED, ["is not the file", "10 bytes before"], 0),
-    (known(damage="noted"), CHANGED, TRUSTED, State.CORRUPTED, ["noted", "is not the file"], 0),
+    (known(damage="noted"), CHANGED, TRUSTED, State.UNALIGNED, ["is not the file"], 0),
     (known(), GONE, TRUSTED, State.MISSING, ["not on disk"], 0),
     (known(), GONE, LOST, State.MISSING, ["not on disk"], 0),
     (known(), DIRECTORY, TRUSTED, State.MISSING, ["not a regular file"], 0),
