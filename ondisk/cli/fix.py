@@ -19,7 +19,7 @@ from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
 from ondisk.cli.spark import add_spark, executors
 from ondisk.cli.streams import complain
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
 
 if TYPE_CHECKING:
     from ondisk import Dataset
@@ -32,6 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="fix; without it, only print what would be fixed")
     parser.add_argument(
         "--forget", action="store_true", help="also remove missing segments from the index if many are missing at once"
+    )
+    parser.add_argument(
+        "--salvage",
+        action="append",
+        default=[],
+        metavar="SEGMENT",
+        help="keep what is whole of a damaged segment, and move its file to quarantine",
     )
     parser.add_argument("--acknowledge", action="store_true", help="first, set the number of lost data to 0")
     add_spark(parser, "read the segments")
@@ -52,13 +59,17 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             return report
 
         if not arguments.yes:
+            if arguments.salvage:
+                hint = "`ondisk check DATASET` reports what is damaged. The file itself stays, in the quarantine."
+                raise InvalidInput("--salvage replaces the file of a segment, so it needs --yes", hint=hint)
             report, error = examined(dataset.check)
             found = noted(report)
             return would_mend(found.released(State.MISSING) if forget else found, error, "fix", FIXED, output)
         with executors(arguments.spark) as spark:
 
             def fix(progress: Progress) -> Report:
-                return noted(dataset.fix(forget=forget, acknowledge=acknowledge, progress=progress, spark=spark))
+                asked = {"salvage": arguments.salvage, "forget": forget, "acknowledge": acknowledge}
+                return noted(dataset.fix(**asked, progress=progress, spark=spark))
 
             return mend(dataset, "fix", fix, output)
 

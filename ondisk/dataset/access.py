@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation
+from ondisk.dataset.layout import EXCHANGED_TEXT, FOREIGN, SENTINEL, SENTINEL_TEXT, last_generation
 from ondisk.dataset.read import DatasetReader
 from ondisk.errors import DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
-from ondisk.index import Index, Segment, Transaction
-from ondisk.index.connection import NEXT, Connection, connect_to_read
-from ondisk.index.swap import finish_swap, has_other_names
+from ondisk.index import Index, Segment, Transaction, tide
+from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
+from ondisk.index.swap import finish_swap, has_other_names, set_aside
+from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.segments.dir import recover_folders
 from ondisk.segments.facts import Committed
 from ondisk.segments.generations import generations_of, left_behind, recover
@@ -60,6 +61,7 @@ class Access:
         self.read_only = read_only
         self.connect = connect
         self._lock = WritersLock(directory, config.lock_timeout)
+        self._tide = Tide(directory)
         self._threads = threading.RLock()
         self._opened: Opened | None = None
         self._failed: OndiskError | None = None
@@ -98,8 +100,8 @@ class Access:
             self.check_not_failed()
             try:
                 with self._lock.hold(verb):
-                    index = self._current_to_write()
-                    with Transaction(index, lazy=lazy, seq_elsewhere=self.seq_elsewhere) as transaction:
+                    with contextlib.ExitStack() as stack:
+                        transaction = self._begun(stack, lazy=lazy)
                         yield transaction
                     if transaction.checkpoint_error is not None:
                         self._failed = transaction.checkpoint_error
@@ -109,6 +111,18 @@ class Access:
                 self._failed = self._failed or error
                 raise
             self.check_not_failed()
+
+    def _begun(self, stack: contextlib.ExitStack, *, lazy: bool) -> Transaction:
+        """Begin a transaction of the current index, and end it with the stack. The caller must hold the lock."""
+
+        def begin() -> Transaction:
+            index = self._current_to_write()
+            new = Transaction(index, lazy=lazy, seq_elsewhere=self.seq_elsewhere, tide=self._tide)
+            return stack.enter_context(new)
+
+        with contextlib.suppress(IndexExchanged):
+            return begin()
+        return begin()
 
     def seq_elsewhere(self) -> int:
         """Return the highest `seq` that others assigned in the order of changes that this one shares."""
@@ -138,8 +152,20 @@ class Access:
         return str(self.path).removesuffix(f"/{self.prefix}".rstrip("/"))
 
     def needs_check(self) -> bool:
-        """Return whether the index may not know all data: it was lost, or the sentinel exists."""
-        return self.current().index.missing or self.has_sentinel()
+        """Return whether the index may not know all data: it was lost or exchanged, or the sentinel exists."""
+        return self.current().index.missing or self.has_sentinel() or self._exchanged() is not None
+
+    def _exchanged(self) -> Exchanged | None:
+        """Return how the index was exchanged for another one or for an older state of it, or None."""
+        return self._tide.exchanged(self._state, alone=self.connect is connect_to_read)
+
+    def _state(self) -> State | None:
+        index = self.current().index
+        if index.missing:
+            return None
+        with index.snapshot() as snapshot:
+            known = snapshot.dataset()
+        return state_of(known["uuid"], known["seq"], known["generation"])
 
     def checkpoint(self) -> None:
         """Move committed rows into the index's main file. If that is not possible now, a later commit does it."""
@@ -172,9 +198,11 @@ class Access:
             return self._opened
 
     def _current_to_write(self) -> Index:
-        """Return the index to write to; replace a lost one with an empty one. The caller must hold the lock."""
+        """Return the index to write to; replace a lost or an exchanged one. The caller must hold the lock."""
         finish_swap(self.directory, self.config.lock_timeout)
-        if has_other_names(self.directory):
+        if (exchanged := self._exchanged()) is not None:
+            self._take_over(exchanged)
+        elif has_other_names(self.directory):
             from ondisk.index.rebuild import separate  # imports SQLAlchemy
 
             self._drop(queries=False)
@@ -194,7 +222,7 @@ class Access:
         return index
 
     def open_to_write(self) -> None:
-        """Replace a lost index with an empty one, and finish what a crash interrupted.
+        """Replace a lost or an exchanged index, and finish what a crash interrupted.
 
         Raises:
             ReadOnly: this user has no permission to write.
@@ -207,11 +235,14 @@ class Access:
         if self.directory.inode(NEXT) is not None:
             with self._lock.hold("open"):
                 finish_swap(self.directory, self.config.lock_timeout)
-        index = self.current().index
-        if index.missing or not index.is_built_for(self.config):
+        if self._exchanged() is not None or self._is_unusable():
             with self._lock.hold("open"):
                 self._current_to_write()
         self._clean_up_all()
+
+    def _is_unusable(self) -> bool:
+        index = self.current().index
+        return index.missing or not index.is_built_for(self.config)
 
     def _clean_up_all(self) -> None:
         """Finish what a crash interrupted. Files of a running writer look the same: the next commit cleans up again."""
@@ -254,10 +285,29 @@ class Access:
                 self._unclean.discard(name)
 
     def _replace_lost_index(self) -> None:
-        """Replace a lost index with an empty one; create the sentinel first."""
+        """Replace a lost index with an empty one that continues after the tide mark; create the sentinel first."""
         if not self.has_sentinel():
             self.directory.write_new(SENTINEL, SENTINEL_TEXT)
-        Index.create(self.directory, self.config, last_generation(self.directory), self.seq_elsewhere())
+        generation, seq = last_generation(self.directory), self.seq_elsewhere()
+        if (mark := tide.read(self.directory)) is not None:
+            generation, seq = max(generation, mark.generation), max(seq, mark.seq)
+        Index.create(self.directory, self.config, generation, seq)
+
+    def _take_over(self, exchanged: Exchanged) -> None:
+        """Make an index that was exchanged safe to write to; create the sentinel first. The caller must hold the lock.
+
+        An older state of the index gets a new UUID, and continues after the numbers of the tide mark. The index of
+        another dataset knows nothing of these segments: it is renamed, and counts as lost.
+        """
+        if not self.has_sentinel():
+            self.directory.write_new(SENTINEL, EXCHANGED_TEXT)
+        self._drop(queries=False)
+        if exchanged.is_foreign:
+            set_aside(self.directory, FOREIGN, self.config.lock_timeout)
+        else:
+            from ondisk.index.rebuild import renew  # imports SQLAlchemy
+
+            renew(self.directory, exchanged, self.config.lock_timeout)
 
     def _drop(self, *, queries: bool) -> None:
         if self._opened is not None:

@@ -453,6 +453,7 @@ class Dataset:
     def fix(
         self,
         *,
+        salvage: Sequence[str] = (),
         forget: bool = False,
         acknowledge: bool = False,
         progress: Progress = _unseen,
@@ -461,6 +462,7 @@ class Dataset:
         """Make the index agree with the disk; see `ondisk.maintenance.fix`.
 
         Args:
+            salvage: names of damaged segments: keep what is whole of each, and move its file to quarantine.
             forget: remove missing segments from the index, even if many are missing, as when a disk is not mounted.
             acknowledge: first, count no data as lost any more.
             spark: a session whose executors scan the segments; this process writes the index.
@@ -472,7 +474,14 @@ class Dataset:
             from ondisk.spark.maintenance import scans
 
             scan_all = scans(spark)
-        return fix(self._access, progress=progress, scan_all=scan_all, forget=forget, acknowledge=acknowledge)
+        return fix(
+            self._access,
+            progress=progress,
+            scan_all=scan_all,
+            salvage=salvage,
+            forget=forget,
+            acknowledge=acknowledge,
+        )
 
     def repack(
         self, *, by_age: bool = False, progress: Progress = _unseen, spark: SparkSession | None = None

@@ -19,7 +19,7 @@ from ondisk.errors import (
     StorageError,
 )
 from ondisk.filesystem import Directory, denied
-from ondisk.index import Index, Transaction
+from ondisk.index import INDEX, Index, Transaction
 from ondisk.matcher import Expression, parse
 
 SENTINEL = "needs-check-do-not-pack"
@@ -27,8 +27,14 @@ CONFIG = "dataset.toml"
 ARCHIVE = ".archive"
 _CONFIG_LIMIT = 1024 * 1024  # bytes
 SENTINEL_TEXT = b"The index of this dataset was lost and rebuilt empty. It may not know all data. Run `ondisk fix`.\n"
+EXCHANGED_TEXT = (
+    b"index.sqlite was exchanged for an older one or for that of another dataset. It may not know all data."
+    b" Run `ondisk fix`.\n"
+)
+FOREIGN = f"{INDEX}.foreign"
+"""The name of an index of another dataset that somebody put in the place of the dataset's own."""
 _OWN = re.compile(
-    r"(\.maintain|\.pipeline)?\.lock|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.(new|[0-9]+)"
+    r"(\.maintain|\.pipeline)?\.lock|\.tide|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.(new|[0-9]+)"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -184,6 +185,13 @@ class WritableFile:
 
     def stat(self) -> os.stat_result:
         return os.fstat(self._descriptor)
+
+    def belong_like(self, other: os.stat_result) -> None:
+        """Give the file the permissions of another one, and as root also its owner, where the filesystem can."""
+        with contextlib.suppress(OSError):
+            os.fchmod(self._descriptor, other.st_mode & 0o666)
+            if os.geteuid() == 0:
+                os.fchown(self._descriptor, other.st_uid, other.st_gid)
 
 
 def _read(descriptor: int, path: str, offset: int, size: int) -> bytes:

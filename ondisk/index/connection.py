@@ -118,6 +118,33 @@ def _connect_to_one(directory: Directory) -> Connection:
     return connection
 
 
+def connect_to_main(directory: Directory) -> Connection:
+    """Open the main file of the index without its write-ahead log; the file must not change while it is open."""
+    return _connect_to_read(directory, "mode=ro&immutable=1")
+
+
+def read_main(directory: Directory) -> tuple[str, int, int] | None:
+    """Return UUID, seq and generation in the main file, without its write-ahead log; None if it has none.
+
+    A writer that changes the file meanwhile does no harm: each of the pages that are read is an old or a new one.
+    """
+    try:
+        with contextlib.closing(connect_to_main(directory)) as connection:
+            is_table = "SELECT 1 FROM pragma_table_list WHERE schema = 'main' AND name = 'dataset' AND type = 'table'"
+            if connection.execute(is_table).fetchone() is None:
+                return None
+            rows = connection.execute("SELECT uuid, seq, generation FROM dataset LIMIT 2").fetchall()
+    except SQLITE_ERRORS:
+        return None
+    return state_of(*rows[0]) if len(rows) == 1 else None
+
+
+def state_of(uuid: Any, seq: Any, generation: Any) -> tuple[str, int, int] | None:
+    """Return UUID and counters of an index; None if one of them is not what ondisk writes."""
+    is_valid = isinstance(uuid, str) and isinstance(seq, int) and isinstance(generation, int)
+    return (uuid, seq, generation) if is_valid else None
+
+
 def empty(statements: Iterator[str]) -> Connection:
     """Create an empty index in memory, for readers of a dataset that lost its index."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Connection)

@@ -25,6 +25,7 @@ from ondisk.errors import (
     VersionTooNew,
 )
 from ondisk.filesystem import Directory
+from ondisk.index import tide
 from ondisk.index.columns import REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
@@ -37,6 +38,7 @@ from ondisk.index.connection import (
     sqlite_errors,
 )
 from ondisk.index.snapshot import Row, Segment, Snapshot
+from ondisk.index.tide import Mark
 from ondisk.index.where import add_functions, check_fields, check_size, condition
 from ondisk.matcher import And, Compare, Expression
 
@@ -131,8 +133,10 @@ class Index:
             generation, seq: the last numbers that are taken; the counters of generations and of changes start there.
 
         Durability: unlink `-journal`, `-wal` and `-shm` files of an old index, which SQLite would use for the new one;
-            sync the directory; build `.index.sqlite.new`, synced by SQLite; rename it; sync the directory.
+            sync the directory; build `.index.sqlite.new`, synced by SQLite; announce its UUID in the tide mark; rename
+            it; sync the directory.
         """
+        new = str(uuid.uuid4())
         directory.discard(NEW, f"{NEW}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm")
         directory.sync()  # else a power cut could keep the rename and lose an unlink
         directory.create_file(NEW).close()
@@ -143,12 +147,14 @@ class Index:
                 connection.execute("BEGIN")
                 for statement in _create_statements(config):
                     connection.execute(statement)
-                row = (1, str(uuid.uuid4()), seq, generation, dump(config), time.time_ns() // 1000)
+                row = (1, new, seq, generation, dump(config), time.time_ns() // 1000)
                 connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, 0)", row)
                 connection.execute("COMMIT")
             finally:
                 connection.close()
+        tide.announce(directory, new)
         directory.rename(NEW, INDEX)
+        tide.save(directory, Mark(new, seq, generation, (seq, generation)))
 
     def forget_ids(self) -> None:
         """Forget the ids of values: they grow too many, or some were rolled back."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, count, groupby
@@ -18,12 +19,22 @@ from sqlalchemy.schema import CreateTable
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, Value, restored
 from ondisk.filesystem import Directory
+from ondisk.index import tide
 from ondisk.index.columns import REVISION, Columns
-from ondisk.index.connection import INDEX, NEW, Connection, connect_to_read, damaged, sqlite_errors
+from ondisk.index.connection import (
+    INDEX,
+    NEW,
+    Connection,
+    connect_to_main,
+    connect_to_read,
+    damaged,
+    sqlite_errors,
+)
 from ondisk.index.index import built_for, check_revision, check_tables, dump, revision_of
 from ondisk.index.migrations import upgrade
-from ondisk.index.swap import swap_in_copy
+from ondisk.index.swap import swap_in
 from ondisk.index.tables import DIALECT, Tables
+from ondisk.index.tide import Exchanged
 
 _BACKUP = ".index.sqlite.before"
 
@@ -86,7 +97,7 @@ def separate(directory: Directory, config: DatasetConfig) -> None:
     with old(directory, config) as before:
         if before is not None:
             Rebuilt.begin(directory, before.connection).finish(before.config)
-            swap_in_copy(directory, config.lock_timeout)
+            swap_in(directory, config.lock_timeout, with_log=False)
 
 
 class Rebuilt:
@@ -266,6 +277,36 @@ def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
         _remove(directory, _BACKUP)
     directory.sync()
     return taken
+
+
+def renew(directory: Directory, exchanged: Exchanged, timeout: float) -> None:
+    """Replace an older state of the index by a copy with a new UUID that continues after the numbers of the tide mark.
+
+    The new file makes every process read it again: their caches are those of the index before the exchange.
+
+    Args:
+        timeout: seconds to wait for readers.
+
+    Raises:
+        NeedsMigration: it has an older revision.
+        LockError: readers took longer.
+
+    Durability: builds `.index.sqlite.new`, synced; announces the UUID in the tide mark, synced; then as
+        `ondisk.index.swap`. A crash leaves the older state, which is found again, or the new index.
+    Locks: the caller must hold the writers' lock.
+    """
+    connect = connect_to_main if exchanged.is_log_foreign else connect_to_read
+    new, mark = str(uuid.uuid4()), exchanged.mark
+    with contextlib.closing(connect(directory)) as source, sqlite_errors(directory):
+        check_revision(source, directory)
+        with contextlib.closing(_copied(directory, source, NEW)) as copy:
+            copy.execute("UPDATE dataset SET uuid = ?, seq = max(seq, ?), generation = max(generation, ?)",
+                         (new, mark.seq, mark.generation))  # fmt: skip
+            if not directory.is_network():
+                copy.execute("PRAGMA journal_mode=wal")
+    _sync(directory, NEW)
+    tide.announce(directory, new)
+    swap_in(directory, timeout, with_log=not exchanged.is_log_foreign)
 
 
 def _copied(directory: Directory, source: sqlite3.Connection, name: str) -> sqlite3.Connection:

@@ -21,12 +21,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from itertools import chain, count
 
 from ondisk.errors import LockError
 from ondisk.filesystem import Directory
 from ondisk.index.connection import INDEX, NEW, NEXT, connect_to_write, sqlite_errors
 
 _POLL = 0.01  # seconds
+_LOGS = [INDEX + suffix for suffix in ("-journal", "-wal", "-shm")]
 
 
 def has_other_names(directory: Directory) -> bool:
@@ -35,28 +37,20 @@ def has_other_names(directory: Directory) -> bool:
     return any(each is not None and each.st_nlink > 1 for each in found)
 
 
-def swap_in(directory: Directory, timeout: float) -> None:
+def swap_in(directory: Directory, timeout: float, *, with_log: bool = True) -> None:
     """Replace the index by the complete new one. The caller must hold the writers' lock.
 
     Args:
         timeout: seconds to wait for queries that read an older state than the last commit.
+        with_log: move the log beside the old index into its main file, unless it belongs to another one, or the main
+            file may be somebody's backup. Without that, a query that began before may end with SegmentMissing.
 
     Raises:
         LockError: a query took longer; nothing was changed.
     """
     with _exclusive(directory, timeout):
-        _move_log(directory, timeout)
-        directory.rename(NEW, NEXT)
-        _replace(directory)
-
-
-def swap_in_copy(directory: Directory, timeout: float) -> None:
-    """Replace an index that has other names by the complete copy of it; see `swap_in`.
-
-    Nothing is moved into the old main file, which may be somebody's backup. A query that began before may end with
-    SegmentMissing, since the next commits do not see it.
-    """
-    with _exclusive(directory, timeout):
+        if with_log:
+            _move_log(directory, timeout)
         directory.rename(NEW, NEXT)
         _replace(directory)
 
@@ -73,8 +67,24 @@ def finish_swap(directory: Directory, timeout: float) -> bool:
     return True
 
 
+def set_aside(directory: Directory, name: str, timeout: float) -> None:
+    """Rename the index to `name`, or to `name.2` … if that exists. Afterwards the dataset has no index.
+
+    Locks: the caller must hold the writers' lock.
+    Durability: a crash leaves the index under its name, under both names, or under the new one.
+    """
+    with _exclusive(directory, timeout):
+        for free in chain([name], map(f"{name}.{{}}".format, count(2))):
+            with contextlib.suppress(FileExistsError):
+                directory.link(INDEX, free)
+                break
+        directory.sync()
+        directory.discard(INDEX, *_LOGS)
+        directory.sync()
+
+
 def _replace(directory: Directory) -> None:
-    directory.discard(*(INDEX + suffix for suffix in ("-journal", "-wal", "-shm")))
+    directory.discard(*_LOGS)
     directory.sync()  # else a power cut could keep the rename and lose an unlink
     directory.rename(NEXT, INDEX)
 

@@ -17,6 +17,7 @@ from ondisk.index.columns import stored_columns
 from ondisk.index.connection import damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.snapshot import Segment
+from ondisk.index.tide import State, Tide
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import Expression
 from ondisk.segment import Block
@@ -33,6 +34,7 @@ class Transaction:
         lazy: leave the commit in the write-ahead log, until the caller or a later commit runs a checkpoint.
         seq_elsewhere: returns the highest number that other indices have given out in the order of changes, which the
             dataset shares with its archives. Called before the first number is taken.
+        tide: of the directory; None if the caller saves the tide mark itself.
 
     Attributes:
         directory: of the index.
@@ -44,13 +46,22 @@ class Transaction:
     Durability: a commit is synced (`synchronous=FULL`); the checkpoint after it only moves it into the main file.
     """
 
-    def __init__(self, index: Index, *, lazy: bool = False, seq_elsewhere: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        index: Index,
+        *,
+        lazy: bool = False,
+        seq_elsewhere: Callable[[], int] = lambda: 0,
+        tide: Tide | None = None,
+    ) -> None:
         self.directory = index.directory
         self.schema = index.columns
         self.connection = index.writer()
         self._index = index
         self._lazy = lazy
         self._seq_elsewhere: Callable[[], int] | None = seq_elsewhere
+        self._tide = tide
+        self._uuid = ""
         self._seq = self._generation = 0
         self._interned = False
         self._committed = False
@@ -68,7 +79,7 @@ class Transaction:
                 self._roll_back()
                 self._index.forget_ids()
             self._execute("BEGIN IMMEDIATE")
-            self._seq, self._generation = self._counters()
+            self._uuid, self._seq, self._generation = self._counters()
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -133,15 +144,18 @@ class Transaction:
             with contextlib.suppress(sqlite3.Error):
                 self.connection.execute(f"DETACH {self._attached.pop()}")
 
-    def _counters(self) -> tuple[int, int]:
-        """Return seq and generation. A number given out twice would point one datum at the bytes of another."""
-        rows = self._rows("SELECT seq, generation FROM dataset")
+    def _counters(self) -> State:
+        """Return UUID, seq and generation. A number given out twice would point one datum at the bytes of another."""
+        rows = self._rows("SELECT uuid, seq, generation FROM dataset")
         if len(rows) != 1:
             raise self._corrupt(f"its table dataset has {len(rows)} rows")
+        ((uuid, seq, generation),) = rows
+        if self._tide is not None:
+            self._tide.check((uuid, seq, generation))
         ((last,),) = self._rows("SELECT max(seq) FROM datum")
-        if last is not None and last > rows[0][0]:
-            raise self._corrupt(f"its counter of changes is {rows[0][0]}, but it has a datum with number {last}")
-        return rows[0][0], rows[0][1]
+        if last is not None and last > seq:
+            raise self._corrupt(f"its counter of changes is {seq}, but it has a datum with number {last}")
+        return uuid, seq, generation
 
     def _corrupt(self, problem: str) -> IndexCorrupt:
         return damaged(self.directory, f" is damaged: {problem}")
@@ -531,7 +545,8 @@ class Transaction:
         return deleted
 
     def commit(self) -> None:
-        """Make the change durable, move it into the main file as far as readers allow, and call `after_commit`'s.
+        """Make the change durable, move it into the main file as far as readers allow, save the tide mark, and call
+        `after_commit`'s.
 
         Raises:
             DiskFull, LockError: nothing was committed.
@@ -561,6 +576,8 @@ class Transaction:
             except OndiskError as error:
                 # The commit is durable in the WAL, and so acknowledged; but nothing more may be written.
                 self.checkpoint_error = error
+        if self._tide is not None:
+            self._tide.committed((self._uuid, self._seq, self._generation), is_moved=self.unread)
         if self.checkpoint_error is None:
             for do in self._after:
                 do()

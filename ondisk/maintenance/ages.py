@@ -1,10 +1,11 @@
-"""What the ages of data to delete count from, and whether so many segments are old that the clock may be wrong."""
+"""What `delete_age` and `quarantine_age` count from, and whether so much is old that the clock may be wrong."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
+from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.index import Snapshot, segment_rows
 from ondisk.maintenance import holds
@@ -16,7 +17,7 @@ _HOUR = 3600  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """What the ages of data to delete in one dataset and its archive count from; see `ondisk.maintenance.holds`.
+    """What the ages that delete, in one dataset and its archive, count from; see `ondisk.maintenance.holds`.
 
     Attributes:
         now: seconds since 1970.
@@ -37,8 +38,8 @@ class Ages:
             by_age: somebody looked at the dates: believe the clock, and delete however much is old.
         """
         now = time.time() if now is None else now
-        age = dataset.config.delete_age
-        if by_age or age is None:
+        config = dataset.config
+        if by_age or (config.delete_age is None and config.quarantine_age is None):
             return cls(now)
         clock = int(now * 1_000_000)
         with dataset.current().index.snapshot() as snapshot:
@@ -49,14 +50,21 @@ class Ages:
             return cls(now, holds.doubt(clock, committed_at, newest))
         is_visit_due = clock - committed_at > holds.VISIT
         now = counted_from / 1_000_000
+        if config.delete_age is None:
+            return cls(now, None, is_visit_due)
         expired = total = 0
         for access in dataset.archives.maintained():
             with access.current().index.snapshot() as snapshot:
-                old, count = segment_rows.ended_by(snapshot, days_ago(age, now))
+                old, count = segment_rows.ended_by(snapshot, days_ago(config.delete_age, now))
             expired, total = expired + old, total + count
         if holds.too_many(expired, total):
             return cls(now, f"{expired} of {total} segments are that old at once", is_visit_due)
         return cls(now, None, is_visit_due)
+
+
+def by_age_remedy(access: Access, doubt: str) -> str:
+    """Return the reason for which something is not deleted by age, and the command that deletes it."""
+    return f"{doubt}; to delete it, run `ondisk repack {access.dataset_path} --yes --by-age`"
 
 
 def _last_commit(dataset: DatasetAccess, snapshot: Snapshot) -> int:

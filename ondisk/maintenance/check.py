@@ -96,7 +96,7 @@ def _examine_all(
             found = [_with_damage(each, damage.get(each.segment)) for each in found]
         report.add(access.prefix, found)
         report.segments += abandoned_jobs.diagnosed(access, now)
-        quarantine.count(access, report, errors, now)
+        quarantine.count(access, report, errors, ages)
 
 
 def _read_in_slices(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -21,6 +21,7 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, OtherIndex, Rescan, commit
+from ondisk.maintenance.salvage import salvaged
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State, readable
 from ondisk.segments import generations
@@ -48,6 +49,7 @@ def fix(
     progress: Callable[[str], None] = lambda _: None,
     scan_all: ScanAll = scan_later,
     *,
+    salvage: Sequence[str] = (),
     forget: bool = False,
     acknowledge: bool = False,
 ) -> Report:
@@ -57,6 +59,7 @@ def fix(
         now: seconds since 1970; None for the present.
         progress: is called with the name of each segment before it is examined.
         scan_all: scans segments in advance, without the lock; what changed in between is scanned again.
+        salvage: CORRUPTED segments of which to keep what is whole, see `ondisk.maintenance.salvage`.
         forget: remove missing segments from the index, however many.
         acknowledge: first, count no data as lost any more.
 
@@ -73,6 +76,7 @@ def fix(
     errors: list[OndiskError] = []
     ages = Ages.of(dataset, now)
     with report.attached(errors):
+        report.segments += [salvaged(dataset, name) for name in salvage]
         for access in dataset.archives.maintained():
             if acknowledge:
                 with access.transaction("fix") as transaction:

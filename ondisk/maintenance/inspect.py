@@ -14,7 +14,7 @@ from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
 from ondisk.index import Snapshot, segment_rows
 from ondisk.maintenance import holds
-from ondisk.maintenance.ages import Ages
+from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
@@ -116,8 +116,7 @@ class Inspection:
                 remedy = f"if these data are lost for good, run `ondisk fix {self.access.dataset_path} --yes --forget`"
                 return diagnosis.hold(f"{reason}: is a disk not mounted? {remedy}")
         if State.DELETE_AGE in state and self._ages is not None and self._ages.doubt is not None:
-            remedy = f"to delete it, run `ondisk repack {self.access.dataset_path} --yes --by-age`"
-            return diagnosis.hold(f"{self._ages.doubt}; {remedy}")
+            return diagnosis.hold(by_age_remedy(self.access, self._ages.doubt))
         return diagnosis
 
     def _examine(self, snapshot: Snapshot, name: str, before: Known | None) -> tuple[Diagnosis | None, Known | None]:

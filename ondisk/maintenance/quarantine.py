@@ -13,6 +13,7 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.datum import microseconds
 from ondisk.errors import AlreadyExists, InvalidInput, NotFound, OndiskError, ReadOnly, StorageError
 from ondisk.filesystem import Directory
+from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.states import FATAL, Diagnosis, Done, Report, State
 from ondisk.segments import quarantine
 from ondisk.segments.quarantine import Item, Total
@@ -135,21 +136,21 @@ class Quarantine:
             yield
 
 
-def count(access: Access, report: Report, errors: list[OndiskError], now: float | None = None) -> None:
+def count(access: Access, report: Report, errors: list[OndiskError], ages: Ages) -> None:
     """Add the items of a dataset or an archive to the report of a check; those past `quarantine_age` are findings.
 
     Args:
         errors: the error is added to it if the quarantine cannot be read.
-        now: seconds since 1970; None for the present.
+        ages: what `quarantine_age` counts from.
     """
     try:
         report.quarantine = _sum((report.quarantine, quarantine.total(access.directory)))
-        report.segments += _diagnosed(access, now)
+        report.segments += _diagnosed(access, ages)
     except StorageError as error:
         errors.append(error)
 
 
-def _diagnosed(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
+def _diagnosed(access: Access, ages: Ages) -> Iterator[Diagnosis]:
     """Diagnose the items that are older than `quarantine_age`; none without that key.
 
     An item whose name does not say when it was kept has no age.
@@ -157,19 +158,20 @@ def _diagnosed(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
     age = access.config.quarantine_age
     if age is None:
         return
-    threshold = days_ago(age, now)
+    threshold = days_ago(age, ages.now)
     for item in quarantine.items(access.directory):
         if item.time is not None and microseconds(item.time) < threshold:
             reason = f"it is in quarantine since {item.time:%Y-%m-%d}, longer than quarantine_age allows: {item.why}"
-            yield Diagnosis(access.prefix + item.name, State.DELETE_AGE, (reason,), item.size)
+            found = Diagnosis(access.prefix + item.name, State.DELETE_AGE, (reason,), item.size)
+            yield found if ages.doubt is None else found.hold(by_age_remedy(access, ages.doubt))
 
 
-def removed(dataset: DatasetAccess, access: Access, now: float | None, errors: list[OndiskError]) -> Iterator[Done]:
+def removed(dataset: DatasetAccess, access: Access, ages: Ages, errors: list[OndiskError]) -> Iterator[Done]:
     """Remove the items that are older than `quarantine_age`, and what killed processes left in quarantine.
 
     Args:
         access: the dataset or its archive.
-        now: seconds since 1970; None for the present.
+        ages: what `quarantine_age` counts from.
         errors: what went wrong, with one item or with all, is added to it.
 
     Locks: the writers' lock, if there is a quarantine; for that of the archive, also the archive's lock.
@@ -179,11 +181,14 @@ def removed(dataset: DatasetAccess, access: Access, now: float | None, errors: l
     with _locked("repack", dataset, access):
         try:
             quarantine.remove_leftovers(access.directory)
-            old = [*_diagnosed(access, now)]
+            old = [*_diagnosed(access, ages)]
         except StorageError as error:
             errors.append(error)
             return
         for each in old:
+            if each.held:
+                yield Done(each.segment, each.state, each.reasons)
+                continue
             try:
                 quarantine.drop(access.directory, each.segment.removeprefix(access.prefix))
             except FATAL:

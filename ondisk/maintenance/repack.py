@@ -78,7 +78,7 @@ def repack(
     with report.attached(errors):
         for access in maintained:
             report.segments += abandoned_jobs.removed(access, now)
-            report.segments += quarantine.removed(dataset, access, now, errors)
+            report.segments += quarantine.removed(dataset, access, ages, errors)
             try:
                 inspection = Inspection(access, now, ages=ages)
                 report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_all))

@@ -9,8 +9,8 @@ from ondisk.maintenance.rescan import OtherIndex, Rescan
 from ondisk.maintenance.states import Done, State
 
 
-def salvage(dataset: DatasetAccess, name: str) -> Done:
-    """Keep what is whole of a damaged segment; its original file goes to quarantine.
+def salvaged(dataset: DatasetAccess, name: str) -> Done:
+    """Keep what is whole of a damaged segment, and return the result; its original file goes to quarantine.
 
     Data that the index knew and that are not found are counted as lost.
 

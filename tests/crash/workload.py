@@ -508,7 +508,7 @@ def file_of(path: Path, name: str, generation: int) -> Path:
 
 def left_behind(path: Path) -> list[str]:
     """Name the files of other generations that lie beside the segments, and what an archive was being made of."""
-    hidden = (path.glob(pattern) for pattern in ("[0-9]*/.*", ".archive/*/[0-9]*/.*", ".archive/last/.[!l]*"))
+    hidden = (path.glob(pattern) for pattern in ("[0-9]*/.*", ".archive/*/[0-9]*/.*", ".archive/last/.[!lt]*"))
     return sorted(each.name for found in hidden for each in found)
 
 

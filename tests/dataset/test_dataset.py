@@ -34,7 +34,7 @@ def names(path):
 
 def test_a_new_dataset_is_empty_and_complete(tmp_path):
     with ondisk.create(tmp_path / "a" / "b", VALUES) as dataset:
-        assert names(dataset.path) == sorted([CONFIG, ".lock", INDEX, f"{INDEX}-wal", f"{INDEX}-shm"])
+        assert names(dataset.path) == sorted([CONFIG, ".lock", ".tide", INDEX, f"{INDEX}-wal", f"{INDEX}-shm"])
         assert list(dataset.query()) == []
         assert dataset.summary().count == 0
         assert not dataset.needs_check
@@ -69,7 +69,8 @@ def test_a_dataset_is_not_made_twice(create, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "left", [".lock", INDEX, f"{INDEX}-wal", ".index.sqlite.new", ".index.sqlite.new-journal", f".{CONFIG}.123"]
+    "left",
+    [".lock", ".tide", INDEX, f"{INDEX}-wal", ".index.sqlite.new", ".index.sqlite.new-journal", f".{CONFIG}.123"],
 )
 def test_what_a_crash_of_create_leaves_does_not_stand_in_its_way(tmp_path, left):
     (tmp_path / left).write_bytes(b"")

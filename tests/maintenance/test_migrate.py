@@ -217,7 +217,7 @@ def test_a_migrated_dataset_is_as_one_made_with_the_new_configuration(tmp_path, 
         assert again.imported == (format != "vm2")
     assert not ondisk.migrate(path).is_needed
     assert sorted(each.name for each in path.iterdir() if each.is_file()) == [
-        ".lock", "dataset.toml", "index.sqlite", "index.sqlite-shm", "index.sqlite-wal",
+        ".lock", ".tide", "dataset.toml", "index.sqlite", "index.sqlite-shm", "index.sqlite-wal",
     ]  # fmt: skip
 
 

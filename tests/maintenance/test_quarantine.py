@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
 
@@ -14,6 +14,7 @@ from worlds import lose_index
 import ondisk
 from ondisk.dataset.layout import last_generation
 from ondisk.errors import AlreadyExists, InvalidInput, NotFound, ReadOnly, StorageError
+from ondisk.maintenance.check import check
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.repack import repack
@@ -221,9 +222,20 @@ def test_check_counts_items_without_a_finding(dataset):
     assert report.quarantine.bytes > 0
 
 
+def aged(dataset: ondisk.Dataset, item: str, days: int) -> str:
+    """Make an item look as old as this; return its new name."""
+    folder, _, last = item.rpartition("/")
+    old = datetime.now(UTC) - timedelta(days=days)
+    name = f"{folder}/{old:%Y%m%dT%H%M%S.%f}Z{last.partition('Z')[2]}"
+    for end in ("", ".json"):
+        (dataset.path / f"{item}{end}").rename(dataset.path / f"{name}{end}")
+    return name
+
+
 def test_without_an_age_items_stay_for_ever(dataset):
-    copied(dataset, "2026/11-21.jsonl")
-    repack(dataset._access, now=time.time() + 10_000 * DAY)
+    aged(dataset, copied(dataset, "2026/11-21.jsonl"), 10_000)
+    dataset.repack()
+    assert dataset.check().is_clean
     assert len([*dataset.quarantine]) == 1
 
 
@@ -233,15 +245,33 @@ def test_repack_removes_items_older_than_the_age(create, is_archived):
     dataset.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {}, {})])
     if is_archived:
         dataset.archive(NAME)
-    item = keep(dataset, ARCHIVED if is_archived else NAME)
+    item = aged(dataset, keep(dataset, ARCHIVED if is_archived else NAME), 30)
     dataset.fix()
-    in_a_month, later = time.time() + 30 * DAY, time.time() + 31 * DAY
-    assert not repack(dataset._access, now=in_a_month).segments
-    (done,) = repack(dataset._access, now=later)
+    assert not dataset.repack().segments
+    item = aged(dataset, item, 31)
+    (done,) = dataset.repack()
     assert (done.segment, done.action, done.state.names) == (item, "delete", ["DELETE_AGE"])
     assert done.freed > 0
     assert "longer than quarantine_age allows: its checksum is another" in done.reasons[0]
     assert [*dataset.quarantine] == []
+
+
+def test_a_clock_that_is_far_ahead_removes_no_item(create):
+    dataset = create(quarantine_age=30)
+    dataset.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {}, {})])
+    item = copied(dataset, "2026/11-21.jsonl")
+    for days in (9, 100):
+        report = repack(dataset._access, now=time.time() + days * DAY)
+        assert [each.action for each in report] == [None] * (days == 100)
+        assert [each.name for each in dataset.quarantine] == [item]
+    report = check(dataset._access, now=time.time() + 100 * DAY)
+    assert (
+        report.held[0]
+        .reasons[-1]
+        .endswith(f"is the clock wrong?; to delete it, run `ondisk repack {dataset.path} --yes --by-age`")
+    )
+    (done,) = repack(dataset._access, now=time.time() + 100 * DAY, by_age=True)
+    assert (done.segment, done.action) == (item, "delete")
 
 
 def test_check_proposes_what_repack_removes(create):

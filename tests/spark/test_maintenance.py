@@ -123,7 +123,7 @@ def tree(path: Path) -> dict[str, bytes]:
     return {
         each.relative_to(path).as_posix(): each.read_bytes()
         for each in files
-        if not each.name.startswith(("index.sqlite", ".lock"))
+        if not each.name.startswith(("index.sqlite", ".lock", ".tide"))
     }
 
 
@@ -382,4 +382,4 @@ def test_groups_hold_all_segments_once_in_their_order_and_in_equal_weights(monke
 
 def hidden(world: World) -> list[str]:
     """Name what is left of generations and of jobs."""
-    return [each.name for each in world.path.rglob(".*") if each.name not in (".lock", ".staged")]
+    return [each.name for each in world.path.rglob(".*") if each.name not in (".lock", ".staged", ".tide")]

@@ -1,0 +1,243 @@
+"""The tide mark: which index was written to last, and how far, so that an exchanged index is noticed.
+
+    .tide    one record of fixed size, little-endian:
+
+             bytes    8   "ONDTIDE1", the magic and the version
+                     36   the UUID of the index
+                     36   the UUID that it is about to get; zeros if it keeps its own
+                  2 × 8   the last seq and the last generation that were given out
+                  2 × 8   the same numbers when the main file of the index last contained all commits
+                      4   CRC-32 of all bytes before
+
+After each commit the writer overwrites the record, without a sync. So a power cut may leave an older mark than the
+index, which means nothing. An index with another UUID or with lower numbers than the mark was exchanged: somebody put
+back an older one, or that of another dataset. A mark that is missing, cut short or damaged says nothing.
+
+Whoever copies an older file over `index.sqlite` often leaves the write-ahead log. SQLite then reads the newest pages
+from the log and all others from the older file: the counters are right, and rows are missing. So the main file is
+compared without its log, too, with the second pair of numbers.
+
+A new UUID is announced in the mark, synced, before an index with that UUID appears. Both are right from then on, until
+the next commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from ondisk.errors import OndiskError, ReadOnly
+from ondisk.filesystem import Directory, WritableFile
+from ondisk.index.connection import INDEX, read_main
+
+TIDE = ".tide"
+
+State: TypeAlias = tuple[str, int, int]
+"""The UUID of an index, and the last seq and the last generation that it has given out."""
+
+_MAGIC = b"ONDTIDE1"
+_RECORD = struct.Struct("<8s36s36sqqqq")
+_CHECKSUM = struct.Struct("<I")
+_SIZE = _RECORD.size + _CHECKSUM.size
+_HIGHEST = 2**62
+"""A higher number was not given out by an index: the numbers after it would end too soon."""
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The content of `.tide`.
+
+    Attributes:
+        uuid: of the index that was written to last.
+        seq, generation: the last numbers that it has given out.
+        moved: the same numbers when its main file last contained all commits.
+        next: the UUID that the index is about to get, or has got; empty if it keeps its own.
+    """
+
+    uuid: str
+    seq: int
+    generation: int
+    moved: tuple[int, int] = (0, 0)
+    next: str = ""
+
+    def encode(self) -> bytes:
+        record = _RECORD.pack(_MAGIC, self.uuid.encode(), self.next.encode(), self.seq, self.generation, *self.moved)
+        return record + _CHECKSUM.pack(zlib.crc32(record))
+
+    @classmethod
+    def decode(cls, content: bytes) -> Mark | None:
+        """Return the mark in a file's content; None if it has none."""
+        record, checksum = content[: _RECORD.size], content[_RECORD.size :]
+        if len(content) != _SIZE or _CHECKSUM.pack(zlib.crc32(record)) != checksum:
+            return None
+        magic, uuid, after, seq, generation, *moved = _RECORD.unpack(record)
+        if magic != _MAGIC or not all(0 <= number < _HIGHEST for number in (seq, generation, *moved)):
+            return None
+        try:
+            return cls(_text(uuid), seq, generation, (moved[0], moved[1]), _text(after))
+        except UnicodeDecodeError:
+            return None
+
+    def knows(self, uuid: str) -> bool:
+        """Return whether a UUID is that of the index that was written to last."""
+        return uuid in (self.uuid, self.next)
+
+    def is_reached_by(self, state: State) -> bool:
+        """Return whether an index is the one that was written to last, or this with later changes."""
+        return self.knows(state[0]) and self.seq <= state[1] and self.generation <= state[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """An index that is not the one that was written to last.
+
+    Attributes:
+        mark: what the tide mark says.
+        is_foreign: it has another UUID; otherwise it is an older state of the same index.
+        is_log_foreign: the write-ahead log beside it does not belong to its main file.
+    """
+
+    mark: Mark
+    is_foreign: bool
+    is_log_foreign: bool = False
+
+
+class IndexExchanged(Exception):
+    """The index was exchanged while this process had it open. Found at the begin of a transaction."""
+
+
+class Tide:
+    """What a process knows of the tide mark of one dataset or archive."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._last: State | None = None
+        self._moved = (0, 0)
+        self._verified: tuple[int, int, int] | None = None
+
+    def exchanged(self, whole: Callable[[], State | None], *, alone: bool = True) -> Exchanged | None:
+        """Return how the index was exchanged, or None.
+
+        Args:
+            whole: reads the state of the index, with its log; None if it has none.
+            alone: compare the main file without its log, too. It is opened by Python's SQLite, so not beside another
+                SQLite library in this process.
+
+        Cost: one stat while nobody else writes to the index's main file.
+        """
+        now = self._main_file()
+        if now is None or now == self._verified:
+            return None
+        found = mark = None
+        for _ in range(_TRIES):  # a commit may come between reading the mark and reading the index
+            mark = read(self._directory)
+            found = None if mark is None else _compared(self._directory, mark, whole, alone=alone)
+            if found is None:
+                break
+        if found is None:
+            self._verified, self._last = now, None
+            self._moved = (0, 0) if mark is None else mark.moved
+        return found
+
+    def check(self, state: State) -> None:
+        """Raise `IndexExchanged` if the index has fallen behind the last commit of this process."""
+        last = self._last
+        if last is not None and (state[0] != last[0] or state[1] < last[1] or state[2] < last[2]):
+            self._verified = self._last = None
+            raise IndexExchanged
+
+    def committed(self, state: State, *, is_moved: bool) -> None:
+        """Save the mark after a commit. The commit is done, so no error is raised: an older mark means nothing.
+
+        Args:
+            is_moved: the main file contains all commits.
+        """
+        self._last = state
+        if is_moved:
+            self._moved = state[1:]
+        save(self._directory, Mark(*state, self._moved))
+        self._verified = self._main_file()
+
+    def _main_file(self) -> tuple[int, int, int] | None:
+        """Return what changes when a checkpoint or another program writes to the main file; None if it is lost."""
+        found = self._directory.stat(INDEX)
+        return None if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def read(directory: Directory) -> Mark | None:
+    """Return the tide mark; None if it says nothing: it is missing, damaged, or not a regular file."""
+    try:
+        return Mark.decode(directory.read(TIDE, _SIZE))
+    except (OndiskError, FileNotFoundError):
+        return None
+
+
+def announce(directory: Directory, uuid: str) -> None:
+    """Write into the mark, if there is one, that an index with a new UUID is about to appear.
+
+    Durability: synced.
+
+    Raises:
+        StorageError: it cannot be written. Then the new index would look like that of another dataset.
+    """
+    mark = read(directory)
+    if mark is not None:
+        _write(directory, replace(mark, next=uuid), durable=True)
+
+
+def save(directory: Directory, mark: Mark) -> None:
+    """Write the mark if that is possible.
+
+    Durability: none. It is one write of less than a block, so it is there completely or, after a power cut, not at all.
+    """
+    # An older mark means nothing. What is in its place and is not a regular file is left there.
+    with contextlib.suppress(OndiskError, OSError):
+        _write(directory, mark)
+
+
+def _write(directory: Directory, mark: Mark, *, durable: bool = False) -> None:
+    content = mark.encode()
+    with _opened(directory) as file:
+        file.write(0, content)
+        if durable:
+            file.sync()
+
+
+def _opened(directory: Directory) -> WritableFile:
+    """Open the file of the mark, or create it with the mode and the owner of the index."""
+    try:
+        file = directory.open_to_write(TIDE)
+        found = file.stat()
+        if found.st_nlink == 1 and found.st_size <= _SIZE:
+            return file
+        file.close()  # a copy of the dataset made of hard links shares it; or it is not ours
+    except (FileNotFoundError, ReadOnly):
+        pass
+    directory.discard(TIDE)
+    file = directory.create_file(TIDE)
+    index = directory.stat(INDEX)
+    if index is not None:
+        file.belong_like(index)
+    return file
+
+
+def _compared(directory: Directory, mark: Mark, whole: Callable[[], State | None], *, alone: bool) -> Exchanged | None:
+    main = read_main(directory) if alone else None
+    if main is not None:
+        if not mark.knows(main[0]):
+            return Exchanged(mark, is_foreign=True, is_log_foreign=True)
+        if main[1] < mark.moved[0] or main[2] < mark.moved[1]:
+            return Exchanged(mark, is_foreign=False, is_log_foreign=True)
+    state = whole()
+    if state is None or mark.is_reached_by(state):
+        return None
+    return Exchanged(mark, not mark.knows(state[0]))
+
+
+def _text(stored: bytes) -> str:
+    return stored.rstrip(b"\0").decode()
