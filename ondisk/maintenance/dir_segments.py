@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -13,7 +12,7 @@ from ondisk.errors import DiskFull, OndiskError
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
-from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose, judge, misnamed
+from ondisk.maintenance.diagnosis import OTHER_BYTES, Circumstances, Known, OnDisk, diagnose, judge, misnamed
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
@@ -21,6 +20,7 @@ from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, ScanResult
 from ondisk.segments import DirWriter, dir
 from ondisk.segments.dir import open_directory
+from ondisk.segments.facts import Seen
 from ondisk.segments.generations import complete_folder
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 
@@ -55,6 +55,8 @@ class DirSegments(SegmentKind):
         if entry is not None and entry.kind == "directory":
             with contextlib.suppress(FileNotFoundError), directory.inside(name) as folder:
                 files = _compare(folder, name, _rows(snapshot, known))
+                if known is not None:
+                    files.seen = dir.seen_in(folder, known.segment.facts, known.segment.end.size)
         return diagnose_files(name, known, entry, files, at)
 
     def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
@@ -164,7 +166,7 @@ class Files:
 
     Attributes:
         size: bytes of the data's files.
-        sequence_stat: of `.sequence`; None without it.
+        seen: how the directory agrees with the facts in the index; None if the index does not know the segment.
         highest: the highest number of a file; -1 without one.
         sequence: the last number used; None if `.sequence` does not exist or is damaged.
         has_metadata: `.metadata` exists.
@@ -178,7 +180,7 @@ class Files:
     """
 
     size: int = 0
-    sequence_stat: os.stat_result | None = None
+    seen: Seen | None = None
     highest: int = -1
     sequence: int | None = None
     has_metadata: bool = False
@@ -206,7 +208,7 @@ def _compare(folder: Directory, name: str, rows: Iterable[tuple[int, int]]) -> F
 
     Memory: a few numbers for each file.
     """
-    files = Files(sequence=dir.read_sequence(folder), sequence_stat=folder.stat(dir.SEQUENCE))
+    files = Files(sequence=dir.read_sequence(folder))
     sizes = {}
     for entry in folder.entries():
         number = dir.number_of(name, entry.name)
@@ -251,7 +253,7 @@ def diagnose_files(
     if known is None and files is not None and files.highest < 0 and files.strangers.count:
         return Diagnosis(name, State.CORRUPTED, (*_strangers(files), "the index does not know it"))
     if known is None or files is None or not known.count:
-        on_disk = None if files is None else OnDisk(True, files.size, is_empty=_is_empty(files, at))
+        on_disk = None if files is None else OnDisk(True, files.size, files.seen, is_empty=_is_empty(files, at))
         found = diagnose(name, known, on_disk, at, 0)
         return found if files is None else replace(found, reasons=(*found.reasons, *_strangers(files)))
     corrupted = [*_corrupted(known, files, at)]
@@ -264,7 +266,8 @@ def diagnose_files(
         found_sequence = "is missing or damaged" if files.sequence is None else f"contains {files.sequence}"
         reason = f"{dir.SEQUENCE} {found_sequence}, but the highest file is {files.highest}: an append was interrupted"
         reasons = (reason, *reasons)
-    return replace(found, state=state, reasons=(*reasons, *_strangers(files)))
+    is_touched = files.seen is Seen.SAME_TAIL
+    return replace(found, state=state, reasons=(*reasons, *_strangers(files)), is_touched=is_touched)
 
 
 def _is_empty(files: Files, at: Circumstances) -> bool:
@@ -300,10 +303,9 @@ def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
 
 
 def _unaligned(known: Known, files: Files) -> Iterator[str]:
-    segment = known.segment
-    if files.sequence_stat is not None and not dir.is_untouched(segment.facts, files.sequence_stat):
+    if files.seen in OTHER_BYTES:
         yield "it is not the directory that the index describes: another program has changed or replaced it"
-    if segment.unread:
+    if known.segment.unread:
         yield "data were appended after data of another program, which the index may not know"
 
 

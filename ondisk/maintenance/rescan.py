@@ -25,7 +25,7 @@ from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import SegmentWriter, generations, quarantine
-from ondisk.segments.dir import SEQUENCE, is_untouched, raise_sequence, scan
+from ondisk.segments.dir import facts_in, raise_sequence, scan, seen_in
 from ondisk.segments.facts import Seen, checksum_of, facts_of, tail_of
 from ondisk.step import Interval
 
@@ -181,6 +181,8 @@ class Rescan:
             Whether they are.
         """
         segment = self._segment()
+        if self._format.is_dir:
+            return self._in_directory(trusted=True, is_believed=True)
         file = self._file = self._directory.open_to_read(self._name)
         before = file.stat()
         if self._access.committed(segment).is_whole_in(file) is not True:
@@ -230,18 +232,15 @@ class Rescan:
         segment = self._segment()
         generations.complete_folder(self._directory, self._name, segment.id)
         with self._directory.inside(self._name) as folder:
+            seen = seen_in(folder, segment.facts, segment.end.size)
             raise_sequence(folder, self._name)
-            sequence = folder.stat(SEQUENCE)
-        facts = Facts() if sequence is None else facts_of(sequence, None, None)
-        is_touched = known is not None and not (
-            is_believed and not segment.unread and sequence is not None and is_untouched(segment.facts, sequence)
-        )
-        if known is not None and trusted and not is_touched:
-            self._save(replace(segment, facts=facts), keep_damage=True)
-            return True
-        self._is_matched = is_touched
-        end = self._add_all(segment, scan(self._directory, self._name, self._format.describe))
-        self._save(replace(segment, end=end, facts=facts, unread=False))
+            is_same = known is not None and is_believed and not segment.unread and seen in _BELIEVED
+            if is_same and trusted:
+                self._save(replace(segment, facts=facts_in(folder, segment.end.size)), keep_damage=True)
+                return True
+            self._is_matched = known is not None and not is_same
+            end = self._add_all(segment, scan(self._directory, self._name, self._format.describe))
+            self._save(replace(segment, end=end, facts=facts_in(folder, end.size), unread=False))
         return True
 
     def _segment(self) -> Segment:

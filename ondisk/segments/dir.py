@@ -22,7 +22,6 @@ In the index, the `End` of a dir segment contains the size of `.metadata` and th
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import stat
 import struct
@@ -36,7 +35,7 @@ from ondisk import frame
 from ondisk.errors import FrameCorrupt, OndiskError, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.segment import Block, Damage, End, Facts, Laid, Layout, ScanResult, Start
-from ondisk.segments.facts import Committed, facts_of
+from ondisk.segments.facts import Committed, Seen, facts_of, tail_of
 from ondisk.segments.generations import complete_folder, hidden
 from ondisk.segments.metadata_file import (
     METADATA,
@@ -104,9 +103,34 @@ def read_sequence(folder: Directory) -> int | None:
     return number if number < _MOST else None
 
 
-def is_untouched(facts: Facts, sequence: os.stat_result) -> bool:
-    """Return whether the stat of `.sequence` shows that nobody else has changed a segment: every append writes it."""
-    return Committed(0, facts, range(0)).is_untouched(sequence)
+def seen_in(folder: Directory, facts: Facts, size: int) -> Seen:
+    """Compare the directory of a segment with the facts in the index; read at most the tail of `.metadata`.
+
+    Every append writes `.sequence`, and adds to `.metadata`.
+
+    Args:
+        size: bytes of `.metadata` at the last commit.
+    """
+    sequence = folder.stat(SEQUENCE)
+    if sequence is not None and Committed(0, facts, range(0)).is_untouched(sequence):
+        return Seen.UNTOUCHED
+    if facts.tail is None:
+        return Seen.UNKNOWN
+    try:
+        entries = folder.open_to_read(METADATA)
+    except FileNotFoundError:
+        return Seen.OTHER
+    return Seen.SAME_TAIL if tail_of(entries, size, range(0)) == facts.tail else Seen.OTHER
+
+
+def facts_in(folder: Directory, size: int) -> Facts:
+    """Return the facts of a segment's directory; see `seen_in`."""
+    sequence = folder.stat(SEQUENCE)
+    try:
+        tail = tail_of(folder.open_to_read(METADATA), size, range(0))
+    except FileNotFoundError:
+        return Facts()
+    return Facts() if sequence is None else facts_of(sequence, tail, None)
 
 
 def write_sequence(folder: Directory, number: int) -> None:
@@ -354,9 +378,7 @@ class DirWriter:
             file.sync()
         append.size = append.size_before + len(entries)
         write_sequence(folder, append.next - 1)
-        sequence = folder.stat(SEQUENCE)
-        assert sequence is not None
-        append.facts = facts_of(sequence, None, None)
+        append.facts = facts_in(folder, append.size)
 
 
 def discard_folder(directory: Directory, name: str, path: str) -> None:
