@@ -44,7 +44,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 
-from ondisk.errors import StorageError
+from ondisk.errors import ReadOnly, StorageError
 from ondisk.filesystem import Directory, WritableFile, is_denied
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen
@@ -107,14 +107,15 @@ def reveal(directory: Directory, new: Iterable[tuple[str, int]]) -> None:
     for name, generation in new:
         alias = hidden(name, generation)
         try:
-            directory.link(alias, name)
+            is_linked = directory.link(alias, name)
         except FileExistsError:  # somebody else's file: readers prefer the hidden name
             continue
-        except StorageError:  # the filesystem has no links
-            if directory.stat(name) is None:
-                directory.rename(alias, name)
-            continue
-        linked.setdefault(_parent(name), []).append(alias)
+        except (StorageError, ReadOnly):  # the filesystem has no links
+            is_linked = False
+        if is_linked:
+            linked.setdefault(_parent(name), []).append(alias)
+        elif directory.stat(name) is None:
+            directory.rename(alias, name)
     for parent, aliases in linked.items():
         directory.sync(parent)
         directory.discard(*aliases)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from datetime import UTC, datetime
+from zlib import crc32
 
 import pytest
 from worlds import access_to
@@ -13,7 +14,7 @@ from ondisk.errors import IndexCorrupt, StateError, StorageError
 from ondisk.index import Transaction, segment_rows
 from ondisk.index.snapshot import ROWS, Segment, Totals
 from ondisk.matcher import Everything, Fields, parse_sort
-from ondisk.segment import Block, End
+from ondisk.segment import Block, End, Facts
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 FIELDS = {"station": "integer", "product": "text", "level": "real"}
@@ -67,7 +68,11 @@ def test_a_segment_grows_from_snapshot_to_snapshot(dataset, index):
         fill(dataset, (hour, 1, "rain"))
         with index.snapshot() as snapshot:
             segment = snapshot.segment_named("2026/11-20.jsonl")
-            assert segment == Segment(1, "2026/11-20.jsonl", "jsonl", End(segment.end.size, segment.end.size))
+            path = dataset.path / "2026/11-20.jsonl"
+            found, content = path.stat(), path.read_bytes()
+            end, checksum = End(len(content), len(content)), crc32(content)
+            facts = Facts(found.st_mtime_ns, found.st_ino, checksum, checksum)
+            assert segment == Segment(1, "2026/11-20.jsonl", "jsonl", end, facts)
             assert snapshot.segment(1).name == segment.name
             sizes.append(segment.end.size)
     assert sizes == sorted(set(sizes))

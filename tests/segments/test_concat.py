@@ -2,23 +2,38 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 
 import pytest
 from worlds import fail
 
 from ondisk.errors import DiskFull, DurabilityLost, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
-from ondisk.segment import End, Laid, Patch
-from ondisk.segments import ConcatReader, ConcatWriter
+from ondisk.segment import End, Facts, Laid, Patch, Start
+from ondisk.segments import ConcatReader, ConcatWriter, quarantine
+from ondisk.segments.facts import Committed, checksum_of, facts_of, tail_of
 
 NAME = "2026/11-20.vm2"
+OTHER = "2027/01-01.vm2"
 
 
 class Lines:
-    """A layout of lines."""
+    """A layout of lines: those with a "!" are damaged."""
+
+    mutable = range(0)
 
     def begin(self):
         return Laid(b"", End())
+
+    def resume(self, file, end):
+        """Continue after the last whole line."""
+        begin = end.size or self.begin().end.size
+        content = file.read(begin, file.size() - begin)
+        if b"!" in content:
+            raise SegmentCorrupt("there is a damaged line")
+        whole = content[: content.rfind(b"\n") + 1]
+        size = begin + len(whole)
+        return Laid(b"", End(size, size, end.count + whole.count(b"\n")))
 
     def lay(self, payloads, end):
         content = b"".join(payload + b"\n" for payload in payloads)
@@ -33,7 +48,9 @@ class Lines:
 
 
 class CountedLines(Lines):
-    """A layout of lines after their number, of four digits."""
+    """A layout of lines after their number, of four digits, and before an end mark."""
+
+    mutable = range(2, 4)
 
     def begin(self):
         return Laid(b"0000", End(4, 4))
@@ -41,20 +58,53 @@ class CountedLines(Lines):
     def patch(self, end):
         return Patch(2, b"%02d" % end.count)
 
+    def seal(self, end):
+        return b"END %d" % end.count
+
 
 LINES, COUNTED = Lines(), CountedLines()
 
 
-def append(writer, name, position, *lines, layout=LINES, count=0, known=False):
+def append(writer, name, position, *lines, layout=LINES, count=0, known=False, generation=1):
     """Append lines at a position of a segment, at 0 of a new one."""
-    start = Laid(b"", End(position, position, count)) if position else layout.begin()
-    with writer.writing(name, start, layout, known=known) as segment:
+    if position:
+        start = Start(Laid(b"", End(position, position, count)))
+    else:
+        start = Start(layout.begin(), is_new=True, checksum=0)
+    with writer.writing(name, generation, start, layout, known=known) as segment:
         segment.add(lines)
+
+
+def committed(directory, name=NAME, *, size=None, layout=LINES):
+    """Give what the index records of a segment as it is."""
+    file = directory.open_to_read(name)
+    size = file.size() if size is None else size
+    facts = facts_of(file.stat(), tail_of(file, size, layout.mutable), checksum_of(file, size, layout.mutable))
+    return Committed(size, facts, layout.mutable)
+
+
+def continued(writer, recorded, *lines, layout=LINES, count=1, trusted=True):
+    """Append lines as a batch does, to a segment that the index knows."""
+    start = writer.start(NAME, End(recorded.size, recorded.size, count), recorded, layout, trusted=trusted)
+    with writer.writing(NAME, 1, start, layout, known=True) as segment:
+        segment.add(lines)
+    return start
+
+
+def names(path):
+    return sorted(each.name for each in path.iterdir())
+
+
+def kept(directory):
+    """Give (offset, content, verb) of what is in quarantine."""
+    found = quarantine.items(directory)
+    return [(each.offset, directory.read(each.name, 1000), each.verb) for each in found]
 
 
 @pytest.fixture
 def writer(directory):
-    writer = ConcatWriter(directory)
+    numbers = iter(range(90, 1000))
+    writer = ConcatWriter(directory, lambda: next(numbers))
     yield writer
     writer.close()
 
@@ -65,11 +115,34 @@ def path(tmp_path):
     return tmp_path / NAME
 
 
-def test_a_new_segment_is_made_with_its_directory(writer, tmp_path):
-    append(writer, NAME, 0, b"one")
+def test_a_new_segment_is_made_with_its_directory_under_a_hidden_name(writer, directory, tmp_path):
+    append(writer, NAME, 0, b"one", generation=17)
     writer.sync()
+    assert names(tmp_path / "2026") == [".11-20.vm2.17"]
+    facts = writer.appended(NAME)[2]
+    writer.reveal()
+    assert names(tmp_path / "2026") == ["11-20.vm2"]
     assert (tmp_path / NAME).read_bytes() == b"one\n"
-    assert writer.appended(NAME)[2] == (tmp_path / NAME).stat().st_mtime_ns
+    assert facts == committed(directory).facts
+    assert facts.mtime == (tmp_path / NAME).stat().st_mtime_ns
+
+
+def test_no_file_of_somebody_else_is_replaced_by_a_new_segment(writer, tmp_path):
+    append(writer, NAME, 0, b"one", generation=17)
+    append(writer, OTHER, 0, b"two", generation=18)
+    writer.sync()
+    (tmp_path / NAME).write_bytes(b"theirs")
+    writer.reveal()
+    assert (tmp_path / NAME).read_bytes() == b"theirs"
+    assert (tmp_path / "2026/.11-20.vm2.17").read_bytes() == b"one\n"
+    assert (tmp_path / OTHER).read_bytes() == b"two\n"
+
+
+def test_what_a_crash_left_at_the_hidden_name_of_a_new_segment_goes(writer, path):
+    (path.parent / ".11-20.vm2.17").write_bytes(b"of a crash")
+    writer.clear(NAME, 17)
+    append(writer, NAME, 0, b"one", generation=17)
+    assert (path.parent / ".11-20.vm2.17").read_bytes() == b"one\n"
 
 
 def test_bytes_go_to_the_end_of_what_is_known(writer, path):
@@ -89,13 +162,13 @@ def test_bytes_of_other_files_are_copied_between_others(writer, directory, path,
     path.write_bytes(b"one\ntail of an append")
     (tmp_path / "other").write_bytes(b"two\nthree\n")
     other = directory.open_to_read("other")
-    with writer.writing(NAME, Laid(b"", End(4, 4, 1)), LINES, known=True) as segment:
+    with writer.writing(NAME, 1, Start(Laid(b"", End(4, 4, 1))), LINES, known=True) as segment:
         segment.add([b"1.5"])
         segment.copy(other, [(4, 6), (0, 4)], count=2)
         segment.add([b"4"])
     assert path.read_bytes() == b"one\n1.5\nthree\ntwo\n4\n"
     assert writer.appended(NAME)[0].size == 20
-    new = writer.writing("2026/11-21.vm2", LINES.begin(), LINES, known=False)
+    new = writer.writing("2026/11-21.vm2", 2, Start(LINES.begin(), is_new=True), LINES, known=False)
     with pytest.raises(EOFError, match="other ends at byte 10"), new as segment:
         segment.copy(other, [(4, 7)], count=1)
 
@@ -103,9 +176,13 @@ def test_bytes_of_other_files_are_copied_between_others(writer, directory, path,
 def test_data_that_are_copied_are_counted_where_the_layout_counts(writer, directory, tmp_path):
     (tmp_path / "other").write_bytes(b"two\nthree\n")
     for name, layout, expected in [("2026/1.vm2", LINES, 0), ("2026/2.vm2", COUNTED, 2)]:
-        with writer.writing(name, layout.begin(), layout, known=False) as segment:
+        start = Start(layout.begin(), is_new=True, checksum=0)
+        with writer.writing(name, 1, start, layout, known=False) as segment:
             segment.copy(directory.open_to_read("other"), [(0, 10)], count=2)
         assert writer.appended(name)[0].count == expected
+    writer.sync()
+    writer.reveal()
+    assert writer.appended("2026/2.vm2")[2] == committed(directory, "2026/2.vm2", layout=COUNTED).facts
     assert (tmp_path / "2026/2.vm2").read_bytes() == b"0002two\nthree\n"
 
 
@@ -133,11 +210,12 @@ def test_a_patch_is_written_after_the_content(writer, path, monkeypatch):
     assert path.read_bytes() == b"0002one\ntwo\n"
 
 
-def test_a_new_segment_is_patched_too(writer, tmp_path):
+def test_a_new_segment_is_patched_too(writer, directory, tmp_path):
     append(writer, NAME, 0, b"one", b"two", layout=COUNTED)
     writer.sync()
+    writer.reveal()
     assert (tmp_path / NAME).read_bytes() == b"0002one\ntwo\n"
-    assert writer.appended(NAME)[2] == (tmp_path / NAME).stat().st_mtime_ns
+    assert writer.appended(NAME)[2] == committed(directory, layout=COUNTED).facts
 
 
 def test_a_segment_that_is_missing_or_too_short_is_an_error_that_changes_nothing(writer, path):
@@ -154,11 +232,11 @@ def test_a_segment_that_is_missing_or_too_short_is_an_error_that_changes_nothing
 def test_undo_takes_back_new_segments_and_new_bytes(writer, path):
     path.write_bytes(b"one\n")
     append(writer, NAME, 4, b"two")
-    append(writer, "2027/01-01.vm2", 0, b"new")
+    append(writer, OTHER, 0, b"new")
     writer.sync()
     writer.undo()
     assert path.read_bytes() == b"one\n"
-    assert not (path.parents[1] / "2027/01-01.vm2").exists()
+    assert names(path.parents[1] / "2027") == []
 
 
 def test_undo_after_a_tail_was_cut_leaves_the_known_bytes(writer, path):
@@ -180,12 +258,12 @@ def test_undo_behind_unknown_bytes_leaves_these(writer, path):
 def test_undo_restores_what_was_patched(writer, path, synced):
     path.write_bytes(b"0001one\ntail")
     append(writer, NAME, 8, b"two", layout=COUNTED, count=1)
-    append(writer, "2027/01-01.vm2", 0, b"new", layout=COUNTED)
+    append(writer, OTHER, 0, b"new", layout=COUNTED)
     if synced:
         writer.sync()
     writer.undo()
     assert path.read_bytes() == b"0001one\n"
-    assert not (path.parents[1] / "2027/01-01.vm2").exists()
+    assert names(path.parents[1] / "2027") == []
 
 
 @pytest.mark.parametrize("fails", [0, 1], ids=["content", "patch"])
@@ -217,7 +295,8 @@ def test_thousands_of_segments_are_written_with_a_hundred_open(writer, tmp_path,
     writer.sync()
     assert 0 < most <= 130
     assert open_files() == before
-    assert len(list(tmp_path.glob("2026/*.vm2"))) == 500
+    writer.reveal()
+    assert len(list(tmp_path.glob("2026/*.vm2"))) == len(names(tmp_path / "2026")) == 500
 
 
 def test_every_file_and_the_directories_of_those_the_index_does_not_know_are_synced_once(writer, path, monkeypatch):
@@ -232,7 +311,10 @@ def test_every_file_and_the_directories_of_those_the_index_does_not_know_are_syn
     append(writer, "2026/11-22.vm2", 0, b"x")
     writer.sync()
     top = path.parents[1]
-    assert sorted(synced) == sorted(str(top / name) for name in ("", "2026", "2026/11-21.vm2", "2026/11-22.vm2"))
+    assert sorted(synced) == sorted(str(top / name) for name in ("", "2026", "2026/.11-21.vm2.1", "2026/.11-22.vm2.1"))
+    synced.clear()
+    writer.reveal()
+    assert synced == [str(top / "2026")]
 
 
 @pytest.mark.parametrize(
@@ -260,27 +342,246 @@ def test_short_writes_are_gone_on_with(writer, tmp_path, monkeypatch):
     whole = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, content, offset: whole(file, bytes(content[:3]), offset))
     append(writer, NAME, 0, b"0123456789")
-    assert (tmp_path / NAME).read_bytes() == b"0123456789\n"
+    assert (tmp_path / "2026/.11-20.vm2.1").read_bytes() == b"0123456789\n"
+
+
+@pytest.mark.parametrize("size", [4, 5000])
+def test_an_append_records_the_facts_of_all_bytes(writer, directory, path, size):
+    path.write_bytes(b"0001" + b"x" * (size - 1) + b"\n")
+    start = continued(writer, committed(directory, layout=COUNTED), b"two", b"three", layout=COUNTED)
+    assert not start.is_touched
+    writer.sync()
+    assert writer.appended(NAME)[2] == committed(directory, layout=COUNTED).facts
+
+
+def test_an_append_to_a_segment_of_an_older_revision_records_its_tail(writer, directory, path):
+    path.write_bytes(b"one\n")
+    recorded = committed(directory)
+    recorded = replace(recorded, facts=Facts(recorded.facts.mtime))
+    assert not continued(writer, recorded, b"two").is_touched
+    writer.sync()
+    assert writer.appended(NAME)[2] == replace(committed(directory).facts, checksum=None)
+
+
+def test_a_touched_file_with_the_same_tail_is_appended_to_and_recorded_as_touched(writer, directory, path):
+    path.write_bytes(b"one\n")
+    recorded = committed(directory)
+    os.utime(path, ns=(1, 1))
+    assert continued(writer, recorded, b"two").is_touched
+    writer.sync()
+    assert path.read_bytes() == b"one\ntwo\n"
+    facts = writer.appended(NAME)[2]
+    assert facts == replace(committed(directory).facts, mtime=0)
+    assert not Committed(8, facts, range(0)).is_untouched(path.stat()), "until a fix has read it"
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"tWo\n", "is not the file that the index describes"),
+        (b"tWo\nthree\n", "is not the file that the index describes"),
+        (b"tw\n", "ends at byte 3, but the index has data up to byte 4"),
+    ],
+)
+def test_nothing_is_appended_to_a_file_that_was_changed(writer, directory, path, content, says, trusted):
+    path.write_bytes(b"two\n")
+    recorded = committed(directory)
+    path.write_bytes(content)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(SegmentCorrupt, match=says):
+        continued(writer, recorded, b"two", trusted=trusted)
+    assert path.read_bytes() == content
+    assert kept(directory) == []
+
+
+def test_a_segment_that_grew_while_the_index_is_not_trusted_is_unread(writer, directory, path):
+    path.write_bytes(b"one\n")
+    recorded = committed(directory)
+    with path.open("ab") as file:
+        file.write(b"lost\ntorn")
+    start = continued(writer, recorded, b"two", trusted=False)
+    assert (start.unread, start.checksum, start.laid.end.size) == (True, None, 9)
+    assert path.read_bytes() == b"one\nlost\ntwo\n"
+
+
+def test_an_unknown_file_is_appended_to_after_its_last_whole_datum_and_unread(writer, directory, path):
+    path.write_bytes(b"theirs\ntorn")
+    start = writer.start(NAME, None, None, LINES, trusted=True)
+    assert (start.is_new, start.unread, start.is_touched, start.checksum) == (False, True, True, None)
+    with writer.writing(NAME, 1, start, LINES, known=False) as segment:
+        segment.add([b"two"])
+    assert path.read_bytes() == b"theirs\ntwo\n"
+    path.write_bytes(b"damage!\n")
+    with pytest.raises(SegmentCorrupt, match=r"cannot append to .*11-20.vm2: there is a damaged line"):
+        writer.start(NAME, None, None, LINES, trusted=True)
+
+
+def test_an_append_to_a_hard_linked_file_copies_it_and_leaves_the_others_alone(writer, directory, path, tmp_path):
+    path.write_bytes(b"0001one\nlost\n")
+    backup = tmp_path / "backup"
+    backup.hardlink_to(path)
+    before = backup.stat()
+    recorded = committed(directory, size=8, layout=COUNTED)
+    continued(writer, recorded, b"two", layout=COUNTED)
+    writer.sync()
+    assert path.read_bytes() == b"0002one\ntwo\n"
+    assert backup.read_bytes() == b"0001one\nlost\n"
+    assert (backup.stat().st_mtime_ns, backup.stat().st_nlink) == (before.st_mtime_ns, 1)
+    assert path.stat().st_ino != before.st_ino
+    assert writer.appended(NAME)[2] == committed(directory, layout=COUNTED).facts
+    assert names(path.parent) == [".quarantine", "11-20.vm2"]
+    writer.undo()
+    assert path.read_bytes() == b"0001one\n"
+    assert backup.read_bytes() == b"0001one\nlost\n"
+
+
+def test_whole_data_after_the_committed_size_go_to_quarantine_before_they_are_cut(writer, directory, path, monkeypatch):
+    path.write_bytes(b"one\n")
+    recorded = committed(directory)
+    with path.open("ab") as file:
+        file.write(b"theirs\ntorn")
+    cut, seen = os.ftruncate, []
+    monkeypatch.setattr(os, "ftruncate", lambda *call: (seen.append(kept(directory)), cut(*call))[1])
+    continued(writer, recorded, b"two")
+    assert path.read_bytes() == b"one\ntwo\n"
+    assert seen[-1] == kept(directory) == [(4, b"theirs\ntorn", "append")]
+
+
+@pytest.mark.parametrize("tail", [b"to", b"END 1"], ids=["torn", "end mark"])
+def test_a_tail_without_data_is_cut_and_kept_by_nobody(writer, directory, path, tail):
+    path.write_bytes(b"0001one\n")
+    recorded = committed(directory, layout=COUNTED)
+    with path.open("ab") as file:
+        file.write(tail)
+    continued(writer, recorded, b"two", layout=COUNTED)
+    assert path.read_bytes() == b"0002one\ntwo\n"
+    assert kept(directory) == []
+
+
+def test_a_tail_that_cannot_be_read_is_kept(writer, directory, path):
+    path.write_bytes(b"one\n")
+    recorded = committed(directory)
+    with path.open("ab") as file:
+        file.write(b"damage!\ntwo\n")
+    continued(writer, recorded, b"two")
+    assert path.read_bytes() == b"one\ntwo\n"
+    assert kept(directory) == [(4, b"damage!\ntwo\n", "append")]
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_undo_restores_size_header_and_mtime(writer, directory, path, synced):
+    path.write_bytes(b"0001one\n")
+    os.utime(path, ns=(10**18 + 1, 10**18 + 1))
+    recorded = committed(directory, layout=COUNTED)
+    continued(writer, recorded, b"two", layout=COUNTED)
+    if synced:
+        writer.sync()
+    writer.undo()
+    assert path.read_bytes() == b"0001one\n"
+    assert recorded.is_untouched(path.stat())
+    assert recorded.is_whole_in(directory.open_to_read(NAME))
+
+
+def test_undo_does_not_hide_that_a_tail_was_cut(writer, directory, path):
+    """The mtime of the file before it was cut is not the one that the index recorded: it says nothing."""
+    path.write_bytes(b"one\n")
+    recorded = committed(directory)
+    with path.open("ab") as file:
+        file.write(b"torn")
+    continued(writer, recorded, b"two")
+    writer.undo()
+    assert path.read_bytes() == b"one\n"
+    assert not recorded.is_untouched(path.stat())
+
+
+def test_a_segment_whose_new_generation_waits_is_completed_before_an_append(writer, directory, path):
+    path.write_bytes(b"two\n")
+    recorded = committed(directory)
+    path.rename(path.parent / ".11-20.vm2.17")
+    assert writer.exists(NAME, 17, recorded)
+    assert path.read_bytes() == b"two\n"
+    path.unlink()
+    assert not writer.exists(NAME, 17, recorded)
+
+
+def known_as(*pieces, asked=None):
+    """Give what `ConcatReader.read` asks about a segment when it must compare the file."""
+
+    def known():
+        if asked is not None:
+            asked.append(pieces[0])
+        return pieces
+
+    return known
 
 
 def test_a_reader_reads_spans_and_keeps_files_open(directory, path):
     path.write_bytes(b"0123456789")
-    reader = ConcatReader(directory)
-    asked = []
-    name_of = lambda generation: asked.append(generation) or NAME  # noqa: E731
-    assert reader.read(1, name_of, 2, 3) == b"234"
+    reader, asked = ConcatReader(directory), []
+    known = known_as(NAME, committed(directory), asked=asked)
+    assert reader.read_open(1, 2, 3) is None
+    assert reader.read(1, known, 2, 3) == b"234"
     path.unlink()
-    assert reader.read(1, name_of, 0, 10) == b"0123456789"
-    assert asked == [1]
+    assert reader.read(1, known, 0, 10) == reader.read_open(1, 0, 10) == b"0123456789"
+    assert asked == [NAME]
     reader.close()
     with pytest.raises(SegmentMissing):
-        reader.read(1, name_of, 2, 3)
+        reader.read(1, known, 2, 3)
 
 
 def test_a_reader_refuses_to_give_fewer_bytes_than_the_index_knows(directory, path):
+    path.write_bytes(b"01234567")
+    known = known_as(NAME, committed(directory))
     path.write_bytes(b"0123")
-    with pytest.raises(SegmentCorrupt, match="ends at byte 4, but the index has data up to byte 8"):
-        ConcatReader(directory).read(1, lambda _: NAME, 2, 6)
+    reader = ConcatReader(directory)
+    for place in [(2, 6), (0, 4)]:
+        with pytest.raises(SegmentCorrupt, match="ends at byte 4, but the index has data up to byte 8") as caught:
+            reader.read(1, known, *place)
+        assert caught.value.context == {"segment": NAME, "size": 4, "wanted": 8}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_reader_refuses_a_file_that_was_changed(directory, path, is_open, replaced):
+    path.write_bytes(b"01234567")
+    known, reader = known_as(NAME, committed(directory)), ConcatReader(directory)
+    if is_open:
+        assert reader.read(1, known, 0, 4) == b"0123"
+    if replaced:
+        path.rename(path.with_name("before"))
+    path.write_bytes(b"0123456x")
+    os.utime(path, ns=(1, 1))
+    if is_open and replaced:  # the open file is still the one that the index describes
+        assert reader.read(1, known, 0, 4) == b"0123"
+    else:
+        with pytest.raises(SegmentCorrupt, match="is not the file that the index describes"):
+            reader.read(1, known, 0, 4)
+        assert reader.read_open(1, 0, 4) is None
+
+
+def test_a_reader_reads_a_file_that_was_only_touched_or_grew(directory, path):
+    path.write_bytes(b"01234567")
+    known, reader = known_as(NAME, committed(directory)), ConcatReader(directory)
+    assert reader.read(1, known, 0, 4) == b"0123"
+    os.utime(path, ns=(1, 1))
+    assert reader.read_open(1, 0, 4) is None
+    assert reader.read(1, known, 0, 4) == reader.read_open(1, 0, 4) == b"0123"
+    with path.open("ab") as file:
+        file.write(b"of an append beside the query")
+    assert reader.read(1, known, 0, 8) == b"01234567"
+    assert ConcatReader(directory).read(1, known, 0, 8) == b"01234567"
+
+
+def test_bytes_that_were_appended_since_are_compared_with_the_newer_facts(directory, path):
+    path.write_bytes(b"0123")
+    reader, asked = ConcatReader(directory), []
+    assert reader.read(1, known_as(NAME, committed(directory)), 0, 4) == b"0123"
+    with path.open("ab") as file:
+        file.write(b"4567")
+    known = known_as(NAME, committed(directory), asked=asked)
+    assert [reader.read(1, known, 4, 4) for _ in range(2)] == [b"4567"] * 2
+    assert asked == [NAME]
 
 
 def test_a_reader_keeps_a_bounded_number_of_files_open(directory, path, open_files):
@@ -289,7 +590,8 @@ def test_a_reader_keeps_a_bounded_number_of_files_open(directory, path, open_fil
         (path.parent / f"{number}.vm2").write_bytes(b"%03d" % number)
     before = open_files()
     for number in range(300):
-        assert reader.read(number, lambda each: f"2026/{each}.vm2", 0, 3) == b"%03d" % number
+        name = f"2026/{number}.vm2"
+        assert reader.read(number, known_as(name, committed(directory, name)), 0, 3) == b"%03d" % number
     assert open_files() - before <= 256
     reader.close()
     assert open_files() == before
@@ -299,15 +601,32 @@ def test_the_bytes_of_a_generation_are_at_its_alias_if_that_exists(directory, pa
     """The rule of concurrency.md, by which readers find old bytes during a repack."""
     path.write_bytes(b"new")
     (path.parent / ".11-20.vm2.17").write_bytes(b"old")
+    old, new = committed(directory, "2026/.11-20.vm2.17"), committed(directory)
     reader = ConcatReader(directory)
-    assert reader.read(17, lambda _: NAME, 0, 3) == b"old"
-    assert reader.read(18, lambda _: NAME, 0, 3) == b"new"
+    assert reader.read(17, known_as(NAME, old), 0, 3) == b"old"
+    assert reader.read(18, known_as(NAME, new), 0, 3) == b"new"
+
+
+@pytest.mark.parametrize("put", ["file", "folder", "link"])
+def test_what_is_not_the_generation_is_not_read_at_its_alias(directory, path, put):
+    path.write_bytes(b"mine")
+    alias = path.parent / ".11-20.vm2.17"
+    if put == "file":
+        alias.write_bytes(b"theirs")
+    elif put == "folder":
+        alias.mkdir()
+    else:
+        alias.symlink_to("11-20.vm2")
+    reader, known = ConcatReader(directory), known_as(NAME, committed(directory))
+    assert reader.read(17, known, 0, 4) == b"mine"
+    assert reader.file_of(17, *known()).read(0, 4) == b"mine"
 
 
 def test_an_alias_that_appears_between_two_looks_is_taken(directory, path, monkeypatch):
     """A repack links the old bytes to the alias, then renames the new ones to the name."""
     path.write_bytes(b"old")
     alias = path.parent / ".11-20.vm2.17"
+    known = known_as(NAME, committed(directory))
     look = Directory.open_to_read
 
     def repack_meanwhile(self, name):
@@ -318,4 +637,4 @@ def test_an_alias_that_appears_between_two_looks_is_taken(directory, path, monke
         return look(self, name)
 
     monkeypatch.setattr(Directory, "open_to_read", repack_meanwhile)
-    assert ConcatReader(directory).read(17, lambda _: NAME, 0, 3) == b"old"
+    assert ConcatReader(directory).read(17, known, 0, 3) == b"old"

@@ -12,9 +12,9 @@ from ondisk.datum import from_microseconds
 from ondisk.errors import DiskFull, DurabilityLost, FrameCorrupt, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats.blob import Blob
-from ondisk.segment import End, Laid
-from ondisk.segments import DirReader, DirWriter
-from ondisk.segments.dir import SEQUENCE, number_of, read_sequence, scan
+from ondisk.segment import End, Facts, Laid, Start
+from ondisk.segments import DirReader, DirWriter, quarantine
+from ondisk.segments.dir import SEQUENCE, is_untouched, number_of, read_sequence, recover_folders, scan
 from ondisk.segments.metadata_file import METADATA, MetadataFile
 
 NAME = "2026/11-20.h5"
@@ -27,12 +27,18 @@ def path(tmp_path):
     return tmp_path / NAME
 
 
+@pytest.fixture
+def new(tmp_path):
+    """Give the hidden name of a new segment."""
+    return tmp_path / "2026/.11-20.h5.1"
+
+
 def beside(*numbers):
     return FORMAT.encode([Datum(from_microseconds(number), {"n": number}, b"") for number in numbers]).beside
 
 
-def write(writer, name, start, payloads, beside, *, known):
-    with writer.writing(name, start, known=known) as segment:
+def write(writer, name, start, payloads, beside, *, known, generation=1):
+    with writer.writing(name, generation, start, known=known) as segment:
         segment.add(payloads, beside)
 
 
@@ -43,6 +49,7 @@ def append(directory, *payloads, end=None, start=None, known=False, commit=True)
     write(writer, NAME, start, payloads, beside(*range(len(payloads))), known=known)
     if commit:
         writer.sync()
+        writer.reveal()
         return writer.appended(NAME)[0]
     return writer
 
@@ -71,6 +78,92 @@ def test_a_batch_goes_on_behind_the_last_number(directory, path):
     assert len([*MetadataFile(directory.open_to_read(f"{NAME}/{METADATA}"))]) == 3
 
 
+def test_a_new_segment_has_a_hidden_name_until_its_commit(directory, path, new):
+    writer = append(directory, b"one", commit=False)
+    writer.sync()
+    assert [each.name for each in path.parent.iterdir()] == [new.name]
+    reader = DirReader(directory)
+    assert (reader.read(1, NAME, 0, 3), reader.beside(1, NAME, 0)) == (b"one", beside(0)[0]), (
+        "another's snapshot has it"
+    )
+    facts = writer.appended(NAME)[2]
+    writer.reveal()
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    sequence = (path / SEQUENCE).stat()
+    assert facts == Facts(sequence.st_mtime_ns, sequence.st_ino)
+    assert is_untouched(facts, sequence)
+    assert not is_untouched(facts, (path / METADATA).stat())
+
+
+def test_a_folder_of_somebody_else_in_the_place_of_a_new_segment_goes_to_quarantine(directory, path):
+    writer = append(directory, b"one", commit=False)
+    writer.sync()
+    path.mkdir()
+    (path / "000000.h5").write_bytes(b"theirs")
+    writer.reveal()
+    assert files(path) == {"000000.h5": b"one"}
+    (item,) = quarantine.items(directory)
+    assert directory.read(f"{item.name}/000000.h5", 9) == b"theirs"
+
+
+def test_a_new_segment_that_a_crash_kept_from_its_name_gets_it_at_the_next_append(directory, path):
+    writer = append(directory, b"one", commit=False)
+    writer.sync()
+    end = writer.appended(NAME)[0]
+    writer = DirWriter(directory)
+    assert writer.exists(NAME, 1)
+    assert not writer.exists("2026/11-21.h5", 2)
+    append(directory, b"two", end=end, known=True)
+    assert files(path) == {"000000.h5": b"one", "000001.h5": b"two"}
+
+
+def test_what_a_crash_left_at_a_hidden_name_goes_but_no_file_of_somebody_else(directory, path, new):
+    append(directory, b"of a crash", commit=False).sync()
+    writer = DirWriter(directory)
+    writer.clear(NAME, 1)
+    assert not new.exists()
+    append(directory, b"of a crash", commit=False).sync()
+    (new / "notes.txt").write_bytes(b"theirs")
+    writer.clear(NAME, 1)
+    assert [each.name for each in new.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("current", "unread", "trusted", "needed"),
+    [
+        (None, True, True, []),
+        (None, False, True, [1, 2]),
+        (None, True, False, [1, 2]),
+        (1, True, True, []),
+        (1, False, True, [2]),
+        (1, True, False, [2]),
+    ],
+)
+def test_a_crash_leaves_folders_that_are_finished_or_removed(directory, path, new, current, unread, trusted, needed):
+    append(directory, b"one", commit=False).sync()
+    write(
+        DirWriter(directory), NAME, Start(Laid(b"", End()), is_new=True), [b"x"], beside(0), known=False, generation=2
+    )
+    assert recover_folders(directory, NAME, [1, 2], current, unread=unread, trusted=trusted) == needed
+    assert path.exists() == (current == 1)
+    assert new.exists() == (1 in needed)
+    assert new.with_suffix(".2").exists() == (2 in needed)
+
+
+def test_files_of_a_segment_with_other_names_are_copied_before_they_change(directory, path, tmp_path):
+    """As in a backup made with `cp -al`."""
+    end = append(directory, b"one")
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    for each in path.iterdir():
+        (backup / each.name).hardlink_to(each)
+    before = {each.name: each.read_bytes() for each in backup.iterdir()}
+    append(directory, b"two", end=end, known=True)
+    assert {each.name: each.read_bytes() for each in backup.iterdir()} == before
+    assert {each.name for each in path.iterdir()} == {"000000.h5", "000001.h5", METADATA, SEQUENCE}
+    assert DirReader(directory).read(1, NAME, 1, 3) == b"two"
+
+
 @pytest.mark.parametrize("name", ["000000.h5", "999999.h5", "1000000.h5"])
 def test_the_number_of_a_file_stands_in_its_name(name):
     assert number_of(NAME, name) == int(name[:-3])
@@ -89,9 +182,9 @@ def test_files_of_a_crashed_append_are_never_overwritten_nor_their_numbers_used_
     append(directory, b"lost", b"lost too", end=end, known=True, commit=False)
     assert (path / SEQUENCE).read_bytes() == bytes(8)
     writer = DirWriter(directory)
-    assert writer.start(NAME, end, trusted=False).end.length == 3
+    assert writer.start(NAME, end, trusted=False).laid.end.length == 3
     start = writer.start(NAME, end, trusted=True)
-    assert start.end.length == 1  # without a look at all files
+    assert start.laid.end.length == 1  # without a look at all files
     with pytest.raises(FileExistsError):
         write(writer, NAME, start, [b"two"], beside(1), known=True)
     writer.undo()
@@ -105,7 +198,7 @@ def test_undo_takes_back_files_and_entries_and_a_new_directory(directory, path):
     writer = append(directory, b"one", commit=False)
     writer.sync()
     writer.undo()
-    assert not path.exists()
+    assert [*path.parent.iterdir()] == []
     end = append(directory, b"one")
     before = (path / METADATA).read_bytes()
     writer = append(directory, b"two", b"three", end=end, known=True, commit=False)
@@ -113,7 +206,7 @@ def test_undo_takes_back_files_and_entries_and_a_new_directory(directory, path):
     writer.undo()
     assert files(path) == {"000000.h5": b"one"}
     assert (path / METADATA).read_bytes() == before
-    assert DirWriter(directory).start(NAME, end, trusted=True).end.length == 3  # given out, and never again
+    assert DirWriter(directory).start(NAME, end, trusted=True).laid.end.length == 3  # given out, and never again
 
 
 def test_undo_leaves_what_was_not_the_batchs_own(directory, path):
@@ -121,7 +214,7 @@ def test_undo_leaves_what_was_not_the_batchs_own(directory, path):
     (path / "000002.h5").write_bytes(b"other")
     writer = DirWriter(directory)
     with pytest.raises(FileExistsError):
-        write(writer, NAME, Laid(b"", End(0, 1)), [b"a", b"b"], beside(1, 2), known=False)
+        write(writer, NAME, Start(Laid(b"", End(0, 1))), [b"a", b"b"], beside(1, 2), known=False)
     writer.undo()
     assert files(path) == {"000000.h5": b"one", "000002.h5": b"other"}
 
@@ -228,8 +321,10 @@ def test_a_reader_sees_entries_that_were_appended_or_written_anew_since(director
 def test_reading_keeps_few_files_open(directory, open_files):
     for day in range(10, 30):
         writer = DirWriter(directory)
-        write(writer, f"2026/11-{day}.h5", Laid(b"", End()), [b"x"] * 20, beside(*range(20)), known=False)
+        start = Start(Laid(b"", End()), is_new=True)
+        write(writer, f"2026/11-{day}.h5", start, [b"x"] * 20, beside(*range(20)), known=False)
         writer.sync()
+        writer.reveal()
     before = open_files()
     reader = DirReader(directory)
     for day in range(10, 30):
@@ -248,7 +343,7 @@ def test_a_full_disk_can_be_taken_back(directory, path, monkeypatch, code):
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", fail(code))
         with pytest.raises(DiskFull):
-            write(writer, NAME, Laid(b"", end), [b"two"], beside(1), known=True)
+            write(writer, NAME, Start(Laid(b"", end)), [b"two"], beside(1), known=True)
     writer.undo()
     assert files(path) == {"000000.h5": b"one"}
 
@@ -260,10 +355,10 @@ def test_a_sync_that_fails_loses_durability(directory, monkeypatch):
         writer.sync()
 
 
-def test_files_are_durable_before_what_says_of_them_and_the_directory_last(directory, path, monkeypatch):
+def test_files_are_durable_before_what_says_of_them_and_the_directory_last(directory, new, monkeypatch):
     writer = append(directory, b"one", b"two", commit=False)
     synced = []
-    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, place: synced.append(os.path.relpath(place, path)))
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, place: synced.append(os.path.relpath(place, new)))
     writer.sync()
     assert synced[:5] == ["000000.h5", "000001.h5", METADATA, SEQUENCE, "."]
     assert sorted(synced[5:]) == ["..", "../.."]
@@ -300,17 +395,17 @@ def test_what_says_the_last_number_may_be_missing_empty_or_nonsense(directory, p
             assert read_sequence(folder) == expected
         (path / SEQUENCE).unlink()
         assert read_sequence(folder) is None
-    assert DirWriter(directory).start(NAME, End(0, 1), trusted=True).end.length == 1
+    assert DirWriter(directory).start(NAME, End(0, 1), trusted=True).laid.end.length == 1
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_many_files_are_synced_at_once_where_the_filesystem_allows_it(directory, path, monkeypatch, together):
+def test_many_files_are_synced_at_once_where_the_filesystem_allows_it(directory, new, monkeypatch, together):
     writer = append(directory, *[b"x"] * 40, commit=False)
     synced, at_once = [], []
-    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, place: synced.append(os.path.relpath(place, path)))
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, place: synced.append(os.path.relpath(place, new)))
     monkeypatch.setattr(Directory, "_filesystem", lambda _: "ext4")
     monkeypatch.setattr(
-        "ondisk.filesystem.files.sync_filesystem", lambda *_: at_once.append(len(files(path))) or together
+        "ondisk.filesystem.files.sync_filesystem", lambda *_: at_once.append(len(files(new))) or together
     )
     writer.sync()
     assert at_once == [40]
