@@ -16,7 +16,7 @@ from ondisk.filesystem import Directory
 from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.states import FATAL, Diagnosis, Done, Report, State
 from ondisk.segments import quarantine
-from ondisk.segments.quarantine import Item, Total
+from ondisk.segments.quarantine_items import Item, Total, find, folders, items, total
 from ondisk.step import days_ago
 
 
@@ -36,12 +36,12 @@ class Quarantine:
             StorageError: a quarantine cannot be read.
         """
         for access in self._dataset.archives.maintained():
-            for item in quarantine.items(access.directory):
+            for item in items(access.directory):
                 yield _prefixed(access, item)
 
     def total(self) -> Total:
         """Return the number of items, and their bytes."""
-        return _sum(quarantine.total(access.directory) for access in self._dataset.archives.maintained())
+        return _sum(total(access.directory) for access in self._dataset.archives.maintained())
 
     def find(self, name: str) -> Item:
         """Return the item with a name.
@@ -114,7 +114,7 @@ class Quarantine:
     def _found(self, name: str) -> tuple[Access, Item]:
         for access in reversed(self._dataset.archives.maintained()):  # the archive first: its prefix is longer
             if name.startswith(access.prefix):
-                item = quarantine.find(access.directory, name.removeprefix(access.prefix))
+                item = find(access.directory, name.removeprefix(access.prefix))
                 if item is not None:
                     return access, item
         raise self._missing(name)
@@ -144,7 +144,7 @@ def count(access: Access, report: Report, errors: list[OndiskError], ages: Ages)
         ages: what `quarantine_age` counts from.
     """
     try:
-        report.quarantine = _sum((report.quarantine, quarantine.total(access.directory)))
+        report.quarantine = _sum((report.quarantine, total(access.directory)))
         report.segments += _diagnosed(access, ages)
     except StorageError as error:
         errors.append(error)
@@ -159,7 +159,7 @@ def _diagnosed(access: Access, ages: Ages) -> Iterator[Diagnosis]:
     if age is None:
         return
     threshold = days_ago(age, ages.now)
-    for item in quarantine.items(access.directory):
+    for item in items(access.directory):
         if item.time is not None and microseconds(item.time) < threshold:
             reason = f"it is in quarantine since {item.time:%Y-%m-%d}, longer than quarantine_age allows: {item.why}"
             found = Diagnosis(access.prefix + item.name, State.DELETE_AGE, (reason,), item.size)
@@ -176,7 +176,7 @@ def removed(dataset: DatasetAccess, access: Access, ages: Ages, errors: list[Ond
 
     Locks: the writers' lock, if there is a quarantine; for that of the archive, also the archive's lock.
     """
-    if not quarantine.folders(access.directory):
+    if not folders(access.directory):
         return
     with _locked("repack", dataset, access):
         try:
