@@ -16,6 +16,7 @@ from ondisk.filesystem import Directory
 from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.states import FATAL, Diagnosis, Done, Report, State
 from ondisk.segments import quarantine
+from ondisk.segments.generations import generations_of, hidden
 from ondisk.segments.quarantine_items import Item, Total, find, folders, items, total
 from ondisk.step import days_ago
 
@@ -78,7 +79,7 @@ class Quarantine:
         Raises:
             NotFound: no item has this name.
             InvalidInput: the item is not a whole segment.
-            AlreadyExists: another file has the name of the segment. It is never overwritten.
+            AlreadyExists: another file has the name of the segment, or a hidden name of it. It is never overwritten.
 
         Durability: see `ondisk.segments.quarantine.restore`.
         Locks: the writers' lock; for a segment of the archive, also the archive's lock.
@@ -89,6 +90,10 @@ class Quarantine:
             if not item.is_whole or item.segment.rpartition("/")[2].startswith("."):
                 hint = f"Export it: {self._to_append(name)}"
                 raise InvalidInput(f"{name} is not a whole segment, so it cannot be restored", hint=hint, item=name)
+            if generations := generations_of(access.directory, item.segment):
+                alias = access.directory.path / hidden(item.segment, generations[-1])
+                hint = f"Wait for the end of open queries, run `ondisk fix {self._dataset.path} --yes`, then try again."
+                raise AlreadyExists(f"{alias} exists, and may be the segment that the index means", hint=hint)
             try:
                 return access.prefix + quarantine.restore(access.directory, item)
             except FileExistsError:
