@@ -63,10 +63,6 @@ class ConcatSegments(SegmentKind):
         assert file is not None
         return format.scan(file)
 
-    def has_datum(self, directory: Directory, segment: Segment, offset: int) -> bool:
-        places = (segment.name, hidden(segment.name, segment.id))
-        return any(directory.stat(place) is not None for place in places)
-
     def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
         return _Rewriting(access, transaction, known)
 

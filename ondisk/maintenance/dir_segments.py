@@ -55,9 +55,6 @@ class DirSegments(SegmentKind):
     def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
         return dir.scan(directory, name, format.describe)
 
-    def has_datum(self, directory: Directory, segment: Segment, offset: int) -> bool:
-        return directory.stat(f"{segment.name}/{dir.file_name(segment.name, offset)}") is not None
-
     def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
         return _Removing(access, transaction, known)
 

@@ -100,7 +100,7 @@ def _fix(
         begun = snapshot.dataset()
     # A file that is newer than the index stays newer, although this fix commits.
     inspection = Inspection(access, now, begun["committed_at"], ages=ages, forget=forget)
-    other = OtherIndex(archives.counterpart(access))
+    other = OtherIndex(archives, access)
     # Missing segments first: if a file was renamed, the rows of its old name would make its data duplicates.
     waiting = []
     is_wanted = partial(_is_wanted, needs_check=needs_check)

@@ -88,10 +88,6 @@ class SegmentKind(ABC):
         """
 
     @abstractmethod
-    def has_datum(self, directory: Directory, segment: Segment, offset: int) -> bool:
-        """Return whether the file of a datum exists, without reading it."""
-
-    @abstractmethod
     def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
         """Return the rewriting of a segment without its holes."""
 
