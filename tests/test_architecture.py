@@ -147,6 +147,7 @@ TESTED_ELSEWHERE = {
     "matcher/values.py": "matcher/test_fields.py",
     "segment.py": "segments/test_concat.py",
     "segments/metadata_file.py": "segments/test_dir.py",
+    "segments/quarantine_items.py": "segments/test_quarantine.py",
     "segments/writer.py": "segments/test_concat.py",
     "testing/crashes.py": "maintenance/test_dir_segments_killed.py",
     "testing/model.py": "stateful/test_dataset.py",

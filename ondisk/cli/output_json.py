@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ondisk.maintenance.states import Diagnosis, Done, Report
     from ondisk.pipeline.run import PipelineReport
     from ondisk.segment import Damage
-    from ondisk.segments.quarantine import Item
+    from ondisk.segments.quarantine_items import Item
 
 _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
 

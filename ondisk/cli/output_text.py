@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ondisk.maintenance.states import Diagnosis, Done, Report
     from ondisk.pipeline.run import PipelineReport
     from ondisk.segment import Damage
-    from ondisk.segments.quarantine import Item
+    from ondisk.segments.quarantine_items import Item
 
 _PAGE = 1000  # data in a table: a table is laid out in memory, so more data are printed as several tables
 _LONGEST = 80  # characters of a datum's data

@@ -29,7 +29,7 @@ from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.layout import ARCHIVE, CONFIG, create_files, read_config, untrusted
+from ondisk.dataset.layout import ARCHIVE, CONFIG, clear_unmade, create_files, read_config, untrusted
 from ondisk.dataset.read import Summary
 from ondisk.datum import FieldType, canonical, from_microseconds
 from ondisk.errors import ArchiveOffline, DatasetNotFound, DurabilityLost, InvalidInput, OndiskError, StateError
@@ -108,6 +108,11 @@ class Archives:
             archive = None if name.startswith(".") else self.get(name)
             if archive is not None:
                 yield archive
+
+    def all(self) -> Iterator[Access]:
+        """Yield the dataset, then its archives that can be read."""
+        yield self._main
+        yield from self.online()
 
     def offline(self) -> list[str]:
         """Return the names of the archives that have only a summary."""
@@ -291,6 +296,23 @@ class Archives:
         made = self.last()
         assert made is not None
         return made
+
+    def clear_unmade(self) -> None:
+        """Remove what a process left that was killed while it created the archive that repack fills.
+
+        Locks: the writers' lock, if there is something to do.
+        """
+        place = f"{ARCHIVE}/{LAST}"
+        found = self._main.directory.stat(place)
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            return
+        if self._main.directory.stat(f"{place}/{CONFIG}") is not None:
+            return
+        with self._main.locked("open", timeout=0), self._main.directory.inside(place) as directory:
+            if directory.stat(CONFIG) is None:
+                clear_unmade(directory)
+                if not directory.names():
+                    self._main.directory.remove_directory(place)
 
     def summaries(self) -> Iterator[Summary]:
         """Read the summaries of the archives that are offline.

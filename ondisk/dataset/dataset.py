@@ -150,6 +150,8 @@ class Dataset:
 
     def _finish_moves(self) -> None:
         """Finish what a crash interrupted in the archive, or between the dataset and its archives."""
+        with contextlib.suppress(LockError):  # another writer is creating it
+            self._archives.clear_unmade()
         if not any(self._archives.online()):
             return
         from ondisk.maintenance.archive import settle

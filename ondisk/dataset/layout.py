@@ -36,6 +36,7 @@ FOREIGN = f"{INDEX}.foreign"
 _OWN = re.compile(
     r"(\.maintain|\.pipeline)?\.lock|\.tide|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.(new|[0-9]+)"
 )
+_STAGED = re.compile(r"\.index\.sqlite\.new(-journal)?|\.dataset\.toml\.(new|[0-9]+)")
 
 
 def open_directory(path: str | os.PathLike[str]) -> Directory:
@@ -129,6 +130,14 @@ def create_files(directory: Directory, config: DatasetConfig) -> None:
         if transaction.checkpoint_error is not None:
             raise transaction.checkpoint_error
     directory.replace(CONFIG, config.to_toml().encode())
+
+
+def clear_unmade(directory: Directory) -> None:
+    """Remove the staged files that a killed process left when it created a dataset or an archive.
+
+    The caller must hold the writers' lock, under which it would be created.
+    """
+    directory.discard(*filter(_STAGED.fullmatch, directory.names()))
 
 
 def last_generation(directory: Directory) -> int:

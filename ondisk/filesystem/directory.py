@@ -148,6 +148,9 @@ class Directory:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def __del__(self) -> None:
+        self.close()
+
     def __enter__(self) -> Self:
         return self
 

@@ -13,12 +13,13 @@ from functools import partial
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess, common, in_both
-from ondisk.errors import LockError, OndiskError, SegmentMissing, StateError
+from ondisk.errors import LockError, OndiskError, SegmentCorrupt, SegmentMissing, StateError
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, check_trusted
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
+from ondisk.maintenance.second_copy import is_second_copy, is_verified, remove_copy
 from ondisk.maintenance.segment_kind import Move
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments.concat import changed
@@ -75,6 +76,7 @@ def archived(access: DatasetAccess, name: str, done: list[Done], before: Known |
         last = archives.make_last()
         check_trusted(last)
         archives.complete_deletes()
+        _remove_unknown_copy(last, name, access)
         diagnosis, segment = _movable(access, name, before)
         _check_whole(last, name)
         move = _move(access, last, segment)
@@ -132,7 +134,8 @@ def settle(access: DatasetAccess) -> None:
     with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
         both = _moved(main, there)
     for name in both:
-        _finish(access, last, name)
+        with contextlib.suppress(SegmentCorrupt):  # both files stay, and a check reports what is wrong
+            _finish(access, last, name)
 
 
 def _finish(access: Access, last: Access, name: str) -> bool:
@@ -140,7 +143,12 @@ def _finish(access: Access, last: Access, name: str) -> bool:
 
     Returns:
         Whether there was such a move, and the whole segment is in the archive now.
+
+    Raises:
+        SegmentCorrupt: its data cannot be read from the archive, or not with the same bytes. Nothing was dropped.
     """
+    if _remove_unknown_copy(access, name, last):  # a crash came before its files were removed
+        return True
     with access.transaction("archive") as transaction:
         with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
             segment, other = main.segment_named(name), there.segment_named(name)
@@ -149,6 +157,10 @@ def _finish(access: Access, last: Access, name: str) -> bool:
             count = sum(1 for _ in common(main, there, segment, other))
             if not count:
                 return False
+            if not is_verified(access.current(), main, segment, last.current(), there, other):
+                hint = f"`ondisk check {access.path} --accurate` reports what is wrong with it."
+                message = f"{last.path / name} differs from {access.path / name}, though a move began to replace that"
+                raise SegmentCorrupt(message, hint=hint, segment=last.prefix + name)
             is_whole = count == segment_rows.count_of(main, segment)
             if not is_whole:
                 transaction.take_back(common(main, there, segment, other))
@@ -157,6 +169,22 @@ def _finish(access: Access, last: Access, name: str) -> bool:
         else:
             transaction.commit()
         return is_whole
+
+
+def _remove_unknown_copy(access: Access, name: str, other: Access) -> bool:
+    """Remove a second copy of a segment that the index does not know, and return whether there was one.
+
+    It stays while a query may read it, which began before the segment was archived; a fix and a repack remove it later.
+    """
+    with access.locked("archive"):
+        with access.current().index.snapshot() as snapshot:
+            is_known = snapshot.segment_named(name) is not None
+        if is_known or access.directory.stat(name) is None or not is_second_copy(access, name, other):
+            return False
+        check_trusted(access)
+        if access.current().index.checkpoint():
+            remove_copy(access, name)
+    return True
 
 
 def _moved(main: Snapshot, archive: Snapshot) -> list[str]:

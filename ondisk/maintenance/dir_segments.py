@@ -18,10 +18,10 @@ from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, ScanResult
-from ondisk.segments import DirWriter, dir
+from ondisk.segments import DirWriter, dir, quarantine
 from ondisk.segments.dir import open_directory
 from ondisk.segments.facts import Seen
-from ondisk.segments.generations import complete_folder
+from ondisk.segments.generations import complete_folder, hidden
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 
 _OWN = {METADATA, dir.SEQUENCE, NEW_METADATA}
@@ -69,17 +69,42 @@ class DirSegments(SegmentKind):
         return _Removing(access, transaction, known)
 
     def drop(self, access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
-        lost = 0 if known is None else transaction.remove(known.segment, lost=State.MISSING in diagnosis.state)
+        name, state, freed = diagnosis.segment, diagnosis.state, 0
+        if known is None:
+            transaction.commit()
+            return _removed(access.directory, transaction, diagnosis, set(), diagnosis.action, None, whole=True)
+        if State.MISSING not in state:
+            freed = self._move_old(access, transaction, known.segment)
+        lost = transaction.remove(known.segment, lost=State.MISSING in state)
         transaction.commit()
-        if State.MISSING in diagnosis.state:
-            return Done(diagnosis.segment, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
-        waiting = None if known is None else diagnosis.action
-        return _removed(access.directory, transaction, diagnosis, set(), diagnosis.action, waiting, whole=True)
+        lost = lost if State.MISSING in state else 0
+        return Done(name, state, diagnosis.reasons, diagnosis.action, freed, lost)
 
     def drop_moved(self, access: Access, transaction: Transaction, segment: Segment) -> int:
+        freed = self._move_old(access, transaction, segment)
         transaction.remove(segment, moved=True)
         transaction.commit()
-        return remove(access.directory, segment.name, set(), whole=True) if transaction.unread else 0
+        return freed
+
+    def _move_old(self, access: Access, transaction: Transaction, segment: Segment) -> int:
+        """Move the directory of a segment to its hidden name, and return the bytes of its files.
+
+        A rollback moves it back. The files go when no query reads them.
+        """
+        directory, name = access.directory, segment.name
+        complete_folder(directory, name, segment.id)
+        access.clean_up_later(name)
+        if directory.stat(name) is None:
+            return 0
+
+        def put_back() -> None:
+            complete_folder(directory, name, segment.id)
+
+        with directory.inside(name) as folder:
+            size = sum(dir.files_of(folder, name).values())
+        directory.rename(name, hidden(name, segment.id))
+        transaction.on_rollback(put_back)
+        return size
 
     def move(self, source: Access, target: Access, segment: Segment) -> Move:
         return _Move(source, target, segment)
@@ -104,7 +129,10 @@ class _Removing:
 
     def commit(self, diagnosis: Diagnosis) -> Done:
         self._transaction.commit()
-        return _removed(self._directory, self._transaction, diagnosis, self._kept, "repack", None, whole=False)
+        length = self._known.segment.end.length
+        return _removed(
+            self._directory, self._transaction, diagnosis, self._kept, "repack", None, whole=False, length=length
+        )
 
 
 def _removed(
@@ -116,6 +144,7 @@ def _removed(
     waiting: str | None,
     *,
     whole: bool,
+    length: int = 2**63,
 ) -> Done:
     """Remove files after a commit, unless an older query may still read them; return the result.
 
@@ -128,7 +157,7 @@ def _removed(
         return Done(name, state, reasons, action)
     if not transaction.unread:
         return Done(name, state, (*reasons, _READ), waiting)
-    return Done(name, state, reasons, action, remove(directory, name, kept, whole=whole))
+    return Done(name, state, reasons, action, remove(directory, name, kept, whole=whole, length=length))
 
 
 class _Move(Move):
@@ -322,11 +351,12 @@ def _strangers(files: Files) -> Iterator[str]:
         yield f"{others.count} names do not belong to the segment and are left untouched: {others.text()}"
 
 
-def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> int:
-    """Remove the files of a segment, and return their bytes.
+def remove(directory: Directory, name: str, kept: set[int], *, whole: bool, length: int = 2**63) -> int:
+    """Remove the files of a segment, and return their bytes. A file that is not the segment's goes to quarantine.
 
     Args:
         kept: the numbers of files that stay.
+        length: the number after the last one that the index has known.
         whole: remove `.metadata` and `.sequence`, too, and the directory, unless it contains other files.
 
     Durability: none; the next repack removes what a power cut brings back. First `.metadata.new` is written without the
@@ -341,11 +371,18 @@ def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> i
         return found.size
     freed = 0
     with directory.inside(name) as folder:
+        entries = MetadataFile.of(folder)
         is_written = _write_new_metadata(folder, kept)
         for number, size in dir.files_of(folder, name).items():
-            if number not in kept:
-                folder.unlink(dir.file_name(name, number))
+            if number in kept:
+                continue
+            file = dir.file_name(name, number)
+            if number < length and entries is not None and entries.has_size(number, size):
+                folder.unlink(file)
                 freed += size
+            else:
+                why = "the segment does not have this file: of an interrupted append, or somebody else has added it"
+                quarantine.keep(directory, f"{name}/{file}", verb="repack", why=why, of=name)
         if not whole:
             if is_written or _write_new_metadata(folder, kept):
                 folder.rename(NEW_METADATA, METADATA)

@@ -109,7 +109,7 @@ def _fix(
     with access.current().index.snapshot() as snapshot:
         begun = snapshot.dataset()
     inspection = Inspection(access, now, ages=ages, forget=forget)
-    other = OtherIndex(archives.counterpart(access))
+    other = OtherIndex(archives, access)
     # Missing segments first: if a file was renamed, the rows of its old name would make its data duplicates.
     waiting = []
     is_wanted = partial(_is_wanted, needs_check=needs_check)

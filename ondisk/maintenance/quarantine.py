@@ -16,7 +16,8 @@ from ondisk.filesystem import Directory
 from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.states import FATAL, Diagnosis, Done, Report, State
 from ondisk.segments import quarantine
-from ondisk.segments.quarantine import Item, Total
+from ondisk.segments.generations import generations_of, hidden
+from ondisk.segments.quarantine_items import Item, Total, find, folders, items, total
 from ondisk.step import days_ago
 
 
@@ -36,12 +37,12 @@ class Quarantine:
             StorageError: a quarantine cannot be read.
         """
         for access in self._dataset.archives.maintained():
-            for item in quarantine.items(access.directory):
+            for item in items(access.directory):
                 yield _prefixed(access, item)
 
     def total(self) -> Total:
         """Return the number of items, and their bytes."""
-        return _sum(quarantine.total(access.directory) for access in self._dataset.archives.maintained())
+        return _sum(total(access.directory) for access in self._dataset.archives.maintained())
 
     def find(self, name: str) -> Item:
         """Return the item with a name.
@@ -78,7 +79,7 @@ class Quarantine:
         Raises:
             NotFound: no item has this name.
             InvalidInput: the item is not a whole segment.
-            AlreadyExists: another file has the name of the segment. It is never overwritten.
+            AlreadyExists: another file has the name of the segment, or a hidden name of it. It is never overwritten.
 
         Durability: see `ondisk.segments.quarantine.restore`.
         Locks: the writers' lock; for a segment of the archive, also the archive's lock.
@@ -89,6 +90,10 @@ class Quarantine:
             if not item.is_whole or item.segment.rpartition("/")[2].startswith("."):
                 hint = f"Export it: {self._to_append(name)}"
                 raise InvalidInput(f"{name} is not a whole segment, so it cannot be restored", hint=hint, item=name)
+            if generations := generations_of(access.directory, item.segment):
+                alias = access.directory.path / hidden(item.segment, generations[-1])
+                hint = f"Wait for the end of open queries, run `ondisk fix {self._dataset.path} --yes`, then try again."
+                raise AlreadyExists(f"{alias} exists, and may be the segment that the index means", hint=hint)
             try:
                 return access.prefix + quarantine.restore(access.directory, item)
             except FileExistsError:
@@ -114,7 +119,7 @@ class Quarantine:
     def _found(self, name: str) -> tuple[Access, Item]:
         for access in reversed(self._dataset.archives.maintained()):  # the archive first: its prefix is longer
             if name.startswith(access.prefix):
-                item = quarantine.find(access.directory, name.removeprefix(access.prefix))
+                item = find(access.directory, name.removeprefix(access.prefix))
                 if item is not None:
                     return access, item
         raise self._missing(name)
@@ -144,7 +149,7 @@ def count(access: Access, report: Report, errors: list[OndiskError], ages: Ages)
         ages: what `quarantine_age` counts from.
     """
     try:
-        report.quarantine = _sum((report.quarantine, quarantine.total(access.directory)))
+        report.quarantine = _sum((report.quarantine, total(access.directory)))
         report.segments += _diagnosed(access, ages)
     except StorageError as error:
         errors.append(error)
@@ -159,7 +164,7 @@ def _diagnosed(access: Access, ages: Ages) -> Iterator[Diagnosis]:
     if age is None:
         return
     threshold = days_ago(age, ages.now)
-    for item in quarantine.items(access.directory):
+    for item in items(access.directory):
         if item.time is not None and microseconds(item.time) < threshold:
             reason = f"it is in quarantine since {item.time:%Y-%m-%d}, longer than quarantine_age allows: {item.why}"
             found = Diagnosis(access.prefix + item.name, State.DELETE_AGE, (reason,), item.size)
@@ -176,7 +181,7 @@ def removed(dataset: DatasetAccess, access: Access, ages: Ages, errors: list[Ond
 
     Locks: the writers' lock, if there is a quarantine; for that of the archive, also the archive's lock.
     """
-    if not quarantine.folders(access.directory):
+    if not folders(access.directory):
         return
     with _locked("repack", dataset, access):
         try:

@@ -11,16 +11,18 @@ from functools import partial
 from itertools import accumulate, compress
 from typing import Any
 
-from ondisk.dataset.access import Access
-from ondisk.dataset.archives import of_same_key
-from ondisk.errors import StorageError
+from ondisk.dataset.access import Access, Opened
+from ondisk.dataset.archives import Archives, of_same_key
+from ondisk.datum import Location, microseconds
+from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
-from ondisk.index import Segment, Transaction
+from ondisk.index import Row, Segment, Snapshot, Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.scanned import Scanned
+from ondisk.maintenance.second_copy import is_second_copy
 from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Facts, ScanResult
@@ -43,27 +45,43 @@ Never change this text: `fix` looks for it in the index, where older versions ha
 
 
 class OtherIndex:
-    """The index of the archive, while a fix works on the dataset; or the dataset's, while it works on the archive.
+    """The indices of the archives, while a fix works on the dataset; or the others, while it works on the archive.
 
     After a move, the files may still be in both places: a query still reads them, or a crash came before their removal.
-    If the index that knew of the move is lost, a fix must not read these data a second time.
+    People copy segments by hand, too. A fix must not read these data a second time.
+
+    Args:
+        archives: of the dataset.
+        access: what the fix works on.
     """
 
-    def __init__(self, access: Access | None) -> None:
-        self._access = access
+    def __init__(self, archives: Archives, access: Access) -> None:
+        self._archives = archives
+        self._fixed = access
+        self._access = archives.counterpart(access)
+
+    def copy_of(self, name: str) -> str | None:
+        """Return where all data of a segment are, too, with the same bytes; None if they are nowhere else."""
+        for access in self._archives.all():
+            if access is not self._fixed and is_second_copy(self._fixed, name, access):
+                return access.prefix + name
+        return None
 
     def places(self, found: ScanResult) -> set[int]:
-        """Return the positions in a scan result of data that the other index has, and whose files exist there."""
+        """Return the positions in a scan result of data that the other index has, and that can be read there."""
         if self._access is None:
             return set()
-        with self._access.current().index.snapshot() as snapshot:
+        opened = self._access.current()
+        with opened.index.snapshot() as snapshot:
             same = of_same_key(snapshot, found.reftimes, found.metadata)
-            return {place for place, (_, _, id_, number, *_) in same if self._is_on_disk(snapshot.segment(id_), number)}
+            return {place for place, (_, *row) in same if self._is_readable(opened, snapshot, tuple(row))}
 
-    def _is_on_disk(self, segment: Segment, number: int) -> bool:
-        """Return whether the file of a datum exists: somebody may have moved it by hand, unknown to the other index."""
-        assert self._access is not None
-        return kind_of(self._access.format(segment.format)).has_datum(self._access, segment, number)
+    def _is_readable(self, opened: Opened, snapshot: Snapshot, row: Row) -> bool:
+        """Return whether a datum can be read: somebody may have moved or damaged its file, and copied it back here."""
+        location = Location(snapshot.segment(row[1]).name, row[2], row[3])
+        with contextlib.suppress(IntegrityError, SegmentMissing, StorageError):
+            return bool(microseconds(opened.reader.read(snapshot, location).reftime) == row[0])
+        return False
 
 
 class NeedsRewrite(Exception):
@@ -94,6 +112,7 @@ class Rescan:
         assert interval is not None, "a name that does not fit is CORRUPTED"
         self._interval: Interval = interval
         self._known = known
+        self._copied = other.copy_of(name) if known is None else None  # where all data of a second copy are, too
         self._damage, self._duplicates = Tally(), Tally()
         self._file: ReadableFile | None = None
         self._is_directory = False
@@ -112,6 +131,8 @@ class Rescan:
     def done(self, diagnosis: Diagnosis, *reasons: str) -> Done:
         """Return the result, with what the segment contains that is not in the index now."""
         all_reasons = [*diagnosis.reasons, *reasons]
+        if self._copied is not None:
+            all_reasons.append(f"{self._copied} has the same bytes, so a repack removes this copy")
         if self._damage.count:
             all_reasons.append(self._damaged())
         if self._returned:
@@ -332,6 +353,8 @@ class Rescan:
         if not found.offsets:
             return
         reftimes, offsets, sizes, metadata = found.reftimes, found.offsets, found.sizes, found.metadata
+        if self._copied is not None:
+            return
         here, elsewhere = known_offsets(offsets[0], offsets[-1] + 1), self._other.places(found)
         if here or elsewhere:
             for place in sorted(elsewhere):

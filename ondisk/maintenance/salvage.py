@@ -36,7 +36,7 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
             states = ", ".join(diagnosis.state.names)
             hint = "Only a damaged segment whose name fits the step can be salvaged; `ondisk check` reports the states."
             raise InvalidInput(f"{access.path / inner} cannot be salvaged: it is {states}", hint=hint)
-        rescan = Rescan(access, transaction, inner, known, OtherIndex(archives.counterpart(access)))
+        rescan = Rescan(access, transaction, inner, known, OtherIndex(archives, access))
         rescan.salvage()
     done = rescan.done(diagnosis)
     return Done(name, done.state, done.reasons, "salvage", 0, done.lost)

@@ -9,7 +9,7 @@ from enum import Flag, auto
 
 from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError, StorageError
 from ondisk.filesystem import is_denied
-from ondisk.segments.quarantine import Total
+from ondisk.segments.quarantine_items import Total
 
 
 class State(Flag):

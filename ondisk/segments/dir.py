@@ -33,8 +33,9 @@ from zlib import crc32
 
 from ondisk import frame
 from ondisk.errors import FrameCorrupt, OndiskError, SegmentCorrupt, SegmentMissing
-from ondisk.filesystem import Directory
+from ondisk.filesystem import Directory, ReadableFile
 from ondisk.segment import Block, Damage, End, Facts, Laid, Layout, ScanResult, Start
+from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen, facts_of, tail_of
 from ondisk.segments.generations import complete_folder, hidden
 from ondisk.segments.metadata_file import (
@@ -52,6 +53,7 @@ _NUMBER = struct.Struct("<Q")
 _CHUNK = 1024 * 1024  # bytes of a file that are read together
 _MANY = 32  # files of a batch; fewer are synced one by one
 _COPY = ".copy"
+_OPEN = 64  # directories that a reader keeps open
 _KEPT = 4  # segments for which a reader keeps the positions of all entries
 _FILE = re.compile(r"([0-9]{6,18})\.(.+)")
 _FOUND = 256  # data in one `ScanResult`
@@ -410,7 +412,11 @@ def recover_folders(
     if not unread or not trusted:
         return others
     for generation in others:
-        discard_folder(directory, name, hidden(name, generation))
+        alias = hidden(name, generation)
+        discard_folder(directory, name, alias)
+        if directory.stat(alias) is not None:
+            why = "files that are not the segment's were in its directory, which was removed"
+            quarantine.keep(directory, alias, verb="repack", why=why, of=name)
     return []
 
 
@@ -455,6 +461,7 @@ class DirReader:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
+        self._folders: OrderedDict[int, Directory] = OrderedDict()
         self._entries: OrderedDict[int, MetadataFile] = OrderedDict()
 
     def read(self, generation: int, name: str, number: int, size: int) -> bytes:
@@ -466,13 +473,11 @@ class DirReader:
             FrameCorrupt: it has another checksum.
         """
         last = file_name(name, number)
-        for path in (f"{name}/{last}", f"{hidden(name, generation)}/{last}", f"{name}/{last}"):
-            with contextlib.suppress(FileNotFoundError):
-                file = self._directory.open_to_read(path)
-                break
-        else:
+        try:
+            file = self._open(generation, name, last)
+        except FileNotFoundError:
             message = f"{self._directory.path / name / last} is in the index but not on disk"
-            raise SegmentMissing(message, hint=_RESTORE, segment=name)
+            raise SegmentMissing(message, hint=_RESTORE, segment=name) from None
         found = file.size()
         content = file.read(0, size) if found == size else b""
         if len(content) != size:
@@ -495,6 +500,7 @@ class DirReader:
 
     def close(self) -> None:
         self._entries.clear()
+        self._folders.clear()
 
     def _entries_with(self, generation: int, name: str, number: int) -> MetadataFile:
         """Return the `.metadata` of a segment, which has an entry for the file."""
@@ -502,8 +508,11 @@ class DirReader:
         if entries is not None and number not in entries:
             entries.read_on()
         if entries is None or number not in entries:
-            with self._folder_of(generation, name) as folder:
-                entries = MetadataFile.of(folder)
+            try:
+                entries = MetadataFile.of(self._folder(generation, name))
+            except FileNotFoundError:
+                with open_directory(self._directory, name) as folder:  # reports that it is missing
+                    entries = MetadataFile.of(folder)
             if entries is not None:
                 self._entries[generation] = entries
                 while len(self._entries) > _KEPT:
@@ -519,12 +528,39 @@ class DirReader:
         hint = f"Restore {METADATA} from a backup, or delete the datum by its location."
         return SegmentCorrupt(message, hint=hint, segment=name)
 
-    def _folder_of(self, generation: int, name: str) -> Directory:
-        """Open the directory of a segment, which has a hidden name for a moment after its first commit."""
-        for path in (name, hidden(name, generation)):
-            with contextlib.suppress(FileNotFoundError):
-                return self._directory.inside(path)
-        return open_directory(self._directory, name)
+    def _open(self, generation: int, name: str, file: str) -> ReadableFile:
+        """Open a file of a segment; look for the directory again if somebody has replaced it."""
+        is_known = generation in self._folders
+        try:
+            return self._folder(generation, name).open_to_read(file)
+        except FileNotFoundError:
+            self._folders.pop(generation, None)
+            if not is_known:
+                raise
+        return self._folder(generation, name).open_to_read(file)
+
+    def _folder(self, generation: int, name: str) -> Directory:
+        """Open the directory of a generation: at its hidden name if that exists, else at its name."""
+        folder = self._folders.get(generation)
+        if folder is None:
+            alias = hidden(name, generation)
+            folder = self._inside(alias)
+            if folder is None:
+                plain = self._inside(name)
+                folder = self._inside(alias) or plain  # it may have been moved there in between
+            if folder is None:
+                raise FileNotFoundError(name)
+            self._folders[generation] = folder
+            while len(self._folders) > _OPEN:
+                with contextlib.suppress(KeyError):  # another thread removed it
+                    self._folders.popitem(last=False)
+        return folder
+
+    def _inside(self, name: str) -> Directory | None:
+        try:
+            return self._directory.inside(name)
+        except FileNotFoundError:
+            return None
 
 
 def scan(directory: Directory, name: str, describe: Describe) -> Iterator[ScanResult]:

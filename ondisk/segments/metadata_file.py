@@ -106,6 +106,13 @@ class MetadataFile:
         position, size, _ = self._spans[number]
         return self._file.read(position, size)
 
+    def has_size(self, number: int, size: int) -> bool:
+        """Return whether there is an entry for a file of this size."""
+        try:
+            return number in self and self.get(number).size == size
+        except FrameCorrupt:
+            return False
+
     def checksum(self, number: int) -> int:
         """Return the CRC-32 of a file. It was verified when `.metadata` was read."""
         return self._spans[number][2]

@@ -25,7 +25,7 @@ A record contains, as the values of one JSON object:
 
 The record is written and synced before the item gets its name, and removed after it. So a crash leaves a record without
 an item, or a half-made copy under a hidden name; `remove_leftovers` removes both. Other people can change records, too.
-An item whose record is missing or unusable is listed with an unknown reason.
+An item whose record is missing or unusable is listed with an unknown reason, see `ondisk.segments.quarantine_items`.
 
 The caller must hold the writers' lock to change anything. Names are relative to the dataset.
 """
@@ -36,65 +36,16 @@ import contextlib
 import errno
 import json
 import os
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
-from ondisk.errors import InvalidInput, OndiskError, StorageError
-from ondisk.filesystem import Directory, Entry, ReadableFile, components
-from ondisk.segments.metadata_file import METADATA
+from ondisk.errors import OndiskError
+from ondisk.filesystem import Directory, Entry, ReadableFile
+from ondisk.segments.quarantine_items import FOLDER, ITEM, RECORD, Item, below, folders, size_of
 
-FOLDER = ".quarantine"
-UNKNOWN = "unknown: the item has no usable record"
-
-_RECORD = ".json"
-_RECORD_LIMIT = 64 * 1024  # bytes
-_TEXTS = ("segment", "file", "verb", "why")
 _LONGEST = 160  # bytes of a segment's name in the name of an item; file names have at most 255
-_DEEPEST = 16  # levels of folders that are searched, as for segments
 _NO_LINK = (errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
-_ITEM = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6})Z-(.+?)(?:@([0-9]{1,18})-([0-9]{1,18}))?", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A file, a folder or a piece of a file in quarantine.
-
-    Attributes:
-        name: of the item, relative to the dataset.
-        segment: the segment that the bytes belong to.
-        file: the file that was kept, relative to the segment's folder.
-        time: when it was kept; None if its name does not say so.
-        size: bytes on disk now.
-        why: the reason.
-        verb: what kept it; empty if that is not known.
-        offset: where the piece began in the file; None for a whole file or folder.
-        length: bytes of the piece; None for a whole file or folder.
-    """
-
-    name: str
-    segment: str
-    file: str
-    time: datetime | None
-    size: int
-    why: str
-    verb: str
-    offset: int | None = None
-    length: int | None = None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is a whole segment, or a generation of one."""
-        return self.offset is None and "/" not in self.file
-
-
-class Total(NamedTuple):
-    """What is in quarantine: the number of items, and their bytes."""
-
-    items: int
-    bytes: int
 
 
 def keep(directory: Directory, name: str, *, verb: str, why: str, of: str | None = None) -> str:
@@ -169,59 +120,13 @@ def keep_piece(
     return item
 
 
-def items(directory: Directory) -> Iterator[Item]:
-    """Yield all items in quarantine, by folder, the oldest first.
-
-    Raises:
-        StorageError: a quarantine cannot be read.
-
-    Cost: lists the folders of the dataset, and reads one record for each item.
-    """
-    for folder in folders(directory):
-        for entry in _found(directory, folder):
-            yield _item(directory, folder, entry)
-
-
-def find(directory: Directory, name: str) -> Item | None:
-    """Return the item with a name; None without one.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
-    folder, _, last = name.rpartition("/")
-    try:
-        *above, quarantine = components(folder)
-        found = None if any(each.startswith(".") for each in above) else directory.stat(name)
-    except InvalidInput:
-        return None
-    if found is None or quarantine != FOLDER or not _is_item(last):
-        return None
-    return _item(directory, folder, Entry.of(last, found))
-
-
-def total(directory: Directory) -> Total:
-    """Return the number of items in quarantine, and their bytes.
-
-    Raises:
-        StorageError: a quarantine cannot be read.
-
-    Cost: lists the folders of the dataset; reads no record.
-    """
-    sizes = [
-        _size(directory, f"{folder}/{entry.name}", entry)
-        for folder in folders(directory)
-        for entry in _found(directory, folder)
-    ]
-    return Total(len(sizes), sum(sizes))
-
-
 def drop(directory: Directory, name: str) -> None:
     """Remove an item for good, then its record.
 
     Durability: syncs the directory. A crash in between leaves the item, or a part of its folder, or its record.
     """
     _remove(directory, name)
-    directory.discard(name + _RECORD)
+    directory.discard(name + RECORD)
     directory.sync(_parent(name))
     directory.remove_directory(_parent(name))
 
@@ -266,7 +171,7 @@ def restore(directory: Directory, item: Item) -> str:
         directory.unlink(item.name)
     else:
         directory.rename(item.name, item.segment)
-    directory.discard(item.name + _RECORD)
+    directory.discard(item.name + RECORD)
     directory.sync(_parent(item.name))
     directory.remove_directory(_parent(item.name))
     return item.segment
@@ -277,9 +182,9 @@ def remove_leftovers(directory: Directory) -> None:
     for folder in folders(directory):
         names = {*directory.names(folder)}
         for name in sorted(names):
-            if name.startswith(".") and _ITEM.fullmatch(name[1:]):
+            if name.startswith(".") and ITEM.fullmatch(name[1:]):
                 _remove(directory, f"{folder}/{name}")
-            elif name.endswith(_RECORD) and _ITEM.fullmatch(name) and name.removesuffix(_RECORD) not in names:
+            elif name.endswith(RECORD) and ITEM.fullmatch(name) and name.removesuffix(RECORD) not in names:
                 directory.discard(f"{folder}/{name}")
 
 
@@ -288,7 +193,7 @@ def _record_of(directory: Directory, name: str, of: str | None, verb: str, why: 
     found = directory.stat(name)
     if found is None:
         raise FileNotFoundError(name)
-    size = _size(directory, name, Entry.of(name, found))
+    size = size_of(directory, name, Entry.of(name, found))
     return _record(of or name, name, verb, why, size, found.st_mtime_ns)
 
 
@@ -304,14 +209,14 @@ def _reserved(directory: Directory, record: dict[str, Any]) -> Iterator[str]:
 
     Removes the record if the block raises an error before the item exists.
     """
-    folder = _below(_parent(record["segment"]), FOLDER)
+    folder = below(_parent(record["segment"]), FOLDER)
     label = _label(record)
     time = datetime.now(UTC)
     while True:
         item = f"{folder}/{time:%Y%m%dT%H%M%S.%f}Z-{label}"
         if directory.stat(item) is None:
             with contextlib.suppress(FileExistsError):
-                file = directory.create_file(item + _RECORD)
+                file = directory.create_file(item + RECORD)
                 break
         time += timedelta(microseconds=1)
     try:
@@ -322,7 +227,7 @@ def _reserved(directory: Directory, record: dict[str, Any]) -> Iterator[str]:
         yield item
     except BaseException:
         if directory.stat(item) is None:
-            directory.discard(item + _RECORD)
+            directory.discard(item + RECORD)
         raise
 
 
@@ -332,7 +237,7 @@ def _label(record: dict[str, Any]) -> str:
     encoded = last.encode(errors="surrogateescape")
     if len(encoded) > _LONGEST:
         last = encoded[:_LONGEST].decode(errors="ignore")
-    if last.endswith(_RECORD):
+    if last.endswith(RECORD):
         last += "_"
     return f"{last}@{record['offset']}-{record['length']}" if "offset" in record else last
 
@@ -391,110 +296,19 @@ def _copy(file: ReadableFile, offset: int, length: int, target: Directory, alias
         copy.sync()
 
 
-def folders(directory: Directory) -> list[str]:
-    """Return the folders of all quarantines, in order of names.
-
-    Skips folders that cannot be listed: check reports them.
-    """
-    found, waiting = [], [""]
-    while waiting:
-        parent = waiting.pop()
-        try:
-            names = directory.folders(parent)
-        except StorageError:
-            continue
-        for last in names:
-            name = _below(parent, last)
-            if last == FOLDER:
-                found.append(name)
-            elif not last.startswith(".") and name.count("/") < _DEEPEST and not _is_dir_segment(directory, name):
-                waiting.append(name)
-    return sorted(found)
-
-
-def _is_dir_segment(directory: Directory, name: str) -> bool:
-    """Return whether a folder holds data: it may contain many files, and no quarantine."""
-    return "." in name.rpartition("/")[2] and directory.stat(f"{name}/{METADATA}") is not None
-
-
-def _found(directory: Directory, folder: str) -> Iterator[Entry]:
-    """Yield the items in one quarantine, in order of names, and so of times."""
-    for entry in directory.entries(folder):
-        if _is_item(entry.name):
-            yield entry
-
-
-def _is_item(last: str) -> bool:
-    return not last.startswith(".") and not last.endswith(_RECORD)
-
-
-def _item(directory: Directory, folder: str, entry: Entry) -> Item:
-    """Describe an item by its record; by its name if the record is not usable."""
-    name, parent = f"{folder}/{entry.name}", _parent(folder)
-    size = _size(directory, name, entry)
-    time = None
-    record: dict[str, Any] = {"segment": entry.name, "file": entry.name, "verb": "", "why": UNKNOWN}
-    if matched := _ITEM.fullmatch(entry.name):
-        record["segment"] = record["file"] = matched[2]
-        with contextlib.suppress(ValueError):
-            time = datetime.strptime(matched[1], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC)
-        if matched[3] is not None:
-            record |= {"offset": int(matched[3]), "length": int(matched[4])}
-    record = _read_record(directory, name + _RECORD) or record
-    last = record["segment"].rpartition("/")[2]  # the folder is where the item is now: somebody may have renamed it
-    file, why, verb = record["file"], record["why"], record["verb"]
-    return Item(name, _below(parent, last), file, time, size, why, verb, record.get("offset"), record.get("length"))
-
-
-def _read_record(directory: Directory, name: str) -> dict[str, Any] | None:
-    """Return a record; None if it is missing, or cannot be one that ondisk wrote."""
-    try:
-        record = json.loads(directory.read(name, _RECORD_LIMIT))
-    except (OndiskError, OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or not all(isinstance(record.get(key), str) for key in _TEXTS):
-        return None
-    piece = [record[key] for key in ("offset", "length") if record.get(key) is not None]
-    if len(piece) == 1 or not all(type(number) is int and 0 <= number < 2**63 for number in piece):
-        return None
-    try:
-        for key in _TEXTS:
-            record[key].encode(errors="surrogateescape")
-        components(record["file"])
-        last = components(record["segment"])[-1]
-    except (InvalidInput, UnicodeError):
-        return None
-    return None if last == "." else record
-
-
-def _size(directory: Directory, name: str, entry: Entry) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    if entry.kind != "directory":
-        return entry.size
-    size, waiting = 0, [name]
-    while waiting:
-        folder = waiting.pop()
-        for each in directory.entries(folder):
-            if each.kind == "directory":
-                waiting.append(f"{folder}/{each.name}")
-            else:
-                size += each.size
-    return size
-
-
 def _remove(directory: Directory, name: str) -> None:
     """Remove a file, or a folder with everything in it; nothing if it does not exist."""
     if _kind(directory, name) != "directory":
         directory.discard(name)
         return
-    folders = [name]
-    for folder in folders:  # grows meanwhile
+    found = [name]
+    for folder in found:  # grows meanwhile
         for entry in directory.entries(folder):
             if entry.kind == "directory":
-                folders.append(f"{folder}/{entry.name}")
+                found.append(f"{folder}/{entry.name}")
             else:
                 directory.discard(f"{folder}/{entry.name}")
-    for folder in reversed(folders):
+    for folder in reversed(found):
         directory.remove_directory(folder)
 
 
@@ -505,7 +319,3 @@ def _kind(directory: Directory, name: str) -> str | None:
 
 def _parent(name: str) -> str:
     return name.rpartition("/")[0]
-
-
-def _below(folder: str, last: str) -> str:
-    return f"{folder}/{last}" if folder else last

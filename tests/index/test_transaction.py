@@ -283,7 +283,7 @@ def test_two_generations_of_one_name_cannot_stand_beside_each_other(index):
 
 
 def aside(index, *data):
-    """Set the data of the segment aside, and insert others: (reftime, size, station, product); give what is forgotten."""
+    """Set the data of the segment aside, and insert others: (reftime, size, station, product). Return the forgotten."""
     with Transaction(index) as transaction:
         transaction.set_aside(SEGMENT)
         seqs = transaction.seqs_aside([(reftime, size, station, product) for reftime, size, station, product in data])

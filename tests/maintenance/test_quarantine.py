@@ -92,6 +92,16 @@ def test_restoring_never_overwrites(dataset):
     assert (dataset.path / item).read_text() == "old"
 
 
+def test_nothing_is_restored_beside_a_hidden_generation(dataset):
+    """A process that was killed may have left the committed bytes there; a file at the name would take their place."""
+    item = copied(dataset, "2026/11-21.jsonl")
+    (dataset.path / "2026/.11-21.jsonl.17").write_text("committed")
+    with pytest.raises(AlreadyExists, match=r"\.11-21\.jsonl\.17 exists") as raised:
+        dataset.quarantine.restore(item)
+    assert f"ondisk fix {dataset.path} --yes" in raised.value.hint
+    assert not (dataset.path / "2026/11-21.jsonl").exists()
+
+
 def test_only_whole_segments_are_restored(dataset):
     directory = dataset._access.directory
     piece = quarantine.keep_piece(directory, NAME, directory.open_to_read(NAME), 0, 3, **WHY)

@@ -291,3 +291,15 @@ def test_a_quarantine_that_cannot_be_read_is_named_and_all_else_is_done(path: Pa
     with ondisk.open(path) as dataset:
         assert dataset.check().is_clean
         assert dataset.quarantine.total() == (1, 1)
+
+
+def test_a_dir_segment_that_cannot_be_read_hides_no_item(path: Path) -> None:
+    place = path / "2026/11-30.blob"
+    place.mkdir()
+    (path / "2026/.quarantine").mkdir()
+    (path / "2026/.quarantine/x").write_bytes(b"x")
+    for each in (place, path / "2026/.quarantine"):
+        os.chown(each, NOBODY, NOBODY)
+    denied(place)
+    with as_nobody():
+        assert opened(path, lambda dataset: dataset.quarantine.total(), read_only=True)() == (1, 1)

@@ -12,7 +12,8 @@ import pytest
 from ondisk.errors import OndiskError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.segments import quarantine
-from ondisk.segments.quarantine import FOLDER, Item, keep, keep_piece, link
+from ondisk.segments.quarantine import keep, keep_piece, link
+from ondisk.segments.quarantine_items import FOLDER, UNKNOWN, Item, items, total
 from ondisk.testing.crashes import Killed, killed_at
 
 NAME = "2026/11-20.vm2"
@@ -25,7 +26,7 @@ def write(directory: Directory, name: str, content: bytes = b"data") -> None:
 
 
 def only(directory: Directory) -> Item:
-    (item,) = quarantine.items(directory)
+    (item,) = items(directory)
     return item
 
 
@@ -56,7 +57,7 @@ def test_a_hidden_generation_and_a_file_of_a_dir_segment_are_items_of_their_segm
     write(directory, "2026/11-20.h5/000003.h5")
     keep(directory, "2026/.11-20.vm2.17", of=NAME, **WHY)
     keep(directory, "2026/11-20.h5/000003.h5", of="2026/11-20.h5", **WHY)
-    one, two = quarantine.items(directory)
+    one, two = items(directory)
     assert (one.segment, one.file, one.is_whole) == (NAME, ".11-20.vm2.17", True)
     assert (two.segment, two.file, two.is_whole) == ("2026/11-20.h5", "11-20.h5/000003.h5", False)
     assert directory.names("2026/11-20.h5") == []
@@ -138,9 +139,9 @@ def test_no_item_is_overwritten(directory, monkeypatch):
     for content in (b"1", b"2", b"3"):
         write(directory, NAME, content)
         keep(directory, NAME, **WHY)
-    found = [directory.read(item.name, 10) for item in quarantine.items(directory)]
+    found = [directory.read(item.name, 10) for item in items(directory)]
     assert found == [b"1", b"2", b"3"]
-    assert [item.time.second for item in quarantine.items(directory)] == [59, 59, 0]
+    assert [item.time.second for item in items(directory)] == [59, 59, 0]
 
 
 @pytest.mark.parametrize("last", ["a\nb.vm2", "\udcff\udcfe.vm2", "x" * 255, "ä" * 127, "11-20.json", "@1-2", "-.vm2"])
@@ -170,7 +171,7 @@ def test_a_link_in_place_of_the_quarantine_is_refused(directory, tmp_path_factor
             function(directory, NAME, **WHY)
     assert directory.read(NAME, 10) == b"data"
     assert list(outside.iterdir()) == []
-    assert list(quarantine.items(directory)) == []
+    assert list(items(directory)) == []
 
 
 HOSTILE = {
@@ -201,7 +202,7 @@ def test_an_item_with_an_unusable_record_is_listed(directory, content):
     if content is not None:
         write(directory, f"{name}.json", content)
     item = only(directory)
-    assert (item.name, item.segment, item.size, item.why, item.is_whole) == (name, NAME, 4, quarantine.UNKNOWN, True)
+    assert (item.name, item.segment, item.size, item.why, item.is_whole) == (name, NAME, 4, UNKNOWN, True)
     assert item.time.year >= 2026
 
 
@@ -211,7 +212,7 @@ def test_an_item_whose_record_is_no_file_is_listed(directory, make):
     name = keep(directory, NAME, **WHY)
     directory.unlink(f"{name}.json")
     make(directory.path / f"{name}.json")
-    assert only(directory).why == quarantine.UNKNOWN
+    assert only(directory).why == UNKNOWN
 
 
 def test_a_record_names_no_segment_of_another_folder(directory):
@@ -225,9 +226,9 @@ def test_a_record_names_no_segment_of_another_folder(directory):
 def test_a_file_that_somebody_put_into_the_quarantine_is_listed(directory):
     write(directory, f"2026/{FOLDER}/notes")
     write(directory, f"2026/{FOLDER}/99999999T999999.999999Z-x")
-    assert [(item.segment, item.why, item.time) for item in quarantine.items(directory)] == [
-        ("2026/x", quarantine.UNKNOWN, None),
-        ("2026/notes", quarantine.UNKNOWN, None),
+    assert [(item.segment, item.why, item.time) for item in items(directory)] == [
+        ("2026/x", UNKNOWN, None),
+        ("2026/notes", UNKNOWN, None),
     ]
 
 
@@ -236,8 +237,8 @@ def test_items_are_found_in_every_folder(directory):
     for name in names:
         write(directory, name)
         keep(directory, name, **WHY)
-    assert sorted(item.segment for item in quarantine.items(directory)) == sorted(names)
-    assert quarantine.total(directory) == (4, 16)
+    assert sorted(item.segment for item in items(directory)) == sorted(names)
+    assert total(directory) == (4, 16)
 
 
 def test_the_items_of_a_piece_without_a_record_are_still_pieces(directory):
@@ -253,7 +254,7 @@ def test_a_dropped_item_leaves_nothing(directory):
     write(directory, "2026/11-20.h5/below/1")
     for name in (NAME, "2026/11-20.h5"):
         keep(directory, name, **WHY)
-    for item in list(quarantine.items(directory)):
+    for item in list(items(directory)):
         quarantine.drop(directory, item.name)
     assert directory.names("2026") == []
 
@@ -301,7 +302,7 @@ STEPS = {
     "link": lambda directory: link(directory, NAME, **WHY),
     "link a folder": lambda directory: link(directory, "2026/11-20.h5", **WHY),
     "piece": lambda directory: piece(directory, NAME),
-    "restore": lambda directory: quarantine.restore(directory, next(quarantine.items(directory))),
+    "restore": lambda directory: quarantine.restore(directory, next(items(directory))),
 }
 
 
@@ -322,12 +323,12 @@ def test_a_crash_at_any_call_loses_nothing(tmp_path, step):
             assert {*contents(path)} >= before
             quarantine.remove_leftovers(directory)
             assert {*contents(path)} >= before
-            for item in quarantine.items(directory):
+            for item in items(directory):
                 assert item.verb == "fix"
             hidden = [name for name in directory.names(f"2026/{FOLDER}") if name.startswith(".")]
             records = [name for name in directory.names(f"2026/{FOLDER}") if name.endswith(".json")]
             assert not hidden
-            assert len(records) <= len(list(quarantine.items(directory)))
+            assert len(records) <= len(list(items(directory)))
         if not is_killed:
             return
     raise AssertionError("more calls than expected")
@@ -343,7 +344,7 @@ def test_a_crash_while_dropping_leaves_the_item_or_nothing(tmp_path):
                 quarantine.drop(directory, name)
                 is_killed = False
             quarantine.remove_leftovers(directory)
-            assert [item.why for item in quarantine.items(directory)] in ([], [WHY["why"]])
+            assert [item.why for item in items(directory)] in ([], [WHY["why"]])
         if not is_killed:
             return
     raise AssertionError("more calls than expected")

@@ -1,0 +1,152 @@
+"""Second copies: data that are in the files of the dataset and in those of an archive.
+
+A crash leaves them while a segment is moved, and people make them when they copy segments by hand. Only a copy whose
+other copy was just read and found equal may be removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from itertools import islice
+
+from ondisk.dataset.access import Access, Opened
+from ondisk.errors import IntegrityError, SegmentMissing, StorageError
+from ondisk.filesystem import Directory
+from ondisk.formats import is_dir
+from ondisk.index import Row, Segment, Snapshot, segment_rows
+from ondisk.segments import dir
+from ondisk.segments.generations import hidden
+from ondisk.segments.metadata_file import METADATA, NEW_METADATA
+
+_ROWS = 1024  # rows whose data are compared together
+_CHUNK = 1024 * 1024  # bytes that are compared together
+_OWN = {METADATA, NEW_METADATA, dir.SEQUENCE}
+
+
+def is_second_copy(access: Access, name: str, other: Access) -> bool:
+    """Return whether the files of a segment have only bytes that the segment of this name in another place has, too.
+
+    Args:
+        access: where the files are; its index does not know them.
+        other: the other dataset or archive, whose index has data of that segment.
+
+    Cost: reads both, unless they are hard links of each other. If the index of `access` may have lost data, only hard
+        links count: two equal data may have been stored one after the other.
+    """
+    if other.needs_check():
+        return False
+    with other.current().index.snapshot() as snapshot:
+        segment = snapshot.segment_named(name)
+        if segment is None or not segment_rows.count_of(snapshot, segment):
+            return False
+    is_read = not access.needs_check()
+    with contextlib.suppress(FileNotFoundError, StorageError):
+        if is_dir(segment.format):
+            return _has_files(access.directory, other.directory, name, is_read=is_read)
+        theirs = _place(other.directory, segment)
+        size = other.directory.stat(theirs)
+        if size is None or size.st_size < segment.end.size:
+            return False
+        return _is_same(access.directory, name, other.directory, theirs, is_read=is_read)
+    return False
+
+
+def remove_copy(access: Access, name: str) -> None:
+    """Remove a second copy. Its index does not know the segment, so no query reads it."""
+    from ondisk.maintenance.dir_segments import remove
+
+    found = access.directory.stat(name)
+    if found is not None and stat.S_ISDIR(found.st_mode):
+        remove(access.directory, name, set(), whole=True)
+    else:
+        access.directory.discard(name)
+    access.directory.sync(name.rpartition("/")[0])
+
+
+def is_verified(
+    main: Opened, mine: Snapshot, segment: Segment, archive: Opened, theirs: Snapshot, other: Segment
+) -> bool:
+    """Return whether the data that two indices have of a segment can be read from both, with the same bytes.
+
+    Args:
+        segment, other: the segment in the index of the dataset, and in that of the archive.
+
+    Cost: reads these data from both files, unless the files are hard links of each other.
+    """
+    with contextlib.suppress(IntegrityError, SegmentMissing, StorageError):
+        if not is_dir(segment.format) and segment.end == other.end:
+            one, two = (opened.reader.file_of(each) for opened, each in ((main, segment), (archive, other)))
+            if os.path.samestat(os.fstat(one.fileno()), os.fstat(two.fileno())):
+                return two.size() >= other.end.size
+        pairs = _pairs(_rows(mine, segment), _rows(theirs, other))
+        while some := [*islice(pairs, _ROWS)]:
+            ours = main.reader.contents(mine, [row for row, _ in some])
+            others = archive.reader.contents(theirs, [row for _, row in some])
+            if any(one != two for one, two in zip(ours, others, strict=True)):
+                return False
+        return True
+    return False
+
+
+def _rows(snapshot: Snapshot, segment: Segment) -> Iterator[tuple[int, Row]]:
+    """Yield seq and row of one segment's data, in the order of seq."""
+    for some in segment_rows.in_order_of_seq(snapshot, segment):
+        yield from some
+
+
+def _pairs(mine: Iterator[tuple[int, Row]], theirs: Iterator[tuple[int, Row]]) -> Iterator[tuple[Row, Row]]:
+    """Yield the rows of the data that are in both: they have the same seq and reftime."""
+    other = next(theirs, None)
+    for seq, row in mine:
+        while other is not None and other[0] < seq:
+            other = next(theirs, None)
+        if other is None:
+            return
+        if other[0] == seq and other[1][0] == row[0]:
+            yield row, other[1]
+
+
+def _place(directory: Directory, segment: Segment) -> str:
+    """Return where the file of a concat segment is; see the one rule of generations."""
+    alias = hidden(segment.name, segment.id)
+    return segment.name if directory.stat(alias) is None else alias
+
+
+def _is_same(one: Directory, name: str, two: Directory, other: str, *, is_read: bool) -> bool:
+    """Return whether two files are one, or if `is_read` the second begins with the bytes of the first."""
+    mine, theirs = one.open_to_read(name), two.open_to_read(other)
+    if os.path.samestat(os.fstat(mine.fileno()), os.fstat(theirs.fileno())):
+        return True
+    if not is_read or mine.size() > theirs.size():
+        return False
+    at, size = 0, mine.size()
+    while at < size:
+        chunk = mine.read(at, _CHUNK)
+        if not chunk or chunk != theirs.read(at, len(chunk)):
+            return False
+        at += len(chunk)
+    return True
+
+
+def _has_files(one: Directory, two: Directory, name: str, *, is_read: bool) -> bool:
+    """Return whether a directory has only files that the other one has: with the same number, or hard links."""
+    with one.inside(name) as mine, two.inside(name) as theirs:
+        files = {entry.name: entry for entry in theirs.entries() if dir.number_of(name, entry.name) is not None}
+        here, there = mine.stat("."), theirs.stat(".")
+        assert here is not None
+        assert there is not None
+        inodes = {entry.inode for entry in files.values()} if here.st_dev == there.st_dev else set()
+        for entry in mine.entries():
+            if entry.kind != "file":
+                return False
+            if entry.name in _OWN or entry.inode in inodes:
+                continue
+            other = files.get(entry.name)
+            if other is None or other.size != entry.size:
+                return False
+            if not _is_same(mine, entry.name, theirs, entry.name, is_read=is_read):
+                return False
+    return True

@@ -1,0 +1,215 @@
+"""Segments that the dataset and its archive both have files of: after a kill, or since somebody copied them by hand."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset.access import Access
+from ondisk.errors import SegmentCorrupt
+from ondisk.index import Index
+from ondisk.maintenance import archive as archiving
+from ondisk.maintenance.maintain import maintain
+from ondisk.testing.crashes import Killed, killed_at, killed_in
+
+T = datetime(2026, 11, 20, tzinfo=UTC)
+LAST = ".archive/last"
+
+
+@pytest.fixture(params=["jsonl", "seg", "blob"])
+def format(request):
+    return request.param
+
+
+@pytest.fixture(params=["unique", "not unique"])
+def dataset(request, format, tmp_path):
+    """A dataset with two days of data, the first of them archived."""
+    unique = ["reftime", "n"] if request.param == "unique" else []
+    config = {"format": format, "step": "daily", "fields": {"n": "integer"}, "unique": unique}
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        dataset.append(data(dataset, range(6)))
+        dataset.append(data(dataset, range(10, 16), 1))
+        dataset.archive(name_of(dataset))
+        yield dataset
+
+
+def data(dataset, numbers, day=0):
+    as_bytes = dataset.config.format == "blob"
+    return [
+        Datum(T + timedelta(days=day, hours=n), {"n": n}, b"%d" % n if as_bytes else {"is": f"{n}" * 50})
+        for n in numbers
+    ]
+
+
+def name_of(dataset, day=0):
+    return f"2026/11-{20 + day}.{dataset.config.format}"
+
+
+def numbers(dataset):
+    return sorted(datum.metadata["n"] for datum in dataset.query())
+
+
+def copy(source, target):
+    (shutil.copytree if source.is_dir() else shutil.copy2)(source, target)
+
+
+def of_file(path):
+    """Return the path of the segment's file, or of its first."""
+    return path / f"000000{path.suffix}" if path.is_dir() else path
+
+
+def every(dataset):
+    """Return at how many calls from the last one to kill next; tests/crash kills at each of those of one file."""
+    return 2 if dataset.config.format == "blob" else 7
+
+
+EVERYTHING = [*range(6), *range(10, 16)]
+
+
+@pytest.mark.parametrize("verbs", [["fix", "repack"], ["repack", "fix", "repack"], ["maintain"]], ids=" ".join)
+@pytest.mark.parametrize("where", ["back to the dataset", "to the archive"])
+def test_a_segment_copied_by_hand_is_not_read_a_second_time_and_its_copy_goes(dataset, where, verbs):
+    name = name_of(dataset, 0 if where == "back to the dataset" else 1)
+    places = [dataset.path / LAST / name, dataset.path / name]
+    if where == "to the archive":
+        places.reverse()
+    dataset.close()
+    copy(*places)
+    for verb in verbs:
+        if verb == "maintain":
+            assert maintain(dataset.path).exit_code == 0
+            continue
+        with ondisk.open(dataset.path) as again:
+            getattr(again, verb)()
+            assert numbers(again) == EVERYTHING
+    assert places[0].exists()
+    assert not places[1].exists()
+    with ondisk.open(dataset.path) as again:
+        assert numbers(again) == EVERYTHING
+        assert again.check(accurate=True).is_clean
+
+
+def test_a_copy_of_a_segment_whose_file_is_damaged_now_is_read(dataset):
+    """Somebody has a backup of the archived segment, and puts it in the wrong place."""
+    archived, back = dataset.path / LAST / name_of(dataset), dataset.path / name_of(dataset)
+    dataset.close()
+    copy(archived, back)
+    file = of_file(archived)
+    content = bytearray(file.read_bytes())
+    content[-8:] = bytes(len(content[-8:]))
+    file.write_bytes(content)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        again.repack()
+    assert back.exists()
+    with ondisk.open(dataset.path, read_only=True) as again:
+        found = {datum.metadata["n"] for datum in again.query(f"reftime: >={T + timedelta(days=1):%Y-%m-%d}")}
+        assert found == set(range(10, 16))
+        parts = sorted(datum.location.segment for datum in again.query(with_data=False))
+        assert name_of(dataset) in parts
+
+
+def test_data_appended_since_the_copy_was_made_stay(dataset):
+    name = name_of(dataset, 1)
+    copy(dataset.path / name, dataset.path / LAST / name)
+    dataset.append(data(dataset, [16], 1))
+    dataset.fix()
+    if dataset.config.format != "seg" or dataset.config.unique:  # the header counts more frames now
+        assert numbers(dataset) == [*EVERYTHING, 16]
+    dataset.repack()
+    assert {*EVERYTHING, 16} == set(numbers(dataset))
+
+
+def test_archive_ends_well_after_it_was_killed_at_any_call(dataset, tmp_path):
+    name = name_of(dataset, 1)
+    dataset.close()
+    call, ended = 0, False
+    while not ended:
+        path = tmp_path / "run"
+        shutil.copytree(dataset.path, path)
+        killed = ondisk.open(path)
+        try:
+            with killed_at(call):
+                killed.archive(name)
+            ended = True
+        except Killed:
+            pass
+        killed.close()
+        with ondisk.open(path) as again:
+            assert numbers(again) == EVERYTHING
+            again.archive(*[name] * (path / name).exists())
+            assert numbers(again) == EVERYTHING
+            assert not (path / name).exists()
+            again.fix()
+            assert numbers(again) == EVERYTHING
+            again.repack()
+            assert numbers(again) == EVERYTHING
+            assert again.check(accurate=True).is_clean
+        shutil.rmtree(path)
+        call += every(dataset)
+    assert call > 10
+
+
+def test_a_fix_after_a_killed_archive_stores_nothing_twice(dataset, tmp_path):
+    name = name_of(dataset, 1)
+    dataset.close()
+    call, ended = 0, False
+    while not ended:
+        path = tmp_path / "run"
+        shutil.copytree(dataset.path, path)
+        killed = ondisk.open(path)
+        try:
+            with killed_at(call):
+                killed.archive(name)
+            ended = True
+        except Killed:
+            pass
+        killed.close()
+        assert maintain(path).exit_code == 0
+        with ondisk.open(path) as again:
+            assert numbers(again) == EVERYTHING
+            assert again.check(accurate=True).is_clean
+        shutil.rmtree(path)
+        call += every(dataset)
+
+
+@pytest.mark.parametrize("how", ["removed", "damaged"])
+def test_the_segment_of_the_dataset_stays_where_the_archived_one_cannot_be_read(dataset, how):
+    """A kill came between the two commits of a move; then the archive's disk failed."""
+    name = name_of(dataset, 1)
+    with killed_in(archiving, "_drop"):
+        dataset.archive(name)
+    dataset.close()
+    archived = dataset.path / LAST / name
+    file = of_file(archived)
+    content = bytearray(file.read_bytes())
+    file.unlink()
+    if how == "damaged":
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    with ondisk.open(dataset.path) as again:
+        assert numbers(again) == EVERYTHING
+        assert (dataset.path / name).exists()
+        with pytest.raises(SegmentCorrupt, match="differs from"):
+            again.archive(name)
+        assert numbers(again) == EVERYTHING
+
+
+def test_what_a_killed_creation_of_the_archive_left_goes_with_the_next_opening(tmp_path):
+    with ondisk.create(
+        tmp_path / "dataset", {"format": "jsonl", "step": "daily", "fields": {"n": "integer"}}
+    ) as dataset:
+        dataset.append(data(dataset, range(3)))
+        with killed_in(Index, "create"):
+            dataset.archive(name_of(dataset))
+        last = dataset.path / LAST
+        (last / ".index.sqlite.new").write_bytes(b"half")
+        with ondisk.open(dataset.path) as another, another._access.locked("archive"):
+            pass
+        assert not last.exists()
+        assert dataset.archive(name_of(dataset))[0].action == "archive"
+        assert isinstance(dataset._archives.last(), Access)
