@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ondisk import frame
-from ondisk.errors import SegmentCorrupt
+from ondisk.errors import FrameCorrupt, SegmentCorrupt
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.segment import End
 
