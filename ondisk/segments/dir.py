@@ -127,12 +127,10 @@ def seen_in(folder: Directory, facts: Facts, size: int) -> Seen:
 
 def facts_in(folder: Directory, size: int) -> Facts:
     """Return the facts of a segment's directory; see `seen_in`."""
-    sequence = folder.stat(SEQUENCE)
-    try:
+    sequence, tail = folder.stat(SEQUENCE), None
+    with contextlib.suppress(FileNotFoundError):
         tail = tail_of(folder.open_to_read(METADATA), size, range(0))
-    except FileNotFoundError:
-        return Facts()
-    return Facts() if sequence is None else facts_of(sequence, tail, None)
+    return Facts(tail=tail) if sequence is None else facts_of(sequence, tail, None)
 
 
 def write_sequence(folder: Directory, number: int) -> None:
