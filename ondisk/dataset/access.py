@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from ondisk.config import DatasetConfig
 from ondisk.dataset.layout import EXCHANGED_TEXT, FOREIGN, SENTINEL, SENTINEL_TEXT, last_generation
 from ondisk.dataset.read import DatasetReader
-from ondisk.errors import DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
+from ondisk.errors import DiskFull, DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Transaction, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
+from ondisk.index.index import has_long_log
 from ondisk.index.swap import finish_swap, set_aside
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.segments.generations import generations_of, left_behind, recover
@@ -98,9 +99,14 @@ class Access:
             self.check_not_failed()
             try:
                 with self._lock.hold(verb):
-                    with contextlib.ExitStack() as stack:
-                        transaction = self._begun(stack, lazy=lazy)
-                        yield transaction
+                    try:
+                        with contextlib.ExitStack() as stack:
+                            transaction = self._begun(stack, lazy=lazy)
+                            yield transaction
+                    except DiskFull:
+                        if self._opened is not None:
+                            self._opened.index.shrink_log()
+                        raise
                     if transaction.checkpoint_error is not None:
                         self._failed = transaction.checkpoint_error
                     elif transaction.unread:
@@ -232,6 +238,21 @@ class Access:
             with self._lock.hold("open"):
                 self._current_to_write()
         self._clean_up_all()
+        self._shrink_log()
+
+    def shrink_index(self) -> None:
+        """Give back the space of rows that were removed from the index.
+
+        Locks: the writers' lock, without waiting: if somebody else writes, a later repack does it.
+        """
+        with contextlib.suppress(LockError), self.locked("repack", timeout=0):
+            self._current_to_write().shrink()
+
+    def _shrink_log(self) -> None:
+        """Give back the space of an index's log that a killed process has left. A running writer does it itself."""
+        if has_long_log(self.directory) is not None:
+            with self._threads, contextlib.suppress(LockError), self._lock.hold("open", timeout=0):
+                self._current_to_write().shrink_log()
 
     def _is_unusable(self) -> bool:
         index = self.current().index

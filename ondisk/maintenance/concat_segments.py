@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -25,6 +26,7 @@ from ondisk.segments import SegmentWriter, generations
 from ondisk.segments.generations import hidden, stray, switched
 from ondisk.step import Interval
 
+_READ = "an older query may still read its old file; the next writer after that query frees the space"
 _MERGED = 4 * 1024 * 1024  # bytes of data that are merged together
 
 
@@ -89,7 +91,10 @@ class ConcatSegments(SegmentKind):
         if transaction.checkpoint_error is None:
             directory.discard(name)
             directory.sync(name.rpartition("/")[0])
-        return Done(name, diagnosis.state, diagnosis.reasons, action, found.st_size)
+        reasons = diagnosis.reasons
+        if is_kept and not transaction.unread:
+            return Done(name, diagnosis.state, (*reasons, _READ), action)
+        return Done(name, diagnosis.state, reasons, action, freed_by(found))
 
     def drop_moved(self, access: Access, transaction: Transaction, segment: Segment) -> int:
         directory, name = access.directory, segment.name
@@ -105,6 +110,11 @@ class ConcatSegments(SegmentKind):
 
     def move(self, source: Access, target: Access, segment: Segment) -> Move:
         return _Move(source, target, segment)
+
+
+def freed_by(unlinked: os.stat_result) -> int:
+    """Return the bytes that unlinking a file frees: none while somebody else, such as a backup, has a link to it."""
+    return unlinked.st_size if unlinked.st_nlink == 1 else 0
 
 
 def _look(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
@@ -183,8 +193,14 @@ class _Rewriting:
         before = directory.stat(name)
         self._transaction.after_commit(lambda: generations.promote(directory, name, self._new.id))
         self._transaction.commit()
-        freed = 0 if before is None else before.st_size - self._size
-        return Done(name, diagnosis.state, diagnosis.reasons, "repack", freed)
+        reasons = diagnosis.reasons
+        if before is None:
+            return Done(name, diagnosis.state, reasons, "repack")
+        if not self._transaction.unread:
+            return Done(name, diagnosis.state, (*reasons, _READ), "repack")
+        # Its other name is that of the old generation.
+        freed = (before.st_size if before.st_nlink <= 2 else 0) - self._size
+        return Done(name, diagnosis.state, reasons, "repack", freed)
 
 
 class _Move(Move):

@@ -258,6 +258,7 @@ class Rescan:
         self._save(replace(segment, end=end), None)
         self._access.clean_up_later(self._name)
         transaction.after_commit(lambda: generations.promote(self._directory, self._name, segment.id))
+        transaction.check_space()
         transaction.commit()
 
     def _add(
@@ -342,6 +343,7 @@ def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Res
         each.sync()
     for folder in {each.folder for each in rescans}:
         directory.sync(folder)
+    transaction.check_space()
     transaction.commit()
 
 
