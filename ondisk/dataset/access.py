@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.layout import EXCHANGED_TEXT, FOREIGN, SENTINEL, SENTINEL_TEXT, last_generation
+from ondisk.dataset.exchanged import take_over
+from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation
 from ondisk.dataset.read import DatasetReader
 from ondisk.errors import DiskFull, DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
 from ondisk.filesystem import Directory, WritersLock
@@ -17,7 +18,7 @@ from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Transaction, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
 from ondisk.index.index import has_long_log
-from ondisk.index.swap import finish_swap, set_aside
+from ondisk.index.swap import finish_swap
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.segments.generations import generations_of, left_behind, recover
 
@@ -205,7 +206,8 @@ class Access:
         """Return the index to write to; replace a lost or an exchanged one. The caller must hold the lock."""
         finish_swap(self.directory, self.config.lock_timeout)
         if (exchanged := self._exchanged()) is not None:
-            self._take_over(exchanged)
+            self._drop(queries=False)
+            take_over(self.directory, exchanged, self.config.lock_timeout)
         index = self.current().index
         if index.missing:
             self._replace_lost_index()
@@ -306,22 +308,6 @@ class Access:
         if (mark := tide.read(self.directory)) is not None:
             generation, seq = max(generation, mark.generation), max(seq, mark.seq)
         Index.create(self.directory, self.config, generation, seq)
-
-    def _take_over(self, exchanged: Exchanged) -> None:
-        """Make an index that was exchanged safe to write to; create the sentinel first. The caller must hold the lock.
-
-        An older state of the index gets a new UUID, and continues after the numbers of the tide mark. The index of
-        another dataset knows nothing of these segments: it is renamed, and counts as lost.
-        """
-        if not self.has_sentinel():
-            self.directory.write_new(SENTINEL, EXCHANGED_TEXT)
-        self._drop(queries=False)
-        if exchanged.is_foreign:
-            set_aside(self.directory, FOREIGN, self.config.lock_timeout)
-        else:
-            from ondisk.index.rebuild import renew  # imports SQLAlchemy
-
-            renew(self.directory, exchanged, self.config.lock_timeout)
 
     def _drop(self, *, queries: bool) -> None:
         if self._opened is not None:
