@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.layout import EXCHANGED_TEXT, FOREIGN, SENTINEL, SENTINEL_TEXT, last_generation
+from ondisk.dataset.exchanged import take_over
+from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation
 from ondisk.dataset.read import DatasetReader
-from ondisk.errors import DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
+from ondisk.errors import DiskFull, DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Segment, Transaction, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
-from ondisk.index.swap import finish_swap, has_other_names, set_aside
+from ondisk.index.index import has_long_log
+from ondisk.index.swap import finish_swap, has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.segments.dir import recover_folders
 from ondisk.segments.facts import Committed
@@ -100,9 +102,14 @@ class Access:
             self.check_not_failed()
             try:
                 with self._lock.hold(verb):
-                    with contextlib.ExitStack() as stack:
-                        transaction = self._begun(stack, lazy=lazy)
-                        yield transaction
+                    try:
+                        with contextlib.ExitStack() as stack:
+                            transaction = self._begun(stack, lazy=lazy)
+                            yield transaction
+                    except DiskFull:
+                        if self._opened is not None:
+                            self._opened.index.shrink_log()
+                        raise
                     if transaction.checkpoint_error is not None:
                         self._failed = transaction.checkpoint_error
                     elif transaction.unread:
@@ -201,7 +208,8 @@ class Access:
         """Return the index to write to; replace a lost or an exchanged one. The caller must hold the lock."""
         finish_swap(self.directory, self.config.lock_timeout)
         if (exchanged := self._exchanged()) is not None:
-            self._take_over(exchanged)
+            self._drop(queries=False)
+            take_over(self.directory, exchanged, self.config.lock_timeout)
         elif has_other_names(self.directory):
             from ondisk.index.rebuild import separate  # imports SQLAlchemy
 
@@ -239,6 +247,21 @@ class Access:
             with self._lock.hold("open"):
                 self._current_to_write()
         self._clean_up_all()
+        self._shrink_log()
+
+    def shrink_index(self) -> None:
+        """Give back the space of rows that were removed from the index.
+
+        Locks: the writers' lock, without waiting: if somebody else writes, a later repack does it.
+        """
+        with contextlib.suppress(LockError), self.locked("repack", timeout=0):
+            self._current_to_write().shrink()
+
+    def _shrink_log(self) -> None:
+        """Give back the space of an index's log that a killed process has left. A running writer does it itself."""
+        if has_long_log(self.directory) is not None:
+            with self._threads, contextlib.suppress(LockError), self._lock.hold("open", timeout=0):
+                self._current_to_write().shrink_log()
 
     def _is_unusable(self) -> bool:
         index = self.current().index
@@ -292,22 +315,6 @@ class Access:
         if (mark := tide.read(self.directory)) is not None:
             generation, seq = max(generation, mark.generation), max(seq, mark.seq)
         Index.create(self.directory, self.config, generation, seq)
-
-    def _take_over(self, exchanged: Exchanged) -> None:
-        """Make an index that was exchanged safe to write to; create the sentinel first. The caller must hold the lock.
-
-        An older state of the index gets a new UUID, and continues after the numbers of the tide mark. The index of
-        another dataset knows nothing of these segments: it is renamed, and counts as lost.
-        """
-        if not self.has_sentinel():
-            self.directory.write_new(SENTINEL, EXCHANGED_TEXT)
-        self._drop(queries=False)
-        if exchanged.is_foreign:
-            set_aside(self.directory, FOREIGN, self.config.lock_timeout)
-        else:
-            from ondisk.index.rebuild import renew  # imports SQLAlchemy
-
-            renew(self.directory, exchanged, self.config.lock_timeout)
 
     def _drop(self, *, queries: bool) -> None:
         if self._opened is not None:

@@ -234,6 +234,7 @@ def store(
         stored.imported -= len(replacing - stored.replaced)
         stored.replaced |= replacing
         archived.replace_with(transaction)
+    transaction.check_space()
     transaction.commit()
     return stored
 

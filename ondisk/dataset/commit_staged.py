@@ -157,6 +157,7 @@ class _Commit:
             import_log.save(transaction, new)
             if archived is not None:
                 archived.replace_with(transaction)
+            transaction.check_space()
             transaction.commit()
         return result
 

@@ -416,7 +416,8 @@ class Dataset:
 
         Durability: one commit in the dataset's index, which also records what is deleted from archives: all of it is
             deleted, or nothing. Then a commit for each archive; if that does not happen, queries skip the data, and the
-            next opening for writing deletes them there. The bytes stay until a repack.
+            next opening for writing deletes them there. The bytes stay until a repack. On a disk that is too full for
+            one commit, the data of the dataset itself are deleted in several.
         Locks: the writers' lock, and that of each archive with such data.
         """
         return delete(self._access, what)

@@ -12,9 +12,12 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.layout import ARCHIVE
 from ondisk.dataset.query import Query
 from ondisk.datum import INTEGER_MAX, Location
-from ondisk.errors import InvalidInput
+from ondisk.errors import DiskFull, InvalidInput
 from ondisk.index import Snapshot, Transaction, segment_rows
 from ondisk.matcher import Expression
+
+_SOME = 16_384
+"""Data that one commit deletes when the disk is full."""
 
 _Places: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
 """Segment → offset and size of data."""
@@ -25,8 +28,43 @@ def delete(access: DatasetAccess, what: str | Expression | Iterable[Location]) -
 
     Memory: does not grow with the number of data that match.
     """
-    archives = access.archives
     chosen = _Matching(access, what) if isinstance(what, str | Expression) else _Located(what)
+    try:
+        deleted = _delete(access, chosen)
+    except DiskFull as error:
+        if not (some := _delete_in_steps(access, chosen)):
+            raise
+        try:
+            deleted = some + _delete(access, chosen)  # what is in archives
+        except DiskFull:
+            error.context["deleted"] = some
+            raise error from None
+    access.archives.warn_of_offline("was left as it is: delete again when it is back")
+    return deleted
+
+
+def _delete_in_steps(access: DatasetAccess, chosen: _Matching | _Located) -> int:
+    """Delete the data of the dataset itself in several commits, which need less space than one; return how many.
+
+    A commit needs space for every page of the index that it changes. The bigger ones fail on a full disk; what they
+    tried is undone.
+    """
+    deleted, some = 0, _SOME
+    while some:
+        try:
+            with access.transaction("delete") as transaction:
+                if not (count := chosen.delete(access, transaction, some)):
+                    break
+                transaction.commit()
+            deleted += count
+        except DiskFull:
+            some //= 4
+    return deleted
+
+
+def _delete(access: DatasetAccess, chosen: _Matching | _Located) -> int:
+    """Delete data in one act."""
+    archives = access.archives
     with access.transaction("delete") as transaction, contextlib.ExitStack() as stack:
         archives.complete_deletes()
         deleted = chosen.delete(access, transaction)
@@ -39,7 +77,6 @@ def delete(access: DatasetAccess, what: str | Expression | Iterable[Location]) -
         transaction.after_commit(archives.complete_deletes_later)
         if deleted:
             transaction.commit()
-    archives.warn_of_offline("was left as it is: delete again when it is back")
     return deleted
 
 
@@ -50,8 +87,8 @@ class _Matching:
         self._query = Query(match)
         self._query.check(access.current().index)
 
-    def delete(self, access: Access, transaction: Transaction) -> int:
-        return transaction.delete(self._query.tree(access.current().index))
+    def delete(self, access: Access, transaction: Transaction, limit: int | None = None) -> int:
+        return transaction.delete(self._query.tree(access.current().index), limit)
 
     def seqs(self, archive: Access, snapshot: Snapshot) -> Iterator[list[int]]:
         """Yield the seqs of the data in an archive, some at a time."""
@@ -64,9 +101,11 @@ class _Located:
     def __init__(self, locations: Iterable[object]) -> None:
         self._places = _by_segment(locations)
 
-    def delete(self, access: Access, transaction: Transaction) -> int:
-        here = self._in(access)
-        return sum(transaction.delete_at(name, places) for name, places in here.items())
+    def delete(self, access: Access, transaction: Transaction, limit: int | None = None) -> int:
+        deleted = 0
+        for name, places in self._in(access).items():
+            deleted += transaction.delete_at(name, places, None if limit is None else limit - deleted)
+        return deleted
 
     def seqs(self, archive: Access, snapshot: Snapshot) -> Iterator[list[int]]:
         """Yield the seqs of the data in an archive, some at a time."""

@@ -432,6 +432,11 @@ class Directory:
         """Return whether this user may create files in the directory."""
         return os.access(self.path, os.W_OK | os.X_OK)
 
+    def free_space(self) -> int:
+        """Return the bytes that this user may still write to the filesystem."""
+        found = os.fstatvfs(self._descriptor)
+        return (found.f_bavail if os.geteuid() else found.f_bfree) * found.f_frsize
+
     def is_network(self) -> bool:
         """Return whether the directory is on a network filesystem, where SQLite's WAL cannot work."""
         return self._filesystem() in _NETWORK

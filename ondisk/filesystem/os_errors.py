@@ -29,8 +29,7 @@ def errors_of(path: str, *, writing: bool = True) -> Iterator[None]:
 
 def raise_as_ours(error: OSError, path: str, *, writing: bool = True) -> NoReturn:
     if error.errno in _NO_SPACE:
-        hint = "Free some space: `ondisk delete` and `ondisk repack` work on a full disk."
-        raise DiskFull(f"{path}: no space left", hint=hint, path=path) from error
+        raise DiskFull(f"{path}: no space left", hint=space_hint(), path=path) from error
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         raise not_regular(path) from error
     if error.errno == errno.EBADF:
@@ -41,6 +40,19 @@ def raise_as_ours(error: OSError, path: str, *, writing: bool = True) -> NoRetur
         hint = "Open the dataset read_only, or as a user with permission to write."
         raise ReadOnly(f"{path}: {error.strerror}", hint=hint, path=path) from error
     raise StorageError(f"{path}: {error.strerror}", path=path, errno=error.errno) from error
+
+
+def space_hint(missing: int | None = None) -> str:
+    """Return what to do about a full disk.
+
+    Args:
+        missing: how many bytes must be freed at least, if known.
+    """
+    amount = "some space" if missing is None else f"at least {missing:,} bytes"
+    return (
+        f"Free {amount} on this disk. These work on a full disk: `ondisk delete DATASET MATCH --yes`, then"
+        " `ondisk repack DATASET --yes`."
+    )
 
 
 def denied(path: str) -> StorageError:

@@ -23,7 +23,7 @@ from ondisk.errors import (
     StateError,
     StorageError,
 )
-from ondisk.filesystem import Directory, SharedLock, denied
+from ondisk.filesystem import Directory, SharedLock, denied, space_hint
 
 INDEX = "index.sqlite"
 NEW = ".index.sqlite.new"
@@ -260,8 +260,7 @@ def translated(error: Exception, directory: Directory) -> OndiskError:
         return StateError(f"{directory.path} was closed", hint="Finish queries before you close it.", path=path)
     match code & 0xFF:
         case sqlite3.SQLITE_FULL:
-            hint = "Free some space, or delete fewer data at once; a repack then frees the space of deleted data."
-            return DiskFull(message, hint=hint, path=path)
+            return DiskFull(message, hint=space_hint(), path=path)
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_MISMATCH:
             return damaged(directory, f": {error}")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:

@@ -17,6 +17,7 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, converter
 from ondisk.errors import (
     ConfigError,
+    DurabilityLost,
     IndexCorrupt,
     InvalidInput,
     NeedsMigration,
@@ -30,6 +31,7 @@ from ondisk.index.columns import REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
     NEW,
+    WAL_LIMIT,
     Connection,
     connect_to_read,
     connect_to_write,
@@ -45,6 +47,8 @@ from ondisk.matcher import And, Compare, Expression
 _POOLED = 8
 _LARGE_WAL = 64 * 1024 * 1024  # bytes
 _PATIENCE = 2_000  # milliseconds
+_SPARE = 64 * 1024  # bytes that a log may be too long
+_WORTH_SHRINKING = 1024 * 1024  # bytes
 _BUILT_FOR = ("step", "unique", "index", "fields")
 
 _LookUp: TypeAlias = tuple[str, list[tuple[str, Callable[[Any], Any]]]]
@@ -274,6 +278,64 @@ class Index:
                 connection.execute("PRAGMA busy_timeout=10000")
         return bool(busy == 0)
 
+    def shrink(self) -> None:
+        """Give back the space of removed rows, if it is more than half of the index, and that of a long log.
+
+        Readers are not disturbed: they keep their state of the index.
+
+        Raises:
+            DurabilityLost: a sync failed.
+
+        Locks: the caller must hold the writers' lock.
+        Cost: nothing, or writes the rows that are left twice.
+        """
+        connection = self.writer()
+        try:
+            with sqlite_errors(self.directory):
+                free, pages, size = (
+                    connection.execute(f"PRAGMA {name}").fetchone()[0]
+                    for name in ("freelist_count", "page_count", "page_size")
+                )
+                if 2 * free > pages and free * size > _WORTH_SHRINKING:
+                    connection.execute("VACUUM")
+                    self.checkpoint()
+        except DurabilityLost:
+            raise
+        except OndiskError:
+            pass  # the disk may be too full for it; SQLite has undone what it tried
+        self.shrink_log()
+
+    def shrink_log(self) -> None:
+        """Give back what the write-ahead log takes beyond the size of the index and `WAL_LIMIT`, if no reader needs it.
+
+        A transaction that is rolled back, or killed, leaves the log as long as it has made it: on a full disk, most of
+        the disk. SQLite cuts the log with the first commit after a checkpoint, so this commits a page unchanged.
+
+        Raises:
+            DurabilityLost: a sync failed.
+
+        Locks: the caller must hold the writers' lock.
+        """
+        connection = self.writer()
+        try:
+            if self.checkpoint() and (kept := has_long_log(self.directory)) is not None:
+                with sqlite_errors(self.directory):
+                    connection.execute(f"PRAGMA journal_size_limit={kept}")
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.execute("UPDATE dataset SET seq = seq + 1")
+                    connection.execute("UPDATE dataset SET seq = seq - 1")
+                    connection.execute("COMMIT")
+                self.checkpoint()
+        except DurabilityLost:
+            raise
+        except OndiskError:
+            pass  # the log takes space only, and the next opening for writing tries again
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
+
     def close(self, *, queries: bool = True) -> None:
         """Close all connections, a reading one last: then SQLite keeps `-wal` and `-shm`.
 
@@ -326,6 +388,15 @@ class Index:
             self._readers.append(connection)
         else:
             connection.close()
+
+
+def has_long_log(directory: Directory) -> int | None:
+    """Return to how many bytes the write-ahead log should be cut, so that deleting works; None if it is not longer."""
+    log, index = directory.stat(f"{INDEX}-wal"), directory.stat(INDEX)
+    if log is None or index is None:
+        return None
+    kept = min(WAL_LIMIT, index.st_size)
+    return kept if log.st_size > kept + _SPARE else None
 
 
 def _look_up_of(columns: Columns, names: tuple[str, ...]) -> _LookUp | None:

@@ -6,9 +6,10 @@ The copy is `.index.sqlite.new`, which nobody else opens; `ondisk.index.swap` th
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, count, groupby
 from operator import itemgetter
@@ -34,7 +35,7 @@ from ondisk.index.index import built_for, check_revision, check_tables, dump, re
 from ondisk.index.migrations import upgrade
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import DIALECT, Tables
-from ondisk.index.tide import Exchanged
+from ondisk.index.tide import Exchanged, Recorded
 
 _BACKUP = ".index.sqlite.before"
 
@@ -279,13 +280,14 @@ def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
     return taken
 
 
-def renew(directory: Directory, exchanged: Exchanged, timeout: float) -> None:
+def renew(directory: Directory, exchanged: Exchanged, timeout: float, has_changed: Callable[[Recorded], bool]) -> None:
     """Replace an older state of the index by a copy with a new UUID that continues after the numbers of the tide mark.
 
     The new file makes every process read it again: their caches are those of the index before the exchange.
 
     Args:
         timeout: seconds to wait for readers.
+        has_changed: whether a segment is another one now; the copy does not know it any more.
 
     Raises:
         NeedsMigration: it has an older revision.
@@ -300,13 +302,25 @@ def renew(directory: Directory, exchanged: Exchanged, timeout: float) -> None:
     with contextlib.closing(connect(directory)) as source, sqlite_errors(directory):
         check_revision(source, directory)
         with contextlib.closing(_copied(directory, source, NEW)) as copy:
+            copy.execute("BEGIN")
+            _forget(copy, has_changed)
             copy.execute("UPDATE dataset SET uuid = ?, seq = max(seq, ?), generation = max(generation, ?)",
                          (new, mark.seq, mark.generation))  # fmt: skip
+            copy.execute("COMMIT")
             if not directory.is_network():
                 copy.execute("PRAGMA journal_mode=wal")
     _sync(directory, NEW)
     tide.announce(directory, new)
     swap_in(directory, timeout, with_log=not exchanged.is_log_foreign)
+
+
+def _forget(copy: sqlite3.Connection, has_changed: Callable[[Recorded], bool]) -> None:
+    """Remove segments that have changed, with their data. The data are not deleted: a fix finds them again."""
+    sql = "SELECT segment.id, name, format, size, mtime, committed_at FROM segment, dataset"
+    rows = copy.execute(sql).fetchall()
+    changed = json.dumps([row[0] for row in rows if has_changed(Recorded(*row))])
+    for table, column in (("datum", "segment"), ("block", "segment"), ("segment", "id")):
+        copy.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (changed,))
 
 
 def _copied(directory: Directory, source: sqlite3.Connection, name: str) -> sqlite3.Connection:

@@ -107,6 +107,18 @@ class Exchanged:
     is_log_foreign: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What an older state of the index says of a segment, and when that state was committed, microseconds."""
+
+    id: int
+    name: str
+    format: str
+    size: int
+    mtime: int
+    committed_at: int
+
+
 class IndexExchanged(Exception):
     """The index was exchanged while this process had it open. Found at the begin of a transaction."""
 

@@ -13,8 +13,9 @@ from urllib.parse import quote
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
+from ondisk.filesystem import space_hint
 from ondisk.index.columns import stored_columns
-from ondisk.index.connection import damaged, own_error, sqlite_errors
+from ondisk.index.connection import INDEX, damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.snapshot import Segment
 from ondisk.index.tide import State, Tide
@@ -24,6 +25,7 @@ from ondisk.segment import Block
 from ondisk.step import Interval
 
 _CACHED_IDS = 200_000
+_UNWRITTEN = 2 * 1024 * 1024  # bytes of pages that SQLite keeps in memory until the commit
 _NOTE_DELETION = "INSERT INTO deletion (seq, datum) VALUES (?, ?)"
 
 
@@ -311,8 +313,11 @@ class Transaction:
         Args:
             lost: as in `remove`.
         """
-        sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ? LIMIT ?"
-        seqs = sorted(seq for (seq,) in self._rows(sql, (segment.id, count)))
+        sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ?"
+        return self._delete_some(sql, (segment.id,), count, lost=lost)
+
+    def _delete_some(self, select: str, values: Sequence[Any], count: int, *, lost: bool = False) -> int:
+        seqs = sorted(seq for (seq,) in self._rows(f"{select} LIMIT {count}", values))
         self.take_back(seqs)
         first = self.seq
         self.note_deleted(seqs)
@@ -525,14 +530,14 @@ class Transaction:
         """Insert new blocks of a compressed segment."""
         self._execute_many("INSERT INTO block VALUES (?, ?, ?, ?)", ((segment.id, *block) for block in blocks))
 
-    def delete(self, tree: Expression) -> int:
-        """Delete the data that match, and return how many."""
+    def delete(self, tree: Expression, limit: int | None = None) -> int:
+        """Delete the data that match, or up to `limit` of them, and return how many."""
         tree = resolve(tree, self.schema, self.connection)
         where = condition(tree, self.schema)
-        return self._delete(f"SELECT seq FROM datum WHERE {where.sql}", where.values)
+        return self._delete(f"SELECT seq FROM datum WHERE {where.sql}", where.values, limit)
 
-    def delete_at(self, segment: str, places: Iterable[tuple[int, int]]) -> int:
-        """Delete the data at some places (offset, size) of a segment, and return how many."""
+    def delete_at(self, segment: str, places: Iterable[tuple[int, int]], limit: int | None = None) -> int:
+        """Delete the data at some places (offset, size) of a segment, or up to `limit` of them; return how many."""
         self._execute("CREATE TEMP TABLE place (start INTEGER, length INTEGER, PRIMARY KEY (start, length))")
         known = (place for place in places if all(0 <= number < 2**63 for number in place))
         self._execute_many("INSERT OR IGNORE INTO place VALUES (?, ?)", known)
@@ -540,9 +545,28 @@ class Transaction:
             'SELECT seq FROM segment JOIN datum ON reftime >= "begin" AND reftime < "end" AND segment = segment.id'
             " JOIN place ON place.start = offset AND place.length = datum.size WHERE segment.name = ?"
         )
-        deleted = self._delete(sql, (segment,))
+        deleted = self._delete(sql, (segment,), limit)
         self._execute("DROP TABLE place")
         return deleted
+
+    def check_space(self) -> None:
+        """Raise unless the disk has space for the index as this transaction makes it.
+
+        A commit needs space in the log, and again in the main file, to which a checkpoint moves it. If only the log has
+        space, it stays full: then nothing more can be committed, and nothing be deleted to make space.
+
+        Raises:
+            DiskFull: it has not.
+        """
+        ((pages,),), ((size,),) = self._rows("PRAGMA page_count"), self._rows("PRAGMA page_size")
+        found = self.directory.stat(INDEX)
+        growth = pages * size - (0 if found is None else found.st_size)
+        if growth <= 0:
+            return
+        missing = growth + min(growth, _UNWRITTEN) - self.directory.free_space()
+        if missing > 0:
+            path = str(self.directory.path / INDEX)
+            raise DiskFull(f"{path}: no space left to grow by {growth} bytes", hint=space_hint(missing), path=path)
 
     def commit(self) -> None:
         """Make the change durable, move it into the main file as far as readers allow, save the tide mark, and call
@@ -582,7 +606,9 @@ class Transaction:
             for do in self._after:
                 do()
 
-    def _delete(self, select: str, values: Sequence[Any]) -> int:
+    def _delete(self, select: str, values: Sequence[Any], limit: int | None = None) -> int:
+        if limit is not None:
+            return self._delete_some(select, values, limit)
         first = self.seq
         numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
         sql = f"INSERT INTO deletion (seq, datum) {numbered}"

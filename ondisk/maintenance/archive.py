@@ -82,6 +82,7 @@ def archived(access: DatasetAccess, name: str, done: list[Done], before: Known |
         move = _move(access, last, segment)
         with last.transaction("archive") as of_archive:
             move.copy(of_archive)
+            of_archive.check_space()
             of_archive.commit()
         transaction.advance_seq(of_archive.seq)
         size = _drop(access, transaction, segment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from ondisk.segments.facts import facts_of
 from ondisk.segments.generations import hidden, stray, waiting
 from ondisk.step import Interval
 
+_READ = "an older query may still read its old file; the next writer after that query frees the space"
 _MERGED = 4 * 1024 * 1024  # bytes of data that are merged together
 
 
@@ -94,10 +96,12 @@ class ConcatSegments(SegmentKind):
                 self._move_old(access, transaction, known.segment)
             lost = transaction.remove(known.segment, lost=State.MISSING in diagnosis.state)
             transaction.commit()
+        reasons, action = diagnosis.reasons, diagnosis.action
         if found is None:
-            lost = lost if State.MISSING in diagnosis.state else 0
-            return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
-        return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, found.st_size)
+            return Done(name, diagnosis.state, reasons, action, 0, lost if State.MISSING in diagnosis.state else 0)
+        if known is not None and not transaction.unread:
+            return Done(name, diagnosis.state, (*reasons, _READ), action)
+        return Done(name, diagnosis.state, reasons, action, freed_by(found))
 
     def drop_moved(self, access: Access, transaction: Transaction, segment: Segment) -> int:
         directory, name = access.directory, segment.name
@@ -126,6 +130,11 @@ class ConcatSegments(SegmentKind):
 
     def move(self, source: Access, target: Access, segment: Segment) -> Move:
         return _Move(source, target, segment)
+
+
+def freed_by(unlinked: os.stat_result) -> int:
+    """Return the bytes that unlinking a file frees: none while somebody else, such as a backup, has a link to it."""
+    return unlinked.st_size if unlinked.st_nlink == 1 else 0
 
 
 def _look(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
@@ -202,8 +211,14 @@ class _Rewriting:
         committed = self._access.committed(self._new)
         self._transaction.after_commit(lambda: generations.complete(directory, name, self._new.id, committed))
         self._transaction.commit()
-        freed = 0 if before is None else before.st_size - self._size
-        return Done(name, diagnosis.state, diagnosis.reasons, "repack", freed)
+        reasons = diagnosis.reasons
+        if before is None:
+            return Done(name, diagnosis.state, reasons, "repack")
+        if not self._transaction.unread:
+            return Done(name, diagnosis.state, (*reasons, _READ), "repack")
+        # Its other name is that of the old generation.
+        freed = (before.st_size if before.st_nlink <= 2 else 0) - self._size
+        return Done(name, diagnosis.state, reasons, "repack", freed)
 
 
 class _Move(Move):

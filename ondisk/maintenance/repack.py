@@ -84,6 +84,7 @@ def repack(
                 report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_all))
             except DiskFull as error:
                 errors.append(error)
+            access.shrink_index()
         if ages.is_visit_due:
             with dataset.transaction("repack") as transaction:  # a dataset that nobody writes to ages, too
                 transaction.commit()

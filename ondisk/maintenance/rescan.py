@@ -344,6 +344,7 @@ class Rescan:
         self._access.clean_up_later(self._name)
         committed = self._access.committed(segment)
         transaction.after_commit(lambda: generations.complete(self._directory, self._name, segment.id, committed))
+        transaction.check_space()
         transaction.commit()
 
     def _add(
@@ -443,6 +444,7 @@ def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Res
         each.sync()
     for folder in {each.folder for each in rescans}:
         directory.sync(folder)
+    transaction.check_space()
     transaction.commit()
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from worlds import clock, renew_index
@@ -16,6 +19,8 @@ from worlds import clock, renew_index
 import ondisk
 from ondisk import Datum
 from ondisk.errors import DiskFull
+from ondisk.index import INDEX
+from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
 
 from .recovery import check_whole
@@ -121,20 +126,193 @@ def test_deleting_works_on_a_full_disk(format: str, reopened: bool, small_disk: 
     check_whole(path)
 
 
-def test_a_delete_that_changes_more_than_the_log_keeps_space_for_says_so_and_changes_nothing(small_disk: Path) -> None:
+def test_a_delete_that_changes_more_than_the_log_keeps_space_for_takes_several_commits(small_disk: Path) -> None:
     filler, path = small_disk / "filler", small_disk / "dataset"
     filler.write_bytes(bytes(_FILLER))
     with ondisk.create(path, CONFIGS["vm2"]) as dataset:
         acked = fill(dataset, 0)
         fill_up(filler)
-        with pytest.raises(DiskFull, match="full") as caught:
-            dataset.delete("")
-        assert "fewer data at once" in caught.value.hint
-        assert lines_of(dataset) == sorted(acked)
         assert dataset.delete('area:"VM2,3"') == 24
-        assert lines_of(dataset) == sorted({*acked} - {*batch(3)})
+        assert dataset.delete("") == len(acked) - 24
+        assert lines_of(dataset) == []
+        dataset.repack()
+        assert append(dataset, batch(3)) == 24
+        assert lines_of(dataset) == sorted(batch(3))
     check_index(path)
     check_whole(path)
+
+
+def taken(path: Path) -> int:
+    """Return the bytes that a dataset takes on its disk."""
+    return sum(each.stat().st_blocks * 512 for each in path.rglob("*"))
+
+
+def free(path: Path) -> int:
+    found = os.statvfs(path)
+    return found.f_bfree * found.f_frsize
+
+
+FIELDS = {"number": "integer", "name": "text"}
+WIDE = {"format": "jsonl", "step": "monthly", "fields": FIELDS, "unique": ["reftime"], "index": ["name"]}
+
+
+def wide(count: int, first: int = 0, repeat: int = 40) -> Iterator[Datum]:
+    """Make data that take much more space in the index than in their segment."""
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    for number in range(first, first + count):
+        fields = {"number": number, "name": f"{number} " * repeat}
+        yield Datum(begin + timedelta(seconds=number), fields, {})
+
+
+@pytest.fixture(params=["tmpfs", "ext4"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Mount a disk of 48 MiB."""
+    path = tmp_path / "mounted"
+    path.mkdir()
+    size = 48 * 1024 * 1024
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path]
+    if request.param == "ext4":
+        image = tmp_path / "image"
+        with image.open("wb") as file:
+            file.truncate(size)
+        if shutil.which("mkfs.ext4") is None:
+            pytest.skip("no mkfs.ext4 here")
+        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+        command = ["mount", "-o", "loop", image, path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no mounts here: {done.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def test_an_append_that_the_disk_is_too_small_for_gives_its_space_back(disk: Path) -> None:
+    path = disk / "dataset"
+    with ondisk.create(path, WIDE) as dataset:
+        assert dataset.append(wide(100)).imported == 100
+        before = free(disk)
+        with pytest.raises(DiskFull) as caught:
+            dataset.append(wide(100_000, 100))
+        assert caught.value.exit_code == 51
+        assert "ondisk delete DATASET MATCH --yes" in caught.value.hint
+        assert "ondisk repack DATASET --yes" in caught.value.hint
+        assert free(disk) > before - 1024 * 1024
+        assert dataset.summary().count == 100
+        assert dataset.append(wide(1, 200_000)).imported == 1
+    check_index(path)
+
+
+@pytest.mark.parametrize("reader", [False, True], ids=["alone", "beside a query"])
+def test_the_next_opening_gives_back_what_a_reader_or_a_kill_kept(reader: bool, disk: Path) -> None:
+    path = disk / "dataset"
+    with ondisk.create(path, WIDE) as dataset:
+        dataset.append(wide(100))
+    before = free(disk)
+    if reader:
+        with ondisk.open(path, read_only=True) as other, ondisk.open(path) as dataset:
+            query = other.query()
+            next(query)
+            dataset.append(wide(1, 100))
+            with pytest.raises(DiskFull):
+                dataset.append(wide(100_000, 200))
+            query.close()  # type: ignore[attr-defined]
+    else:
+        killed_while_it_appends(path)
+        assert (path / f"{INDEX}-wal").stat().st_size > 10 * 1024 * 1024
+    with ondisk.open(path) as dataset:
+        assert free(disk) > before - 1024 * 1024
+        assert dataset.append(wide(1, 200_000)).imported == 1
+    check_index(path)
+
+
+def killed_while_it_appends(path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            with ondisk.open(path) as dataset:
+
+                def data() -> Iterator[Datum]:
+                    yield from wide(25_000, 1000)
+
+                batch = [*data()]
+                insert = ondisk.index.Transaction.insert
+
+                def killed(self: Any, rows: Any) -> int:
+                    insert(self, rows)
+                    os.kill(os.getpid(), signal.SIGKILL)
+                    return 0
+
+                ondisk.index.Transaction.insert = killed  # type: ignore[method-assign]
+                dataset.append(batch)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("by", ["repack", "maintain"])
+def test_deleting_everything_on_a_full_disk_gives_the_space_back(by: str, disk: Path) -> None:
+    path, fields = disk / "dataset", dict.fromkeys("abcdef", "integer")
+    begin, empty = datetime(2026, 1, 1, tzinfo=UTC), free(disk)
+    config = {"format": "jsonl", "step": "monthly", "fields": fields, "index": ["a", "b"]}
+
+    def numbers(count: int) -> Iterator[Datum]:
+        for number in range(count):
+            yield Datum(begin + timedelta(seconds=number), dict.fromkeys(fields, number * 7919**3 % 2**60), {})
+
+    with ondisk.create(path, config) as dataset:
+        with pytest.raises(DiskFull) as caught:
+            dataset.append(numbers(10**7), batch_size=2000)
+        stored = caught.value.context["result"].imported
+        assert stored > 30_000
+        filler = disk / "filler"
+        fill_up(filler)
+        assert free(disk) < 2 * 1024 * 1024  # ext4 keeps some for itself
+        assert dataset.delete("") == stored
+        before = free(disk)
+        if by == "repack":
+            freed = dataset.repack().freed
+        else:
+            done = maintain(path)
+            assert done.error is None
+            freed = done.freed
+        assert 0 < freed <= free(disk) - before + 4096
+        filler.unlink()
+        assert free(disk) > empty * 0.6
+        assert dataset.append(numbers(1)).imported == 1
+        assert dataset.summary().count == 1
+        assert not dataset.check().findings
+    check_index(path)
+
+
+def test_freed_bytes_are_those_that_are_free_now(small_disk: Path) -> None:
+    path, backup = small_disk / "dataset", small_disk / "backup"
+    with ondisk.create(path, CONFIGS["vm2"]) as dataset:
+        for number in range(60):
+            append(dataset, batch(number))
+        dataset.delete('area:"VM2,1"')
+        with ondisk.open(path, read_only=True) as other:
+            query = other.query()
+            next(query)
+            before = free(small_disk)
+            done = dataset.repack()
+            assert done.freed == 0
+            assert any("older query" in reason for each in done for reason in each.reasons)
+            assert free(small_disk) <= before
+            query.close()  # type: ignore[attr-defined]
+        dataset.delete('area:"VM2,2"')
+        backup.mkdir()
+        for each in path.glob("2026/*.vm2"):
+            os.link(each, backup / each.name)
+        assert dataset.repack().freed < 0  # the backup keeps the old file
+        shutil.rmtree(backup)
+        dataset.delete("reftime:=2026-11-23")
+        dataset.delete("reftime:=2026-11-24")
+        before = free(small_disk)
+        freed = dataset.repack().freed
+        assert freed > 4096
+        assert free(small_disk) - before >= freed - 4096
 
 
 @pytest.mark.parametrize("format", ["vm2", SEG[0]])
@@ -173,7 +351,7 @@ def test_a_repack_without_space_for_any_segment_says_so_and_what_it_removed(form
         dataset.delete('area:"VM2,40"')
         dataset.delete("reftime:=2026-11-21")
         unknown = path / "2026" / f"12-24.{CONFIGS[format]['format']}"
-        unknown.write_bytes(bytes(100))
+        unknown.touch()
         renew_index(path)
         before = lines_of(dataset)
         fill_up(filler)
@@ -212,8 +390,6 @@ def test_a_segment_with_more_data_than_one_commit_has_space_for_is_removed_from_
         if state is State.MISSING:
             segment.rename(small_disk / "away")
         fill_up(filler)
-        with pytest.raises(DiskFull):
-            dataset.delete("")
         is_old = state is State.DELETE_AGE
         with clock(begin.replace(year=2128).timestamp() if is_old else time.time()):
             (done,) = dataset.repack(by_age=is_old)

@@ -1,0 +1,54 @@
+"""What becomes of an index that was exchanged for an older state of it, or for that of another dataset."""
+
+from __future__ import annotations
+
+import stat
+
+from ondisk.dataset.layout import EXCHANGED_TEXT, FOREIGN, SENTINEL
+from ondisk.filesystem import Directory
+from ondisk.formats import is_dir
+from ondisk.index.swap import set_aside
+from ondisk.index.tide import Exchanged, Recorded
+from ondisk.segments.dir import SEQUENCE
+from ondisk.segments.generations import hidden
+
+
+def take_over(directory: Directory, exchanged: Exchanged, timeout: float) -> None:
+    """Make an exchanged index safe to write to; create the sentinel first. The caller must hold the writers' lock.
+
+    An older state of the index gets a new UUID, continues after the numbers of the tide mark, and forgets the segments
+    that have changed since. The index of another dataset knows nothing of these segments: it is renamed, and counts as
+    lost. In both cases, a fix reads the segments that the index does not know.
+
+    Args:
+        timeout: seconds to wait for readers.
+    """
+    if directory.inode(SENTINEL) is None:
+        directory.write_new(SENTINEL, EXCHANGED_TEXT)
+    if exchanged.is_foreign:
+        set_aside(directory, FOREIGN, timeout)
+        return
+    from ondisk.index.rebuild import renew  # imports SQLAlchemy
+
+    renew(directory, exchanged, timeout, lambda recorded: _has_changed(directory, recorded))
+
+
+def _has_changed(directory: Directory, recorded: Recorded) -> bool:
+    """Return whether there is something else at the name of a segment than an older state of the index describes.
+
+    What is missing has not changed: its bytes may be at a hidden name, which only its row explains.
+    """
+    name = recorded.name
+    found = directory.stat(name)
+    if found is None:
+        return False
+    if is_dir(recorded.format):
+        if not stat.S_ISDIR(found.st_mode):
+            return True
+        sequence = directory.stat(f"{name}/{SEQUENCE}")
+        is_same = sequence is not None and sequence.st_mtime_ns == recorded.mtime
+        # Whoever creates or removes a file in it changes the time of the directory.
+        return not is_same or max(found.st_mtime_ns, found.st_ctime_ns) // 1000 > recorded.committed_at
+    older = directory.stat(hidden(name, recorded.id))
+    is_superseded = older is not None and older.st_ino != found.st_ino
+    return is_superseded or (found.st_size, found.st_mtime_ns) != (recorded.size, recorded.mtime)
