@@ -28,6 +28,7 @@ from .workload import (
     datum_of,
     day_of,
     file_of,
+    kept,
     left_behind,
     line,
     lines_of,
@@ -72,11 +73,19 @@ def check(path: Path, acked: int, story: Story, *, in_order: bool = True) -> Non
         result = dataset.append([datum_of(each, format) for each in more])
         assert result.imported == len(more)
     assert left_behind(path) == []
+    check_kept(path)
     check_whole(path)
     with ondisk.open(path) as dataset:
         assert lines_of(dataset) == sorted([*story.end, *more])
         assert dataset.append([datum_of(LATER, format)]).imported == (0 if dataset.config.unique else 1)
     check_index(path)
+
+
+def check_kept(path: Path) -> None:
+    """Only bytes of an append that was interrupted are in quarantine, and damaged files that a fix has rewritten."""
+    for item in kept(path):
+        is_tail = item.offset is not None and item.verb in {"append", "repack"}
+        assert is_tail or (item.is_whole and item.verb == "fix"), item
 
 
 def _is_whole_by_day(found: Content, states: list[Content]) -> bool:

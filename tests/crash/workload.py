@@ -509,7 +509,16 @@ def file_of(path: Path, name: str, generation: int) -> Path:
 def left_behind(path: Path) -> list[str]:
     """Name the files of other generations that lie beside the segments, and what an archive was being made of."""
     hidden = (path.glob(pattern) for pattern in ("[0-9]*/.*", ".archive/*/[0-9]*/.*", ".archive/last/.[!lt]*"))
-    return sorted(each.name for found in hidden for each in found)
+    return sorted(each.name for found in hidden for each in found if each.name != quarantine.FOLDER)
+
+
+def kept(path: Path) -> list[quarantine.Item]:
+    """Give what is in quarantine, of a dataset and its archives."""
+    found: list[quarantine.Item] = []
+    for part in (path, *path.glob(".archive/*/")):
+        with Directory.open(part) as directory:
+            found += quarantine.items(directory)
+    return found
 
 
 @contextlib.contextmanager
