@@ -23,7 +23,7 @@ from ondisk.segment import Facts, SegmentFile
 TAIL = 4096
 """Bytes of a segment's end that are compared when its file was touched."""
 
-_PIECE = 1024 * 1024
+_PIECE = 128 * 1024
 _SECOND = 1_000_000_000
 
 

@@ -154,8 +154,10 @@ def test_a_damaged_file_is_an_error_and_what_stands_before_it_is_given(dataset):
 def test_a_missing_directory_is_an_error_for_appends_while_the_index_has_data_of_it(dataset):
     dataset.append(some())
     (dataset.path / NAME).rename(dataset.path / "away")
-    with pytest.raises(SegmentMissing):
-        dataset.append([Datum(T, {"station": 9}, b"")])
+    refused = dataset.append([Datum(T, {"station": 9}, b"")])
+    assert (refused.imported, refused.refused) == (0, 1)
+    assert "is in the index, but not on disk" in refused.refusals[0][1]
+    assert not (dataset.path / NAME).exists()
     dataset.delete("")
     dataset.append([Datum(T, {"station": 9}, b"anew")])
     assert [each.data for each in dataset.query()] == [b"anew"]

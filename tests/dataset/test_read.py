@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -89,8 +90,13 @@ def test_in_a_segment_that_the_index_does_not_know_none_stands(dataset, name):
 
 def test_bytes_that_are_no_datum_any_more_are_not_given(dataset):
     first = next(dataset.query()).location
-    with (dataset.path / SEGMENT).open("r+b") as file:
+    path = dataset.path / SEGMENT
+    before = path.stat().st_mtime_ns
+    with path.open("r+b") as file:
         file.write(b"\xff" * first.size)
+    with pytest.raises(SegmentCorrupt, match="is not the file that the index describes"):
+        dataset.read(first)
+    os.utime(path, ns=(before, before))  # bit rot: nobody wrote the file
     with pytest.raises(ondisk.errors.FrameCorrupt):
         dataset.read(first)
 
