@@ -88,6 +88,13 @@ def connections(prepare: Callable[[sqlite3.Connection], Any], mode: str = "") ->
         yield
 
 
+def rot(path: Path, content: bytes) -> None:
+    """Change the bytes of a file as a worn disk does: nothing else shows it."""
+    mtime = path.stat().st_mtime_ns
+    path.write_bytes(content)
+    os.utime(path, ns=(mtime, mtime))
+
+
 def fail(code: int) -> Callable[..., Any]:
     """Make a function that fails with an error of the operating system."""
 

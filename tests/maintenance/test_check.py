@@ -14,7 +14,7 @@ import pytest
 from concurrency import workers
 from concurrency.conftest import Start
 from concurrency.test_readers import mounted_read_only
-from worlds import KINDS, START, A, B, Kind, World
+from worlds import KINDS, START, A, B, Kind, World, rot
 
 import ondisk
 import ondisk.index.tables
@@ -72,12 +72,16 @@ def test_an_accurate_check_finds_bytes_that_are_no_datum_any_more(world: World) 
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"\0", b"x"])
-def test_an_accurate_check_of_a_file_of_garbage_ends(world: World, content: bytes) -> None:
-    world.file(A).write_bytes(content * world.ends[-1])
+def test_a_file_of_garbage_is_found_and_if_it_looks_untouched_by_an_accurate_check(
+    world: World, content: bytes
+) -> None:
+    rot(world.file(A), content * world.ends[-1])
     assert world.check().ok == 2
     state, told = one(world.check(accurate=True))
     assert state == State.CORRUPTED
     assert "4 of its data are not as the index says" in told
+    world.file(A).touch()
+    assert one(world.check())[0] == State.CORRUPTED
 
 
 def test_a_flip_of_any_byte_is_found_or_changes_nothing_that_comes_back(tmp_path: Path) -> None:
@@ -203,7 +207,7 @@ def test_a_new_segment_is_read_before_those_that_were_read(tmp_path: Path) -> No
 
 def test_what_a_slice_found_is_remembered_while_others_take_their_turn(tmp_path: Path) -> None:
     slices = Slices(tmp_path / "dataset", 2)
-    (slices.path / slices.names[0]).write_bytes(b"x" * (slices.path / slices.names[0]).stat().st_size)
+    rot(slices.path / slices.names[0], b"x" * (slices.path / slices.names[0]).stat().st_size)
     read, report = slices.run()
     assert read == [slices.names[0]]
     state, told = one(report, slices.names[0])
@@ -220,7 +224,7 @@ def test_what_a_slice_found_is_remembered_while_others_take_their_turn(tmp_path:
 def test_a_slice_notes_nothing_of_a_generation_that_is_not_there_any_more(tmp_path: Path) -> None:
     slices = Slices(tmp_path / "dataset", 1)
     name = slices.names[0]
-    (slices.path / name).write_bytes(b"x" * (slices.path / name).stat().st_size)
+    rot(slices.path / name, b"x" * (slices.path / name).stat().st_size)
     with ondisk.open(slices.path) as dataset, ondisk.open(slices.path) as other:
 
         def replace_segment(_: str) -> None:

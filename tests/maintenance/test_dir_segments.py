@@ -643,7 +643,9 @@ OTHER = "2026/11-21.h5"
 OK = "0123"
 STAGES = {
     "out of order": (out_of_order, ({}, "09123"), ({}, "09123"), ({}, "09123"), ({}, "09123")),
-    "renamed": (renamed, ({NAME: "MISSING", OTHER: "DELETED"}, "!"), ({OTHER: "DELETED"}, ""), ({}, ""), ({}, "")),
+    "renamed": (
+        renamed, ({NAME: "MISSING", OTHER: "UNALIGNED"}, "!"), ({OTHER: "CORRUPTED"}, OK), ({OTHER: "CORRUPTED"}, OK),
+        ({OTHER: "UNALIGNED"}, "")),
     "emptied": (emptied, *[({NAME: "CORRUPTED"}, "!")] * 4),
     "without files": (without_files, *[({NAME: "CORRUPTED"}, "!")] * 4),
     "newer than the index": (lambda path: newer(path / NAME), *[({}, OK)] * 4),

@@ -48,10 +48,10 @@ def test_a_damaged_segment_is_noted_and_whole_again_once_it_is_put_back(world: W
     assert world.content() == "023"
     assert State.CORRUPTED in world.check().segments[0].state
     put_back(world, backup)
-    assert "DIRTY|CORRUPTED" in world.states(world.check()).values()  # as long as no fix looked at it
+    assert world.states(world.check()) == {A: "UNALIGNED"}  # the damage was noted about another file
     report = done(world.fix())
-    assert report.action == "rescan"
-    assert report.reasons[-1].startswith("its file is complete again")
+    assert (report.action, report.lost) == ("rescan", 0)
+    assert report.reasons[-1] == "1 data that the index did not know were read"
     assert world.states(world.check(accurate=True)) == {}
     assert world.content() == "0123"
 
@@ -71,23 +71,31 @@ def test_damage_that_an_accurate_check_noted_goes_when_the_file_is_put_back(worl
     assert world.opened(lambda dataset: [datum.location for datum in dataset.query()]) == locations
 
 
-@pytest.mark.parametrize(
-    ("deleted", "state", "left"), [((1,), "DIRTY", "023"), ((0, 1, 2, 3), "DELETED", "")], ids=["it", "all"]
-)
-def test_damage_that_a_check_noted_goes_with_its_data_when_these_are_deleted(
-    deleted: tuple[int, ...], state: str, left: str, world: World
-) -> None:
+def test_damage_that_a_check_noted_goes_when_all_data_of_the_segment_are_deleted(world: World) -> None:
     flip(world)
     world.opened(lambda dataset: dataset.check(max_duration=60))
     for verb in (world.fix, world.repack):
         assert world.states(verb()) == {A: "CORRUPTED"}
-    world.delete(*deleted)
+    world.delete(0, 1, 2, 3)
     assert "CORRUPTED" in world.states(world.repack())[A]
     assert "are deleted; a repack" in done(world.fix()).reasons[-1]
-    assert world.states(world.check()) == {A: state}
+    assert world.states(world.check()) == {A: "DELETED"}
     world.repack()
     assert world.states(world.check(accurate=True)) == {}
-    assert world.content() == left
+    assert world.content() == ""
+
+
+def test_a_checksum_that_does_not_fit_stays_damage_until_it_is_salvaged_whatever_datum_is_deleted(world: World) -> None:
+    """The datum that is known to be damaged may not be the only one."""
+    flip(world)
+    world.opened(lambda dataset: dataset.check(max_duration=60))
+    world.delete(1)
+    for verb in (world.repack, world.fix, world.repack, world.fix):
+        assert world.states(verb()) == {A: "DIRTY|CORRUPTED"}
+    world.opened(lambda dataset: dataset.fix(salvage=[world.name(A)]))
+    world.repack()
+    assert world.states(world.check(accurate=True)) == {}
+    assert world.content() == "023"
 
 
 def test_damage_that_kept_data_from_a_new_index_waits_for_a_backup_whatever_is_deleted(world: World) -> None:
@@ -155,7 +163,7 @@ def test_damage_before_data_that_the_index_knows_never_makes_them_unreadable(tmp
         world.fix()
         assert not (world.path / SENTINEL).exists()
         assert "CORRUPTED" in world.states(world.check())[A]
-        assert world.content() == ("3" if kind is LZ4 else "023")
+        assert world.content() == "023"
         before = world.file(A).read_bytes()
         world.repack()
         assert world.file(A).read_bytes() == before
@@ -167,7 +175,7 @@ def test_damage_before_data_that_the_index_knows_never_makes_them_unreadable(tmp
 
 
 @pytest.mark.parametrize("kind", [LZ4, PLAIN], ids=lambda kind: kind.name)
-def test_a_damaged_header_of_a_segment_that_the_index_knows_changes_nothing_but_the_note(
+def test_a_file_with_a_damaged_header_is_not_read_and_keeps_its_rows_until_it_is_put_back(
     kind: Kind, tmp_path: Path
 ) -> None:
     world = World.make(tmp_path / "dataset", kind)
@@ -178,7 +186,8 @@ def test_a_damaged_header_of_a_segment_that_the_index_knows_changes_nothing_but_
     world.sentinel()
     world.fix()
     assert world.states(world.check()) == {A: "DIRTY|CORRUPTED"}
-    assert world.content() == "123"
+    assert world.content() == "!"
+    assert world.opened(lambda dataset: dataset.summary().count) == 5
     put_back(world, whole)
     world.fix()
     assert world.states(world.check(accurate=True)) == {}
@@ -224,16 +233,18 @@ def test_a_file_with_lz4_of_another_writer_is_written_anew(options: dict[str, An
     assert world.content() == "0123b"
 
 
-def test_a_damaged_file_that_is_written_anew_is_kept_beside(tmp_path: Path) -> None:
+def test_a_damaged_file_that_is_written_anew_is_kept_in_quarantine(tmp_path: Path) -> None:
     world = World.make(tmp_path / "dataset", LZ4)
     content = bytearray(foreign_seg(world, block_linked=False, content_checksum=True))
     content[-30] ^= 0x80
-    for kept in ("11-22.seg.damaged", "11-22.seg.damaged-2"):
+    for number in (1, 2):
         world.put(C, bytes(content), newer=True)
         report = done(world.fix(), C)
-        assert f"the original file is now 2026/{kept}" in report.reasons[-1]
+        *_, kept = sorted((world.path / "2026/.quarantine").glob("*-11-22.seg"))
+        assert f"the original file is now {kept.relative_to(world.path)}" in report.reasons[-1]
         assert report.lost > 0
-        assert (world.path / "2026" / kept).read_bytes() == content
+        assert kept.read_bytes() == content
+        assert len(world.opened(lambda dataset: [*dataset.quarantine])) == number
         assert world.states(world.check(accurate=True)) in ({}, {C: "DELETED"})
         world.opened(lambda dataset: dataset.delete("reftime: =2026-11-22"))
         world.repack()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from worlds import ARCHIVE_AGE, DAY, DELETE_AGE, EARLIER, KINDS, START, A, B, C, Kind, World
+from worlds import ARCHIVE_AGE, DAY, DELETE_AGE, EARLIER, KINDS, START, A, B, C, Kind, World, rot
 
 import ondisk
 from ondisk.dataset.layout import SENTINEL
@@ -134,9 +134,7 @@ def flip(world: World) -> None:
     """Flip the highest bit of a byte in datum 1, in the front part of it."""
     content = bytearray(world.file(A).read_bytes())
     content[world.ends[1] + 10] ^= 0x80
-    mtime = world.file(A).stat().st_mtime_ns
-    world.file(A).write_bytes(content)
-    os.utime(world.file(A), ns=(mtime, mtime))
+    rot(world.file(A), content)
 
 
 def duplicate(world: World) -> None:

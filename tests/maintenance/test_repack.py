@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from worlds import DAY, DELETE_AGE, KINDS, START, A, B, Kind, World, access_to, number_of
+from worlds import DAY, DELETE_AGE, KINDS, START, A, B, C, Kind, World, access_to, number_of, rot
 
 import ondisk
 from ondisk import Datum
@@ -130,7 +130,7 @@ def test_a_segment_whose_bytes_cannot_be_read_is_left_and_noted(tmp_path: Path) 
     world.delete(3)
     content = bytearray(world.file(A).read_bytes())
     content[world.ends[1] + 4 : world.ends[2]] = b"\xff" * (world.ends[2] - world.ends[1] - 4)
-    world.file(A).write_bytes(content)
+    rot(world.file(A), content)
     report = done(world.repack())
     assert report.state == State.DIRTY | State.CORRUPTED
     assert report.action is None
@@ -162,13 +162,21 @@ def test_what_a_repack_frees_is_told_beforehand(world: World) -> None:
         assert told == freed
 
 
-def test_what_a_repack_deletes_is_told_beforehand(world: World) -> None:
-    world.put("2026/11-22", world.foreign(), newer=False)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_repack_deletes_unknown_segments_only_if_the_configuration_says_so_and_check_tells(
+    kind: Kind, tmp_path: Path
+) -> None:
+    world = World.make(tmp_path / "keeping", kind)
+    world.put(C, world.foreign(), newer=False)
+    world.repack()
+    assert world.states(world.check()) == {C: "UNALIGNED"}
+    world = World.make(tmp_path / "deleting", Kind(kind.name, {**kind.values, "unknown_segments": "delete"}))
+    world.put(C, world.foreign(), newer=False)
     told = {each.segment for each in world.check() if each.action == "delete"}  # type: ignore[union-attr]
     files = set(world.path.rglob(f"*.{world.kind.extension}"))
     world.repack()
     gone = files - set(world.path.rglob(f"*.{world.kind.extension}"))
-    assert {str(each.relative_to(world.path)) for each in gone} == told == {world.name("2026/11-22")}
+    assert {str(each.relative_to(world.path)) for each in gone} == told == {world.name(C)}
 
 
 @pytest.mark.parametrize("left", [0, 2])
