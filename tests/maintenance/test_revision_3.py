@@ -1,0 +1,134 @@
+"""Datasets of the release before: they become those of this revision, and nothing in them is lost or doubted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from worlds import sql
+
+import ondisk
+from ondisk.datum import Datum
+from ondisk.index import INDEX
+from ondisk.maintenance.states import State
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "revision-3"
+EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
+
+
+@pytest.fixture(params=sorted(EXPECTED))
+def before(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Put a dataset of revision 3 on the disk, with files that were changed now."""
+    path = tmp_path / request.param
+    shutil.copytree(GOLDEN / request.param, path)
+    for part in parts(path):
+        with contextlib.closing(sqlite3.connect(part / INDEX)) as index:
+            index.executescript((part / "index.sql").read_text())
+        (part / "index.sql").unlink()
+    return path
+
+
+def parts(path: Path) -> tuple[Path, Path]:
+    return path, path / ".archive/last"
+
+
+def restore_mtimes(path: Path) -> None:
+    for part in parts(path):
+        for name, mtime in sql(part, "SELECT name, mtime FROM segment"):
+            file = part / name
+            os.utime(file / ".sequence" if file.is_dir() else file, ns=(mtime, mtime))
+
+
+def change_mtimes(path: Path) -> None:
+    for part in parts(path):
+        for file in part.glob("2026/**/*"):
+            os.utime(file, ns=(1_800_000_000_000_000_001, 1_800_000_000_000_000_001))
+
+
+def answers(dataset: ondisk.Dataset) -> list[dict[str, object]]:
+    return [
+        {
+            "reftime": each.reftime.isoformat(),
+            "metadata": dict(each.metadata),
+            "data": each.data.decode() if isinstance(each.data, bytes) else each.data,
+            "location": [each.location.segment, each.location.offset, each.location.size],
+        }
+        for each in dataset.query()
+    ]
+
+
+def left(dataset: ondisk.Dataset, **options: bool) -> list[tuple[str, State]]:
+    """Give what is not OK: the segment whose datum was deleted only."""
+    return [(each.segment, each.state) for each in dataset.check(**options) if each.state]
+
+
+def seqs(path: Path) -> list[list[tuple[int]]]:
+    return [sql(part, "SELECT seq FROM datum ORDER BY seq") for part in parts(path)]
+
+
+def test_files_as_recorded_are_trusted_and_get_their_facts(before: Path) -> None:
+    name = before.name
+    restore_mtimes(before)
+    numbers = seqs(before)
+    done = ondisk.migrate(before)
+    assert done.revision == ("0003", "0004")
+    dirty = [(f"2026/11-21.{name}", State.DIRTY)]
+    with ondisk.open(before) as dataset:
+        assert not dataset.needs_check
+        assert answers(dataset) == EXPECTED[name]
+        assert left(dataset) == left(dataset, accurate=True) == dirty
+        dataset.fix()
+        assert answers(dataset) == EXPECTED[name]
+        assert seqs(before) == numbers
+        assert sql(before, "SELECT 1 FROM deletion WHERE forgotten") == []
+        dataset.repack()
+        assert dataset.check(accurate=True).is_clean
+        assert [each["data"] for each in answers(dataset)] == [each["data"] for each in EXPECTED[name]]
+        assert [*dataset.quarantine] == []
+    facts = sql(before, "SELECT mtime, inode, tail, checksum FROM segment WHERE name = ?", f"2026/11-21.{name}")[0]
+    file = before / f"2026/11-21.{name}"
+    assert facts[0] == (file / ".sequence" if file.is_dir() else file).stat().st_mtime_ns
+    if name != "blob":  # whose entries have the checksum of each file
+        assert facts[1] == file.stat().st_ino
+        assert None not in facts
+
+
+def test_files_that_were_copied_are_answered_and_one_fix_makes_them_ok(before: Path) -> None:
+    name = before.name
+    change_mtimes(before)
+    numbers = seqs(before)
+    ondisk.migrate(before)
+    with ondisk.open(before) as dataset:
+        assert answers(dataset) == EXPECTED[name], "before the fix"
+        reasons = {each.segment: each.reasons for each in dataset.fix()}
+        assert reasons[f"2026/11-21.{name}"][-1] == "1 data that the index did not know were read"
+        assert left(dataset) == left(dataset, accurate=True) == []
+        found = answers(dataset)
+        assert [each for each in found if each in EXPECTED[name]] == EXPECTED[name]
+        returned = [each for each in found if each not in EXPECTED[name]]
+        assert [each["reftime"] for each in returned] == ["2026-11-21T01:00:00+00:00"], "what was deleted, and is there"
+        for one, other in zip(numbers, seqs(before), strict=True):
+            assert set(one) <= set(other), "each datum keeps its number"
+        assert sql(before, "SELECT 1 FROM deletion WHERE forgotten") == []
+        assert [*dataset.quarantine] == []
+        assert dataset.info()["lost"] == 0
+
+
+def test_an_append_goes_on_where_the_release_before_ended(before: Path) -> None:
+    name = before.name
+    restore_mtimes(before)
+    ondisk.migrate(before)
+    with ondisk.open(before) as dataset:
+        last = [*dataset.query()][-1]
+        assert dataset.append([last]).duplicates == 1
+        metadata = dict(last.metadata) | {"area": "VM2,999"}
+        data = last.data.replace(b",104,", b",999,") if name == "vm2" else last.data
+        result = dataset.append([Datum(last.reftime, metadata, data)])
+        assert result.imported == 1, result
+        assert answers(dataset)[: len(EXPECTED[name])] == EXPECTED[name]
+        assert [each for each in left(dataset, accurate=True) if each[1] != State.DIRTY] == []
