@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.errors import DiskFull, IntegrityError, OndiskError, SegmentMissing
+from ondisk.errors import DiskFull, IndexCorrupt, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
 from ondisk.index import Segment
 from ondisk.maintenance import abandoned_jobs, quarantine
@@ -225,6 +225,8 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
                 try:
                     if (file := rewriting.write(snapshot, written)) is not None:
                         old_files.append(file)
+                except IndexCorrupt:
+                    raise
                 except (IntegrityError, SegmentMissing) as error:
                     if diagnosis.is_touched:
                         raise changed(access.directory, name) from error
