@@ -78,6 +78,11 @@ def test_what_the_next_repack_deletes_is_named(run, weather):
     renew_index(weather)
     done = run("check", weather)
     assert done.code == 9
+    assert "2026/11-22.vm2: UNALIGNED: the index does not know it: another program has put it there" in done.text
+    assert "DELETES" not in done.text
+    delete_unknown(weather)
+    done = run("check", weather)
+    assert done.code == 9
     assert "\nthe next repack DELETES 1 segment: 2026/11-22.vm2\n" in done.text
     assert f"a repack frees {len(LINES)} bytes" in done.text
 
@@ -99,9 +104,24 @@ def test_the_sentinel_alone_is_a_finding(run, weather):
     assert run("check", weather).code == 9
 
 
-def test_only_an_accurate_check_sees_a_changed_byte(run, weather):
-    path = weather / FIRST
-    path.write_bytes(path.read_bytes().replace(b"2026112006", b"2026112007", 1))
+def delete_unknown(weather):
+    """Configure that segments which the index does not know are deleted."""
+    config = weather / "dataset.toml"
+    config.write_text('unknown_segments = "delete"\n' + config.read_text())
+
+
+def rot(path, old, new):
+    """Change bytes of a file as a bad disk does: nobody wrote it."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        content = file.read().replace(old, new, 1)
+        file.seek(0)
+        file.write(content)
+    os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
+
+
+def test_only_an_accurate_check_sees_a_changed_byte_that_nobody_wrote(run, weather):
+    rot(weather / FIRST, b"2026112006", b"2026112007")
     assert run("check", weather).code == 0
     done = run("check", weather, "--accurate")
     assert done.code == 9
@@ -109,9 +129,16 @@ def test_only_an_accurate_check_sees_a_changed_byte(run, weather):
     assert done.text.splitlines()[0].endswith("-> left alone")
 
 
+def test_a_check_sees_a_file_that_somebody_changed(run, weather):
+    path = weather / FIRST
+    path.write_bytes(path.read_bytes().replace(b"2026112006", b"2026112007", 1))
+    done = run("check", weather)
+    assert done.code == 9
+    assert f"{FIRST}: UNALIGNED: it is not the file that the index describes" in done.text
+
+
 def test_a_check_in_slices_remembers_what_it_found(run, weather):
-    path = weather / SECOND
-    path.write_bytes(path.read_bytes().replace(b"2026112107", b"2026112106", 1))
+    rot(weather / SECOND, b"2026112107", b"2026112106")
     for _ in range(2):  # at least one segment each time
         run("check", weather, "--max-duration", "0s")
     done = run("check", weather)

@@ -14,7 +14,7 @@ from worlds import lose_index, renew_index
 import ondisk
 
 from .conftest import LINES
-from .test_check import FIRST, SECOND
+from .test_check import FIRST, SECOND, delete_unknown
 
 
 def test_without_yes_it_only_prints_what_it_would_do(run, weather):
@@ -107,9 +107,18 @@ def test_on_a_full_disk_it_does_what_frees_space_and_reports_that(run, folder):
         subprocess.run(["umount", "--lazy", "small"], check=True)
 
 
-def test_a_segment_that_the_index_never_knew_is_deleted_only_with_yes(run, weather):
+def test_a_segment_that_the_index_never_knew_is_left(run, weather):
     (weather / "2026/11-22.vm2").write_bytes(LINES)
     renew_index(weather)
+    done = run("repack", weather, "--yes")
+    assert done.code == 9
+    assert "2026/11-22.vm2: UNALIGNED: the index does not know it" in done.text
+    assert (weather / "2026/11-22.vm2").read_bytes() == LINES
+
+
+def test_where_unknown_segments_are_to_be_deleted_they_are_only_with_yes(run, weather):
+    (weather / "2026/11-22.vm2").write_bytes(LINES)
+    delete_unknown(weather)
     assert run("repack", weather).code == 9
     assert (weather / "2026/11-22.vm2").exists()
     assert run("repack", weather, "--yes").code == 0
