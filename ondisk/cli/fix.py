@@ -33,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--forget", action="store_true", help="also remove missing segments from the index if many are missing at once"
     )
+    parser.add_argument(
+        "--forget-archive",
+        metavar="NAME",
+        help="first, forget a missing archive: queries then work without it",
+    )
     parser.add_argument("--acknowledge", action="store_true", help="first, set the number of lost data to 0")
     add_spark(parser, "read the segments")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
@@ -41,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.maintenance.states import FIXED, State
 
-    forget, acknowledge = arguments.forget, arguments.acknowledge
+    forget = arguments.forget
+    options = {"forget": forget, "acknowledge": arguments.acknowledge, "forget_archive": arguments.forget_archive}
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
         was_lost = dataset.needs_check
 
@@ -58,7 +64,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         with executors(arguments.spark) as spark:
 
             def fix(progress: Progress) -> Report:
-                return noted(dataset.fix(forget=forget, acknowledge=acknowledge, progress=progress, spark=spark))
+                return noted(dataset.fix(**options, progress=progress, spark=spark))
 
             return mend(dataset, "fix", fix, output)
 

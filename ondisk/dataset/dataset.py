@@ -162,6 +162,7 @@ class Dataset:
                 last.open_to_write()
             self._archives.catch_up()
             settle(self._access)
+            self._archives.record()
 
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
@@ -458,6 +459,7 @@ class Dataset:
         *,
         forget: bool = False,
         acknowledge: bool = False,
+        forget_archive: str | None = None,
         progress: Progress = _unseen,
         spark: SparkSession | None = None,
     ) -> Report:
@@ -466,6 +468,7 @@ class Dataset:
         Args:
             forget: remove missing segments from the index, even if many are missing, as when a disk is not mounted.
             acknowledge: first, count no data as lost any more.
+            forget_archive: first, forget the archive of this name, which is missing.
             spark: a session whose executors scan the segments; this process writes the index.
         """
         from ondisk.maintenance.fix import ScanAll, fix, scan_later
@@ -475,7 +478,14 @@ class Dataset:
             from ondisk.spark.maintenance import scans
 
             scan_all = scans(spark)
-        return fix(self._access, progress=progress, scan_all=scan_all, forget=forget, acknowledge=acknowledge)
+        return fix(
+            self._access,
+            progress=progress,
+            scan_all=scan_all,
+            forget=forget,
+            acknowledge=acknowledge,
+            forget_archive=forget_archive,
+        )
 
     def repack(
         self, *, by_age: bool = False, progress: Progress = _unseen, spark: SparkSession | None = None
@@ -586,7 +596,7 @@ class Dataset:
 def _of_key(opened: Opened, archives: Archives, key: Key, query: Query) -> Iterator[Datum]:
     """Yield the datum that a complete unique key names, if it exists."""
     found = opened.reader.look_up(opened.index, key)
-    if found is None or (not found and any(archives.online())):
+    if found is None or (not found and (any(archives.online()) or archives.missing())):
         yield from data(opened, archives, query, with_data=True)
     else:
         yield from found

@@ -18,7 +18,7 @@ from ondisk.index import Transaction
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import Inspection
+from ondisk.maintenance.inspect import Inspection, missing_archives
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, OtherIndex, Rescan, commit
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State, readable
@@ -46,6 +46,7 @@ def fix(
     *,
     forget: bool = False,
     acknowledge: bool = False,
+    forget_archive: str | None = None,
 ) -> Report:
     """Do what `check` reports for a fix. Each segment is diagnosed again first, under the lock.
 
@@ -55,6 +56,7 @@ def fix(
         scan_all: scans segments in advance, without the lock; what changed in between is scanned again.
         forget: remove missing segments from the index, however many.
         acknowledge: first, count no data as lost any more.
+        forget_archive: first, forget the archive of this name, which is missing.
 
     Raises:
         DurabilityLost, DiskFull: nothing more can be written. What was fixed before stays fixed.
@@ -69,6 +71,8 @@ def fix(
     errors: list[OndiskError] = []
     ages = Ages.of(dataset, now)
     with report.attached(errors):
+        if forget_archive is not None:
+            dataset.archives.forget(forget_archive)
         for access in dataset.archives.maintained():
             if acknowledge:
                 with access.transaction("fix") as transaction:
@@ -78,6 +82,10 @@ def fix(
                 access.prefix, _fix(access, dataset.archives, now, progress, scan_all, errors, ages, forget=forget)
             )
             report.needs_check |= access.needs_check()
+            if access is not dataset:
+                dataset.archives.accept(access)
+        dataset.archives.record()
+        report.segments += [_left_alone(each) for each in missing_archives(dataset)]
     return report
 
 
