@@ -136,7 +136,7 @@ class Archives:
             if self._accepted.get(name) is index:
                 return False
             known = self._known()
-            expected = {each.uuid for each in known if each.name == name}
+            expected = {each.uuid for each in known if each.name == name and each.interval is not None}
             is_unknown = expected and not archive.needs_check() and all(each.uuid != _uuid(archive) for each in known)
             if is_unknown and not expected.issubset(_uuid(other) for _, other in self._present()):
                 return True

@@ -596,7 +596,7 @@ class Dataset:
 def _of_key(opened: Opened, archives: Archives, key: Key, query: Query) -> Iterator[Datum]:
     """Yield the datum that a complete unique key names, if it exists."""
     found = opened.reader.look_up(opened.index, key)
-    if found is None or (not found and (any(archives.online()) or archives.missing())):
+    if found is None or (not found and (opened.index.knows_archives() or any(archives.online()))):
         yield from data(opened, archives, query, with_data=True)
     else:
         yield from found

@@ -5,6 +5,7 @@ not silently return fewer data when an archive is away, and an archive of anothe
 
 An archive is not away if
 
+- it had no segments;
 - an archive with its UUID is in `.archive/`, under any name;
 - the index of the archive with its name was lost, and so has another UUID now;
 - the summary of an offline archive has its name, or is of a time in its interval.
@@ -38,7 +39,8 @@ def away(
         offline: names of the archives that have only a summary there.
         spans: returns the times of the offline archives whose names are not known; called only if it matters.
     """
-    missing = [each for each in known if each.uuid not in uuids and each.name not in (*untrusted, *offline)]
+    here = {*untrusted, *offline}
+    missing = [each for each in known if each.interval is not None and each.uuid not in uuids and each.name not in here]
     if not missing:
         return missing
     others = spans()

@@ -328,7 +328,7 @@ class Rescan:
         assert mtime is not None
         self._transaction.save_segment(segment, self._interval, mtime.st_mtime_ns)
         self._transaction.note_check(segment, damage)
-        self._transaction.count_lost(self._damage.count)
+        self._transaction.count_lost(self._damage.count + self._missing)
 
     def _damaged(self) -> str:
         return f"{self._damage.size} {self._format.unit}s are damaged, {self._damage.text('; ')}; {self._remedy}"

@@ -25,6 +25,7 @@ AWAY = {
     "there": ([A, B], {"a", "b"}, [], [], [], []),
     "there, and others": ([A], {"a", "c"}, [], [], [], []),
     "gone": ([A, B], {"b"}, [], [], [], [A]),
+    "gone, but it was empty": ([B], set(), [], [], [], []),
     "another in its place": ([A], {"c"}, [], [], [], [A]),
     "its index was lost": ([A], {"c"}, ["last"], [], [], []),
     "its summary is there": ([A, B], {"b"}, [], ["last"], [], []),
@@ -88,6 +89,9 @@ def test_an_archive_is_recorded_when_data_are_archived_and_when_the_dataset_is_o
     assert known(dataset) == [("2024", 3), ("last", None)]
     shutil.rmtree(archive)  # it is empty
     assert len([*dataset.query()]) == 5
+    assert dataset.check().is_clean
+    dataset.archive("2024/03-11.jsonl")
+    assert known(dataset) == [("2024", 3), ("last", 1), ("last", None)]
 
 
 @pytest.mark.parametrize("place", [".archive", ".archive/last"])
