@@ -11,7 +11,7 @@ Source: elastic/beats, libbeat/publisher/queue/diskqueue: segments.go, checksum.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from zlib import crc32
@@ -164,6 +164,76 @@ def has_two_lengths(data: bytes | memoryview, max_size: int) -> bool:
     return int(_LENGTH.unpack_from(data, size - _LENGTH.size)[0]) == size
 
 
+def find_next(
+    data: bytes,
+    first_key: bytes,
+    *,
+    max_size: int,
+    is_end: bool,
+    believed: int,
+    begins: Container[int] | None = None,
+) -> int | None:
+    """Find the frame after a damaged one, with which `data` begin.
+
+    The data of a damaged frame may themselves contain frames. These are not found if a length of the damaged frame is
+    intact, or if a frame that contains them ends later in `data`.
+
+    Args:
+        first_key: bytes that follow the first byte of every payload.
+        is_end: nothing follows `data`.
+        believed: frames in a row with so many bytes are not part of another frame.
+        begins: places that are not inside of a frame, if such places are known. If no length of the damaged frame is
+            intact, only a frame at one of them is found.
+
+    Returns:
+        Its index; None if `data` are too short to know, or nothing whole follows.
+
+    Cost: linear; checksums of places that only look like frames are computed for at most four times the bytes.
+    """
+    left, claimed = len(data), length(data)
+    if not OVERHEAD < claimed <= max_size:
+        claimed = 0
+    if has_two_lengths(data, max_size):
+        return claimed if claimed < left or not is_end else None
+    is_torn = is_end and claimed > left and begins is None
+    # The length at its end may be damaged, and that at its begin be right.
+    follows = claimed if (is_end and claimed == left) or (claimed < left and is_whole(data, claimed, max_size)) else 0
+    first, chain, budget = None, 0, 4 * left
+    begin = _next_begin(data, first_key, 1)
+    while 0 < begin < (follows or left):
+        before = length(data[begin - _LENGTH.size : begin])
+        if before == begin:  # the length at the end of the damaged frame
+            return begin
+        if first is not None and OVERHEAD < before <= begin:
+            if begin - before == chain:  # what ends here began where the chain ended
+                return first
+            if begin - before < first:  # what ends here contains the chain
+                return begin
+        after = begin + 1
+        if (
+            first is None
+            and not follows
+            and not is_torn
+            and has_two_lengths(whole := memoryview(data)[begin:], max_size)
+        ):
+            budget -= length(whole)
+            if budget >= 0 and is_whole(data, begin, max_size):
+                first, after = begin, scan(whole, max_size=max_size, base=begin).end
+                chain = after
+                if chain - first >= believed or (is_end and chain == left):
+                    return first
+        begin = _next_begin(data, first_key, after)
+    if is_end and (follows == left or length(data[-_LENGTH.size :]) == left):
+        return None
+    return follows or (first if is_end else None)
+
+
+def _next_begin(data: bytes, first_key: bytes, at: int) -> int:
+    """Return where the next frame may begin, from an index on; a negative number if there is no such place."""
+    ahead = _LENGTH.size + 1
+    return data.find(first_key, at + ahead) - ahead
+
+
 def find_whole(data: bytes, first_key: bytes, *, max_size: int) -> int | None:
     """Find a whole frame after damage; if there is none, `data` is a torn tail, which may be cut off.
 
@@ -185,7 +255,7 @@ def find_whole(data: bytes, first_key: bytes, *, max_size: int) -> int | None:
     at = data.find(first_key)
     while at >= 0:
         frame = at - 1 - _LENGTH.size
-        if frame >= 0 and _is_whole(data, frame, max_size):
+        if frame >= 0 and is_whole(data, frame, max_size):
             return frame
         at = data.find(first_key, at + 1)
     return None
@@ -200,13 +270,14 @@ def walk_back(data: bytes, *, max_size: int) -> int:
     begin = len(data)
     while begin > OVERHEAD:
         (length,) = _LENGTH.unpack_from(data, begin - _LENGTH.size)
-        if not OVERHEAD < length <= begin or not _is_whole(data, begin - length, max_size):
+        if not OVERHEAD < length <= begin or not is_whole(data, begin - length, max_size):
             break
         begin -= length
     return begin
 
 
-def _is_whole(data: bytes, at: int, max_size: int) -> bool:
+def is_whole(data: bytes, at: int, max_size: int) -> bool:
+    """Return whether a whole frame begins at an index."""
     return _fault(data, at, max_size) is None
 
 

@@ -40,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SEGMENT",
         help="keep what is whole of a damaged segment, and move its file to quarantine",
     )
+    parser.add_argument(
+        "--forget-archive",
+        metavar="NAME",
+        help="first, forget a missing archive: queries then work without it",
+    )
     parser.add_argument("--acknowledge", action="store_true", help="first, set the number of lost data to 0")
     add_spark(parser, "read the segments")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
@@ -48,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.maintenance.states import FIXED, State
 
-    forget, acknowledge = arguments.forget, arguments.acknowledge
+    forget = arguments.forget
+    names = ("salvage", "forget", "acknowledge", "forget_archive")
+    options = {name: getattr(arguments, name) for name in names}
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
         was_lost = dataset.needs_check
 
@@ -68,8 +75,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         with executors(arguments.spark) as spark:
 
             def fix(progress: Progress) -> Report:
-                asked = {"salvage": arguments.salvage, "forget": forget, "acknowledge": acknowledge}
-                return noted(dataset.fix(**asked, progress=progress, spark=spark))
+                return noted(dataset.fix(**options, progress=progress, spark=spark))
 
             return mend(dataset, "fix", fix, output)
 

@@ -22,22 +22,32 @@ import contextlib
 import json
 import stat
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
+from ondisk.dataset.known_archives import away, problem, touching
 from ondisk.dataset.layout import ARCHIVE, CONFIG, clear_unmade, create_files, read_config, untrusted
 from ondisk.dataset.read import Summary
-from ondisk.datum import FieldType, canonical, from_microseconds
-from ondisk.errors import ArchiveOffline, DatasetNotFound, DurabilityLost, InvalidInput, OndiskError, StateError
+from ondisk.datum import FieldType, canonical, from_microseconds, microseconds
+from ondisk.errors import (
+    ArchiveOffline,
+    DatasetNotFound,
+    DurabilityLost,
+    InvalidInput,
+    NotFound,
+    OndiskError,
+    StateError,
+)
 from ondisk.filesystem import Directory
-from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import Index, Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.index.connection import Connection, connect_to_read
+from ondisk.index.segment_rows import KnownArchive
 from ondisk.json_shapes import from_json, parse_time
-from ondisk.matcher import Expression
+from ondisk.matcher import Expression, reftime_interval
 from ondisk.segments.generations import parents
 from ondisk.step import ALWAYS, Interval
 
@@ -98,16 +108,122 @@ class Archives:
     def __init__(self, main: Access) -> None:
         self._main = main
         self._opened: dict[str, Access] = {}
+        self._accepted: dict[str, Index] = {}  # by name; no archive of another dataset
 
     def online(self) -> Iterator[Access]:
-        """Yield the archives that can be read, in the order in which they are queried: by name, `last` at the end."""
+        """Yield the archives that can be read, in the order in which they are queried: by name, `last` at the end.
+
+        An archive of another dataset that is in the place of an archive of this dataset is skipped.
+        """
+        for name, archive in self._present():
+            if not self._is_foreign(name, archive):
+                yield archive
+
+    def _present(self) -> Iterator[tuple[str, Access]]:
+        """Yield the name of each archive that can be read, and the archive."""
         if self._main.directory.inode(ARCHIVE) is None:
             return
         names = [entry.name for entry in self._main.directory.entries(ARCHIVE) if entry.kind == "directory"]
         for name in sorted(names, key=lambda each: (each == LAST, each)):
             archive = None if name.startswith(".") else self.get(name)
             if archive is not None:
-                yield archive
+                yield name, archive
+
+    def _is_foreign(self, name: str, archive: Access) -> bool:
+        """Return whether an archive is in the place of another, which this dataset knows and which is away."""
+        try:
+            index = archive.current().index
+            if self._accepted.get(name) is index:
+                return False
+            known = self._known()
+            expected = {each.uuid for each in known if each.name == name and each.interval is not None}
+            is_unknown = expected and not archive.needs_check() and all(each.uuid != _uuid(archive) for each in known)
+            if is_unknown and not expected.issubset(_uuid(other) for _, other in self._present()):
+                return True
+        except OndiskError:
+            return False  # who reads it raises this error
+        self._accepted[name] = index
+        return False
+
+    def _known(self) -> list[KnownArchive]:
+        with self._main.current().index.snapshot() as main:
+            return segment_rows.known_archives(main)
+
+    def missing(self, main: Snapshot | None = None) -> list[KnownArchive]:
+        """Return the archives that the dataset knows and that are away; see `ondisk.dataset.known_archives`.
+
+        Args:
+            main: a snapshot of the dataset's index; None for the present.
+        """
+        known = self._known() if main is None else segment_rows.known_archives(main)
+        if not known:
+            return []
+        online = [*self.online()]
+        untrusted = [archive.path.name for archive in online if archive.needs_check()]
+        offline = self.offline()
+
+        def spans() -> list[Interval]:
+            unknown = {*offline}.difference(each.name for each in known)
+            return [
+                Interval(microseconds(each.begin), microseconds(each.end) + 1)
+                for each in self.summaries(unknown)
+                if each.begin is not None and each.end is not None
+            ]
+
+        return away(known, {*map(_uuid, online)}, untrusted, offline, spans)
+
+    def check_present(self, interval: Interval, main: Snapshot | None = None) -> None:
+        """Raise if an archive is away that may have data of an interval.
+
+        Raises:
+            StateError: it is.
+        """
+        for each in touching(self.missing(main), interval):
+            raise self.problem(each)
+
+    def problem(self, missing: KnownArchive) -> StateError:
+        """Return the error for work that needs an archive that is away."""
+        return problem(missing, self._main.path, is_foreign=self.get(missing.name) is not None)
+
+    def why_not_archived(self) -> str | None:
+        """Return why nothing can be archived: the archive that repack fills is away. None if it is not."""
+        return next((str(self.problem(each)) for each in self.missing() if each.name == LAST), None)
+
+    def record(self) -> None:
+        """Record the archives that are there now in the dataset's index, if anything is new about them."""
+        online = [*self.online()]
+        if not online:
+            return
+        present = [described(archive) for archive in online]
+        known = self._known()
+        names = {each.name for each in present}
+        old = {each.uuid for each in known if each.name in names}.difference(each.uuid for each in present)
+        new = [each for each in present if each not in known]
+        if new or old:
+            with self._main.transaction("open") as transaction:
+                transaction.forget_archives(old)
+                for each in new:
+                    transaction.know_archive(each)
+                transaction.commit()
+
+    def accept(self, archive: Access) -> None:
+        """Take an archive for that of this dataset from now on, although a fix may give its index another UUID."""
+        self._accepted[archive.path.name] = archive.current().index
+
+    def forget(self, name: str) -> None:
+        """Forget an archive that is away.
+
+        Raises:
+            NotFound: no archive of this name is away.
+        """
+        missing = self.missing()
+        uuids = [each.uuid for each in missing if each.name == name]
+        if not uuids:
+            names = ", ".join(each.name for each in missing) or "none"
+            raise NotFound(f"{self._main.path}: no archive {name!r} is missing", hint=f"Missing archives: {names}.")
+        with self._main.transaction("fix") as transaction:
+            transaction.forget_archives(uuids)
+            transaction.commit()
 
     def all(self) -> Iterator[Access]:
         """Yield the dataset, then its archives that can be read."""
@@ -220,7 +336,12 @@ class Archives:
 
     def of_append(self, config: DatasetConfig) -> Archived | None:
         """Return what finds duplicates in the archive, or None if there can be no duplicates."""
-        if not config.unique or self._main.directory.inode(ARCHIVE) is None:
+        if not config.unique:
+            return None
+        for each in self.missing():
+            if each.name == LAST:
+                return Away(self, each, config)
+        if self._main.directory.inode(ARCHIVE) is None:
             return None
         last = self.last()
         return None if last is None else Archived(self, last, config)
@@ -277,14 +398,21 @@ class Archives:
             pass
 
     def last(self) -> Access | None:
-        """Open the archive that repack fills, or return None if nothing was archived yet."""
-        return self.get(LAST)
+        """Open the archive that repack fills, or return None if nothing was archived yet, or if it is away."""
+        found = self.get(LAST)
+        return None if found is None or self._is_foreign(LAST, found) else found
 
     def make_last(self) -> Access:
         """Open the archive that repack fills, and create it if it is missing. The caller must hold the writers' lock.
 
+        Raises:
+            StateError: it is away.
+
         Durability: see `create_files`.
         """
+        for each in self.missing():
+            if each.name == LAST:
+                raise self.problem(each)
         found = self.last()
         if found is not None:
             return found
@@ -314,13 +442,16 @@ class Archives:
                 if not directory.names():
                     self._main.directory.remove_directory(place)
 
-    def summaries(self) -> Iterator[Summary]:
+    def summaries(self, names: Collection[str] | None = None) -> Iterator[Summary]:
         """Read the summaries of the archives that are offline.
+
+        Args:
+            names: of these archives only; None for all.
 
         Raises:
             InvalidInput: one of them cannot be read as a summary.
         """
-        for name in self.offline():
+        for name in self.offline() if names is None else names:
             path = f"{ARCHIVE}/{name}{_SUMMARY}"
             try:
                 yield _summary(self._main.directory.read(path, _LONGEST), self._main.config.fields)
@@ -414,6 +545,39 @@ class Archived:
         return bool(canonical(before, self._config.fields[name]) <= after)
 
 
+class Away(Archived):
+    """What stands for `Archived` while the archive is away: it refuses data that the archive may have."""
+
+    def __init__(self, archives: Archives, missing: KnownArchive, config: DatasetConfig) -> None:
+        self._archives = archives
+        self._missing = missing
+        self._config = config
+
+    def overwrite(self, tree: Expression) -> int:
+        """Raise if archived data may match; else there is nothing to replace."""
+        self._archives.check_present(reftime_interval(tree))
+        return 0
+
+    def interval(self) -> Interval | None:
+        """Return the interval of reftimes in which data can be duplicates of archived ones, or None if none can."""
+        mine = self._missing.interval
+        return mine if mine is None or "reftime" in self._config.unique else ALWAYS
+
+    def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> tuple[set[int], set[int]]:
+        """Raise if the archive may already have some of the data.
+
+        Raises:
+            StateError: it may.
+        """
+        interval = self.interval()
+        if interval is not None and any(reftime in interval for reftime in reftimes):
+            raise self._archives.problem(self._missing)
+        return set(), set()
+
+    def replace_with(self, transaction: Transaction) -> None:
+        """Record nothing."""
+
+
 def of_same_key(
     snapshot: Snapshot, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[int, Row]]:
@@ -491,6 +655,17 @@ def _compared(main: Snapshot, archive: Snapshot, segment: Segment, other: Segmen
         yield each[0], waiting == each
         if waiting is None:
             return
+
+
+def described(archive: Access) -> KnownArchive:
+    """Return what the dataset records of an archive."""
+    with archive.current().index.snapshot() as snapshot:
+        return KnownArchive(str(snapshot.dataset()["uuid"]), archive.path.name, segment_rows.span(snapshot))
+
+
+def _uuid(archive: Access) -> str:
+    with archive.current().index.snapshot() as snapshot:
+        return str(snapshot.dataset()["uuid"])
 
 
 def _seq(access: Access) -> int:

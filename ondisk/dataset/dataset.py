@@ -162,6 +162,7 @@ class Dataset:
                 last.open_to_write()
             self._archives.catch_up()
             settle(self._access)
+            self._archives.record()
 
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
@@ -459,6 +460,7 @@ class Dataset:
         salvage: Sequence[str] = (),
         forget: bool = False,
         acknowledge: bool = False,
+        forget_archive: str | None = None,
         progress: Progress = _unseen,
         spark: SparkSession | None = None,
     ) -> Report:
@@ -468,6 +470,7 @@ class Dataset:
             salvage: names of damaged segments: keep what is whole of each, and move its file to quarantine.
             forget: remove missing segments from the index, even if many are missing, as when a disk is not mounted.
             acknowledge: first, count no data as lost any more.
+            forget_archive: first, forget the archive of this name, which is missing.
             spark: a session whose executors scan the segments; this process writes the index.
         """
         from ondisk.maintenance.fix import ScanAll, fix, scan_later
@@ -484,6 +487,7 @@ class Dataset:
             salvage=salvage,
             forget=forget,
             acknowledge=acknowledge,
+            forget_archive=forget_archive,
         )
 
     def repack(
@@ -595,7 +599,7 @@ class Dataset:
 def _of_key(opened: Opened, archives: Archives, key: Key, query: Query) -> Iterator[Datum]:
     """Yield the datum that a complete unique key names, if it exists."""
     found = opened.reader.look_up(opened.index, key)
-    if found is None or (not found and any(archives.online())):
+    if found is None or (not found and (opened.index.knows_archives() or any(archives.online()))):
         yield from data(opened, archives, query, with_data=True)
     else:
         yield from found

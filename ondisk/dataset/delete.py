@@ -14,7 +14,8 @@ from ondisk.dataset.query import Query
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import DiskFull, InvalidInput
 from ondisk.index import Snapshot, Transaction, segment_rows
-from ondisk.matcher import Expression
+from ondisk.matcher import Expression, reftime_interval
+from ondisk.step import NEVER, Interval
 
 _SOME = 16_384
 """Data that one commit deletes when the disk is full."""
@@ -66,6 +67,7 @@ def _delete(access: DatasetAccess, chosen: _Matching | _Located) -> int:
     """Delete data in one act."""
     archives = access.archives
     with access.transaction("delete") as transaction, contextlib.ExitStack() as stack:
+        archives.check_present(chosen.interval())
         archives.complete_deletes()
         deleted = chosen.delete(access, transaction)
         for archive in archives.online():
@@ -86,6 +88,11 @@ class _Matching:
     def __init__(self, access: Access, match: str | Expression) -> None:
         self._query = Query(match)
         self._query.check(access.current().index)
+        self._tree = self._query.tree(access.current().index)
+
+    def interval(self) -> Interval:
+        """Return the interval of the data that can match."""
+        return reftime_interval(self._tree)
 
     def delete(self, access: Access, transaction: Transaction, limit: int | None = None) -> int:
         return transaction.delete(self._query.tree(access.current().index), limit)
@@ -100,6 +107,10 @@ class _Located:
 
     def __init__(self, locations: Iterable[object]) -> None:
         self._places = _by_segment(locations)
+
+    def interval(self) -> Interval:
+        """Return no interval: who names a datum has seen it."""
+        return NEVER
 
     def delete(self, access: Access, transaction: Transaction, limit: int | None = None) -> int:
         deleted = 0

@@ -16,8 +16,8 @@ from ondisk.dataset.read import DatasetReader, Summary, check_limit
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import InvalidInput, LockError
 from ondisk.formats import Format
-from ondisk.index import Index, Row, Snapshot, Totals
-from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort
+from ondisk.index import Index, Row, Snapshot, Totals, segment_rows
+from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort, reftime_interval
 from ondisk.matcher.tree import And
 
 Match: TypeAlias = str | Expression | None
@@ -153,15 +153,18 @@ class Snapshots:
                 main = stack.enter_context(self._main.index.snapshot())
                 state = main.dataset()  # begins the snapshot, which must be older than those of the archives
                 archived: list[tuple[Access, Opened, Snapshot]] = []
+                uuids: set[str] = set()
                 for archive in self._archives.online():
                     opened = archive.current()
                     snapshot = stack.enter_context(opened.index.snapshot())
-                    snapshot.dataset()
+                    uuids.add(str(snapshot.dataset()["uuid"]))
                     archived.append((archive, opened, snapshot))
                 # A change of both, such as a replacement of archived data, changes the dataset first. So a snapshot of
                 # the dataset from before it does not fit a snapshot of an archive from after it.
                 if archived and self._state() != state:
                     continue
+                if any(each.uuid not in uuids for each in segment_rows.known_archives(main)):
+                    self._archives.check_present(reftime_interval(self._query.tree(self._main.index)), main)
                 for archive, _, snapshot in archived:
                     leave_out(main, snapshot, archive)
                 self._snapshots = [*((opened, snapshot) for _, opened, snapshot in archived), (self._main, main)]

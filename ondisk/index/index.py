@@ -245,6 +245,16 @@ class Index:
         segment, metadata = self.segments.get(row[1]), self.metadata.get(row[4:])
         return None if segment is None or metadata is None else [(row, segment, metadata)]
 
+    def knows_archives(self) -> bool:
+        """Return whether the dataset has had archives, without the cost of a snapshot."""
+        connection = self.borrow()
+        try:
+            return connection.execute("SELECT 1 FROM archive LIMIT 1").fetchone() is not None
+        except sqlite3.Error:
+            return True  # a snapshot meets the error again, and translates it
+        finally:
+            self.give_back(connection)
+
     def writer(self) -> Connection:
         """Return the writing connection. The caller must hold the writers' lock."""
         if self._writer is None:

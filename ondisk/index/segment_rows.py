@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -19,6 +20,20 @@ from ondisk.step import Interval
 _ROWS = 1024
 
 Column: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownArchive:
+    """An archive that the dataset has had: the UUID of its index, its last name, and the interval of its segments.
+
+    The interval is None if it had no segments.
+    """
+
+    uuid: str
+    name: str
+    interval: Interval | None
+
+
 Places: TypeAlias = tuple[Column, Column, Column]
 """Columns of equal length: offsets, sizes, reftimes."""
 
@@ -148,6 +163,14 @@ def ended_by(snapshot: Snapshot, time: int) -> tuple[int, int]:
     sql = 'SELECT count(*) FILTER (WHERE "end" <= ?), count(*) FROM segment'
     old, count = snapshot.connection.execute(sql, (time,)).fetchone()
     return int(old), int(count)
+
+
+def known_archives(snapshot: Snapshot) -> list[KnownArchive]:
+    """Return the archives that the dataset has had."""
+    rows = snapshot.fetch('SELECT uuid, name, "begin", "end" FROM archive')
+    return [
+        KnownArchive(uuid, name, None if begin is None else Interval(begin, end)) for uuid, name, begin, end in rows
+    ]
 
 
 def numbers_of(snapshot: Snapshot, segment: Segment, last: int) -> Iterator[tuple[int, int]]:

@@ -17,6 +17,7 @@ from ondisk.filesystem import space_hint
 from ondisk.index.columns import stored_columns
 from ondisk.index.connection import INDEX, damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
+from ondisk.index.segment_rows import KnownArchive
 from ondisk.index.snapshot import Segment
 from ondisk.index.tide import State, Tide
 from ondisk.index.where import condition, resolve
@@ -212,6 +213,15 @@ class Transaction:
         """Return the names of up to `count` segments that the index knows in a folder."""
         sql = "SELECT name FROM segment WHERE name > ? AND name < ? LIMIT ?"
         return [name for (name,) in self._rows(sql, (f"{folder}/", f"{folder}0", count))]
+
+    def know_archive(self, known: KnownArchive) -> None:
+        """Record an archive, or what is new about it."""
+        span = (None, None) if known.interval is None else (known.interval.begin, known.interval.end)
+        self._execute("INSERT OR REPLACE INTO archive VALUES (?, ?, ?, ?)", (known.uuid, known.name, *span))
+
+    def forget_archives(self, uuids: Iterable[str]) -> None:
+        """Remove the records of archives."""
+        self._execute_many("DELETE FROM archive WHERE uuid = ?", ((uuid,) for uuid in uuids))
 
     def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """Turn metadata into columns of `datum`, one list for each declared field; texts and bytes become ids."""

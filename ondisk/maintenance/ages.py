@@ -22,12 +22,14 @@ class Ages:
     Attributes:
         now: seconds since 1970.
         doubt: why nothing is deleted by age; None if nothing speaks against it.
+        away: why nothing is archived by age; None if nothing speaks against it.
         is_visit_due: the last commit is so old that a repack must commit its visit.
     """
 
     now: float
     doubt: str | None = None
     is_visit_due: bool = False
+    away: str | None = None
 
     @classmethod
     def of(cls, dataset: DatasetAccess, now: float | None = None, *, by_age: bool = False) -> Ages:
@@ -39,27 +41,28 @@ class Ages:
         """
         now = time.time() if now is None else now
         config = dataset.config
+        away = None if config.archive_age is None else dataset.archives.why_not_archived()
         if by_age or (config.delete_age is None and config.quarantine_age is None):
-            return cls(now)
+            return cls(now, away=away)
         clock = int(now * 1_000_000)
         with dataset.current().index.snapshot() as snapshot:
             committed_at = _last_commit(dataset, snapshot)
             newest = snapshot.totals(Everything()).end if clock - committed_at > holds.FAR else None
         counted_from = holds.counted_from(clock, committed_at, newest)
         if counted_from is None:
-            return cls(now, holds.doubt(clock, committed_at, newest))
+            return cls(now, holds.doubt(clock, committed_at, newest), away=away)
         is_visit_due = clock - committed_at > holds.VISIT
         now = counted_from / 1_000_000
         if config.delete_age is None:
-            return cls(now, None, is_visit_due)
+            return cls(now, None, is_visit_due, away)
         expired = total = 0
         for access in dataset.archives.maintained():
             with access.current().index.snapshot() as snapshot:
                 old, count = segment_rows.ended_by(snapshot, days_ago(config.delete_age, now))
             expired, total = expired + old, total + count
         if holds.too_many(expired, total):
-            return cls(now, f"{expired} of {total} segments are that old at once", is_visit_due)
-        return cls(now, None, is_visit_due)
+            return cls(now, f"{expired} of {total} segments are that old at once", is_visit_due, away)
+        return cls(now, None, is_visit_due, away)
 
 
 def by_age_remedy(access: Access, doubt: str) -> str:

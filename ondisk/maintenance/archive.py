@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess, common, in_both
+from ondisk.dataset.archives import DatasetAccess, common, described, in_both
 from ondisk.errors import LockError, OndiskError, SegmentCorrupt, SegmentMissing, StateError
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Known
@@ -85,6 +85,7 @@ def archived(access: DatasetAccess, name: str, done: list[Done], before: Known |
             of_archive.check_space()
             of_archive.commit()
         transaction.advance_seq(of_archive.seq)
+        transaction.know_archive(described(last))
         size = _drop(access, transaction, segment)
         done.append(Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_linked else size))
     return done[-1]
@@ -118,6 +119,7 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
                 transaction.after_commit(partial(_drop_unread, access, last, of_archive, segment))
                 transaction.commit()
                 done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
+        access.archives.record()
     return done
 
 

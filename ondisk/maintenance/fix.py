@@ -18,7 +18,7 @@ from ondisk.index import Transaction
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import Inspection
+from ondisk.maintenance.inspect import Inspection, missing_archives
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, OtherIndex, Rescan, commit
 from ondisk.maintenance.salvage import salvaged
@@ -52,6 +52,7 @@ def fix(
     salvage: Sequence[str] = (),
     forget: bool = False,
     acknowledge: bool = False,
+    forget_archive: str | None = None,
 ) -> Report:
     """Do what `check` reports for a fix. Each segment is diagnosed again first, under the lock.
 
@@ -62,6 +63,7 @@ def fix(
         salvage: CORRUPTED segments of which to keep what is whole, see `ondisk.maintenance.salvage`.
         forget: remove missing segments from the index, however many.
         acknowledge: first, count no data as lost any more.
+        forget_archive: first, forget the archive of this name, which is missing.
 
     Raises:
         DurabilityLost, DiskFull: nothing more can be written. What was fixed before stays fixed.
@@ -76,6 +78,8 @@ def fix(
     errors: list[OndiskError] = []
     ages = Ages.of(dataset, now)
     with report.attached(errors):
+        if forget_archive is not None:
+            dataset.archives.forget(forget_archive)
         report.segments += [salvaged(dataset, name) for name in salvage]
         for access in dataset.archives.maintained():
             if acknowledge:
@@ -86,6 +90,10 @@ def fix(
                 access.prefix, _fix(access, dataset.archives, now, progress, scan_all, errors, ages, forget=forget)
             )
             report.needs_check |= access.needs_check()
+            if access is not dataset:
+                dataset.archives.accept(access)
+        dataset.archives.record()
+        report.segments += [_left_alone(each) for each in missing_archives(dataset)]
     return report
 
 

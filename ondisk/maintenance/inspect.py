@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from ondisk import step
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.layout import untrusted
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.layout import ARCHIVE, untrusted
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
@@ -117,6 +118,8 @@ class Inspection:
                 return diagnosis.hold(f"{reason}: is a disk not mounted? {remedy}")
         if State.DELETE_AGE in state and self._ages is not None and self._ages.doubt is not None:
             return diagnosis.hold(by_age_remedy(self.access, self._ages.doubt))
+        if State.ARCHIVE_AGE in state and self._ages is not None and self._ages.away is not None:
+            return diagnosis.hold(self._ages.away)
         return diagnosis
 
     def _examine(self, snapshot: Snapshot, name: str, before: Known | None) -> tuple[Diagnosis | None, Known | None]:
@@ -147,6 +150,13 @@ def check_trusted(access: Access) -> None:
     """Raise `NeedsCheck` if the index may not know all data."""
     if access.needs_check():
         raise untrusted(access.dataset_path)
+
+
+def missing_archives(dataset: DatasetAccess) -> Iterator[Diagnosis]:
+    """Yield a diagnosis for each archive that the dataset knows and that is away."""
+    for each in dataset.archives.missing():
+        error = dataset.archives.problem(each)
+        yield Diagnosis(f"{ARCHIVE}/{each.name}", State.MISSING, (f"{error.message}. {error.hint}",), held=True)
 
 
 def interval_of(access: Access, name: str) -> Interval | None:

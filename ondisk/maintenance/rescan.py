@@ -429,7 +429,7 @@ class Rescan:
         self._transaction.save_segment(segment, self._interval)
         if not keep_damage:
             self._transaction.note_check(segment, self._damaged() if self._damage.count else None)
-            self._transaction.count_lost(self._damage.count)
+            self._transaction.count_lost(self._damage.count + self._missing)
 
     def _damaged(self) -> str:
         return f"{self._damage.size} {self._format.unit}s are damaged, {self._damage.text('; ')}; {self._remedy}"

@@ -467,7 +467,7 @@ def each_kill(path: Path, action, limit=400):
     raise AssertionError("the action does not end")
 
 
-@pytest.mark.parametrize("how", ["mv", "mv without log"])
+@pytest.mark.parametrize("how", ["mv", pytest.param("mv without log", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_foreign", [False, True])
 def test_a_kill_at_any_call_while_an_exchanged_index_is_taken_over_loses_nothing(path, other, how, is_foreign):
     old = copied(other if is_foreign else path)

@@ -576,6 +576,7 @@ def test_deletions_say_nothing_about_an_archive_whose_index_was_rebuilt(make):
     with ondisk.open(old) as archive:
         archive.fix()
     with ondisk.open(dataset.path) as again:
+        again.fix(forget_archive="last")  # under this name the dataset knows it by its old UUID
         assert same(content(again), before)
         again.delete("station: 2; reftime: <2026-11-22")
         assert len(content(again)) == len(before) - 48
@@ -600,6 +601,7 @@ def test_deletions_say_nothing_about_an_archive_of_another_dataset(make, tmp_pat
 def test_data_in_an_archive_that_is_offline_are_not_deleted_and_a_warning_says_so(make, tmp_path):
     dataset = in_two_archives(make)
     old = dataset.path / ".archive/2025"
+    ondisk.open(dataset.path).close()  # learns its name
     away = old.rename(tmp_path / "away")
     old.with_name("2025.summary").write_text("{}")
     with pytest.warns(ArchiveOffline, match="'2025' is offline and was left as it is: delete again when it is back"):

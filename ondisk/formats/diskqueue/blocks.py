@@ -29,6 +29,7 @@ import lz4.frame  # type: ignore[import-untyped]
 
 from ondisk.errors import SegmentCorrupt
 from ondisk.formats.base import Readable
+from ondisk.formats.diskqueue.block_search import BlockSearch, has_other_bytes
 
 BLOCK_SIZE = 32 * 1024
 """Maximum of decompressed bytes that ondisk writes to a block: 1 % more space than with 64 KiB, but reading one datum
@@ -51,6 +52,10 @@ _EMPTY = bytes.fromhex("00000000 055dcc02")  # an end mark and the checksum of n
 _DICTIONARY, _CONTENT_SIZE = 0x01, 0x08  # bits of the frame's flags
 _WINDOW = 64 * 1024  # how far back a linked block refers
 _SKIP = 1024 * 1024
+_CHECKSUM = 4
+_OWN: dict[str, Any] = lz4.frame.get_frame_info(FRAME_HEADER)
+_BEATS_HEADER = bytes.fromhex("04224d18 6470b9")
+_BEATS: dict[str, Any] = lz4.frame.get_frame_info(_BEATS_HEADER)
 
 
 class Packed(NamedTuple):
@@ -75,14 +80,12 @@ class ReadBlock(NamedTuple):
         stored_size: bytes that it occupies in the file, including its size (and checksum).
         offset: logical offset of its first byte.
         data: its decompressed bytes.
-        problem: why it could not be decompressed; None if it could.
     """
 
     position: int
     stored_size: int
     offset: int
     data: bytes
-    problem: str | None = None
 
 
 def pack(frames: Sequence[bytes], offset: int) -> list[Packed]:
@@ -147,6 +150,15 @@ def find_whole(tail: bytes) -> Iterator[bytes]:
                 yield unpack(tail[at : at + _U32.size + size])
 
 
+def _closest(begin: bytes) -> dict[str, Any]:
+    """Return what a damaged header of an LZ4 frame meant: that of ondisk, or that of Beats."""
+    own, beats = (
+        sum((one ^ other).bit_count() for one, other in zip(begin, header, strict=False))
+        for header in (FRAME_HEADER, _BEATS_HEADER)
+    )
+    return _OWN if own <= beats else _BEATS
+
+
 def _compress(data: bytes) -> bytes:
     compressed: bytes = lz4.block.compress(data, store_size=False)
     if len(compressed) < len(data):
@@ -164,39 +176,41 @@ def _decompress(content: bytes | memoryview, word: int, limit: int, window: byte
 class BlockReader:
     """Reads the blocks of a segment from a stream, which begins after the segment's header.
 
-    Iterate over it once. It yields every whole block before damage, then raises SegmentCorrupt. The error's context has
-    the `offset` in the file, the `reason`, and `torn`: the file ends too early, as after a crash.
+    Iterating yields every whole block before damage, then raises SegmentCorrupt. The error's context has the `offset`
+    in the file, the `reason`, and `torn`: the file ends too early, as after a crash. After `find_next`, iterate again.
 
     Args:
         stream: the bytes; only read forwards.
         position: of the stream's first byte in the file.
-        offset: logical offset of the first block.
-        passing: yield a block that cannot be decompressed, with its `problem`, and continue, if later blocks do not
-            depend on it. Its content does not count in later offsets.
+        offset: logical offset of the first block. What cannot be decompressed does not count in later offsets.
 
     Attributes:
         position: end, in the file, of the blocks that were read whole.
         offset: logical offset of that end.
-        unfinished: bytes that were read after `position`, of an incomplete block or header.
+        unfinished: bytes that were read after `position`, of an incomplete or damaged block or header.
         own: the LZ4 frame has the header that ondisk writes.
         sealed_at: position of the first end mark in the file; None if it was not reached.
 
     Memory: one block, compressed and decompressed, and 64 KiB if blocks are linked. Sizes are checked before use.
     """
 
-    def __init__(self, stream: Readable, position: int, offset: int, *, passing: bool = False) -> None:
+    def __init__(self, stream: Readable, position: int, offset: int) -> None:
         self._stream = stream
+        self._pending = memoryview(b"")  # bytes of the stream that are read again
+        self._since: list[bytes] = []  # what was read after `position`
+        self._info: dict[str, Any] | None = None  # of the LZ4 frame that is being read
+        self._is_torn = False
+        self._dropped = 0  # bytes that were read after `position` and forgotten
+        self._owed = 0  # bytes that complete a frame which is larger than a block
         self._begin = position
         self.position = position
         self.offset = offset
         self.own = False
         self.sealed_at: int | None = None
-        self._read_to = position
-        self._passing = passing
 
     @property
     def unfinished(self) -> int:
-        return self._read_to - self.position
+        return self._dropped + sum(map(len, self._since)) + len(self._pending)
 
     @property
     def continuable(self) -> bool:
@@ -204,10 +218,12 @@ class BlockReader:
         return self.own and self.sealed_at is None
 
     def __iter__(self) -> Iterator[ReadBlock]:
+        if self._info is not None:
+            yield from self._blocks(self._info)
         while begin := self._read(_U32.size):
             magic = self._number(begin, "the beginning of an LZ4 frame")
             if magic == _MAGIC:
-                yield from self._frame(begin)
+                yield from self._blocks(self._begin_frame(begin))
             elif magic in _SKIPPABLE:
                 self._skip(begin)
             elif begin == _EMPTY[:4] and self.position == self._begin:
@@ -215,16 +231,58 @@ class BlockReader:
             else:
                 raise self._damaged(f"no LZ4 frame begins with {begin.hex(' ')}")
 
-    def _frame(self, magic: bytes) -> Iterator[ReadBlock]:
+    def find_next(self, max_size: int) -> int:
+        """Find the next whole block after damage; another iteration continues there.
+
+        Args:
+            max_size: longer frames are damage.
+
+        Returns:
+            The bytes of the file that are skipped; 0 if there is no such block, or blocks depend on those before them.
+
+        Memory: several blocks.
+        Cost: linear.
+        """
+        raw = b"".join((*self._since, self._pending))
+        info = _closest(raw) if self._info is None else self._info
+        if info["block_linked"] or self._dropped:
+            return 0
+        header = 0 if self._info is not None or self.sealed_at is not None else len(FRAME_HEADER)
+        checksum = _CHECKSUM if info["block_checksum"] else 0
+        search = BlockSearch(info["block_size"], checksum, max_size, is_torn=self._is_torn)
+        skipped = 0
+        while True:
+            raw += self._from_stream(search.window - len(raw))
+            is_end = len(raw) < search.window
+            found = search.find(raw, header=header, is_end=is_end, is_first=not skipped)
+            if found is not None or is_end or search.is_exhausted:
+                break
+            skipped += len(raw) - search.kept
+            raw = raw[-search.kept :]
+        self._since, self._pending = [], memoryview(raw if found is None else raw[found:])
+        if found is None:
+            self._dropped = skipped
+            return 0
+        if header:
+            self.own = self.position == self._begin and info is _OWN
+        self._info, self.sealed_at, self._owed = info, None, 0
+        self.position += skipped + found
+        return skipped + found
+
+    def _begin_frame(self, magic: bytes) -> dict[str, Any]:
         first = self.position == self._begin
         header = magic + self._descriptor(magic)
-        info = self._info(header)
+        info = self._info = self._read_info(header)
         self.own = first and header == FRAME_HEADER
-        self.position += len(header)
+        self._advance(len(header))
+        return info
+
+    def _blocks(self, info: dict[str, Any]) -> Iterator[ReadBlock]:
         window = b""
         while size := self._read(_U32.size):
             word = self._number(size, "the size of a block")
             if word == 0:
+                self._info = None
                 self._end(_U32.size + len(self._read(4 if info["content_checksum"] else 0)))
                 return
             block = self._block(word, info, window)
@@ -238,7 +296,7 @@ class BlockReader:
         size = 1 + 8 * bool(flags[0] & _CONTENT_SIZE) + 4 * bool(flags[0] & _DICTIONARY)
         return flags + self._read_all(size, len(magic) + len(flags), "the header of an LZ4 frame")
 
-    def _info(self, header: bytes) -> dict[str, Any]:
+    def _read_info(self, header: bytes) -> dict[str, Any]:
         if header[4] & _DICTIONARY:
             raise self._damaged("an LZ4 frame needs a dictionary, which no segment has")
         try:
@@ -253,29 +311,44 @@ class BlockReader:
             raise self._damaged(f"a block's size, {size}, is more than the {limit} that the LZ4 frame allows")
         checksum = 4 if info["block_checksum"] else 0
         content = self._read_all(size + checksum, _U32.size, f"a block of {size} bytes")
-        data, problem = b"", None
         try:
             data = _decompress(content[:size], word, limit, window)
         except lz4.block.LZ4BlockError as error:
-            problem = "a block cannot be decompressed"
-            if info["block_linked"] or not self._passing:
-                raise self._damaged(problem) from error
-        block = ReadBlock(self.position, _U32.size + len(content), self.offset, data, problem)
-        self.position += block.stored_size
+            raise self._damaged("a block cannot be decompressed") from error
+        if self.own and self._begins_with_frame(data) and word & _STORED and has_other_bytes(data, limit):
+            raise self._damaged(f"a block cannot have {size} bytes: its frames end before")
+        block = ReadBlock(self.position, _U32.size + len(content), self.offset, data)
+        self._advance(block.stored_size)
         self.offset += len(data)
         return block
+
+    def _begins_with_frame(self, data: bytes) -> bool:
+        """Return whether a block of ondisk begins with a frame; otherwise it continues a large one."""
+        if self._owed:
+            self._owed = max(0, self._owed - len(data))
+            return False
+        if len(data) == BLOCK_SIZE and (size := int.from_bytes(data[:4], "little")) > len(data):
+            self._owed = size - len(data)
+        return True
 
     def _end(self, size: int) -> None:
         if self.sealed_at is None:
             self.sealed_at = self.position
+        self._advance(size)
+
+    def _advance(self, size: int) -> None:
         self.position += size
+        self._since.clear()
+        self._dropped = 0
 
     def _skip(self, begin: bytes) -> None:
         left = self._number(self._read_all(_U32.size, len(begin), "a skippable frame"), "a skippable frame")
         size = len(begin) + _U32.size + left
         while left:
             left -= len(self._read_all(min(left, _SKIP), size - left, "a skippable frame"))
-        self.position += size
+            self._dropped += sum(map(len, self._since))
+            self._since.clear()
+        self._advance(size)
 
     def _read_empty(self, begin: bytes) -> None:
         checksum = self._read(len(_EMPTY) - len(begin))
@@ -297,14 +370,22 @@ class BlockReader:
 
     def _read(self, size: int) -> bytes:
         """Return `size` bytes, or fewer at the end of the file."""
+        piece = bytes(self._pending[:size])
+        self._pending = self._pending[size:]
+        if len(piece) < size:
+            piece += self._from_stream(size - len(piece))
+        self._since.append(piece)
+        return piece
+
+    def _from_stream(self, size: int) -> bytes:
         pieces, left = [], size
-        while left and (piece := self._stream.read(left)):
+        while left > 0 and (piece := self._stream.read(left)):
             pieces.append(piece)
             left -= len(piece)
-        self._read_to += size - left
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _damaged(self, reason: str, *, torn: bool = False) -> SegmentCorrupt:
+        self._is_torn = torn
         return SegmentCorrupt(
             f"damage at byte {self.position} of the file: {reason}",
             hint="The data before it were read. Restore the segment from a copy, if there is one.",

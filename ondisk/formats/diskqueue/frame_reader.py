@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterator
 
 from ondisk import frame
 from ondisk.errors import SegmentCorrupt
-from ondisk.formats.base import Readable
+from ondisk.formats.base import BATCH_BYTES, Readable
 from ondisk.formats.diskqueue import blocks
 from ondisk.formats.diskqueue.header import Header
+from ondisk.formats.diskqueue.payload import FIRST_KEY
 from ondisk.segment import Block
 
 _TOGETHER, _LARGE_CHUNK = 16, 1024 * 1024  # maximum of large frames, and of their bytes, read at once
+_SEARCHED = 64 * 1024  # bytes after damage that are searched first
+_BELIEVED = 8 * 1024 * 1024  # frames in a row of so many bytes are not in the data of another frame
+_MUCH = 1024 * 1024 * 1024  # bytes that may be searched in any file
 _CHUNK = 32 * 1024  # bytes; with larger chunks the garbage collector visits many living objects again and again
 
 
@@ -50,7 +54,7 @@ class FrameReader:
     ) -> None:
         self._stream = stream
         self._max_size = max_size
-        self._blocks = blocks.BlockReader(stream, position, offset, passing=True) if header.compressed else None
+        self._blocks = blocks.BlockReader(stream, position, offset) if header.compressed else None
         self._iterator = iter(self._blocks or ())
         self._pieces = self._of_stream() if self._blocks is None else self._of_blocks()
         self._found = found
@@ -61,7 +65,8 @@ class FrameReader:
         self._held: bytes | memoryview = b""
         self._missing = 0  # minimum of bytes to read next
         self._corrupt: tuple[int, str, bool] | None = None  # position, reason, torn: of a damaged block
-        self._passed = 0  # bytes of a damaged block, if reading can continue after it
+        self._dropped = 0  # bytes after the last whole frame that are not held any more
+        self._searched = 0
         self.offset = offset
         self.count = 0
         self.damage: frame.Fault | None = None
@@ -88,23 +93,57 @@ class FrameReader:
             wanted = max(_CHUNK, length, min(_TOGETHER * length, _LARGE_CHUNK))
 
     def skip(self) -> int:
-        """Skip a frame that has damaged content and two equal lengths, or a damaged block.
+        """Skip damage, up to the next whole frame or block.
 
         Returns:
-            The number of bytes skipped; 0 if the beginning of the next frame is unknown.
+            The number of bytes skipped; 0 if nothing whole follows.
+
+        Memory: some megabytes, or the size of the largest frame allowed if it takes as much to tell the frames of the
+            segment from those in the data of a damaged frame.
+        Cost: linear. After much damage, less is read to tell them apart.
         """
-        if self._passed:
-            passed, self._passed, self._corrupt = self._passed + len(self._held), 0, None
-            self._pieces = self._of_blocks()
-            self.offset += len(self._held)
-            self._held = b""
-            return passed
-        size = frame.length(self._held)
-        if self.damage is None or self.damage.torn or not frame.has_two_lengths(self._held, self._max_size):
+        return self._skip_frame() or self._skip_block()
+
+    def _skip_frame(self) -> int:
+        wanted, believed = _SEARCHED, _BELIEVED if self._searched < _MUCH + 32 * self.offset else 0
+        while True:
+            ended = not self._fill(wanted)
+            data = bytes(self._held)
+            self._searched += len(data)
+            found = frame.find_next(
+                data, FIRST_KEY, max_size=self._max_size, is_end=ended, believed=believed, begins=self._begins()
+            )
+            if found is not None:
+                break
+            if ended or len(data) > self._max_size + BATCH_BYTES:
+                return 0
+            if len(data) > _BELIEVED and FIRST_KEY not in data:
+                gone = len(data) - len(FIRST_KEY) - frame.OVERHEAD
+                self._held, self._dropped = data[gone:], self._dropped + gone
+            wanted = 4 * len(data)
+        skipped, self._dropped = self._dropped + found, 0
+        self._held = self._held[found:]
+        self.offset += skipped
+        return skipped
+
+    def _begins(self) -> set[int] | None:
+        """Return where blocks begin in the held bytes, if frames do not cross blocks; else None."""
+        if self._blocks is None or not self._blocks.own:
+            return None
+        base = self.offset + self._dropped
+        return {offset - base for offset in self._starts}
+
+    def _skip_block(self) -> int:
+        skipped = self._blocks.find_next(self._max_size) if self._blocks is not None and self._corrupt else 0
+        if not skipped:
             return 0
-        self._held = self._held[size:]
-        self.offset += size
-        return size
+        assert self._blocks is not None
+        begun = self._dropped + len(self._held)
+        self.offset += begun
+        self._held, self._dropped, self._corrupt = b"", 0, None
+        self._iterator = iter(self._blocks)
+        self._pieces = self._of_blocks()
+        return skipped + begun
 
     def position(self) -> int | None:
         """Return the position in the file of the end of the last whole frame; None if it is inside a block."""
@@ -127,7 +166,7 @@ class FrameReader:
 
     def left(self) -> int:
         """Read to the end of the file and return the number of bytes after the last whole frame."""
-        size = len(self._held) + sum(map(len, self._pieces)) + self._passed
+        size = self._dropped + len(self._held) + sum(map(len, self._pieces))
         if self._blocks is not None:
             size += self._blocks.unfinished
         while piece := self._stream.read(_CHUNK):  # after a damaged block
@@ -136,6 +175,8 @@ class FrameReader:
 
     def rest(self, limit: int) -> bytes | None:
         """Return the bytes after the last whole frame; None if there are more than `limit`."""
+        if self._dropped:
+            return None
         while len(self._held) <= limit:
             if not self._fill(2 * len(self._held) + _CHUNK):
                 return bytes(self._held)
@@ -177,10 +218,6 @@ class FrameReader:
     def _of_blocks(self) -> Iterator[bytes]:
         try:
             for block in self._iterator:
-                if block.problem is not None:
-                    self._corrupt = block.position, block.problem, False
-                    self._passed = block.stored_size
-                    return
                 self._starts[block.offset] = block.position
                 if self._found is not None:
                     self._found.append(Block(block.offset, block.position, block.stored_size))

@@ -34,7 +34,7 @@ _ENCODED = 128  # data encoded together after one of a larger number was refused
 _NANOSECONDS = 1000  # in a microsecond
 _CACHED, _LONG = 50_000, 256  # limits of the cache: combinations of metadata; bytes of a text
 _NOTHING = None, None
-_PASSED = 1000  # limit for damaged places to skip in one file
+_PASSED = 100_000  # limit for damaged places to skip in one file
 _MAX_COUNT = 2**32 - 1
 _BEGINNINGS = (header.Header(options=header.LZ4).pack() + blocks.FRAME_HEADER, header.Header().pack())
 _MOVE = "Restore the file from a backup, or move it out of the dataset."
@@ -137,10 +137,10 @@ class Seg(Format):
             if frames.damage is None:
                 break
             left = file.size() - end.size
-            if left <= limit + BATCH_BYTES and _is_torn(frames, file, limit + BATCH_BYTES):
-                break
             offset, reason = frames.damage.offset, frames.damage.reason
             skipped = frames.skip() if passed < _PASSED else 0
+            if not skipped and left <= limit + BATCH_BYTES and _is_torn(frames, file, limit + BATCH_BYTES):
+                break
             passed += 1
             damage.append(Damage(offset, skipped or frames.left(), reason))
             if not skipped:

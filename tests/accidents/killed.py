@@ -1,0 +1,207 @@
+"""Accidents in the middle of our own work: a process is killed, and then something else goes wrong as well."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import ondisk
+from ondisk.testing.crashes import CALLS, Killed, killed_at
+
+from .law import must
+from .table import accident
+from .tools import cp_p, lose_index
+from .victim import A, B, Victim, datum, number_of
+
+BATCH = tuple(number_of(day, minute) for day in (5, 6, 7, 8) for minute in (0, 100))
+"""The data of one batch, for four new segments."""
+
+Verb = Callable[[Victim], Any]
+
+
+def kill(victim: Victim, verb: Verb, at: float, before: str = "") -> None:
+    """Kill a verb at a part of its way, from 0 to 1: before one of its calls that change the disk.
+
+    Args:
+        before: kill it at the next call of this name from there on.
+    """
+    rehearsal = Victim(victim.path.parent / "rehearsal", victim.kind, victim.place)
+    cp_p(victim.path, rehearsal.path)
+    calls: list[str] = []
+    with recorded(calls):
+        verb(rehearsal)
+    point = int(at * (len(calls) - 1))
+    if before:
+        point = next((place for place, call in enumerate(calls) if place >= point and call == before), point)
+    with contextlib.suppress(Killed), killed_at(point):
+        verb(victim)
+
+
+@contextlib.contextmanager
+def recorded(calls: list[str]) -> Iterator[None]:
+    """Write down the calls that `killed_at` counts."""
+
+    def recording(name: str) -> Callable[..., Any]:
+        function = getattr(os, name)
+
+        def record(*arguments: Any, **options: Any) -> Any:
+            if name != "open" or arguments[1] & os.O_CREAT:
+                calls.append(name)
+            return function(*arguments, **options)
+
+        return record
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (*CALLS, "open"):
+            patch.setattr(os, name, recording(name))
+        yield
+
+
+def append(*numbers: int) -> Verb:
+    def run(victim: Victim) -> None:
+        with ondisk.open(victim.path) as dataset:
+            dataset.append([datum(each, victim.kind) for each in numbers])
+
+    return run
+
+
+def repack(victim: Victim) -> None:
+    with ondisk.open(victim.path) as dataset:
+        dataset.repack()
+
+
+def archive(*days: int) -> Verb:
+    def run(victim: Victim) -> None:
+        with ondisk.open(victim.path) as dataset:
+            dataset.archive(*map(victim.name, days))
+
+    return run
+
+
+def unarchive(*days: int) -> Verb:
+    def run(victim: Victim) -> None:
+        with ondisk.open(victim.path) as dataset:
+            dataset.unarchive(*map(victim.name, days))
+
+    return run
+
+
+def delete(*numbers: int) -> Verb:
+    def run(victim: Victim) -> None:
+        with ondisk.open(victim.path) as dataset:
+            dataset.delete("area: " + " or ".join(f'"VM2,{number}"' for number in numbers))
+
+    return run
+
+
+WAYS = (0.2, 0.5, 0.7, 0.9)
+LOST: dict[str, Any] = {"quiet": True, "orders": ("fix", "maintain")}
+
+
+def killed_append(at: float) -> Callable[[Victim], None]:
+    def happen(victim: Victim) -> None:
+        victim.maybe |= {*BATCH}
+        victim.acts.append({*BATCH})
+        kill(victim, append(*BATCH), at)
+
+    return happen
+
+
+def killed_delete(at: float) -> Callable[[Victim], None]:
+    """Kill a delete of data in the dataset and in the archive. All of it is done in the end, or nothing."""
+    both = {number_of(A, 200), number_of(B, 200), number_of(4, 200)}
+
+    def happen(victim: Victim) -> None:
+        victim.acts.append(both)
+        kill(victim, delete(*both), at)
+        victim.given -= both
+        victim.maybe |= both
+
+    return happen
+
+
+def killed_with_index_lost(
+    prepare: Callable[[Victim], None], verb: Verb, at: float, before: str = ""
+) -> Callable[..., None]:
+    """Kill a verb, and lose the index of the dataset and its archive: what was acknowledged before is all there."""
+
+    def happen(victim: Victim) -> None:
+        prepare(victim)
+        kill(victim, verb, at, before)
+        for place in {"", victim.place, ".archive/last"}:
+            lose_index(victim.path / place)
+        victim.revives = True
+
+    return happen
+
+
+def holes(victim: Victim) -> None:
+    victim.delete(number_of(A, 200), number_of(B, 0), number_of(B, 200), number_of(B, 400), number_of(B, 600))
+
+
+def nothing(victim: Victim) -> None:
+    """Prepare nothing."""
+
+
+def new_segment(victim: Victim) -> None:
+    """Append to a new segment, so that the append itself is acknowledged and only what follows is killed."""
+    victim.maybe |= {*BATCH}
+
+
+for at in WAYS:
+    accident(f"17-append-killed-at-{at}", quiet=True, places=("dataset",))(killed_append(at))
+    accident(f"18-delete-killed-at-{at}", quiet=True, places=("archive",))(killed_delete(at))
+for at, call in ((0.0, "rename"), (0.5, "rename"), (0.0, "unlink"), (0.5, "unlink"), (0.2, ""), (0.5, ""), (0.8, "")):
+    name = f"{call or 'any'}-{at}"
+    accident(f"19-repack-killed-index-lost-{name}", **LOST)(killed_with_index_lost(holes, repack, at, call))
+for at in WAYS:
+    accident(f"19-append-killed-index-lost-{at}", **LOST, places=("dataset",))(
+        killed_with_index_lost(new_segment, append(*BATCH), at)
+    )
+    accident(f"19-archive-killed-index-lost-{at}", **LOST, places=("dataset",))(
+        killed_with_index_lost(nothing, archive(A, B), at)
+    )
+    accident(f"19-unarchive-killed-index-lost-{at}", **LOST, places=("archive",))(
+        killed_with_index_lost(nothing, unarchive(A, B), at)
+    )
+
+
+def killed_archive(at: float) -> Callable[[Victim], None]:
+    def happen(victim: Victim) -> None:
+        kill(victim, archive(A, B), at)
+        for day in (A, B):
+            if (victim.path / victim.name(day)).exists():
+                assert victim.run("archive", victim.name(day), "--yes") in (
+                    0,
+                    13,
+                )  # 13: it is archived, and dropped on opening
+        must(0, victim.maintain())
+        assert not [*victim.path.rglob(".index.sqlite.new*")]
+
+    return happen
+
+
+for at in WAYS:
+    accident(f"20-archive-killed-then-again-{at}", check=("",), fix=0, repack=0, maintain=0, places=("dataset",))(
+        killed_archive(at)
+    )
+
+
+def killed_fix(at: float) -> Callable[[Victim], None]:
+    """Kill the fix that rebuilds a lost index, and lose that, too."""
+
+    def happen(victim: Victim) -> None:
+        lose_index(victim.here)
+        kill(victim, lambda each: each.fix(), at)
+        lose_index(victim.here)
+        (victim.here / "needs-check-do-not-pack").unlink(missing_ok=True)
+
+    return happen
+
+
+for at in (0.3, 0.6, 0.9):
+    accident(f"x-fix-killed-index-lost-again-{at}", fix=0, repack=31, maintain=0)(killed_fix(at))

@@ -1,0 +1,284 @@
+"""Accidents that put an older state back: of a segment, of the index, or of both at different times."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from .law import must, must_fail
+from .table import accident
+from .tools import cp, cp_p, cp_remove, lose_index, mv, put_index, rsync, tool
+from .victim import FILES, A, B, D, Victim, number_of, numbers_of
+
+GONE = number_of(A, 200)
+LATE = number_of(A, 650)
+RESTORES = {"cp-p": cp_p, "cp": cp, "mv": mv, "cp-remove": cp_remove, "rsync": rsync}
+Restore = Callable[[Path, Path], None]
+
+
+def before_repack(restore: Restore) -> Callable[[Victim], None]:
+    def happen(victim: Victim) -> None:
+        backup = victim.backup(victim.file(A))
+        victim.delete(GONE)
+        must(0, victim.repack())
+        restore(backup, victim.file(A))
+        victim.revives = True
+
+    return happen
+
+
+for name, restore in RESTORES.items():
+    accident(f"01-before-repack-{name}", check=("UNALIGNED",), fix=0, repack=9, maintain=0)(before_repack(restore))
+
+
+@accident("01-before-repack-and-append", fix=8, maintain=8, places=("dataset",))
+def _(victim: Victim) -> None:
+    backup = victim.backup(victim.file(A))
+    victim.delete(GONE)
+    must(0, victim.repack())
+    must(0, victim.append(LATE))
+    mv(backup, victim.file(A))
+    victim.revives = True
+    victim.destroyed = {LATE}
+
+
+@accident("01-before-append-cp-p", check=("CORRUPTED",), fix=9, repack=9, maintain=9, places=("dataset",))
+def _(victim: Victim) -> None:
+    backup = victim.backup(victim.file(A))
+    must(0, victim.append(LATE))
+    mv(backup, victim.file(A))
+    victim.destroyed = {LATE}
+
+
+@accident("x-before-delete", check=("DIRTY",), fix=9, repack=0, maintain=0)
+def _(victim: Victim) -> None:
+    backup = victim.backup(victim.file(A))
+    victim.delete(GONE)
+    cp(backup, victim.file(A))
+
+
+@accident("x-before-delete-sentinel", fix=0, repack=31, maintain=0)
+def _(victim: Victim) -> None:
+    backup = victim.backup(victim.file(A))
+    victim.delete(GONE)
+    mv(backup, victim.file(A))
+    (victim.here / "needs-check-do-not-pack").touch()
+    victim.revives = True
+
+
+@accident("x-restored-before-repack-twice", fix=0, maintain=0)
+def _(victim: Victim) -> None:
+    """The backup is put back, mended, and put back again."""
+    backup = victim.backup(victim.file(A))
+    victim.delete(GONE)
+    must(0, victim.repack())
+    cp_p(backup, victim.file(A))
+    victim.revives = True
+    victim.maintain()
+    victim.delete(number_of(A, 400))
+    victim.repack()
+    mv(backup, victim.file(A))
+
+
+def missing(restore: Restore) -> Callable[[Victim], None]:
+    def happen(victim: Victim) -> None:
+        away = victim.backup(victim.file(A))
+        shutil.rmtree(victim.file(A)) if victim.file(A).is_dir() else victim.file(A).unlink()
+        must(8, victim.maintain())
+        must(0, victim.append(number_of(B, 650)))
+        restore(away, victim.file(A))
+
+    return happen
+
+
+for name, restore in RESTORES.items():
+    columns = {"check": ("UNALIGNED",), "fix": 0, "repack": 9, "maintain": 0, "quiet": True}
+    accident(f"04-missing-then-restored-{name}", **columns)(missing(restore))  # type: ignore[arg-type]
+
+
+@accident("04-missing-for-good", check=("MISSING",), fix=8, repack=8, maintain=8)
+def _(victim: Victim) -> None:
+    mv(victim.file(A), victim.path.parent / "away")
+    victim.destroyed = numbers_of(A)
+
+
+@accident("04-missing-restored-before-maintain", fix=0, repack=0, maintain=0)
+def _(victim: Victim) -> None:
+    mv(victim.file(A), victim.path.parent / "away")
+    must_fail(victim)
+    mv(victim.path.parent / "away", victim.file(A))
+
+
+def with_new_data(victim: Victim) -> None:
+    must(0, victim.append(LATE, number_of(5, 0)))
+    victim.delete(number_of(B, 200))
+
+
+def old_index(victim: Victim, then: Callable[[Victim], None]) -> None:
+    """Put the index back as it was before `with_new_data`."""
+    backup = victim.path.parent / "backup-of-index"
+    backup.mkdir()
+    put_index(victim.path, backup)
+    then(victim)
+    put_index(backup, victim.path)
+    victim.revives = True
+
+
+@accident("08-older-index", fix=0, repack=31, maintain=0)
+def _(victim: Victim) -> None:
+    old_index(victim, with_new_data)
+
+
+@accident("08-older-index-then-append", quiet=True)
+def _(victim: Victim) -> None:
+    old_index(victim, with_new_data)
+    victim.append(number_of(A, 655), number_of(5, 10), number_of(6, 0))
+
+
+@accident("08-older-index-then-appends-beyond", quiet=True)
+def _(victim: Victim) -> None:
+    """The older index has more changes than the newer one had, when it is looked at."""
+    old_index(victim, with_new_data)
+    for minute in range(655, 665):
+        victim.append(number_of(A, minute))
+
+
+@accident("08-older-index-before-repack")
+def _(victim: Victim) -> None:
+    def then(victim: Victim) -> None:
+        victim.delete(GONE)
+        must(0, victim.repack())
+
+    old_index(victim, then)
+
+
+@accident("08-older-index-before-archive", places=("dataset",))
+def _(victim: Victim) -> None:
+    old_index(victim, lambda victim: must(0, victim.run("archive", victim.name(A), "--yes")))
+
+
+@accident("08-older-index-of-archive", places=("archive",))
+def _(victim: Victim) -> None:
+    backup = victim.path.parent / "backup-of-index"
+    backup.mkdir()
+    put_index(victim.here, backup)
+    victim.delete(GONE)
+    must(0, victim.repack())
+    put_index(backup, victim.here)
+    victim.revives = True
+
+
+@accident("08-only-the-main-file-of-an-older-index")
+def _(victim: Victim) -> None:
+    """The log of the newer index stays beside it."""
+    backup = victim.path.parent / "old.sqlite"
+    shutil.copy2(victim.path / "index.sqlite", backup)
+    with_new_data(victim)
+    shutil.copy2(backup, victim.path / "index.sqlite")
+    victim.revives = True
+
+
+@accident("x-older-log-beside-the-index")
+def _(victim: Victim) -> None:
+    """The log is from another time than the index."""
+    backup = victim.path.parent / "old-wal"
+    shutil.copy2(victim.path / "index.sqlite-wal", backup)
+    with_new_data(victim)
+    shutil.copy2(backup, victim.path / "index.sqlite-wal")
+    (victim.path / "index.sqlite-shm").unlink(missing_ok=True)
+    victim.revives = True
+
+
+@accident("x-log-of-the-index-missing")
+def _(victim: Victim) -> None:
+    """A reader keeps the commits in the log; the dataset is copied without it."""
+    with closing(sqlite3.connect(victim.path / "index.sqlite", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM datum").fetchone()
+        with_new_data(victim)
+        tool("cp", "-rp", victim.path, victim.path.parent / "copy")
+    victim.path = victim.path.parent / "copy"
+    (victim.path / "index.sqlite-wal").unlink()
+    (victim.path / "index.sqlite-shm").unlink()
+    victim.revives = True
+
+
+@accident("x-index-lost-log-stays", fix=0, repack=31, maintain=0)
+def _(victim: Victim) -> None:
+    victim.delete(GONE)
+    (victim.here / "index.sqlite").unlink()
+    victim.revives = True
+
+
+@accident("x-sentinel-removed-by-hand", quiet=True)
+def _(victim: Victim) -> None:
+    lose_index(victim.here)
+    victim.append(number_of(D, 650))
+    (victim.here / "needs-check-do-not-pack").unlink(missing_ok=True)
+
+
+@accident("x-segments-copied-before-the-index", places=("dataset",))
+def _(victim: Victim) -> None:
+    """A copy is taken while data are appended: the index has data that the copied segments lack."""
+    copy = victim.path.parent / "copy"
+    cp_p(victim.path, copy)
+    must(0, victim.append(LATE, number_of(5, 0)))
+    put_index(victim.path, copy)
+    shutil.copy2(victim.path / ".tide", copy / ".tide") if (victim.path / ".tide").exists() else None
+    victim.path = copy
+    victim.destroyed = {LATE, number_of(5, 0)}
+
+
+@accident("x-index-copied-before-the-segments", places=("dataset",), quiet=True)
+def _(victim: Victim) -> None:
+    """The other way round: the copied segments have data that the index lacks. Their loss would leave no trace."""
+    copy = victim.path.parent / "copy"
+    cp_p(victim.path, copy)
+    must(0, victim.append(LATE, number_of(5, 0)))
+    shutil.rmtree(copy / "2024")
+    cp_p(victim.path / "2024", copy / "2024")
+    victim.path = copy
+    victim.given -= {LATE}
+    victim.maybe |= {LATE}
+
+
+@accident("x-two-machines-one-folder", places=("dataset",), quiet=True)
+def _(victim: Victim) -> None:
+    """Two copies of a dataset are written, and one is copied over the other, index and all."""
+    other = Victim(victim.path.parent / "machine2", victim.kind)
+    cp_p(victim.path, other.path)
+    must(0, victim.append(LATE, number_of(5, 0)))
+    must(0, other.append(number_of(A, 655), number_of(6, 0)))
+    tool("cp", "-rpuT", other.path, victim.path)
+    victim.given |= other.given
+    victim.destroyed = victim.untraceable = {LATE} if victim.kind in FILES else {LATE, number_of(A, 655)}
+
+
+@accident("x-two-machines-without-the-index", places=("dataset",))
+def _(victim: Victim) -> None:
+    """The same, but only the segments are copied."""
+    other = Victim(victim.path.parent / "machine2", victim.kind)
+    cp_p(victim.path, other.path)
+    must(0, victim.append(LATE, number_of(5, 0)))
+    must(0, other.append(number_of(A, 655), number_of(6, 0)))
+    tool("cp", "-rpT", other.path / "2024", victim.path / "2024")
+    victim.given |= other.given
+    victim.destroyed = {LATE} if victim.kind in FILES else {LATE, number_of(A, 655)}
+
+
+@accident("x-older-index-and-older-segment", places=("dataset",))
+def _(victim: Victim) -> None:
+    """Both are from before a repack, of different days."""
+    segment = victim.backup(victim.file(A))
+    victim.delete(GONE)
+
+    def then(victim: Victim) -> None:
+        must(0, victim.append(number_of(A, 650)))
+        must(0, victim.repack())
+        cp_p(segment, victim.file(A))
+
+    old_index(victim, then)
+    victim.destroyed = {LATE}

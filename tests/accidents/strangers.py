@@ -1,0 +1,302 @@
+"""Accidents with files of others: unknown segments, strays under hidden names, indices and archives of elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+
+from .law import must
+from .table import accident
+from .tools import cp, cp_p, mv, put_index, tool
+from .victim import ARCHIVED, FILES, LAST, LINES, A, B, C, Victim, number_of, numbers_of, payload
+
+NEW_DAY = 9
+STRANGE = (number_of(NEW_DAY, 0), number_of(NEW_DAY, 200), number_of(NEW_DAY, 400))
+COPIED = {"check": ("UNALIGNED",), "fix": 0, "repack": 9, "maintain": 0, "quiet": True}
+
+
+def copied_in(victim: Victim, *, old: bool = False) -> None:
+    """Copy a segment of another dataset into this one."""
+    other = victim.foreign(*STRANGE)
+    cp_p(other.file(NEW_DAY), victim.file(NEW_DAY))
+    if old:
+        tool("find", victim.file(NEW_DAY), "-exec", "touch", "-d", "2020-01-01", "{}", "+")
+    victim.given |= other.given
+
+
+@accident("03-unknown-copied-in", **COPIED)
+def _(victim: Victim) -> None:
+    copied_in(victim)
+
+
+@accident("03-unknown-with-an-old-time", **COPIED)
+def _(victim: Victim) -> None:
+    copied_in(victim, old=True)
+
+
+@accident("03-unknown-then-repack-twice", **COPIED)
+def _(victim: Victim) -> None:
+    copied_in(victim, old=True)
+    victim.repack()
+    victim.repack()
+
+
+@accident("03-unknown-then-other-commits", **COPIED)
+def _(victim: Victim) -> None:
+    copied_in(victim, old=True)
+    must(0, victim.append(number_of(B, 650)))
+    victim.delete(number_of(C, 200))
+    victim.repack()
+
+
+@accident("03-unknown-then-append-there", fix=0, maintain=0, quiet=True)
+def _(victim: Victim) -> None:
+    copied_in(victim)
+    victim.append(number_of(NEW_DAY, 500))
+
+
+@accident("x-unknown-half-copied", check=("UNALIGNED", "CORRUPTED"), quiet=True)
+def _(victim: Victim) -> None:
+    """The copy of a segment stopped in its middle."""
+    copied_in(victim)
+    if victim.kind == "blob":
+        shutil.rmtree(victim.file(NEW_DAY))
+        victim.file(NEW_DAY).mkdir()
+        (source,) = victim.path.parent.glob("other*/2024/*/000001.blob")
+        shutil.copy2(source, victim.file(NEW_DAY))
+    else:
+        os.truncate(victim.file(NEW_DAY), victim.file(NEW_DAY).stat().st_size // 2)
+    victim.destroyed = {*STRANGE}
+
+
+@accident("x-folder-of-another-dataset-copied-in", **COPIED)
+def _(victim: Victim) -> None:
+    """Its segments have names that this dataset does not have, and data that it has."""
+    other = victim.foreign(*STRANGE, number_of(8, 0))
+    tool("cp", "-rpT", other.path / "2024", victim.folder)
+    victim.given |= other.given
+
+
+def stray(content: Callable[[bytes, bytes], bytes], later: int = 0) -> Callable[[Victim], None]:
+    """Put a file at the hidden name of the segment's generation, or of a later one."""
+
+    def happen(victim: Victim) -> None:
+        good, other = victim.file(A).read_bytes(), victim.file(B).read_bytes()
+        name = f".{victim.file(A).name}.{victim.generation(A) + later}"
+        victim.file(A).with_name(name).write_bytes(content(good, other))
+
+    return happen
+
+
+SIZES = {
+    "smaller": lambda good, other: other[: len(good) // 2],
+    "equal": lambda good, other: (other * 2)[: len(good)],
+    "larger": lambda good, other: other * 2,
+    "empty": lambda good, other: b"",
+}
+for name, content in SIZES.items():
+    accident(f"06-stray-generation-{name}", fix=(0, 9), repack=(0, 9), maintain=(0, 9), kinds=FILES)(stray(content))
+    accident(f"06-stray-next-generation-{name}", fix=(0, 9), repack=(0, 9), maintain=(0, 9), kinds=FILES)(
+        stray(content, later=1)
+    )
+
+
+@accident("06-stray-generation-folder", fix=(0, 9), repack=(0, 9), maintain=(0, 9), kinds=("blob",))
+def _(victim: Victim) -> None:
+    hidden = victim.file(A).with_name(f".{victim.file(A).name}.{victim.generation(A)}")
+    cp_p(victim.file(B), hidden)
+
+
+@accident("06-stray-generation-and-the-index-lost", repack=31, kinds=FILES)
+def _(victim: Victim) -> None:
+    stray(SIZES["larger"])(victim)
+    for each in victim.here.glob("index.sqlite*"):
+        each.unlink()
+
+
+@accident("09-index-of-another-dataset", repack=31)
+def _(victim: Victim) -> None:
+    put_index(victim.foreign(number_of(7, 0), number_of(7, 100)).path, victim.here)
+
+
+@accident("09-index-of-a-dataset-with-the-same-segments", repack=31)
+def _(victim: Victim) -> None:
+    other = victim.foreign(*(number_of(day, minute) for day in ARCHIVED for minute in (100, 300, 500, 650)))
+    put_index(other.path, victim.here)
+
+
+@accident("09-index-of-an-empty-dataset", repack=31)
+def _(victim: Victim) -> None:
+    put_index(victim.foreign().path, victim.here)
+
+
+@accident("09-archive-of-another-dataset-put-in", places=("dataset",), quiet=True)
+def _(victim: Victim) -> None:
+    other = victim.foreign(number_of(7, 0), number_of(7, 100), number_of(8, 0))
+    must(0, other.run("archive", other.name(7), "--yes"))
+    cp_p(other.path / ".archive", victim.path / ".archive")
+    victim.maybe |= other.given
+    victim.kept += [
+        each.read_bytes() for each in victim.segments_on_disk() if LAST in str(each) and "03-0" in str(each)
+    ]
+
+
+def archive_of_another(victim: Victim) -> None:
+    """Put the archive of another dataset in the place of this one's, which goes to `away`."""
+    other = victim.foreign(number_of(7, 0), number_of(7, 100), number_of(8, 0))
+    must(0, other.run("archive", other.name(7), "--yes"))
+    mv(victim.here, victim.path.parent / "away")
+    cp_p(other.path / LAST, victim.here)
+    victim.maybe |= other.given
+    victim.destroyed = numbers_of(*ARCHIVED)
+
+
+def own_archive_back(victim: Victim) -> None:
+    """Everything is as before when the archive is there again, also after a maintain in between."""
+    shutil.rmtree(victim.here)
+    mv(victim.path.parent / "away", victim.here)
+    victim.maintain()
+    victim.destroyed = set()
+
+
+@accident("09-archive-replaced-by-that-of-another", places=("archive",), after=own_archive_back)
+def _(victim: Victim) -> None:
+    archive_of_another(victim)
+
+
+@accident("10-archived-moved-back-by-hand", places=("archive",), repack=(8, 9))
+def _(victim: Victim) -> None:
+    mv(victim.file(A), victim.path / victim.name(A))
+
+
+@accident("10-archived-copied-back-by-hand", places=("archive",), fix=(0, 9), repack=9, maintain=0)
+def _(victim: Victim) -> None:
+    cp(victim.file(A), victim.path / victim.name(A))
+
+
+@accident("10-archived-copied-back-then-append", places=("archive",))
+def _(victim: Victim) -> None:
+    cp_p(victim.file(A), victim.path / victim.name(A))
+    victim.append(number_of(A, 650))
+
+
+@accident("10-moved-into-the-archive-by-hand", places=("archive",), repack=(8, 9))
+def _(victim: Victim) -> None:
+    mv(victim.path / victim.name(4), victim.file(4))
+
+
+@accident("10-copied-into-the-archive-by-hand", places=("archive",), fix=(0, 9), repack=9, maintain=0)
+def _(victim: Victim) -> None:
+    cp(victim.path / victim.name(4), victim.file(4))
+
+
+@accident("10-moved-into-an-archive-that-is-none", places=("dataset",), answered=False)
+def _(victim: Victim) -> None:
+    """There is no archive yet: a folder of that name is made by hand."""
+    mv(victim.file(A), victim.path / LAST / victim.name(A))
+
+
+@accident("10-everything-swapped-with-the-archive", places=("archive",), repack=(8, 9))
+def _(victim: Victim) -> None:
+    mv(victim.path / victim.name(4), victim.file(4))
+    for day in ARCHIVED:
+        mv(victim.file(day), victim.path / victim.name(day))
+
+
+@accident("14-zeros-unknown", check=("CORRUPTED",), fix=9, repack=9, maintain=9)
+def _(victim: Victim) -> None:
+    victim.file(NEW_DAY).write_bytes(bytes(49 * 1024))
+    victim.kept.append(bytes(49 * 1024))
+
+
+@accident("14-zeros-over-a-segment", answered=False, kinds=FILES)
+def _(victim: Victim) -> None:
+    victim.file(A).write_bytes(bytes(49 * 1024))
+    victim.destroyed = numbers_of(A)
+
+
+@accident("14-zeros-over-a-segment-and-the-index-lost", answered=False, kinds=FILES, repack=31)
+def _(victim: Victim) -> None:
+    victim.file(A).write_bytes(bytes(49 * 1024))
+    for each in victim.here.glob("index.sqlite*"):
+        each.unlink()
+    victim.kept.append(bytes(49 * 1024))
+    victim.destroyed = numbers_of(A)
+
+
+@accident("x-something-else-under-a-name", check=("CORRUPTED",), fix=9, repack=9, maintain=9)
+def _(victim: Victim) -> None:
+    victim.file(NEW_DAY).write_bytes(b"a shopping list\n" * 100)
+    victim.kept.append(b"a shopping list\n" * 100)
+
+
+@accident("x-something-else-over-a-segment", answered=False, kinds=FILES)
+def _(victim: Victim) -> None:
+    victim.file(A).write_bytes(b"a shopping list\n" * 100)
+    victim.kept.append(b"a shopping list\n" * 100)
+    victim.destroyed = numbers_of(A)
+
+
+@accident("02-lines-inserted-and-sentinel", fix=0, repack=31, maintain=0, kinds=LINES, quiet=True)
+def _(victim: Victim) -> None:
+    insert(victim)
+    (victim.here / "needs-check-do-not-pack").touch()
+
+
+@accident("02-lines-inserted", check=("UNALIGNED",), fix=0, repack=9, maintain=0, kinds=LINES)
+def _(victim: Victim) -> None:
+    insert(victim)
+
+
+def insert(victim: Victim) -> None:
+    """Insert lines before the others, as an editor does."""
+    other = victim.foreign(number_of(A, 100), number_of(A, 300))
+    lines = other.file(A).read_bytes()
+    victim.file(A).write_bytes(lines + victim.file(A).read_bytes())
+    victim.given |= other.given
+
+
+@accident("22-line-added-by-hand", kinds=LINES, quiet=True, answered=False)
+def _(victim: Victim) -> None:
+    add_line(victim)
+
+
+@accident("22-line-added-then-repack", kinds=LINES, quiet=True, answered=False)
+def _(victim: Victim) -> None:
+    victim.delete(number_of(A, 200))
+    add_line(victim)
+    victim.repack()
+    victim.revives = True
+
+
+@accident("22-line-added-then-append", kinds=LINES, quiet=True, answered=False)
+def _(victim: Victim) -> None:
+    add_line(victim)
+    victim.append(number_of(A, 655))
+
+
+def add_line(victim: Victim) -> None:
+    number = number_of(A, 650)
+    other = victim.foreign(number)
+    with victim.file(A).open("ab") as file:
+        file.write(other.file(A).read_bytes())
+    victim.given.add(number)
+
+
+@accident("22-file-added-to-a-folder", kinds=("blob",), answered=False, quiet=True)
+def _(victim: Victim) -> None:
+    """A file is put into the folder by hand: nothing describes it."""
+    content = payload(number_of(A, 650), "blob")
+    (victim.file(A) / "000009.blob").write_bytes(content)
+    victim.kept.append(content)
+
+
+@accident("22-other-segment-added", kinds=("lz4", "plain"), quiet=True, answered=False)
+def _(victim: Victim) -> None:
+    """`cat other.seg >> segment`: a header stands in the middle of the file."""
+    number = number_of(A, 650)
+    other = victim.foreign(number)
+    with victim.file(A).open("ab") as file:
+        file.write(other.file(A).read_bytes())
+    victim.maybe.add(number)

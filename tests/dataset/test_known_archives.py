@@ -1,0 +1,211 @@
+"""Archives that a dataset knows: what touches one that is away raises; one of another dataset is not taken for it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from worlds import lose_index, sql
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset.known_archives import away, touching
+from ondisk.errors import ArchiveOffline, NotFound, StateError
+from ondisk.index.segment_rows import KnownArchive
+from ondisk.maintenance.maintain import maintain
+from ondisk.step import ALWAYS, NEVER, Interval
+
+A, B = KnownArchive("a", "last", Interval(10, 20)), KnownArchive("b", "2025", None)
+
+AWAY = {
+    "none known": ([], set(), [], [], [], []),
+    "there": ([A, B], {"a", "b"}, [], [], [], []),
+    "there, and others": ([A], {"a", "c"}, [], [], [], []),
+    "gone": ([A, B], {"b"}, [], [], [], [A]),
+    "gone, but it was empty": ([B], set(), [], [], [], []),
+    "another in its place": ([A], {"c"}, [], [], [], [A]),
+    "its index was lost": ([A], {"c"}, ["last"], [], [], []),
+    "its summary is there": ([A, B], {"b"}, [], ["last"], [], []),
+    "renamed, then taken offline": ([A], set(), [], ["2024"], [Interval(12, 20)], []),
+    "the summary of another": ([A], set(), [], ["2024"], [Interval(12, 21)], [A]),
+}
+
+
+@pytest.mark.parametrize("case", AWAY)
+def test_an_archive_is_away_if_nothing_stands_for_it(case: str) -> None:
+    known, uuids, untrusted, offline, spans, expected = AWAY[case]
+    assert away(known, uuids, untrusted, offline, lambda: spans) == expected
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [(ALWAYS, [A]), (NEVER, []), (Interval(0, 10), []), (Interval(0, 11), [A]), (Interval(20, 30), [])],
+)
+def test_an_archive_is_touched_by_times_in_its_interval(interval: Interval, expected: list[KnownArchive]) -> None:
+    assert [*touching([A, B], interval)] == expected
+
+
+T = datetime(2024, 3, 1, 12, tzinfo=UTC)
+LATE = T + timedelta(days=10)  # in the dataset itself
+
+
+def datum(day: int, n: int = 0) -> Datum:
+    return Datum(T + timedelta(days=day), {"n": n}, {})
+
+
+@pytest.fixture
+def dataset(create: Callable[..., ondisk.Dataset]) -> ondisk.Dataset:
+    """Give a dataset of which three of five segments are archived."""
+    return filled(create("dataset", fields={"n": "integer"}, unique=["reftime", "n"]))
+
+
+def filled(dataset: ondisk.Dataset) -> ondisk.Dataset:
+    dataset.append([datum(day) for day in (0, 1, 2, 10, 11)])
+    dataset.archive(*(f"2024/03-0{day}.jsonl" for day in (1, 2, 3)))
+    return dataset
+
+
+@pytest.fixture
+def archive(dataset: ondisk.Dataset) -> Path:
+    return dataset.path / ".archive/last"
+
+
+def known(dataset: ondisk.Dataset) -> list[tuple[str, int]]:
+    return sql(dataset.path, 'SELECT name, ("end" - "begin") / 86400000000 FROM archive ORDER BY name')
+
+
+def test_an_archive_is_recorded_when_data_are_archived_and_when_the_dataset_is_opened(dataset, archive):
+    assert known(dataset) == [("last", 3)]
+    archive.rename(archive.with_name("2024"))
+    assert len([*dataset.query()]) == 5  # it has the same UUID
+    ondisk.open(dataset.path).close()
+    assert known(dataset) == [("2024", 3)]
+    dataset.archive("2024/03-11.jsonl")
+    assert known(dataset) == [("2024", 3), ("last", 1)]
+    dataset.unarchive("2024/03-11.jsonl")
+    assert known(dataset) == [("2024", 3), ("last", None)]
+    shutil.rmtree(archive)  # it is empty
+    assert len([*dataset.query()]) == 5
+    assert dataset.check().is_clean
+    dataset.archive("2024/03-11.jsonl")
+    assert known(dataset) == [("2024", 3), ("last", 1), ("last", None)]
+
+
+@pytest.mark.parametrize("place", [".archive", ".archive/last"])
+def test_what_touches_an_archive_that_is_away_raises(dataset, tmp_path, place):
+    (dataset.path / place).rename(tmp_path / "away")
+    for read in (
+        lambda: [*dataset.query()],
+        lambda: [*dataset.query("reftime: =2024-03-03")],
+        lambda: [*dataset.query(reftime=T, n=0)],
+        lambda: [*dataset.payloads()],
+        lambda: dataset.summary(),
+        lambda: dataset.delete("reftime: <2024-03-05"),
+        lambda: dataset.append([datum(0)]),
+        lambda: dataset.archive("2024/03-11.jsonl"),
+    ):
+        with pytest.raises(
+            StateError, match=r"/\.archive/last with data from 2024-03-01 to 2024-03-04 is missing"
+        ) as caught:
+            read()
+        assert f"`ondisk fix {dataset.path} --forget-archive last --yes`" in caught.value.hint
+    assert len([*dataset.query("reftime: >=2024-03-05")]) == 2
+    assert len([*dataset.query(reftime=LATE, n=0)]) == 1
+    assert dataset.append([datum(10), datum(12)]).imported == 1
+    assert dataset.delete("reftime: =2024-03-13") == 1
+    with ondisk.open(dataset.path, read_only=True) as reader, pytest.raises(StateError):
+        reader.summary()
+    result = maintain(dataset.path)
+    assert (result.exit_code, result.missing) == (9, 1)
+    assert [each.segment for each in result.findings] == [".archive/last"]
+    (tmp_path / "away").rename(dataset.path / place)
+    assert maintain(dataset.path).exit_code == 0
+    assert len([*dataset.query()]) == 5
+    assert dataset.append([datum(0)]).duplicates == 1
+
+
+def test_appends_of_data_that_are_never_duplicates_go_on(create, tmp_path):
+    dataset = filled(create("other", fields={"n": "integer"}))
+    (dataset.path / ".archive").rename(tmp_path / "away")
+    assert dataset.append([datum(0)]).imported == 1
+
+
+def test_repack_archives_nothing_while_the_archive_is_away_and_does_all_else(dataset, archive, tmp_path):
+    archive.rename(tmp_path / "away")
+    dataset.delete(f"reftime: >={LATE + timedelta(days=1):%Y-%m-%d}")
+    dataset.close()
+    toml = dataset.path / "dataset.toml"
+    toml.write_text("archive_age = 100\n" + toml.read_text())
+    result = maintain(dataset.path)
+    assert (result.exit_code, result.error) == (9, None)
+    assert [each.action for each in result.done] == ["delete"]
+    assert {each.segment: each.action for each in result.findings} == {".archive/last": None, "2024/03-11.jsonl": None}
+    assert not archive.exists()
+    (tmp_path / "away").rename(archive)
+    assert maintain(dataset.path).exit_code == 0
+    assert [entry.name for entry in sorted(archive.glob("2024/*"))][-1] == "03-11.jsonl"
+
+
+def test_an_archive_that_is_gone_for_good_is_forgotten_on_request(dataset, archive):
+    shutil.rmtree(archive)
+    with pytest.raises(NotFound, match="no archive '2024' is missing"):
+        dataset.fix(forget_archive="2024")
+    assert not dataset.fix(forget_archive="last").findings
+    assert len([*dataset.query()]) == 2
+    assert dataset.check().is_clean
+    assert dataset.append([datum(0)]).imported == 1
+    dataset.archive("2024/03-01.jsonl")
+    assert known(dataset) == [("last", 1)]
+
+
+@pytest.mark.parametrize("name", ["last", "2024"])
+def test_a_summary_stands_for_an_archive_that_is_offline(dataset, archive, tmp_path, name):
+    with ondisk.open(archive, read_only=True) as last:
+        found = last.summary()
+    text = (
+        f'{{"count":{found.count},"size":{found.size},"begin":"{found.begin:%Y-%m-%dT%H:%M:%SZ}",'
+        f'"end":"{found.end:%Y-%m-%dT%H:%M:%SZ}","fields":{{}}}}'
+    )
+    (archive.parent / f"{name}.summary").write_text(text)
+    archive.rename(tmp_path / "tape")
+    with pytest.warns(ArchiveOffline):
+        assert len([*dataset.query()]) == 2
+    assert dataset.check().is_clean
+
+
+def test_the_archive_of_another_dataset_is_left_alone(dataset, archive, create, tmp_path):
+    other = filled(create("other", fields={"n": "integer"}, unique=["reftime", "n"]))
+    other.close()
+    archive.rename(tmp_path / "away")
+    shutil.copytree(other.path / ".archive/last", archive)
+    before = {path: path.read_bytes() for path in archive.glob("2024/*")}
+    dataset.close()
+    for _ in range(2):
+        result = maintain(dataset.path)
+        assert (result.exit_code, result.done) == (9, [])
+        assert "another archive is in its place" in result.findings[0].reasons[0]
+    with ondisk.open(dataset.path) as dataset:
+        with pytest.raises(StateError, match="another archive is in its place"):
+            dataset.archive("2024/03-11.jsonl")
+        with pytest.raises(StateError, match="another archive is in its place"):
+            [*dataset.query()]
+        assert len([*dataset.query("reftime: >=2024-03-05")]) == 2
+    assert {path: path.read_bytes() for path in archive.glob("2024/*")} == before
+    shutil.rmtree(archive)
+    (tmp_path / "away").rename(archive)
+    assert maintain(dataset.path).exit_code == 0
+
+
+def test_an_archive_whose_index_was_lost_is_still_the_same(dataset, archive):
+    dataset.close()
+    lose_index(archive)
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        assert len([*reader.query()]) == 2
+    result = maintain(dataset.path)
+    assert (result.exit_code, result.error) == (0, None)
+    assert known(dataset) == [("last", 3)]
+    with ondisk.open(dataset.path) as again:
+        assert len([*again.query()]) == 5
