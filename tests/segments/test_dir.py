@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from zlib import crc32
 
 import pytest
@@ -12,9 +13,10 @@ from ondisk.datum import from_microseconds
 from ondisk.errors import DiskFull, DurabilityLost, FrameCorrupt, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats.blob import Blob
-from ondisk.segment import End, Facts, Laid, Start
+from ondisk.segment import End, Laid, Start
 from ondisk.segments import DirReader, DirWriter, quarantine
-from ondisk.segments.dir import SEQUENCE, is_untouched, number_of, read_sequence, recover_folders, scan
+from ondisk.segments.dir import SEQUENCE, number_of, read_sequence, recover_folders, scan, seen_in
+from ondisk.segments.facts import Seen
 from ondisk.segments.metadata_file import METADATA, MetadataFile
 
 NAME = "2026/11-20.h5"
@@ -86,13 +88,18 @@ def test_a_new_segment_has_a_hidden_name_until_its_commit(directory, path, new):
     assert (reader.read(1, NAME, 0, 3), reader.beside(1, NAME, 0)) == (b"one", beside(0)[0]), (
         "another's snapshot has it"
     )
-    facts = writer.appended(NAME)[2]
+    end, _, facts = writer.appended(NAME)
     writer.reveal()
     assert [each.name for each in path.parent.iterdir()] == [path.name]
     sequence = (path / SEQUENCE).stat()
-    assert facts == Facts(sequence.st_mtime_ns, sequence.st_ino)
-    assert is_untouched(facts, sequence)
-    assert not is_untouched(facts, (path / METADATA).stat())
+    assert (facts.mtime, facts.inode) == (sequence.st_mtime_ns, sequence.st_ino)
+    folder = directory.inside(NAME)
+    assert seen_in(folder, facts, end.size) is Seen.UNTOUCHED
+    os.utime(path / SEQUENCE, (1, 1))
+    assert seen_in(folder, facts, end.size) is Seen.SAME_TAIL
+    assert seen_in(folder, replace(facts, tail=None), end.size) is Seen.UNKNOWN
+    (path / METADATA).write_bytes(bytes(end.size))
+    assert seen_in(folder, facts, end.size) is Seen.OTHER
 
 
 def test_a_folder_of_somebody_else_in_the_place_of_a_new_segment_goes_to_quarantine(directory, path):
