@@ -146,7 +146,8 @@ class Rescan:
         if self._missing:
             reason = f"up to {self._missing} data are lost: its header counts more than the file has"
             all_reasons.append(f"{reason}; {self._remedy}")
-        lost = self._damage.count + self._forgotten + self._missing
+        # A datum that is gone is most likely what was at a damaged place.
+        lost = max(self._forgotten, self._damage.count + self._missing)
         return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, lost)
 
     def in_place(self, *, trusted: bool = False, is_believed: bool = True, scanned: Scanned | None = None) -> bool:
@@ -429,10 +430,13 @@ class Rescan:
         self._transaction.save_segment(segment, self._interval)
         if not keep_damage:
             self._transaction.note_check(segment, self._damaged() if self._damage.count else None)
-            self._transaction.count_lost(self._damage.count + self._missing)
+            found = self._damage.count + self._missing
+            self._transaction.count_lost(max(0, found - self._forgotten))  # the others are counted
 
     def _damaged(self) -> str:
-        return f"{self._damage.size} {self._format.unit}s are damaged, {self._damage.text('; ')}; {self._remedy}"
+        damage = self._damage
+        damaged = f"{damage.size} {self._format.unit}s are damaged" if damage.size else f"{damage.count} data are damaged"
+        return f"{damaged}, {damage.text('; ')}; {self._remedy}"
 
 
 def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Rescan]) -> None:
