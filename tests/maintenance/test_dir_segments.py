@@ -241,9 +241,7 @@ def test_a_segment_without_data_is_removed_when_nobody_reads_it(dataset, path):
     assert numbers(dataset) == [b"0", b"1", b"2", b"3", b"r"]
 
 
-@pytest.mark.parametrize(
-    "left", [[".sequence", ".metadata"], [".sequence"], []]
-)
+@pytest.mark.parametrize("left", [[".sequence", ".metadata"], [".sequence"], []])
 def test_a_removal_that_was_killed_is_ended_by_the_next_repack(dataset, path, left):
     dataset.delete("")
     dataset.repack()
