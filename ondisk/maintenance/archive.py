@@ -209,7 +209,7 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         raise diagnosis.error
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _refused(access, name, diagnosis, "moved")
-    if diagnosis.is_touched:
+    if diagnosis.is_touched and kind_of(access.format(known.segment.format)).is_one_file:
         file = access.current().reader.file_of(known.segment)
         if access.committed(known.segment).is_whole_in(file) is False:
             raise changed(access.directory, name)

@@ -93,7 +93,7 @@ def _examine_all(
         elif accurate:
             whole = [each.segment for each in found if not each.state & _UNREADABLE]
             damage = dict(read_all(access, whole, progress))
-            found = [_with_damage(each, damage.get(each.segment)) for each in found]
+            found = [with_damage(each, damage.get(each.segment)) for each in found]
         report.add(access.prefix, found)
         report.segments += abandoned_jobs.diagnosed(access, now)
         quarantine.count(access, report, errors, ages)
@@ -124,7 +124,7 @@ def _read_in_slices(
             transaction.note_check(segment, damage)  # records nothing if the segment has another generation now
             transaction.commit()
         if not before.noted:
-            by_name[name] = _with_damage(before, damage)
+            by_name[name] = with_damage(before, damage)
         elif damage is None:
             with access.current().index.snapshot() as snapshot:
                 by_name[name] = inspection.examine(snapshot, name)[0] or before
@@ -150,7 +150,12 @@ def _read(access: Access, name: str, *, apart: bool = False) -> tuple[Segment | 
         return segment, None if segment is None else read_content(access, snapshot, segment, apart=apart)
 
 
-def _with_damage(diagnosis: Diagnosis, damage: str | None) -> Diagnosis:
+def with_damage(diagnosis: Diagnosis, damage: str | None) -> Diagnosis:
+    """Return the diagnosis of a segment whose data were read.
+
+    Args:
+        damage: how they differ from the index; None if they do not.
+    """
     if damage is None:
         return diagnosis
     return replace(diagnosis, state=diagnosis.state | State.CORRUPTED, reasons=(*diagnosis.reasons, damage), freed=0)

@@ -19,6 +19,7 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Row, Segment, Snapshot, Transaction
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.scanned import Scanned
@@ -122,6 +123,7 @@ class Rescan:
         self._others: dict[int, Segment | None] = {}
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
+        self._is_salvaged = False
 
     @property
     def folder(self) -> str:
@@ -146,7 +148,8 @@ class Rescan:
         if self._missing:
             reason = f"up to {self._missing} data are lost: its header counts more than the file has"
             all_reasons.append(f"{reason}; {self._remedy}")
-        lost = self._damage.count + self._forgotten + self._missing
+        # A datum that is gone is most likely what was at a damaged place.
+        lost = max(self._forgotten, self._damage.count + self._missing)
         return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, lost)
 
     def in_place(self, *, trusted: bool = False, is_believed: bool = True, scanned: Scanned | None = None) -> bool:
@@ -287,7 +290,8 @@ class Rescan:
                 self._note(found)
         if self._is_matched:
             self._forgotten = self._transaction.forget_aside()
-            if self._known is not None and 0 < self._known.count == self._forgotten and not self._returned:
+            is_all = self._known is not None and 0 < self._known.count == self._forgotten and not self._returned
+            if is_all and not self._is_salvaged:
                 reason = self._damaged() if self._damage.count else "no datum in it can be read"
                 raise DataAfterDamage(segment, reason)  # then the index keeps its data
         return end
@@ -295,7 +299,12 @@ class Rescan:
     def salvage(self) -> None:
         """Keep what is whole of a damaged segment, and commit. The original goes to quarantine."""
         if self._format.is_dir:
-            quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
+            kept = quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
+            self._remedy = f"the original directory is now {kept}"
+            results = scan(self._directory, self._name, self._format.describe)
+            whole = {number for found in results for number in found.offsets}
+            remove(self._directory, self._name, whole, whole=False)
+            self._is_salvaged = True
             self.in_place(is_believed=False)
             commit(self._transaction, self._directory, [self])
         else:
@@ -429,10 +438,15 @@ class Rescan:
         self._transaction.save_segment(segment, self._interval)
         if not keep_damage:
             self._transaction.note_check(segment, self._damaged() if self._damage.count else None)
-            self._transaction.count_lost(self._damage.count + self._missing)
+            found = self._damage.count + self._missing
+            self._transaction.count_lost(max(0, found - self._forgotten))  # the others are counted
 
     def _damaged(self) -> str:
-        return f"{self._damage.size} {self._format.unit}s are damaged, {self._damage.text('; ')}; {self._remedy}"
+        damage = self._damage
+        damaged = (
+            f"{damage.size} {self._format.unit}s are damaged" if damage.size else f"{damage.count} data are damaged"
+        )
+        return f"{damaged}, {damage.text('; ')}; {self._remedy}"
 
 
 def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Rescan]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import InvalidInput, SegmentMissing
+from ondisk.maintenance.check import with_damage, wrong_with
 from ondisk.maintenance.inspect import Inspection, interval_of
 from ondisk.maintenance.rescan import OtherIndex, Rescan
 from ondisk.maintenance.states import Done, State
@@ -29,6 +30,8 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
     with archives.assigning_seq(access, "fix"), access.transaction("fix") as transaction:
         with access.current().index.snapshot() as snapshot:
             diagnosis, known = Inspection(access).examine(snapshot, inner)
+        if diagnosis is not None and known is not None and not diagnosis.state & (State.CORRUPTED | State.MISSING):
+            diagnosis = with_damage(diagnosis, wrong_with(access, inner))  # only reading it shows bit rot
         if diagnosis is None or State.MISSING in diagnosis.state:
             hint = f"`ondisk check {access.dataset_path} --all` lists the segments."
             raise SegmentMissing(f"{access.path} has no file {inner!r}", hint=hint, segment=name)

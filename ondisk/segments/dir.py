@@ -32,7 +32,7 @@ from typing import Any, TypeAlias
 from zlib import crc32
 
 from ondisk import frame
-from ondisk.errors import FrameCorrupt, OndiskError, SegmentCorrupt, SegmentMissing
+from ondisk.errors import DiskFull, FrameCorrupt, OndiskError, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.segment import Block, Damage, End, Facts, Laid, Layout, ScanResult, Start
 from ondisk.segments import quarantine
@@ -384,6 +384,8 @@ class DirWriter:
 def discard_folder(directory: Directory, name: str, path: str) -> None:
     """Remove the directory of a segment with its files, unless it contains other files.
 
+    First an empty `.metadata.new` is written, so that `scan` does not treat the files as lost after a crash.
+
     Args:
         path: of the directory.
     """
@@ -391,6 +393,9 @@ def discard_folder(directory: Directory, name: str, path: str) -> None:
     if found is None or not stat.S_ISDIR(found.st_mode):
         return
     with directory.inside(path) as folder:
+        folder.discard(NEW_METADATA)
+        with contextlib.suppress(DiskFull):  # as long as the index exists, entries without a file do no harm
+            folder.create_file(NEW_METADATA).close()
         folder.discard(*(file_name(name, number) for number in files_of(folder, name)))
         folder.discard(METADATA, NEW_METADATA, SEQUENCE)
     directory.remove_directory(path)

@@ -42,6 +42,12 @@ def drop(dataset):
     dataset.repack()
 
 
+def drop_and_append(dataset):
+    """Drop a segment; the append then removes its files."""
+    drop(dataset)
+    dataset.append(some([30]))
+
+
 def fix(dataset):
     dataset.fix()
 
@@ -122,7 +128,7 @@ def test_a_kill_leaves_all_or_nothing_and_nothing_that_maintenance_cannot_mend(v
     assert len(seen) <= 2
 
 
-@pytest.mark.parametrize("verb", [append, append_to_nothing, repack, drop, fix])
+@pytest.mark.parametrize("verb", [append, append_to_nothing, repack, drop_and_append, fix])
 def test_a_kill_and_the_loss_of_the_index_lose_no_data(verb, tmp_path):
     for path in killed_at_every_call(verb, tmp_path):
         with ondisk.open(path) as dataset:

@@ -55,7 +55,7 @@ def store(access: Access, rows: list[Place]) -> None:
         for id_, name in zip(_IDS, _NAMES, strict=True):
             segment = Segment(id_, name, name[-3:], End(500, 500))
             transaction.remove(segment)
-            transaction.save_segment(segment, Interval(id_ * DAY, (id_ + 1) * DAY), 0)
+            transaction.save_segment(segment, Interval(id_ * DAY, (id_ + 1) * DAY))
         seqs = transaction.take_seqs(len(rows))
         transaction.insert(
             [(seq, row.reftime, row.segment, row.offset, row.size) for seq, row in zip(seqs, rows, strict=True)]

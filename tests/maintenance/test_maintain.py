@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-from worlds import lose_index
+from worlds import lose_index, rot
 
 import ondisk
 from ondisk.errors import DatasetNotFound, IndexCorrupt, LockError, StorageError
@@ -82,8 +82,8 @@ def test_a_dry_run_changes_nothing(dataset):
 def test_with_a_duration_it_reads_data_too_and_repacks_nothing_that_is_damaged(dataset):
     (segment,) = dataset.path.glob("2*/*.jsonl")
     content = segment.read_bytes().replace(b'"n":2', b'"n":5')
-    segment.write_bytes(content)
     dataset.delete("n: 1")
+    rot(segment, content)
     result = maintain(dataset.path, max_duration=60)
     assert result.exit_code == 9
     assert [State.CORRUPTED in each.state for each in result.findings] == [True]
