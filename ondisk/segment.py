@@ -47,8 +47,8 @@ class Facts:
         mtime: of the file after its last durable change, nanoseconds since 1970; 0 if somebody else had touched the
             file before that change, so that only the tail can show that the bytes are the same.
         inode: of the file; None if unknown.
-        tail: CRC-32 of the last committed bytes; None if unknown.
-        checksum: CRC-32 of all committed bytes; None if unknown.
+        tail: CRC-32C of the last committed bytes; None if unknown.
+        checksum: CRC-32C of all committed bytes; None if unknown.
     """
 
     mtime: int = 0

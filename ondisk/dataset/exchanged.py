@@ -6,19 +6,21 @@ import stat
 
 from ondisk.dataset.layout import EXCHANGED_TEXT, FOREIGN, SENTINEL
 from ondisk.filesystem import Directory
-from ondisk.formats import is_dir
+from ondisk.formats import find, is_dir
 from ondisk.index.swap import set_aside
 from ondisk.index.tide import Exchanged, Recorded
-from ondisk.segments.dir import SEQUENCE
-from ondisk.segments.generations import hidden
+from ondisk.segments.dir import seen_in
+from ondisk.segments.facts import Committed, Seen
+
+_OTHER = (Seen.OTHER, Seen.UNKNOWN)
 
 
 def take_over(directory: Directory, exchanged: Exchanged, timeout: float) -> None:
     """Make an exchanged index safe to write to; create the sentinel first. The caller must hold the writers' lock.
 
-    An older state of the index gets a new UUID, continues after the numbers of the tide mark, and forgets the segments
-    that have changed since. The index of another dataset knows nothing of these segments: it is renamed, and counts as
-    lost. In both cases, a fix reads the segments that the index does not know.
+    An older state of the index gets a new UUID, continues after the numbers of the tide mark, and forgets the
+    segments that have changed since. The index of another dataset knows nothing of these segments: it is renamed, and
+    counts as lost. In both cases, a fix reads the segments that the index does not know.
 
     Args:
         timeout: seconds to wait for readers.
@@ -42,13 +44,12 @@ def _has_changed(directory: Directory, recorded: Recorded) -> bool:
     found = directory.stat(name)
     if found is None:
         return False
-    if is_dir(recorded.format):
-        if not stat.S_ISDIR(found.st_mode):
-            return True
-        sequence = directory.stat(f"{name}/{SEQUENCE}")
-        is_same = sequence is not None and sequence.st_mtime_ns == recorded.mtime
-        # Whoever creates or removes a file in it changes the time of the directory.
-        return not is_same or max(found.st_mtime_ns, found.st_ctime_ns) // 1000 > recorded.committed_at
-    older = directory.stat(hidden(name, recorded.id))
-    is_superseded = older is not None and older.st_ino != found.st_ino
-    return is_superseded or (found.st_size, found.st_mtime_ns) != (recorded.size, recorded.mtime)
+    if not is_dir(recorded.format):
+        committed = Committed(recorded.size, recorded.facts, find(recorded.format).mutable)
+        return not stat.S_ISREG(found.st_mode) or committed.seen_in(directory.open_to_read(name), found) in _OTHER
+    if not stat.S_ISDIR(found.st_mode):
+        return True
+    with directory.inside(name) as folder:
+        is_same = seen_in(folder, recorded.facts, recorded.size) is Seen.UNTOUCHED
+    # Whoever creates or removes a file in it changes the time of the directory.
+    return not is_same or max(found.st_mtime_ns, found.st_ctime_ns) // 1000 > recorded.committed_at

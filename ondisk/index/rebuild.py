@@ -36,6 +36,7 @@ from ondisk.index.migrations import upgrade
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import DIALECT, Tables
 from ondisk.index.tide import Exchanged, Recorded
+from ondisk.segment import Facts
 
 _BACKUP = ".index.sqlite.before"
 
@@ -316,9 +317,15 @@ def renew(directory: Directory, exchanged: Exchanged, timeout: float, has_change
 
 def _forget(copy: sqlite3.Connection, has_changed: Callable[[Recorded], bool]) -> None:
     """Remove segments that have changed, with their data. The data are not deleted: a fix finds them again."""
-    sql = "SELECT segment.id, name, format, size, mtime, committed_at FROM segment, dataset"
-    rows = copy.execute(sql).fetchall()
-    changed = json.dumps([row[0] for row in rows if has_changed(Recorded(*row))])
+    columns = "segment.id, name, format, size, committed_at, mtime, inode, tail, checksum"
+    rows = copy.execute(f"SELECT {columns} FROM segment, dataset").fetchall()
+    changed = json.dumps(
+        [
+            id
+            for id, name, format, size, committed_at, *facts in rows
+            if has_changed(Recorded(name, format, size, committed_at, Facts(*facts)))
+        ]
+    )
     for table, column in (("datum", "segment"), ("block", "segment"), ("segment", "id")):
         copy.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (changed,))
 

@@ -33,6 +33,7 @@ from typing import TypeAlias
 from ondisk.errors import OndiskError, ReadOnly
 from ondisk.filesystem import Directory, WritableFile
 from ondisk.index.connection import INDEX, read_main
+from ondisk.segment import Facts
 
 TIDE = ".tide"
 
@@ -111,12 +112,11 @@ class Exchanged:
 class Recorded:
     """What an older state of the index says of a segment, and when that state was committed, microseconds."""
 
-    id: int
     name: str
     format: str
     size: int
-    mtime: int
     committed_at: int
+    facts: Facts
 
 
 class IndexExchanged(Exception):

@@ -3,8 +3,11 @@
 A segment's committed bytes change only at their end, so three facts are enough, from cheap to thorough:
 
     mtime, inode    equal: nobody touched the file, and nothing is read
-    tail            CRC-32 of the last 4 KiB of the committed bytes: compared when the file was touched
-    checksum        CRC-32 of all committed bytes: compared by what reads all of them anyway
+    tail            CRC-32C of the last 4 KiB of the committed bytes: compared when the file was touched
+    checksum        CRC-32C of all committed bytes: compared by what reads all of them anyway
+
+CRC-32C and not CRC-32: the frames of `seg` contain their own CRC-32, which makes that of a whole file blind to frames
+that changed places, or were replaced by others of their size.
 
 Both checksums treat bytes that are rewritten in place as zeros: the count in a header. Bytes after the committed size
 do not count: an append may be running, and an end mark is overwritten by the next append.
@@ -15,7 +18,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from enum import Enum, auto
-from zlib import crc32
+
+from google_crc32c import extend
 
 from ondisk.datum import INTEGER_MAX
 from ondisk.segment import Facts, SegmentFile
@@ -97,20 +101,20 @@ def facts_of(found: os.stat_result, tail: int | None, checksum: int | None, *, i
 
 
 def add_to_checksum(content: bytes, position: int, mutable: range, before: int = 0) -> int:
-    """Return the CRC-32 of bytes at a position of a file, continued from that of the bytes before them."""
+    """Return the CRC-32C of bytes at a position of a file, continued from that of the bytes before them."""
     begin, end = max(mutable.start, position), min(mutable.stop, position + len(content))
     if begin < end:
         content = content[: begin - position] + bytes(end - begin) + content[end - position :]
-    return crc32(content, before)
+    return int(extend(before, content))
 
 
 def checksum_of(file: SegmentFile, size: int, mutable: range, begin: int = 0, before: int = 0) -> int:
-    """Return the CRC-32 of a file's bytes from `begin` up to `size`, continued from that of the bytes before them."""
+    """Return the CRC-32C of a file's bytes from `begin` up to `size`, continued from that of the bytes before them."""
     while begin < size and (piece := file.read(begin, min(_PIECE, size - begin))):
         before, begin = add_to_checksum(piece, begin, mutable, before), begin + len(piece)
     return before
 
 
 def tail_of(file: SegmentFile, size: int, mutable: range) -> int:
-    """Return the CRC-32 of the last `TAIL` bytes before `size`, or of all bytes if they are fewer."""
+    """Return the CRC-32C of the last `TAIL` bytes before `size`, or of all bytes if they are fewer."""
     return checksum_of(file, size, mutable, max(0, size - TAIL))

@@ -51,7 +51,7 @@ from ondisk.formats import find
 from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index.import_log import Mark
-from ondisk.segments import quarantine
+from ondisk.segments import quarantine, quarantine_items
 from ondisk.segments.generations import hidden
 from ondisk.staging.stage import FinishedStage, Stage
 
@@ -517,7 +517,7 @@ def kept(path: Path) -> list[quarantine.Item]:
     found: list[quarantine.Item] = []
     for part in (path, *path.glob(".archive/*/")):
         with Directory.open(part) as directory:
-            found += quarantine.items(directory)
+            found += quarantine_items.items(directory)
     return found
 
 

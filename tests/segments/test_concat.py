@@ -10,7 +10,7 @@ from worlds import fail
 from ondisk.errors import DiskFull, DurabilityLost, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.segment import End, Facts, Laid, Patch, Start
-from ondisk.segments import ConcatReader, ConcatWriter, quarantine
+from ondisk.segments import ConcatReader, ConcatWriter, quarantine_items
 from ondisk.segments.facts import Committed, checksum_of, facts_of, tail_of
 
 NAME = "2026/11-20.vm2"
@@ -97,7 +97,7 @@ def names(path):
 
 def kept(directory):
     """Give (offset, content, verb) of what is in quarantine."""
-    found = quarantine.items(directory)
+    found = quarantine_items.items(directory)
     return [(each.offset, directory.read(each.name, 1000), each.verb) for each in found]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from itertools import pairwise
 from pathlib import Path
-from zlib import crc32
 
+import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,12 +73,12 @@ def change(path: Path, position: int, content: bytes = b"\xff\xff") -> None:
 def test_a_checksum_in_pieces_is_that_of_the_whole_with_zeros_for_what_is_rewritten(content, cuts, begin, count):
     mutable = range(begin, begin + count)
     masked = bytes(0 if position in mutable else byte for position, byte in enumerate(content))
-    assert add_to_checksum(content, 0, mutable) == crc32(masked)
+    assert add_to_checksum(content, 0, mutable) == google_crc32c.value(masked)
     checksum, places = 0, sorted({0, len(content), *(cut for cut in cuts if cut <= len(content))})
     for one, other in pairwise(places):
         checksum = add_to_checksum(content[one:other], one, mutable, checksum)
-    assert checksum == crc32(masked)
-    assert checksum_of(Bytes(content), len(content), mutable) == crc32(masked)
+    assert checksum == google_crc32c.value(masked)
+    assert checksum_of(Bytes(content), len(content), mutable) == google_crc32c.value(masked)
 
 
 def test_a_checksum_continues_that_of_the_bytes_before():
@@ -93,13 +93,13 @@ def test_a_file_larger_than_a_piece_has_the_checksum_of_all_of_it(directory, tmp
     (tmp_path / "2026").mkdir()
     (tmp_path / NAME).write_bytes(content)
     file = directory.open_to_read(NAME)
-    assert checksum_of(file, len(content), range(0)) == crc32(content)
+    assert checksum_of(file, len(content), range(0)) == google_crc32c.value(content)
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, TAIL - 1, TAIL, TAIL + 1, len(CONTENT)])
 def test_the_tail_is_that_of_the_last_bytes_or_of_all_if_they_are_fewer(size):
     last = CONTENT[max(0, size - TAIL) : size]
-    assert tail_of(Bytes(CONTENT), size, range(0)) == crc32(last)
+    assert tail_of(Bytes(CONTENT), size, range(0)) == google_crc32c.value(last)
 
 
 def test_the_count_in_the_header_of_a_short_file_is_not_part_of_its_tail():
