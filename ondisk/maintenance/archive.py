@@ -15,6 +15,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess, common, described, in_both
 from ondisk.errors import LockError, OndiskError, SegmentCorrupt, SegmentMissing, StateError
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
+from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, check_trusted
 from ondisk.maintenance.kinds import kind_of
@@ -160,7 +161,9 @@ def _finish(access: Access, last: Access, name: str) -> bool:
             count = sum(1 for _ in common(main, there, segment, other))
             if not count:
                 return False
-            if not is_verified(access.current(), main, segment, last.current(), there, other):
+            is_equal = is_verified(access.current(), main, segment, last.current(), there, other)
+            # If only the file in the dataset is damaged, the archive's has all that is left of it, and all data.
+            if not is_equal and not (is_second_copy(access, name, last) and wrong_with(last, name) is None):
                 hint = f"`ondisk check {access.path} --accurate` reports what is wrong with it."
                 message = f"{last.path / name} differs from {access.path / name}, though a move began to replace that"
                 raise SegmentCorrupt(message, hint=hint, segment=last.prefix + name)

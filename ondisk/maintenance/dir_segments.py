@@ -118,6 +118,7 @@ class _Removing:
     """
 
     def __init__(self, access: Access, transaction: Transaction, known: Known) -> None:
+        self._access = access
         self._directory = access.directory
         self._transaction = transaction
         self._known = known
@@ -130,9 +131,26 @@ class _Removing:
     def commit(self, diagnosis: Diagnosis) -> Done:
         self._transaction.commit()
         length = self._known.segment.end.length
-        return _removed(
+        done = _removed(
             self._directory, self._transaction, diagnosis, self._kept, "repack", None, whole=False, length=length
         )
+        self._record_tail()
+        return done
+
+    def _record_tail(self) -> None:
+        """Record how `.metadata` ends after entries were removed from it, so that a copy is recognised."""
+        segment = self._known.segment
+        with self._directory.inside(segment.name) as folder:
+            found = folder.stat(METADATA)
+            if found is None or found.st_size >= segment.end.size:
+                return
+            tail = dir.facts_in(folder, found.st_size).tail
+        interval = self._known.interval
+        assert interval is not None
+        with self._access.transaction("repack") as transaction:
+            end, facts = replace(segment.end, size=found.st_size), replace(segment.facts, tail=tail)
+            transaction.save_segment(replace(segment, end=end, facts=facts), interval)
+            transaction.commit()
 
 
 def _removed(
