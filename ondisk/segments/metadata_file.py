@@ -67,7 +67,7 @@ class MetadataFile:
             return None
 
     def read_on(self) -> None:
-        """Read what was appended since; skip damaged entries if both of their lengths are intact."""
+        """Read what was appended since; skip a damaged entry if one of its lengths is intact."""
         with self._lock:
             at, rest = self.end, b""
             while True:
@@ -77,9 +77,9 @@ class MetadataFile:
                     scanned = self._scan(rest, at)
                     rest, at = rest[scanned.end - at :], scanned.end
                     is_damaged = scanned.damage is not None and not scanned.damage.torn
-                    if not is_damaged or not frame.has_two_lengths(rest, _LONGEST):
+                    size = _end_of_damaged(rest) if is_damaged or (scanned.damage is not None and not chunk) else 0
+                    if not size:
                         break
-                    size = frame.length(rest)
                     rest, at = rest[size:], at + size
                 self.end, self.damage = at, scanned.damage
                 if is_damaged or not chunk:
@@ -127,6 +127,19 @@ class MetadataFile:
         content = frame.decode(self.frame(number))
         _, size, checksum = _BEGIN.unpack_from(content)
         return MetadataEntry(size, checksum, content[_BEGIN.size :])
+
+
+def _end_of_damaged(data: bytes) -> int:
+    """Return the size of the damaged entry at the beginning of `data`; 0 if both of its lengths are damaged."""
+    size = frame.length(data)
+    if frame.has_two_lengths(data, _LONGEST):
+        return size
+    if frame.OVERHEAD < size < len(data) and frame.is_whole(data, size, _LONGEST):
+        return size
+    for end in range(frame.OVERHEAD + 1, min(len(data), _LONGEST)):
+        if frame.length(data[end - 4 : end]) == end and frame.is_whole(data, end, _LONGEST):
+            return end
+    return 0
 
 
 def end_of_entries(folder: Directory, name: str, end: End) -> int:

@@ -446,8 +446,10 @@ def test_where_the_index_is_lost_data_stay_and_a_torn_end_is_cut(make, compressi
         put(again, whole[:size])
         kept = sum(end <= size for end in ends)
         again.append([numbered(7)])
-        assert count_of(segment(again)) == 3 + 1, "the count that shows that frames are lost is not hidden"
-        assert len(beats_reader.read(recounted(segment(again), kept + 1))) == kept + 1
+        content = segment(again)
+        counted = max(kept, 3 if size > HEADER[compression] else 0) + 1  # the header goes on saying that some are lost
+        assert struct.unpack_from("<I", content, 4) == (counted,)
+        assert len(beats_reader.read(content[:4] + struct.pack("<I", kept + 1) + content[8:])) == kept + 1
         assert numbers(again) == [7]
         again.append([numbered(8)])
         assert numbers(again) == [7, 8]

@@ -250,7 +250,7 @@ def test_nothing_is_appended_behind_damage(directory, path):
     content[:4] = b"\0\0\0\0"
     content += b"torn"
     (path / METADATA).write_bytes(content)
-    with pytest.raises(SegmentCorrupt, match=r".metadata is damaged at byte 0"):
+    with pytest.raises(SegmentCorrupt, match=f".metadata is damaged at byte {end.size}"):
         append(directory, b"three", end=End())
     append(directory, b"three", end=end, known=True)  # what the index knows ends in a whole entry
 
@@ -277,6 +277,18 @@ def test_a_reader_refuses_files_of_another_size_and_says_what_is_missing(directo
         reader.read(1, NAME, 1, 3)
     with pytest.raises(SegmentMissing, match="is not on disk"):
         reader.beside(2, "2026/11-21.h5", 0)
+
+
+def test_a_damaged_byte_of_an_entry_takes_only_that_entry(directory, path):
+    """One of its two lengths shows where the next begins."""
+    append(directory, *[b"x" * size for size in range(5)])
+    content = (path / METADATA).read_bytes()
+    for at in range(len(content)):
+        for mask in (0x01, 0xFF):
+            (path / METADATA).write_bytes(content[:at] + bytes((content[at] ^ mask,)) + content[at + 1 :])
+            found = [number for each in scan(directory, NAME, FORMAT.describe) for number in each.offsets]
+            assert len(found) == 4
+            assert found == sorted(found)
 
 
 def test_a_reader_compares_the_checksum_of_each_file(directory, path):

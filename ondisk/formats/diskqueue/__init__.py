@@ -2,6 +2,7 @@
 
 header           the segment's first 8 or 12 bytes
 blocks           LZ4: reads blocks one by one, and writes them so that a segment can grow
+block_search     finds the next whole block after damage
 frame            a length, a checksum and a length around each payload
 payload          an event as CBOR
 frame_reader     reads all frames of a segment, up to damage and after it
