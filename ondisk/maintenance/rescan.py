@@ -123,7 +123,7 @@ class Rescan:
         self._others: dict[int, Segment | None] = {}
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
-        self._is_salvaged = False
+        self._is_salvaged = False  # the original is in quarantine
 
     @property
     def folder(self) -> str:
@@ -148,6 +148,8 @@ class Rescan:
         if self._missing:
             reason = f"up to {self._missing} data are lost: its header counts more than the file has"
             all_reasons.append(f"{reason}; {self._remedy}")
+        if self._is_salvaged and not self._damage.count and not self._missing:
+            all_reasons.append(self._remedy)
         # A datum that is gone is most likely what was at a damaged place.
         lost = max(self._forgotten, self._damage.count + self._missing)
         return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, lost)
@@ -300,11 +302,10 @@ class Rescan:
         """Keep what is whole of a damaged segment, and commit. The original goes to quarantine."""
         if self._format.is_dir:
             kept = quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
-            self._remedy = f"the original directory is now {kept}"
+            self._remedy, self._is_salvaged = f"the original directory is now {kept}", True
             results = scan(self._directory, self._name, self._format.describe)
             whole = {number for found in results for number in found.offsets}
             remove(self._directory, self._name, whole, whole=False)
-            self._is_salvaged = True
             self.in_place(is_believed=False)
             commit(self._transaction, self._directory, [self])
         else:
@@ -346,10 +347,12 @@ class Rescan:
             self._forgotten = transaction.forget_aside()
         if is_damaged or self._damage.count or self._missing:
             kept = quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
-            self._remedy = f"the original file is now {kept}"
+            self._remedy, self._is_salvaged = f"the original file is now {kept}", True
         generations.link_old(self._directory, self._name, old)
         segment = replace(segment, end=end, facts=facts)
         self._save(segment, keep_damage=True)
+        if not is_damaged:  # else the fix that found the damage has counted it
+            self._count_lost()
         self._access.clean_up_later(self._name)
         committed = self._access.committed(segment)
         transaction.after_commit(lambda: generations.complete(self._directory, self._name, segment.id, committed))
@@ -438,8 +441,11 @@ class Rescan:
         self._transaction.save_segment(segment, self._interval)
         if not keep_damage:
             self._transaction.note_check(segment, self._damaged() if self._damage.count else None)
-            found = self._damage.count + self._missing
-            self._transaction.count_lost(max(0, found - self._forgotten))  # the others are counted
+            self._count_lost()
+
+    def _count_lost(self) -> None:
+        """Count what is damaged as lost, unless it was counted with the data that are gone."""
+        self._transaction.count_lost(max(0, self._damage.count + self._missing - self._forgotten))
 
     def _damaged(self) -> str:
         damage = self._damage

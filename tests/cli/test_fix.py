@@ -107,3 +107,20 @@ def test_data_that_come_back_are_announced_by_fix(run, weather):
 def test_a_missing_dataset_is_an_error(run, folder):
     assert run("fix", "nowhere").code == 11
     assert run("fix", "nowhere", "--yes").code == 11
+
+
+def test_a_damaged_segment_is_salvaged_only_with_yes(run, weather):
+    content = (weather / FIRST).read_bytes()
+    (weather / FIRST).write_bytes(b"x" + content[1:])
+    assert run("fix", weather, "--yes").code == 8
+    before = (weather / FIRST).read_bytes()
+    done = run("fix", weather, "--salvage", FIRST)
+    assert (done.code, done.text) == (2, "")
+    assert "needs --yes" in done.err
+    assert (weather / FIRST).read_bytes() == before
+    done = run("fix", weather, "--salvage", FIRST, "--yes")
+    assert done.code == 8
+    assert done.text.splitlines()[0].endswith("-> salvage")
+    assert run("check", weather, "--accurate").code == 0
+    assert run("query", weather, "--data").out == LINES.split(b"\n", 1)[1]
+    assert run("fix", weather, "--salvage", FIRST, "--yes").code == 2

@@ -243,6 +243,7 @@ def test_a_damaged_file_that_is_written_anew_is_kept_in_quarantine(tmp_path: Pat
         *_, kept = sorted((world.path / "2026/.quarantine").glob("*-11-22.seg"))
         assert f"the original file is now {kept.relative_to(world.path)}" in report.reasons[-1]
         assert report.lost > 0
+        assert world.opened(lambda dataset: dataset.info()["lost"]) == number * report.lost
         assert kept.read_bytes() == content
         assert len(world.opened(lambda dataset: [*dataset.quarantine])) == number
         assert world.states(world.check(accurate=True)) in ({}, {C: "DELETED"})

@@ -64,6 +64,8 @@ def test_what_is_whole_stays_under_its_number_and_the_file_goes_to_quarantine(
     assert done.lost == lost(world) == gone
     assert f"{gone} data that the index knew are gone" in done.reasons
     assert kept(world) == [damaged]
+    (item,) = world.opened(lambda dataset: [*dataset.quarantine])
+    assert any(reason.endswith(f"the original file is now {item.name}") for reason in done.reasons)
     assert world.states(world.check(accurate=True)) == {}
     assert world.content() == left
     assert set(world.sql("SELECT seq, reftime FROM datum")) < seqs
