@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.errors import InvalidInput, SegmentMissing
+from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing
 from ondisk.maintenance.check import with_damage, wrong_with
 from ondisk.maintenance.inspect import Inspection, interval_of
 from ondisk.maintenance.rescan import OtherIndex, Rescan
@@ -21,6 +21,7 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
     Raises:
         SegmentMissing: neither the index nor the disk has such a segment.
         InvalidInput: the segment is not damaged, or its name does not fit the step.
+        SegmentCorrupt: its header is damaged, so nothing in it can be read. It stays as it is.
 
     Durability: the new file is written and synced, then one commit puts it in the place of the old one.
     Locks: the writers' lock; for a segment of the archive, the archive's lock, too.
@@ -40,6 +41,11 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
             hint = "Only a damaged segment whose name fits the step can be salvaged; `ondisk check` reports the states."
             raise InvalidInput(f"{access.path / inner} cannot be salvaged: it is {states}", hint=hint)
         rescan = Rescan(access, transaction, inner, known, OtherIndex(archives, access))
-        rescan.salvage()
+        try:
+            rescan.salvage()
+        except InvalidInput as error:  # as for a file of another version
+            hint = "Put the file back from a backup; or move it away, and run `ondisk fix DATASET --yes`."
+            message = f"{access.path / inner}: nothing in it can be read: {error.message}"
+            raise SegmentCorrupt(message, hint=hint, segment=name) from error
     done = rescan.done(diagnosis)
     return Done(name, done.state, done.reasons, "salvage", 0, done.lost)

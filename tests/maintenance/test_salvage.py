@@ -12,7 +12,7 @@ from worlds import KINDS, START, A, C, Kind, World, rot
 
 import ondisk
 from ondisk import Datum
-from ondisk.errors import InvalidInput, SegmentMissing
+from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing
 from ondisk.maintenance.states import Done, Report
 
 from .test_matrix import cut_in_datum, flip
@@ -118,6 +118,19 @@ def test_a_file_of_garbage_goes_to_quarantine(kind: Kind, tmp_path: Path) -> Non
     world.repack()
     assert world.states(world.check(accurate=True)) == {}
     assert world.content() == "0123"
+
+
+@pytest.mark.parametrize("kind", KINDS[:2], ids=lambda kind: kind.name)
+def test_a_segment_without_its_header_is_left_with_its_rows(kind: Kind, tmp_path: Path) -> None:
+    world = World.make(tmp_path / "dataset", kind)
+    content = b"\x07" + world.file(A).read_bytes()[1:]
+    world.file(A).write_bytes(content)
+    with pytest.raises(SegmentCorrupt, match="nothing in it can be read"):
+        salvage(world)
+    assert world.file(A).read_bytes() == content
+    assert world.opened(lambda dataset: dataset.summary().count) == 6
+    assert kept(world) == []
+    assert len([*world.file(A).parent.iterdir()]) == 1
 
 
 def test_a_segment_of_the_archive_is_salvaged_in_the_archive(world: World) -> None:
