@@ -207,18 +207,22 @@ def _unreadable(found: OnDisk) -> str:
     return "it contains only zeros" if found.is_zeros else "nothing in it is of its format"
 
 
-def misnamed(known: Known, interval: Interval | None, at: Circumstances) -> Iterator[str]:
-    """Yield how the name of a segment disagrees with its data, or with the step."""
+def misnamed(known: Known, interval: Interval | None, at: Circumstances, seen: Seen | None = None) -> Iterator[str]:
+    """Yield how the name of a segment disagrees with its data, or with the step.
+
+    Args:
+        seen: how its file agrees with the facts; if it is another file, the rows are not about its data.
+    """
     if interval is None:
         yield f"its name does not fit the step {at.step}"
     elif known.interval not in (None, interval):
         yield "its interval in the index is not that of its name"
-    elif known.count and (known.begin not in interval or known.end not in interval):
+    elif seen not in OTHER_BYTES and known.count and (known.begin not in interval or known.end not in interval):
         yield "it has data of other times than its name says"
 
 
 def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circumstances, start: int) -> Iterator[str]:
-    yield from misnamed(known, interval, at)
+    yield from misnamed(known, interval, at, found.seen)
     if known.first < start:
         yield f"its first datum begins at byte {known.first}, but data cannot begin before byte {start}"
     if known.overlaps:

@@ -336,7 +336,7 @@ def _not_a_directory(name: str, known: Known | None, entry: Entry, at: Circumsta
 
 
 def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
-    yield from misnamed(known, at.interval(known.segment.name), at)
+    yield from misnamed(known, at.interval(known.segment.name), at, files.seen)
     if files.repeated.count:
         yield f"{files.repeated.count} data have the same file as another datum, the first {files.repeated.named[0]}"
     if files.missing.count:

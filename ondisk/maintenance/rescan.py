@@ -379,6 +379,8 @@ class Rescan:
             if not offsets:
                 return
         transaction = self._transaction
+        if min(reftimes) not in self._interval or max(reftimes) not in self._interval:
+            self._access.current().index.outside = None  # a search by time does not find these data
         fields = transaction.columns(metadata)
         seqs: Sequence[int]
         if self._is_matched:

@@ -107,6 +107,21 @@ def test_damage_that_kept_data_from_a_new_index_waits_for_a_backup_whatever_is_d
     assert world.file(A).exists()
 
 
+def test_a_file_that_had_data_of_another_time_is_ok_once_it_is_put_back(world: World) -> None:
+    backup = world.file(A).read_bytes()
+    other = backup.replace(b"2026", b"2426").replace(b"1763", b"9763")
+    with ondisk.open(world.path) as dataset:
+        seqs = world.sql("SELECT seq, reftime FROM datum ORDER BY seq")
+        for _ in range(2):
+            put_back(world, other)
+            dataset.fix()
+            put_back(world, backup)
+            dataset.fix()
+            assert {each.segment for each in dataset.check(accurate=True) if State.CORRUPTED in each.state} == set()
+        assert len(world.sql("SELECT seq FROM datum")) == len(seqs)
+    assert world.content() == "0123"
+
+
 def test_an_index_that_says_otherwise_than_a_whole_file_is_made_to_agree_once_a_check_noted_it(world: World) -> None:
     world.sql("INSERT INTO value VALUES (999, 'another')")
     world.sql("UPDATE datum SET f_area = 999 WHERE seq = (SELECT max(seq) FROM datum)")
