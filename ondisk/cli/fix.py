@@ -91,6 +91,7 @@ def would_mend(report: Report, error: OndiskError | None, verb: str, states: Sta
 
 def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output: Output) -> int:
     """Run fix or repack, and print what it did and the state after it. Return the exit code."""
+    kept = dataset.quarantine.total().items
     try:
         with segments_progress(name) as progress:
             report = verb(progress)
@@ -105,4 +106,5 @@ def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output
         raise denied
     if report.lost:
         return EXIT_DATA_SKIPPED
-    return EXIT_DONE if left.is_clean else EXIT_FINDINGS
+    is_kept = dataset.quarantine.total().items > kept
+    return EXIT_DONE if left.is_clean and not is_kept else EXIT_FINDINGS

@@ -54,6 +54,7 @@ class AppendResult:
         refusals: position in the input, counted from 0, and reason, of the first 100 data that were refused.
         damage: the first 100 places in the input that are not data and were skipped.
         notes: other remarks about the input; nothing was lost.
+        kept: items in quarantine: data that were in the way, of somebody else or of an interrupted append.
         outcomes: one for each datum, in the order of the input; None unless requested.
         skipped: marks of stages that were skipped because they were stored before; their data are not counted here.
     """
@@ -66,6 +67,7 @@ class AppendResult:
     refusals: list[tuple[int, str]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
     outcomes: list[Outcome] | None = None
     skipped: list[Mark] = field(default_factory=list)
     _segments: set[str] = field(default_factory=set, repr=False)
@@ -93,6 +95,7 @@ class AppendResult:
         self.refusals += [(before + position, reason) for position, reason in batch.refused[:room]]
         self.damage += batch.damage[: _REFUSALS - len(self.damage)]
         self.notes += batch.notes
+        self.kept += stored.kept
         if self.outcomes is not None:
             self.outcomes += _outcomes(batch, stored)
 
@@ -102,6 +105,7 @@ class AppendResult:
         self.refusals += [(before + position, reason) for position, reason in other.refusals[:room]]
         self.damage += other.damage[: _REFUSALS - len(self.damage)]
         self.notes += other.notes
+        self.kept += other.kept
         self.imported += other.imported
         self.duplicates += other.duplicates
         self.replaced += other.replaced
@@ -119,6 +123,7 @@ class Stored:
     duplicates: set[int] = field(default_factory=set)
     bytes: int = 0
     segments: set[str] = field(default_factory=set)
+    kept: list[str] = field(default_factory=list)
 
 
 def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
@@ -229,6 +234,7 @@ def store(
         seqs = [seqs[place] for place in kept]
     _write(destinations, payloads, beside, seqs, transaction, writer)
     stored.bytes = sum(map(len, payloads))
+    stored.kept = writer.kept
     stored.segments = {destination.segment.name for destination, _ in destinations.runs}
     if archived is not None:
         stored.imported -= len(replacing - stored.replaced)

@@ -59,6 +59,11 @@ class BatchWriter:
         transaction.after_commit(self._dir.reveal)
         transaction.at_end(self._concat.close)
 
+    @property
+    def kept(self) -> list[str]:
+        """The items in quarantine with data of somebody else, or of an interrupted append, that were cut off."""
+        return self._concat.kept
+
     def _of(self, format: Format) -> ConcatWriter | DirWriter:
         return self._dir if format.is_dir else self._concat
 

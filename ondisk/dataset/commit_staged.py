@@ -204,7 +204,8 @@ class _Commit:
         written = {name: segment for name, segment in self._segments.items() if segment.pieces}
         self._write(incoming, written)
         size = sum(segment.size for segment in written.values())
-        return AppendResult(imported, skipped, replaced, bytes=size, _segments={*written})
+        kept = self._writer.kept
+        return AppendResult(imported, skipped, replaced, bytes=size, kept=kept, _segments={*written})
 
     def _find_segments(self, incoming: Incoming) -> None:
         """Find the segments of the pieces, and where they continue."""

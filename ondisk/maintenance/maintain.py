@@ -29,6 +29,7 @@ class Maintained:
         lost: data that are lost, in this run and before, until somebody acknowledges it; None if unknown.
         rebuilt: its index was lost, and segments were read again. Data are back that were deleted, but not yet removed
             by a repack.
+        kept: how many files or pieces of files were moved to quarantine.
         error: the first error that maintenance ended with, or that left a segment unchanged.
         duration: seconds.
         ended: seconds since 1970.
@@ -41,6 +42,7 @@ class Maintained:
     count: int | None = None
     lost: int | None = None
     rebuilt: bool = False
+    kept: int = 0
     error: Exception | None = None
     duration: float = 0.0
     ended: float = 0.0
@@ -62,6 +64,8 @@ class Maintained:
             return self.error.exit_code if isinstance(self.error, OndiskError) else _BUG
         if any(each.lost for each in self.done):
             return EXIT_DATA_SKIPPED
+        if self.kept:
+            return EXIT_FINDINGS
         return EXIT_DONE if self.left is None or self.left.is_clean else EXIT_FINDINGS
 
 
@@ -138,12 +142,13 @@ def _mend(
 
     # The dataset is opened first: its errors say best what is wrong with a path.
     with Dataset.open(path) as dataset, Directory.open(path) as directory, MaintainLock(directory).hold("maintain"):
-        was_lost = dataset.needs_check
+        was_lost, kept = dataset.needs_check, dataset.quarantine.total().items
         run(fix)
         result.rebuilt = was_lost and any(each.action == "rescan" for each in result.done)
         if max_duration is not None:  # before the repack, which then does not touch what is damaged
             run(lambda: dataset.check(max_duration=max_duration, progress=progress))
         run(lambda: dataset.repack(progress=progress))
+        result.kept = max(0, dataset.quarantine.total().items - kept)
         run(lambda: _look(dataset, result))
     if errors:
         raise errors[0]
