@@ -127,7 +127,7 @@ def old_index(victim: Victim, then: Callable[[Victim], None]) -> None:
     victim.revives = True
 
 
-@accident("08-older-index", fix=0, repack=31, maintain=0)
+@accident("08-older-index", fix=(0, 9), repack=31, maintain=0)
 def _(victim: Victim) -> None:
     old_index(victim, with_new_data)
 
