@@ -15,7 +15,7 @@ from .tools import flip, lose_index, mv, overwrite, same_time, tool
 from .victim import FILES, LINES, SEGS, A, B, Victim, datum, number_of, numbers_of, payload
 
 HOLE = (4096, 4096 + 8192)
-MANY = [minute for minute in range(1, 330) if minute != 200]
+MANY = [minute for minute in range(1, 390) if minute != 200]
 """Minutes of data that make a segment longer than the hole and the tail that is compared."""
 SECOND = number_of(A, 200)
 
@@ -28,7 +28,8 @@ def holed(punch: Callable[[Victim], None], *, lost: bool = False, rot: bool = Fa
             must(0, victim.append(*(number_of(A, minute) for minute in some)))
         if victim.place:
             must(0, victim.run("archive", victim.name(A), "--yes"))
-        assert victim.file(A).stat().st_size > HOLE[1] + 4096
+        size = victim.file(A).stat().st_size
+        assert size > HOLE[1] + 4096, f"the hole and the tail need more than {size} bytes"
         victim.destroyed = victim.within(A, *HOLE)
         if rot:
             with same_time(victim.file(A)):

@@ -77,6 +77,19 @@ def _(victim: Victim) -> None:
     mv(victim.file(A), victim.file(A).with_suffix(f".{victim.extension.upper()}"))
 
 
+def unzipped(victim: Victim) -> None:
+    tool("gunzip", f"{victim.file(A)}.gz")
+    victim.destroyed = set()
+    victim.maintain()
+
+
+@accident("x-gzipped-and-back", kinds=FILES, orders=("fix", "repack", "maintain"), after=unzipped)
+def _(victim: Victim) -> None:
+    """Somebody saves space, and is told not to. The bytes are there, in another form."""
+    tool("gzip", victim.file(A))
+    victim.destroyed = numbers_of(A)
+
+
 @accident("x-copy-of-an-editor-beside-it", fix=(0, 9), repack=(0, 9), maintain=(0, 9))
 def _(victim: Victim) -> None:
     """Backup files, as editors and people leave them."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from .law import must, must_fail
 from .table import accident
 from .tools import cp, cp_p, cp_remove, lose_index, mv, put_index, rsync, tool
-from .victim import FILES, A, B, D, Victim, number_of, numbers_of
+from .victim import ARCHIVED, FILES, A, B, D, Victim, number_of, numbers_of
 
 GONE = number_of(A, 200)
 LATE = number_of(A, 650)
@@ -127,7 +127,7 @@ def old_index(victim: Victim, then: Callable[[Victim], None]) -> None:
     victim.revives = True
 
 
-@accident("08-older-index", fix=0, repack=31, maintain=0)
+@accident("08-older-index", fix=(0, 9), repack=31, maintain=0)
 def _(victim: Victim) -> None:
     old_index(victim, with_new_data)
 
@@ -282,3 +282,50 @@ def _(victim: Victim) -> None:
 
     old_index(victim, then)
     victim.destroyed = {LATE}
+
+
+@accident("08-older-index-and-tide", quiet=True, places=("dataset",), answered=False)
+def _(victim: Victim) -> None:
+    """All small files are put back from a backup, and the segments are not: no mark tells that the index is older."""
+    backup = victim.path.parent / "small-files"
+    backup.mkdir()
+    small = [each for each in victim.path.iterdir() if each.is_file()]
+    for each in small:
+        shutil.copy2(each, backup / each.name)
+    must(0, victim.append(LATE, number_of(5, 0)))
+    for each in small:
+        shutil.copy2(backup / each.name, each)
+
+
+@accident("08-older-index-and-tide-then-append", quiet=True, places=("dataset",), answered=False)
+def _(victim: Victim) -> None:
+    """The same, and the next append goes to the end that the older index knows."""
+    backup = victim.path.parent / "small-files"
+    backup.mkdir()
+    small = [each for each in victim.path.iterdir() if each.is_file()]
+    for each in small:
+        shutil.copy2(each, backup / each.name)
+    must(0, victim.append(LATE, number_of(A, 660), number_of(5, 0)))
+    for each in small:
+        shutil.copy2(backup / each.name, each)
+    victim.append(number_of(A, 655), number_of(5, 10))
+
+
+@accident("x-older-backup-copied-over", quiet=True, places=("dataset",))
+def _(victim: Victim) -> None:
+    """`cp -a backup/. dataset/`: what is newer than the backup, and not in it, stays."""
+    backup = victim.backup(victim.path)
+    must(0, victim.append(LATE, number_of(5, 0)))
+    tool("cp", "-rpT", backup, victim.path)
+    victim.destroyed = victim.untraceable = {LATE} if victim.kind in FILES else set()
+
+
+@accident("x-copied-without-hidden-files", answered=False)
+def _(victim: Victim) -> None:
+    """`cp -r dataset/* copy/`: the tide mark stays behind, and so does the archive."""
+    copy = victim.path.parent / "copy"
+    copy.mkdir()
+    tool("cp", "-rp", *sorted(victim.path.glob("[!.]*")), copy)
+    victim.path = copy
+    if victim.place:
+        victim.destroyed = numbers_of(*ARCHIVED)

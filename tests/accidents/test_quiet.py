@@ -138,3 +138,13 @@ def test_an_archive_that_was_renamed(tmp_path, kind, place, capfd):
     if place:
         mv(victim.here, victim.path / ".archive/2024")
     assert_quiet(victim, capfd)
+
+
+def test_a_dataset_without_its_tide_mark_and_locks(tmp_path, kind, place, capfd):
+    """A backup that leaves hidden files out."""
+    victim = whole(tmp_path / "dataset", kind, place)
+    for each in victim.path.glob(".*"):
+        if each.is_file():
+            each.unlink()
+    assert victim.query().error is None
+    assert_quiet(victim, capfd)
