@@ -95,7 +95,7 @@ def fix(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
 def repack(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
     """Stage the new file of a segment."""
     written = Written.write(access, name, staged)
-    return {**asdict(written), "end": astuple(written.end)}
+    return {**asdict(written), "end": astuple(written.end), "facts": astuple(written.facts)}
 
 
 def pipeline(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
