@@ -580,7 +580,7 @@ class Transaction:
 
     def commit(self) -> None:
         """Make the change durable, move it into the main file as far as readers allow, save the tide mark, and call
-        `after_commit`'s.
+        `after_commit`'s. If it cannot be moved, the disk is not to be trusted, and nothing more is written.
 
         Raises:
             DiskFull, LockError: nothing was committed.
@@ -610,11 +610,12 @@ class Transaction:
             except OndiskError as error:
                 # The commit is durable in the WAL, and so acknowledged; but nothing more may be written.
                 self.checkpoint_error = error
+        if self.checkpoint_error is not None:
+            return
         if self._tide is not None:
             self._tide.committed((self._uuid, self._seq, self._generation), is_moved=self.unread)
-        if self.checkpoint_error is None:
-            for do in self._after:
-                do()
+        for do in self._after:
+            do()
 
     def _delete(self, select: str, values: Sequence[Any], limit: int | None = None) -> int:
         if limit is not None:

@@ -23,6 +23,7 @@ from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import find
 from ondisk.maintenance import archive
 from ondisk.segments import generations
+from ondisk.segments.facts import Committed
 
 BATCH = 50
 NOBODY = 65534
@@ -308,7 +309,14 @@ def _checked(line_: bytes) -> bytes:
 
 def die_before_the_rename(path: Path, talk: Connection, name: str | None = None) -> None:
     """Repack, or archive a segment, and be killed between the commit of its new generation and its renaming."""
-    generations.promote = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    complete = generations.complete
+
+    def die(directory: Directory, name: str, generation: int, committed: Committed) -> None:
+        if generations.waiting(directory, name, generation, committed) is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        complete(directory, name, generation, committed)
+
+    generations.complete = die
     with ondisk.open(path) as dataset:
         if name is None:
             dataset.repack()

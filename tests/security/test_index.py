@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import tracemalloc
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -123,25 +125,33 @@ def test_garbage_in_place_of_the_index_is_refused_and_left(content: bytes, path:
     check_refused(path, IndexCorrupt, 63)
 
 
-def test_an_index_cut_anywhere_gives_documented_errors_only(path: Path) -> None:
+def damaged_copies(path: Path, damage: Callable[[bytes, int], bytes], step: int) -> Iterator[tuple[int, Path]]:
+    """Copy the dataset again for each damage: where it does no harm, a commit would make the next one an older state.
+
+    Args:
+        damage: returns the damaged index.
+    """
+    for name in ("index.sqlite-wal", "index.sqlite-shm"):
+        (path / name).unlink(missing_ok=True)
     whole = (path / "index.sqlite").read_bytes()
-    for size in range(0, len(whole), 1500):
-        for name in ("index.sqlite-wal", "index.sqlite-shm"):
-            (path / name).unlink(missing_ok=True)
-        (path / "index.sqlite").write_bytes(whole[:size])
-        gave = use(path)
+    for place in range(0, len(whole), step):
+        copy = Path(shutil.copytree(path, path.with_name("damaged")))
+        (copy / "index.sqlite").write_bytes(damage(whole, place))
+        yield place, copy
+        shutil.rmtree(copy)
+
+
+def test_an_index_cut_anywhere_gives_documented_errors_only(path: Path) -> None:
+    for size, copy in damaged_copies(path, lambda whole, size: whole[:size], 1500):
+        gave = use(copy)
         assert nothing_came_out(gave)
         for error in errors(gave).values():
             assert isinstance(error, IntegrityError | StorageError), (size, error)
 
 
 def test_an_index_with_bytes_changed_anywhere_gives_documented_errors_only(path: Path) -> None:
-    whole = (path / "index.sqlite").read_bytes()
-    for place in range(0, len(whole), 997):
-        for name in ("index.sqlite-wal", "index.sqlite-shm"):
-            (path / name).unlink(missing_ok=True)
-        (path / "index.sqlite").write_bytes(whole[:place] + b"\xa5" * 24 + whole[place + 24 :])
-        assert nothing_came_out(use(path)), place  # use raises any error that is not an OndiskError
+    for place, copy in damaged_copies(path, lambda whole, at: whole[:at] + b"\xa5" * 24 + whole[at + 24 :], 997):
+        assert nothing_came_out(use(copy)), place  # use raises any error that is not an OndiskError
 
 
 def test_a_schema_damaged_by_what_is_no_text_is_told(path: Path) -> None:

@@ -193,11 +193,14 @@ def test_a_bomb_of_lz4_takes_bounded_memory(begin: str, target: ondisk.Dataset) 
 
 
 def test_a_block_that_decompresses_to_more_than_its_lz4_frame_allows_is_damage(target: ondisk.Dataset) -> None:
-    content = compressed(block(framed(GOOD)), block(bytes(100 * MIB)), block(framed(GOOD)))
+    """It is passed over: the block after it is whole."""
+    bomb = block(bytes(100 * MIB))
+    content = compressed(block(framed(GOOD)), bomb, block(framed(GOOD)))
     with bounded():
-        result, _ = append(target, content)
-    assert result.imported == 1
-    assert result.damage
+        result, found = append(target, content)
+    assert result.imported == 2
+    assert [each.data for each in found] == [{"n": 1}] * 2
+    assert [each.size for each in result.damage] == [len(bomb)]
 
 
 @pytest.mark.parametrize("word", [1, 65_537, 2**31 - 1, 1 << 31, 1 << 31 | 65_537, 2**32 - 1])

@@ -118,13 +118,20 @@ class FrameReader:
             if ended or len(data) > self._max_size + BATCH_BYTES:
                 return 0
             if len(data) > _BELIEVED and FIRST_KEY not in data:
-                gone = len(data) - len(FIRST_KEY) - frame.OVERHEAD
-                self._held, self._dropped = data[gone:], self._dropped + gone
-            wanted = 4 * len(data)
+                self._drop(len(data) - len(FIRST_KEY) - frame.OVERHEAD)
+                wanted = _BELIEVED
+            else:
+                wanted = min(4 * len(data), self._max_size + BATCH_BYTES + 1)
         skipped, self._dropped = self._dropped + found, 0
         self._held = self._held[found:]
         self.offset += skipped
         return skipped
+
+    def _drop(self, count: int) -> None:
+        """Forget held bytes in which no frame begins, and the blocks that begin in them."""
+        self._held, self._dropped = bytes(self._held[count:]), self._dropped + count
+        kept = self.offset + self._dropped
+        self._starts = {at: position for at, position in self._starts.items() if at == self.offset or at >= kept}
 
     def _begins(self) -> set[int] | None:
         """Return where blocks begin in the held bytes, if frames do not cross blocks; else None."""

@@ -1,0 +1,121 @@
+"""A disk in the model: names, inodes, and what a power cut leaves of them.
+
+A power cut keeps any subset of the directory operations that were not synced, and of a file what was synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple, TypeAlias
+
+Name: TypeAlias = tuple[str, int]
+"""A place, "dataset" or "archive", and a number: 0 is NAME, g is `.NAME.g`; a negative one is of quarantine."""
+
+Entries: TypeAlias = frozenset[tuple[Name, int]]
+"""Names and their inodes, which are numbered from 1."""
+
+_Operation: TypeAlias = tuple[str, Name, int, Name]
+"""What was done, to which name and inode; a rename has a second name."""
+
+
+class Inode(NamedTuple):
+    """A file.
+
+    Attributes:
+        stamp: tells its bytes from those of other files; a copy has the same.
+        data: what is in it, one after the other.
+        synced: how many of them a power cut keeps.
+    """
+
+    stamp: int
+    data: tuple[int, ...]
+    synced: int
+
+
+class Disk(NamedTuple):
+    """The state of a disk; each method returns another one.
+
+    Attributes:
+        files: the names as everybody sees them.
+        durable: the names that a power cut keeps.
+        pending: operations that were not synced.
+    """
+
+    files: Entries = frozenset()
+    durable: Entries = frozenset()
+    pending: tuple[_Operation, ...] = ()
+    inodes: tuple[Inode, ...] = ()
+
+    def at(self, name: Name) -> int | None:
+        """Return the inode that has a name."""
+        for each, inode in self.files:
+            if each == name:
+                return inode
+        return None
+
+    def file(self, inode: int) -> Inode:
+        return self.inodes[inode - 1]
+
+    def names(self, inode: int) -> list[Name]:
+        return [name for name, each in self.files if each == inode]
+
+    def hidden(self, place: str) -> list[int]:
+        """Return the generations that have hidden names, ascending."""
+        return sorted(number for (its, number), _ in self.files if its == place and number > 0)
+
+    def link(self, name: Name, inode: int) -> Disk:
+        return self._after(("link", name, inode, name))
+
+    def unlink(self, name: Name) -> Disk:
+        inode = self.at(name)
+        return self if inode is None else self._after(("unlink", name, inode, name))
+
+    def rename(self, old: Name, new: Name) -> Disk:
+        inode = self.at(old)
+        assert inode is not None
+        return self if self.at(new) == inode else self._after(("rename", old, inode, new))
+
+    def _after(self, operation: _Operation) -> Disk:
+        return self._replace(files=_applied(self.files, operation), pending=(*self.pending, operation))
+
+    def sync(self, place: str) -> Disk:
+        """Sync a directory."""
+        durable = self.durable
+        for each in self.pending:
+            if each[1][0] == place:
+                durable = _applied(durable, each)
+        return self._replace(durable=durable, pending=tuple(each for each in self.pending if each[1][0] != place))
+
+    def create(self, name: Name, file: Inode) -> Disk:
+        return self._replace(inodes=(*self.inodes, file)).link(name, len(self.inodes) + 1)
+
+    def change(self, inode: int, file: Inode) -> Disk:
+        return self._replace(inodes=(*self.inodes[: inode - 1], file, *self.inodes[inode:]))
+
+    def sync_file(self, inode: int) -> Disk:
+        file = self.file(inode)
+        return self.change(inode, file._replace(synced=len(file.data)))
+
+    def after_power_cut(self) -> Iterator[Disk]:
+        """Yield every disk that a power cut may leave."""
+        inodes = tuple(each._replace(data=each.data[: each.synced]) for each in self.inodes)
+        found = set()
+        for kept in product((False, True), repeat=len(self.pending)):
+            entries = self.durable
+            for operation, is_kept in zip(self.pending, kept, strict=True):
+                if is_kept:
+                    entries = _applied(entries, operation)
+            found.add(entries)
+        for entries in found:
+            yield Disk(entries, entries, (), inodes)
+
+
+def _applied(entries: Entries, operation: _Operation) -> Entries:
+    kind, name, inode, other = operation
+    found = dict(entries)
+    if kind != "link":
+        found.pop(name, None)
+    if kind != "unlink":
+        found[other] = inode
+    return frozenset(found.items())

@@ -1,0 +1,271 @@
+"""The model: the writer of `protocol.writer` beside readers, crashes, power cuts and other programs; its invariants.
+
+One segment is in the dataset, in its archive, or in both. The writer does some jobs one after the other. At any moment
+
+- a reader does its next step: it takes a snapshot of an index, or looks for a file at one name,
+- the writer is killed. Then another process goes on: one that opens the dataset and cleans up, or one that has it open,
+- the power is cut, with any subset of the directory operations that were not synced,
+- another program puts a file at NAME or at a hidden name, or the index is lost or replaced by an older one.
+
+Not in the model: a file that another program writes to in place (its facts change, as with one put in its place), and
+another program that acts between the writer's look at a name and its rename of it. No system call excludes that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from protocol.disk import Disk, Inode, Name
+from protocol.explorer import Violation
+from protocol.state import ARCHIVE, BACKUP, DATASET, FOREIGN, Index, Reader, Row, State, Step
+from protocol.writer import RULES, Writer, alias, found
+
+READER_RULES = {
+    "hidden first": "a reader looks at the hidden name before NAME",
+    "look again": "a reader looks at the hidden name again after NAME",
+    "start again": "a reader that has found nothing looks again from the start",
+    "verify": "a reader compares what it has found with the facts",
+    "dataset first": "a query takes the dataset's snapshot before the archive's",
+}
+ALL_RULES = RULES | READER_RULES
+
+_DONE = 8
+
+
+class Protocol:
+    """A model to explore.
+
+    Args:
+        jobs: what the writer does: append, repack, drop, archive, unarchive, fix.
+        begin: where the segment is at the start: dataset, archive, both, or empty.
+        accidents: what other programs do, each once: over, in the way, hidden, linked, lost, older.
+        without: rules that are left out; see `ALL_RULES`.
+        is_folder: it is a dir segment.
+    """
+
+    def __init__(
+        self,
+        *jobs: str,
+        begin: str = "dataset",
+        readers: int = 1,
+        crashes: int = 1,
+        accidents: Sequence[str] = (),
+        without: Collection[str] = (),
+        is_folder: bool = False,
+    ) -> None:
+        assert ALL_RULES.keys() >= {*without}
+        self._begin = begin
+        self._readers = (Reader(),) * readers
+        # Each append has its own datum.
+        self._jobs: tuple[Step, ...] = tuple(
+            (job, 10 + number) if job == "append" else (job,) for number, job in enumerate(jobs)
+        )
+        self._crashes, self._accidents = crashes, tuple(accidents)
+        self._without = frozenset(without)
+        self._is_folder = is_folder
+        self._writer = Writer(self._without, is_folder=is_folder)
+        self._older = Index()
+
+    def start(self) -> State:
+        disk, indexes, stored = Disk(), [Index(counter=1), Index()], set()
+        for number, place in enumerate((DATASET, ARCHIVE), 1):
+            if self._begin in (place, "both"):
+                disk = disk.create((place, 0), Inode(number, (number,), 1)).sync(place)
+                if len(disk.inodes) < number:  # stamps are the numbers of inodes
+                    disk = disk.change(1, Inode(1, (number,), 1))
+                indexes[number - 1] = Index(Row(1, len(disk.inodes), 1, frozenset([number])), 1)
+                stored.add(number)
+        self._older = indexes[0]
+        return State(
+            disk, *indexes, self._readers, self._jobs, self._crashes, self._accidents, stored=frozenset(stored)
+        )
+
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        self._check(state)
+        if state.program:
+            after = self._writer.step(state)
+            if after is not None:
+                yield _text(state.program[0]), after
+        elif all(each.at in (0, _DONE) for each in state.readers):
+            self._check_at_rest(state)
+        for number, reader in enumerate(state.readers):
+            if reader.at != _DONE:
+                readers = (*state.readers[:number], self._read(state, reader), *state.readers[number + 1 :])
+                yield f"reader {number + 1} from {reader.at}", state._replace(readers=readers)
+        if state.crashes:
+            yield from self._crashed(state)
+        for accident in state.accidents:
+            after = self._happened(state, accident)
+            if after is not None:
+                yield f"accident: {accident}", after
+
+    # Invariants
+
+    def _check(self, state: State) -> None:
+        on_disk = state.on_disk()
+        if not state.stored <= on_disk:
+            raise Violation(f"lost: {sorted(state.stored - on_disk)}")
+        for (place, length), inode in state.disk.files:
+            if place == BACKUP and len(state.disk.file(inode).data) != length:
+                raise Violation("somebody's backup was changed")
+
+    def _check_at_rest(self, state: State) -> None:
+        """Check what is left when the dataset is opened once more, and after accidents fixed."""
+        before = state
+        state = self._performed(state, ("open",))
+        had = [place for place in (DATASET, ARCHIVE) if found(before, place) and not before.index(place).exchanged]
+        if not all(found(state, place) for place in had if state.row(place) is not None):
+            raise Violation("the committed generation was found before the dataset was opened, and is not now")
+        if state.is_disturbed:
+            state = self._performed(state, ("fix",), ("open",))
+        answered: set[int] = set()
+        for place in (DATASET, ARCHIVE):
+            row, file = state.row(place), state.file((place, 0))
+            if row is None and file is not None:
+                raise Violation(f"no row names the file in the {place}, so it would be taken for another program's")
+            if row is not None and (file is None or not row.describes(file)):
+                raise Violation(f"the committed generation does not have its name in the {place}: {row}, {file}")
+            if state.disk.hidden(place):
+                raise Violation(f"left over in the {place}: {state.disk.hidden(place)}")
+            answered |= set() if row is None else row.data
+        if not state.is_disturbed and answered != state.stored:
+            raise Violation(f"stored are {sorted(state.stored)}, answered {sorted(answered)}")
+
+    def _performed(self, state: State, *steps: Step) -> State:
+        state = state._replace(program=steps, readers=())
+        while state.program:
+            after = self._writer.step(state)
+            assert after is not None, "nobody reads"
+            state = after
+            self._check(state)
+        return state
+
+    # Readers
+
+    def _obeys(self, rule: str) -> bool:
+        return rule not in self._without
+
+    def _read(self, state: State, reader: Reader) -> Reader:
+        if reader.at < 2:
+            return self._with_snapshot(state, reader)
+        which, look = divmod(reader.at - 2, 3)
+        place, row = (DATASET, ARCHIVE)[which], reader.snapshots[which].row
+        following = reader._replace(at=reader.at + 3 - look, is_other=False)
+        if row is None:
+            return following
+        name = alias(place, row) if look != 1 else (place, 0)
+        file = None if look == 0 and not self._obeys("hidden first") else state.file(name)
+        if file is not None:
+            if row.describes(file):
+                return following
+            if not self._obeys("verify"):
+                raise Violation(f"a reader of {row} got the bytes of {file}")
+        is_other = reader.is_other or file is not None
+        if look < (2 if self._obeys("look again") else 1):
+            return reader._replace(at=reader.at + 1, is_other=is_other)
+        is_gone = not state.program and state.file((place, 0)) is None
+        if is_other or is_gone or not self._obeys("start again"):
+            return self._failed(state, place, row)
+        return reader._replace(at=reader.at - look, is_other=False)
+
+    def _failed(self, state: State, place: str, row: Row) -> Reader:
+        if not state.is_disturbed:
+            raise Violation(f"a reader did not find generation {row.generation} in the {place}")
+        return Reader(_DONE)
+
+    def _with_snapshot(self, state: State, reader: Reader) -> Reader:
+        first, second = (DATASET, ARCHIVE) if self._obeys("dataset first") else (ARCHIVE, DATASET)
+        if reader.at == 0:
+            expected = frozenset() if state.is_disturbed else state.stored
+            return Reader(1, (state.index(first),), expected=expected)
+        snapshots = (*reader.snapshots, state.index(second))
+        if first is ARCHIVE:
+            snapshots = snapshots[::-1]
+        answered = frozenset().union(*(each.row.data for each in snapshots if each.row is not None))
+        if not state.is_disturbed and not reader.expected & state.stored <= answered:
+            raise Violation(f"a query answers {sorted(answered)} instead of {sorted(reader.expected)}")
+        # What both contain is answered from the dataset.
+        return reader._replace(at=2, snapshots=snapshots, expected=frozenset())
+
+    # Crashes and accidents
+
+    def _crashed(self, state: State) -> Iterator[tuple[str, State]]:
+        jobs = tuple(each for each in state.program if each in self._jobs)
+        killed = state._replace(crashes=state.crashes - 1)
+        yield "killed, and opened again", killed._replace(program=(("open",), *jobs))
+        if jobs and state.program != jobs:
+            yield "killed, and another process goes on", killed._replace(program=jobs)
+        for disk in state.disk.after_power_cut():
+            yield (
+                "power cut",
+                killed._replace(disk=disk, program=(("open",), *jobs), readers=(Reader(),) * len(state.readers)),
+            )
+
+    def _happened(self, state: State, accident: str) -> State | None:
+        """Return the state after an accident, or None if it cannot happen now."""
+        act: Callable[[State], State | None] = {
+            "over": lambda now: self._put(now, (DATASET, 0), over=True),
+            "in the way": lambda now: self._put(now, (DATASET, 0), over=False),
+            "hidden": self._put_hidden,
+            "lost": lambda now: self._exchanged(now, Index(exchanged="lost")),
+            "older": self._with_older_index,
+            "linked": self._linked,
+        }[accident]
+        after = act(state)
+        if after is None:
+            return None
+        readers = state.readers
+        if accident in ("lost", "older"):
+            readers = tuple(each._replace(is_detached=True) if each.at else each for each in readers)
+        left = tuple(each for each in state.accidents if each != accident)
+        return after._replace(readers=readers, accidents=left, is_disturbed=accident != "linked")
+
+    def _put(self, state: State, name: Name, *, over: bool | None = None) -> State | None:
+        """Put a file of another program at a name, and sync it.
+
+        That destroys the data of the file that was there, unless another file has them; in the middle of a job, they
+        count as destroyed.
+        """
+        inode = state.disk.at(name)
+        is_between = self._is_between_jobs(state)
+        if (over is not None and over != (inode is not None)) or (self._is_folder and not is_between):
+            return None
+        disk = state.disk.unlink(name).create(name, Inode(FOREIGN, (FOREIGN,), 1)).sync(name[0])
+        stored = state.stored
+        if inode is not None:
+            copies = {found(state, place) for place in (DATASET, ARCHIVE)} if is_between else set()
+            left = frozenset().union(*(state.disk.file(each).data for each in copies if each not in (None, inode)))
+            stored -= frozenset(state.disk.file(inode).data) - left
+        return state._replace(disk=disk, stored=stored | {FOREIGN})
+
+    def _is_between_jobs(self, state: State) -> bool:
+        return not state.program or state.program[0] in self._jobs
+
+    def _put_hidden(self, state: State) -> State | None:
+        """Put a file at the hidden name of the committed generation. At that of another one, it counts as ondisk's."""
+        row = state.dataset.row
+        return self._put(state, alias(DATASET, row)) if row is not None and self._is_between_jobs(state) else None
+
+    def _linked(self, state: State) -> State | None:
+        """Make a hard link of NAME, as `cp -al` does, and sync it."""
+        inode = state.disk.at((DATASET, 0))
+        if inode is None or not self._is_between_jobs(state):
+            return None
+        disk = state.disk.sync_file(inode).link((BACKUP, len(state.disk.file(inode).data)), inode)
+        return state._replace(disk=disk.sync(BACKUP))
+
+    def _with_older_index(self, state: State) -> State | None:
+        if self._older.row == state.dataset.row:
+            return None
+        counter = max(self._older.counter, state.dataset.counter)
+        return self._exchanged(state, Index(self._older.row, counter, "older"))
+
+    def _exchanged(self, state: State, index: Index) -> State:
+        """Exchange the dataset's index. A running job ends, since it cannot commit; but it cleans up."""
+        jobs = tuple(each for each in state.program if each in self._jobs)
+        clean: tuple[Step, ...] = (("clean", DATASET),) if state.program != jobs else ()
+        return state._replace(dataset=index, program=(*clean, *jobs))
+
+
+def _text(step: Step) -> str:
+    return " ".join(map(str, step))

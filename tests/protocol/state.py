@@ -1,0 +1,110 @@
+"""A state of the model: one segment in a dataset and in its archive, their indices, one writer, and some readers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+from protocol.disk import Disk, Inode, Name
+
+DATASET, ARCHIVE = "dataset", "archive"
+BACKUP = "backup"
+"""The place of a hard link that somebody made of NAME; its number is the length that the file had."""
+
+FOREIGN = 99
+"""The stamp of a file of another program, and the datum in it."""
+
+Step: TypeAlias = tuple[Any, ...]
+"""A step of the writer: the name of a method of `Writer` without `_`, and its arguments."""
+
+
+class Row(NamedTuple):
+    """The segment in an index: its generation, the facts of its file, and its data.
+
+    Attributes:
+        is_unread: the file has data that the index may not know.
+    """
+
+    generation: int
+    stamp: int
+    length: int
+    data: frozenset[int]
+    is_unread: bool = False
+
+    def describes(self, file: Inode) -> bool:
+        """Return whether the facts agree with a file."""
+        return file.stamp == self.stamp and len(file.data) >= self.length
+
+
+class Index(NamedTuple):
+    """An index.
+
+    Attributes:
+        row: None if it does not know the segment.
+        counter: the last generation that was given out, by it or as the tide mark says.
+        exchanged: "lost" or "older", until a writer has noticed that.
+    """
+
+    row: Row | None = None
+    counter: int = 0
+    exchanged: str = ""
+
+
+class Reader(NamedTuple):
+    """A query.
+
+    Attributes:
+        at: 0 before it began, 1 with the dataset's snapshot, then the looks for the file: 2 to 4 in the dataset,
+            5 to 7 in the archive; 8 when it is done.
+        snapshots: of the dataset and of the archive.
+        is_other: one of the looks found a file that is not the generation.
+        expected: the data that it must find.
+        is_detached: the index was exchanged since, so no writer sees that it reads the older one.
+    """
+
+    at: int = 0
+    snapshots: tuple[Index, ...] = ()
+    is_other: bool = False
+    expected: frozenset[int] = frozenset()
+    is_detached: bool = False
+
+
+class State(NamedTuple):
+    """See the module's docstring.
+
+    Attributes:
+        program: what the writer will do.
+        crashes, accidents: what may still happen.
+        is_disturbed: another program has changed files, or the index was exchanged.
+        is_trusted: the sentinel does not exist.
+        stored: data that must not be lost: those acknowledged and not deleted, and those in the files of others.
+    """
+
+    disk: Disk
+    dataset: Index
+    archive: Index
+    readers: tuple[Reader, ...]
+    program: tuple[Step, ...]
+    crashes: int
+    accidents: tuple[str, ...]
+    is_disturbed: bool = False
+    is_trusted: bool = True
+    stored: frozenset[int] = frozenset()
+
+    def index(self, place: str) -> Index:
+        return self.dataset if place == DATASET else self.archive
+
+    def row(self, place: str) -> Row | None:
+        return self.index(place).row
+
+    def file(self, name: Name) -> Inode | None:
+        inode = self.disk.at(name)
+        return None if inode is None else self.disk.file(inode)
+
+    def on_disk(self) -> frozenset[int]:
+        """Return the data in all files of the dataset and of its archive."""
+        inodes = [inode for (place, _), inode in self.disk.files if place != BACKUP]
+        return frozenset(datum for inode in inodes for datum in self.disk.file(inode).data)
+
+    def then(self, *steps: Step) -> State:
+        """Let the writer do some steps next."""
+        return self._replace(program=steps + self.program)

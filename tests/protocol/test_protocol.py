@@ -1,0 +1,168 @@
+"""The protocol holds in every interleaving, and each of its rules is needed: without it there is a violation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.disk import Disk, Inode
+from protocol.explorer import Explored, Violation, explore
+from protocol.model import ALL_RULES, Protocol
+
+ACCIDENTS = ("over", "in the way", "hidden", "linked", "lost", "older")
+
+ALONE: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    (("append", "append", "repack"), {"begin": "empty"}),
+    (("repack", "append", "repack"), {}),
+    (("append", "drop", "append"), {}),
+    (("archive", "append", "archive"), {}),
+    (("archive", "append"), {"begin": "both"}),
+    (("unarchive",), {"begin": "archive"}),
+    (("unarchive",), {"begin": "both"}),
+    (("append", "append", "drop"), {"begin": "empty", "is_folder": True}),
+]
+"""Jobs without accidents."""
+
+LARGE: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    (("append",), {"begin": "empty"}),
+    (("append", "repack"), {}),
+    (("drop", "append"), {}),
+    (("archive",), {}),
+    (("unarchive",), {"begin": "archive"}),
+    (("append", "drop"), {"begin": "empty", "is_folder": True}),
+]
+"""Jobs that are few enough for two readers and two crashes."""
+
+DISTURBED: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    (("append", "repack"), {}),
+    (("append", "append"), {"begin": "empty"}),
+    (("append", "drop"), {}),
+    (("repack", "append", "fix"), {}),
+    (("archive",), {}),
+    (("unarchive",), {"begin": "archive"}),
+]
+"""Jobs with each accident."""
+
+FOLDERS: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    (("append", "drop"), {"begin": "empty", "is_folder": True}),
+    (("append", "fix"), {"begin": "empty", "is_folder": True}),
+]
+"""Jobs of a dir segment with accidents: its readers compare each file with its entry, not the folder with the facts."""
+
+NEEDED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "sync files": (("append",), {}),
+    "sync directories": (("append",), {"begin": "empty"}),
+    "commit first": (("repack",), {}),
+    "link old": (("repack",), {}),
+    "no older reader": (("drop",), {}),
+    "hide new": (("append",), {"begin": "empty"}),
+    "never replace": (("append",), {"begin": "empty", "accidents": ("in the way",)}),
+    "sync before unlink": (("append",), {"begin": "empty"}),
+    "hide dropped": (("drop",), {}),
+    "sync dropped": (("drop",), {}),
+    "verify files": (("append",), {"accidents": ("hidden",)}),
+    "verify linked": (("repack",), {"accidents": ("over",)}),
+    "keep foreign": (("drop", "append"), {"accidents": ("in the way",)}),
+    "keep hidden": (("append",), {"begin": "empty", "accidents": ("older",)}),
+    "restore": (("append",), {"begin": "empty", "accidents": ("lost",)}),
+    "sync set aside": (("append", "drop"), {"begin": "empty", "crashes": 2}),
+    "new numbers": (("drop", "append"), {"accidents": ("lost",)}),
+    "separate": (("append",), {"accidents": ("linked",)}),
+    "main waits": (("unarchive",), {"begin": "archive"}),
+    "hidden first": (("repack",), {}),
+    "look again": (("drop",), {}),
+    "start again": (("drop",), {}),
+    "verify": (("repack",), {"accidents": ("over",)}),
+    "dataset first": (("archive",), {}),
+}
+"""The jobs that show that a rule is needed."""
+
+
+def name(value: Any) -> str:
+    if isinstance(value, dict):
+        return "-".join(f"{key}-{each}" for key, each in value.items()) or "alone"
+    return "-".join(value) if isinstance(value, tuple) else str(value)
+
+
+def explored(jobs: tuple[str, ...], options: dict[str, Any], **more: Any) -> Explored:
+    return explore(Protocol(*jobs, **{**options, **more}))
+
+
+@pytest.mark.parametrize(("jobs", "options"), ALONE, ids=name)
+def test_nothing_is_lost_and_no_reader_fails(jobs, options):
+    found = explored(jobs, options)
+    assert found.violation is None, str(found)
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS)
+@pytest.mark.parametrize(("jobs", "options"), DISTURBED, ids=name)
+def test_nothing_is_lost_and_no_wrong_bytes_are_read_whatever_others_do(jobs, options, accident):
+    found = explored(jobs, options, accidents=[accident])
+    assert found.violation is None, str(found)
+
+
+@pytest.mark.parametrize("accident", ["in the way", "hidden", "lost", "older"])
+@pytest.mark.parametrize(("jobs", "options"), FOLDERS, ids=name)
+def test_no_folder_is_lost_whatever_others_do(jobs, options, accident):
+    found = explored(jobs, options, accidents=[accident])
+    assert found.violation is None, str(found)
+
+
+def test_every_rule_is_shown_to_be_needed():
+    assert NEEDED.keys() == ALL_RULES.keys()
+
+
+@pytest.mark.parametrize("rule", ALL_RULES)
+def test_without_this_rule_there_is_a_violation(rule):
+    jobs, options = NEEDED[rule]
+    with_it, without_it = explored(jobs, options), explored(jobs, options, without=[rule])
+    assert with_it.violation is None, str(with_it)
+    assert without_it.violation is not None
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(("jobs", "options"), LARGE, ids=name)
+def test_nothing_is_lost_with_two_readers_and_two_crashes(jobs, options):
+    found = explored(jobs, options, readers=2, crashes=2)
+    assert found.violation is None, str(found)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("accident", ACCIDENTS)
+@pytest.mark.parametrize(("jobs", "options"), DISTURBED, ids=name)
+def test_nothing_is_lost_with_two_crashes_whatever_others_do(jobs, options, accident):
+    found = explored(jobs, options, crashes=2, accidents=[accident])
+    assert found.violation is None, str(found)
+
+
+class Counter:
+    """A model with a violation at 5."""
+
+    def start(self) -> int:
+        return 0
+
+    def steps(self, state: int) -> list[tuple[str, int]]:
+        if state == 5:
+            raise Violation("five")
+        return [("one more", state + 1), ("two more", state + 2), ("nothing", state)]
+
+
+def test_the_path_to_a_violation_is_a_shortest_one():
+    found = explore(Counter())
+    assert found.violation == "five"
+    assert sorted(found.path) == ["one more", "two more", "two more"]
+    assert str(found).splitlines()[1:] == [f"  {step}" for step in found.path]
+
+
+def test_a_model_with_too_many_states_is_an_error():
+    with pytest.raises(OverflowError, match="more than 3 states"):
+        explore(Counter(), most=3)
+
+
+def test_a_power_cut_keeps_any_subset_of_what_was_not_synced():
+    disk = Disk().create(("dataset", 0), Inode(1, (1,), 0)).sync("dataset").create(("dataset", 2), Inode(2, (2,), 1))
+    disk = disk.rename(("dataset", 0), ("dataset", 3))
+    left = {tuple(sorted(number for (_, number), _ in each.files)) for each in disk.after_power_cut()}
+    assert left == {(0,), (3,), (0, 2), (2, 3)}
+    assert all(each.file(1).data == () and each.file(2).data == (2,) for each in disk.after_power_cut())

@@ -1,0 +1,455 @@
+"""The writer of the model, step by step as the code does it; between two steps anything else may happen.
+
+A rule of the protocol can be left out by its name, see `RULES`.
+"""
+
+from __future__ import annotations
+
+from protocol.disk import Inode, Name
+from protocol.state import ARCHIVE, DATASET, Index, Row, State, Step
+
+RULES = {
+    "sync files": "a file is synced before the commit",
+    "sync directories": "a directory is synced before the commit",
+    "commit first": "a new generation gets its NAME after the commit",
+    "link old": "the old generation has a hidden name before NAME is replaced",
+    "no older reader": "old generations go when nobody reads an older snapshot",
+    "hide new": "a new segment has a hidden name until the commit",
+    "never replace": "a new segment does not get its NAME in the place of another file",
+    "sync before unlink": "the NAME of a new segment is durable before its hidden name goes",
+    "hide dropped": "a dropped segment is renamed to its hidden name before the commit",
+    "sync dropped": "that rename is synced before the commit",
+    "verify files": "a hidden file gets NAME only if it agrees with the facts",
+    "verify linked": "what was linked or renamed to a hidden name is compared with the facts",
+    "keep foreign": "what is in the way at NAME goes to quarantine",
+    "keep hidden": "nothing hidden is removed while the index is not trusted",
+    "restore": "a fix gives the newest hidden generation its NAME back",
+    "sync set aside": "NAME is durable before a fix takes the hidden name of the same file away",
+    "new numbers": "an index that replaces a lost one counts on above all hidden names",
+    "separate": "an append does not write to a file that has other names",
+    "main waits": "unarchive waits for older readers before it drops the segment from the archive",
+}
+
+
+def alias(place: str, row: Row) -> Name:
+    return place, row.generation
+
+
+class Writer:
+    """Performs steps.
+
+    Args:
+        without: the rules that are left out.
+        is_folder: the segment is a dir segment.
+    """
+
+    def __init__(self, without: frozenset[str], *, is_folder: bool) -> None:
+        self._without = without
+        self._is_folder = is_folder
+
+    def step(self, state: State) -> State | None:
+        """Perform the next step; return None if it has to wait."""
+        (kind, *arguments), *rest = state.program
+        after: State | None = getattr(self, f"_{kind}")(state._replace(program=tuple(rest)), *arguments)
+        return after
+
+    def _obeys(self, rule: str) -> bool:
+        assert rule in RULES
+        return rule not in self._without
+
+    # Single operations
+
+    def _sync(self, state: State, place: str, rule: str = "sync directories") -> State:
+        return state._replace(disk=state.disk.sync(place)) if self._obeys(rule) else state
+
+    def _unlink(self, state: State, *name: str | int) -> State:
+        return state._replace(disk=state.disk.unlink(name))
+
+    def _create(self, state: State, place: str, number: int, stamp: int, *data: int) -> State:
+        return state._replace(disk=state.disk.create((place, number), Inode(stamp, data, 0)))
+
+    def _sync_file(self, state: State, place: str, number: int) -> State:
+        inode = state.disk.at((place, number))
+        if inode is None or not self._obeys("sync files"):
+            return state
+        return state._replace(disk=state.disk.sync_file(inode))
+
+    def _link(self, state: State, place: str, number: int, other: str, another: int) -> State:
+        """Link a file to a second name, unless that is taken."""
+        inode = state.disk.at((place, number))
+        if inode is None or state.disk.at((other, another)) is not None:
+            return state
+        return state._replace(disk=state.disk.link((other, another), inode))
+
+    def _commit(self, state: State, place: str, row: Row | None, *deleted: int) -> State:
+        counter = max(state.index(place).counter, 0 if row is None else row.generation)
+        state = state._replace(**{place: Index(row, counter)}, stored=state.stored - {*deleted})
+        inode = found(state, place)  # None if another program has replaced the file meanwhile
+        if row is None or inode is None:
+            return state
+        return state._replace(stored=state.stored | (row.data & {*state.disk.file(inode).data}))
+
+    def _quarantine(self, state: State, place: str, number: int) -> State:
+        inode = state.disk.at((place, number))
+        assert inode is not None
+        return state._replace(disk=state.disk.rename((place, number), (place, -inode))).then(("sync", place))
+
+    # What cleans up
+
+    def _open(self, state: State) -> State:
+        """Open the dataset for writing."""
+        return state.then(("take_over",), ("recover", DATASET), ("recover", ARCHIVE), ("settle",))
+
+    def _take_over(self, state: State) -> State:
+        """Notice that the index was exchanged, and create the sentinel."""
+        index = state.dataset
+        if not index.exchanged:
+            return state
+        row, counter = index.row, index.counter
+        if index.exchanged == "lost":
+            row = None
+            if self._obeys("new numbers"):
+                counter = max([counter, *state.disk.hidden(DATASET)])
+        elif row is not None and self._has_changed(state, row):
+            row = None
+        return state._replace(dataset=Index(row, counter), is_trusted=False)
+
+    def _has_changed(self, state: State, row: Row) -> bool:
+        file = state.file((DATASET, 0))
+        if file is None:
+            return False
+        older = state.disk.at(alias(DATASET, row))
+        is_superseded = older is not None and older != state.disk.at((DATASET, 0)) and not self._is_folder
+        return is_superseded or file.stamp != row.stamp or len(file.data) != row.length
+
+    def _recover(self, state: State, place: str) -> State:
+        if not state.disk.hidden(place):
+            return state
+        return state.then(("sync", place), ("complete", place), ("withdraw", place), ("clean", place))
+
+    def _complete(self, state: State, place: str) -> State:
+        """Rename the committed generation to NAME, if that is left to do."""
+        row = state.row(place)
+        if row is None or not self._is_waiting(state, place, row):
+            return state
+        taken = state.disk.at((place, 0))
+        if taken is not None and self._obeys("keep foreign") and not self._is_superseded(state, taken):
+            return state.then(("quarantine", place, 0), ("complete", place))
+        return state._replace(disk=state.disk.rename(alias(place, row), (place, 0))).then(("sync", place))
+
+    def _is_waiting(self, state: State, place: str, row: Row) -> bool:
+        """Return whether the committed generation must still be renamed to NAME."""
+        inode = state.disk.at(alias(place, row))
+        if inode is None or inode == state.disk.at((place, 0)):
+            return False
+        return not self._obeys("verify files") or row.describes(state.disk.file(inode))
+
+    def _is_superseded(self, state: State, inode: int) -> bool:
+        return not self._is_folder and any(number > 0 for _, number in state.disk.names(inode))
+
+    def _withdraw(self, state: State, place: str) -> State:
+        """Take the hidden name of the committed generation away if that has its NAME."""
+        row = state.row(place)
+        if row is None or state.disk.at(alias(place, row)) != state.disk.at((place, 0)):
+            return state
+        return state._replace(disk=state.disk.unlink(alias(place, row)))
+
+    def _clean(self, state: State, place: str) -> State:
+        """Remove the generations that nobody needs."""
+        row = state.row(place)
+        others = [each for each in state.disk.hidden(place) if row is None or each != row.generation]
+        is_trusted = state.is_trusted and not state.index(place).exchanged
+        if self._is_read(state, place) or (not is_trusted and self._obeys("keep hidden")):
+            return state
+        return state.then(*(("unlink", place, each) for each in others))
+
+    def _is_read(self, state: State, place: str) -> bool:
+        """Return whether somebody reads an older snapshot, as a checkpoint reports it."""
+        return self._obeys("no older reader") and is_read(state, place)
+
+    def _settle(self, state: State) -> State:
+        """Finish a move to the archive: drop from the dataset what the archive has."""
+        row, other = state.dataset.row, state.archive.row
+        if row is None or other is None or not row.data & other.data or not state.is_trusted:
+            return state
+        if found(state, ARCHIVE) is None or found(state, DATASET) is None:
+            return state
+        if left := row.data - other.data:
+            return state.then(("commit", DATASET, row._replace(data=left)))
+        return state.then(("drop_from", DATASET))
+
+    # Jobs
+
+    def _append(self, state: State, datum: int) -> State:
+        return state.then(("take_over",), ("complete", DATASET), ("append_now", datum))
+
+    def _append_now(self, state: State, datum: int) -> State:
+        row, place = state.dataset.row, DATASET
+        inode = state.disk.at((place, 0))
+        if inode is None:
+            return state if row is not None and row.data else self._append_new(state, datum)
+        file = state.disk.file(inode)
+        if row is not None and not row.describes(file):
+            return state
+        if len(state.disk.names(inode)) > 1 and self._obeys("separate"):
+            return state.then(("withdraw_synced", place), ("copy", place), ("append_now", datum))
+        length = len(file.data)
+        if row is not None and state.is_trusted:
+            length = row.length
+        generation = state.dataset.counter + 1 if row is None else row.generation
+        data = frozenset([datum]) | (frozenset() if row is None else row.data)
+        disk = state.disk.change(inode, Inode(file.stamp, (*file.data[:length], datum), min(length, file.synced)))
+        is_unread = length > (0 if row is None else row.length) or (row is not None and row.is_unread)
+        new = Row(generation, file.stamp, length + 1, data, is_unread)
+        return state._replace(disk=disk).then(("sync_inode", inode), ("sync", place), ("commit", place, new))
+
+    def _sync_inode(self, state: State, inode: int) -> State:
+        return state._replace(disk=state.disk.sync_file(inode)) if self._obeys("sync files") else state
+
+    def _withdraw_synced(self, state: State, place: str) -> State:
+        row = state.row(place)
+        if row is None or state.disk.at(alias(place, row)) != state.disk.at((place, 0)):
+            return state
+        return state.then(("sync", place), ("withdraw", place))
+
+    def _copy(self, state: State, place: str) -> State:
+        """Replace a file that has other names by a copy."""
+        inode = state.disk.at((place, 0))
+        if inode is None or len(state.disk.names(inode)) == 1:
+            return state
+        number = state.index(place).counter + 1
+        file = state.disk.file(inode)
+        disk = state.disk.unlink((place, number)).create((place, number), file._replace(synced=len(file.data)))
+        state = state._replace(disk=disk, **{place: state.index(place)._replace(counter=number)})
+        return state.then(("replace", place, number), ("sync", place))
+
+    def _replace(self, state: State, place: str, number: int) -> State:
+        return state._replace(disk=state.disk.rename((place, number), (place, 0)))
+
+    def _append_new(self, state: State, datum: int) -> State:
+        number, place = state.dataset.counter + 1, DATASET
+        row = Row(number, len(state.disk.inodes) + 1, 1, frozenset([datum]))
+        at = number if self._obeys("hide new") else 0
+        return state.then(
+            ("unlink", place, number),
+            ("create", place, at, row.stamp, datum),
+            ("sync_file", place, at),
+            ("sync", place),
+            ("commit", place, row),
+            ("reveal", place, number),
+        )
+
+    def _reveal(self, state: State, place: str, number: int) -> State:
+        """Give the file of a new segment its NAME."""
+        if self._is_folder:
+            return state.then(("complete", place))
+        inode, taken = state.disk.at((place, number)), state.disk.at((place, 0))
+        if inode is None:
+            return state
+        if taken is not None:
+            if self._obeys("never replace"):
+                return state
+            return state._replace(disk=state.disk.rename((place, number), (place, 0))).then(("sync", place))
+        disk = state.disk.link((place, 0), inode)
+        return state._replace(disk=disk).then(("sync", place, "sync before unlink"), ("unlink", place, number))
+
+    def _is_good(self, state: State, place: str) -> bool:
+        """Return whether maintenance may touch a segment: it is the file that the index describes."""
+        row, file = state.row(place), state.file((place, 0))
+        if row is None or file is None or not row.describes(file) or row.is_unread or not state.is_trusted:
+            return False
+        hidden = state.disk.at(alias(place, row))
+        return hidden is None or hidden == state.disk.at((place, 0))  # else a stray file has its hidden name
+
+    def _repack(self, state: State) -> State:
+        return state.then(("take_over",), ("complete", DATASET), ("repack_now",))
+
+    def _repack_now(self, state: State) -> State:
+        row = state.dataset.row
+        if row is None or not self._is_good(state, DATASET) or self._is_folder:
+            return state
+        return self._rewrite(state, DATASET, row, row.data)
+
+    def _rewrite(self, state: State, place: str, row: Row, data: frozenset[int]) -> State:
+        """Write a new generation of a segment, and replace the old one."""
+        number = state.index(place).counter + 1
+        new = Row(number, len(state.disk.inodes) + 1, len(data), data)
+        finish: tuple[Step, ...] = (("commit", place, new), ("complete", place))
+        if not self._obeys("commit first"):
+            finish = (("replace", place, number), ("sync", place), ("commit", place, new))
+        return state.then(
+            ("unlink", place, number),
+            ("create", place, number, new.stamp, *sorted(data)),
+            ("sync_file", place, number),
+            ("link_old", place, row, *finish),
+            ("clean", place),
+        )
+
+    def _link_old(self, state: State, place: str, row: Row, *finish: Step) -> State:
+        """Give the current generation its hidden name, verify what has it now, and go on only then."""
+        if not self._obeys("link old"):
+            return state.then(("sync", place), *finish)
+        old = alias(place, row)
+        return state.then(("link", place, 0, *old), ("sync", place), ("verify", place, row, *finish))
+
+    def _verify(self, state: State, place: str, row: Row, *finish: Step) -> State:
+        file = state.file(alias(place, row))
+        if self._obeys("verify linked") and (file is None or not row.describes(file)):
+            return state.then(("set_aside", place, row.generation))
+        return state.then(*finish)
+
+    def _drop(self, state: State) -> State:
+        """Delete the data of the segment, and drop it: they are too old. So are second copies in the archive."""
+        return state.then(("take_over",), ("settle",), ("complete", DATASET), ("drop_now",))
+
+    def _drop_now(self, state: State) -> State:
+        row = state.dataset.row
+        return state if row is None else self._drop_from(state, DATASET, *sorted(row.data))
+
+    def _drop_from(self, state: State, place: str, *deleted: int) -> State:
+        if not self._is_good(state, place):
+            return state
+        row = state.row(place)
+        assert row is not None
+        commit: Step = ("commit", place, None, *deleted)
+        if not self._obeys("hide dropped"):
+            old = alias(place, row)
+            return state.then(("link", place, 0, *old), ("sync", place), commit, ("unlink", place, 0), ("clean", place))
+        return state.then(("set_aside", place, row.generation), ("move_old", place, row, commit), ("clean", place))
+
+    def _move_old(self, state: State, place: str, row: Row, commit: Step) -> State:
+        if state.disk.at((place, 0)) is None or state.disk.at(alias(place, row)) is not None:
+            return state
+        disk = state.disk.rename((place, 0), alias(place, row))
+        return state._replace(disk=disk).then(("sync", place, "sync dropped"), ("verify_moved", place, row, commit))
+
+    def _verify_moved(self, state: State, place: str, row: Row, commit: Step) -> State:
+        file = state.file(alias(place, row))
+        if self._obeys("verify linked") and not self._is_folder and (file is None or not row.describes(file)):
+            old = alias(place, row)
+            return state.then(("link", *old, place, 0), ("set_aside", place, row.generation))
+        return state.then(commit)
+
+    def _set_aside(self, state: State, place: str, number: int) -> State:
+        """Take a hidden name away from whatever has it."""
+        inode = state.disk.at((place, number))
+        if inode is None:
+            return state
+        if inode == state.disk.at((place, 0)):
+            return state.then(("sync", place, "sync set aside"), ("unlink", place, number))
+        return state.then(("quarantine", place, number))
+
+    def _archive(self, state: State) -> State:
+        return state.then(("take_over",), ("settle",), ("complete", DATASET), ("archive_now",))
+
+    def _archive_now(self, state: State) -> State:
+        row, other = state.dataset.row, state.archive.row
+        if row is None or not self._is_good(state, DATASET) or (other is None) != (state.file((ARCHIVE, 0)) is None):
+            return state
+        copied = self._copied(state, DATASET, ARCHIVE)
+        return state if copied is None else copied
+
+    def _copied(self, state: State, source: str, target: str) -> State | None:
+        """Copy the segment to the other place, then drop it from the first."""
+        row, other = state.row(source), state.row(target)
+        assert row is not None
+        drop: tuple[Step, ...] = (("drop_from", source),)
+        if source == ARCHIVE:
+            drop = (("wait",), *drop)
+        if other is not None:
+            if not self._is_good(state, target):
+                return None
+            return self._rewrite(state.then(*drop), target, other, row.data | other.data)
+        number = state.index(target).counter + 1
+        new = row._replace(generation=number)
+        return state.then(
+            ("unlink", target, number),
+            ("link", source, 0, target, number),
+            ("sync", target),
+            ("verify_copy", target, new, ("commit", target, new), ("complete", target), ("clean", target), *drop),
+        )
+
+    def _verify_copy(self, state: State, place: str, row: Row, *finish: Step) -> State:
+        file = state.file(alias(place, row))
+        if self._obeys("verify linked") and (file is None or not row.describes(file)):
+            return state.then(("unlink", *alias(place, row)))
+        return state.then(*finish)
+
+    def _unarchive(self, state: State) -> State:
+        return state.then(("take_over",), ("complete", ARCHIVE), ("complete", DATASET), ("unarchive_now",))
+
+    def _unarchive_now(self, state: State) -> State:
+        row = state.archive.row
+        is_free = (state.dataset.row is None) == (state.file((DATASET, 0)) is None)
+        if row is None or not is_free or not self._is_good(state, ARCHIVE):
+            return state
+        return self._copied(state, ARCHIVE, DATASET) or state
+
+    def _wait(self, state: State) -> State | None:
+        """Wait until nobody reads an older snapshot of the dataset."""
+        return None if self._obeys("main waits") and is_read(state, DATASET) else state
+
+    def _fix(self, state: State) -> State:
+        return state.then(("take_over",), ("restore",), ("reread",), ("clean", DATASET))
+
+    def _restore(self, state: State) -> State:
+        """Give the newest generation NAME back, and move the others to quarantine."""
+        if state.is_trusted or not self._obeys("restore"):
+            return state
+        hidden, row = state.disk.hidden(DATASET), state.dataset.row
+        if not hidden:
+            return state
+        if row is not None and self._is_waiting(state, DATASET, row):
+            return state.then(("complete", DATASET), ("restore",))
+        if state.disk.at((DATASET, 0)) is None:
+            return state.then(("replace", DATASET, hidden[-1]), ("sync", DATASET), ("restore",))
+        return state.then(("set_aside", DATASET, hidden[-1]), ("restore",))
+
+    def _reread(self, state: State) -> State:
+        """Let the index agree with the file at NAME, and remove the sentinel."""
+        row, file = state.dataset.row, state.file((DATASET, 0))
+        steps: tuple[Step, ...] = (("trust",),)
+        if row is not None and self._is_waiting(state, DATASET, row):
+            return state.then(("complete", DATASET), ("reread",))
+        if row is not None and file is None:
+            steps = (("set_aside", DATASET, row.generation), ("commit", DATASET, None), *steps)
+        elif file is not None and (
+            row is None or not row.describes(file) or len(file.data) > row.length or not self._is_good(state, DATASET)
+        ):
+            number = state.dataset.counter + 1 if row is None else row.generation
+            archived = frozenset() if state.archive.row is None else state.archive.row.data
+            new = Row(number, file.stamp, len(file.data), frozenset(file.data) - archived)
+            steps = (
+                ("set_aside", DATASET, number),
+                ("sync_file", DATASET, 0),
+                ("sync", DATASET),
+                ("commit", DATASET, new),
+                *steps,
+            )
+        return state.then(*steps)
+
+    def _trust(self, state: State) -> State:
+        return state._replace(is_trusted=True)
+
+
+def is_read(state: State, place: str) -> bool:
+    """Return whether somebody reads an older snapshot of an index."""
+    which = 0 if place == DATASET else 1
+    return any(
+        0 < each.at < 8
+        and len(each.snapshots) > which
+        and each.snapshots[which] != state.index(place)
+        and not (each.is_detached and place == DATASET)
+        for each in state.readers
+    )
+
+
+def found(state: State, place: str) -> int | None:
+    """Return the inode of the committed generation, as a writer finds it; None if it has none."""
+    row = state.row(place)
+    if row is not None:
+        for name in (alias(place, row), (place, 0)):
+            inode = state.disk.at(name)
+            if inode is not None and row.describes(state.disk.file(inode)):
+                return inode
+    return None
