@@ -206,7 +206,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @rule(reopened=st.booleans())
     def lose_the_index(self, reopened: bool) -> None:
         """Remove the index: its data are unknown until a fix, and none of their bytes may be overwritten."""
-        if self.model.revives_archived():
+        if self.model.revives_archived() or self._keeps_generations():
             return
         if reopened:
             self._close()
@@ -221,7 +221,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @rule()
     def distrust_the_index(self) -> None:
         """Create the sentinel: deleted data that were not repacked may be data that the index has lost."""
-        if self.model.revives_archived():
+        if self.model.revives_archived() or self._keeps_generations():
             return
         (self.path / SENTINEL).touch()
         self.kept = self._segments()
@@ -482,6 +482,10 @@ class DatasetMachine(RuleBasedStateMachine):
         if self.model.lost:
             now = self._segments()
             assert all(now[path].startswith(content) for path, content in self.kept.items())
+
+    def _keeps_generations(self) -> bool:
+        """Return whether old generations wait for readers: a fix of an untrusted index gives them back or keeps them."""
+        return any(path.name.startswith(".") and path.suffix[1:].isdigit() for path in self.path.rglob(".*"))
 
     def _check_states(self, *, accurate: bool = False, max_duration: float | None = None) -> None:
         report = self.dataset.check(accurate, max_duration=max_duration)
