@@ -22,7 +22,7 @@ from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.segment import Block, End, Facts, Laid, Layout, Patch, Start
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.generations import complete, hidden, reveal
+from ondisk.segments.generations import LOOKS, complete, hidden, reveal
 from ondisk.segments.writer import SegmentWriter
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
@@ -368,10 +368,11 @@ class ConcatReader:
         """Open the generation at its hidden name, or else at NAME; skip files that are not the generation.
 
         Try the alias, the name, and the alias again: between the first two, a repack may promote the alias; after the
-        second, the next repack may replace the file at the name and link the old one to the alias.
+        second, the next repack may replace the file at the name and link the old one to the alias. Then try again: a
+        drop may have begun and been undone meanwhile.
         """
         size = None
-        for place in (alias, name, alias):
+        for place in (alias, name, alias) * LOOKS:
             file = self._open_if_there(place, is_alias=place == alias)
             if file is not None:
                 opened = _Open(file)

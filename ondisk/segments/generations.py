@@ -49,6 +49,9 @@ from ondisk.filesystem import Directory, WritableFile, is_denied
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen
 
+LOOKS = 3
+"""How often a reader looks at both names of a generation. It finds it in the second round, unless drops are undone."""
+
 _HIDDEN = re.compile(r"\.(.+)\.([0-9]{1,18})")
 
 
@@ -131,7 +134,9 @@ def complete(directory: Directory, name: str, generation: int, committed: Commit
     if waiting(directory, name, generation, committed) is None:
         return
     found = directory.stat(name)
-    if found is not None and not _is_generation(directory, name, found.st_ino):
+    if found is None:  # a process that was killed may just have moved another file to quarantine
+        directory.sync(_parent(name))
+    elif not _is_generation(directory, name, found.st_ino):
         quarantine.keep(directory, name, verb="open", why=f"generation {generation} of the segment takes its place")
     directory.rename(hidden(name, generation), name)
 
@@ -187,11 +192,14 @@ def set_aside(directory: Directory, name: str, generation: int, *, verb: str) ->
     """Take a hidden name away from whatever has it, so that readers find the file at NAME.
 
     A second name of that file is removed; another file is moved to quarantine.
+
+    Durability: syncs the directory before it removes a name: a process that was killed may not have synced the other.
     """
     alias = hidden(name, generation)
     if directory.stat(alias) is None:
         return
     if _same(directory, name, alias):
+        directory.sync(_parent(name))
         directory.discard(alias)
     else:
         why = f"it had the name of generation {generation} of the segment, and is not that"

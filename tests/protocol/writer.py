@@ -135,6 +135,8 @@ class Writer:
         taken = state.disk.at((place, 0))
         if taken is not None and self._obeys("keep foreign") and not self._is_superseded(state, taken):
             return state.then(("quarantine", place, 0), ("complete", place))
+        if taken is None and any(name[0] == place for _, name, *_ in state.disk.pending) and not self._is_folder:
+            return state.then(("sync", place), ("complete", place))
         return state._replace(disk=state.disk.rename(alias(place, row), (place, 0))).then(("sync", place))
 
     def _is_waiting(self, state: State, place: str, row: Row) -> bool:

@@ -622,6 +622,25 @@ def test_what_is_not_the_generation_is_not_read_at_its_alias(directory, path, pu
     assert reader.file_of(17, *known()).read(0, 4) == b"mine"
 
 
+def test_a_generation_is_found_while_a_drop_begins_and_is_undone(directory, path, monkeypatch):
+    path.write_bytes(b"one")
+    alias = path.parent / ".11-20.vm2.17"
+    known = known_as(NAME, committed(directory))
+    look, looks = Directory.open_to_read, []
+
+    def drop_meanwhile(self, name):
+        looks.append(name)
+        if len(looks) == 2:
+            path.rename(alias)
+        elif len(looks) == 3:
+            alias.rename(path)
+        return look(self, name)
+
+    monkeypatch.setattr(Directory, "open_to_read", drop_meanwhile)
+    assert ConcatReader(directory).read(17, known, 0, 3) == b"one"
+    assert len(looks) == 5
+
+
 def test_an_alias_that_appears_between_two_looks_is_taken(directory, path, monkeypatch):
     """A repack links the old bytes to the alias, then renames the new ones to the name."""
     path.write_bytes(b"old")

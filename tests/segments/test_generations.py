@@ -159,6 +159,17 @@ def test_a_hidden_name_is_taken_from_what_is_not_the_generation(directory):
     assert [each.segment for each in quarantine_items.items(directory)] == [NAME]
 
 
+def test_a_second_name_goes_only_after_the_other_is_durable(directory, monkeypatch):
+    write(directory, NAME, b"one")
+    generations.link_old(directory, NAME, 1)
+    calls = []
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, path: calls.append(path))
+    discard = Directory.discard
+    monkeypatch.setattr(Directory, "discard", lambda *names: (calls.append("discard"), discard(*names)))
+    generations.set_aside(directory, NAME, 1, verb="fix")
+    assert calls == [str(directory.path / "2026"), "discard"]
+
+
 def test_a_new_folder_gets_its_name_and_what_stands_there_goes_to_quarantine(directory):
     write(directory, "2026/.11-20.h5.3/000000.h5", b"mine")
     generations.complete_folder(directory, "2026/11-20.h5", 3)
