@@ -288,7 +288,7 @@ class Writer:
         )
 
     def _link_old(self, state: State, place: str, row: Row, *finish: Step) -> State:
-        """Give the current generation its hidden name, verify what has it now, and go on only then."""
+        """Give the current generation its hidden name, and take it away if that was another file."""
         if not self._obeys("link old"):
             return state.then(("sync", place), *finish)
         old = alias(place, row)
@@ -297,7 +297,7 @@ class Writer:
     def _verify(self, state: State, place: str, row: Row, *finish: Step) -> State:
         file = state.file(alias(place, row))
         if self._obeys("verify linked") and (file is None or not row.describes(file)):
-            return state.then(("set_aside", place, row.generation))
+            return state.then(("set_aside", place, row.generation), ("sync", place), *finish)
         return state.then(*finish)
 
     def _drop(self, state: State) -> State:
@@ -328,8 +328,7 @@ class Writer:
     def _verify_moved(self, state: State, place: str, row: Row, commit: Step) -> State:
         file = state.file(alias(place, row))
         if self._obeys("verify linked") and not self._is_folder and (file is None or not row.describes(file)):
-            old = alias(place, row)
-            return state.then(("link", *old, place, 0), ("set_aside", place, row.generation))
+            return state.then(("set_aside", place, row.generation), commit)
         return state.then(commit)
 
     def _set_aside(self, state: State, place: str, number: int) -> State:
