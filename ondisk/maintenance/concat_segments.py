@@ -23,7 +23,7 @@ from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import SegmentWriter, generations
-from ondisk.segments.concat import keep_data_after
+from ondisk.segments.concat import changed, keep_data_after
 from ondisk.segments.facts import facts_of
 from ondisk.segments.generations import hidden, stray, waiting
 from ondisk.step import Interval
@@ -276,6 +276,8 @@ class _Move(Move):
         except FileNotFoundError:
             raise SegmentMissing(f"{source.path / name} is not on disk", segment=name) from None
         target.sync(name.rpartition("/")[0])
+        if generations.waiting(target, name, new.id, self._source.committed(self._segment)) is None:
+            raise changed(source, name)
         if self.is_linked:
             return self._segment.facts
         found = target.stat(alias)

@@ -144,7 +144,7 @@ class Writer:
         inode = state.disk.at(alias(place, row))
         if inode is None or inode == state.disk.at((place, 0)):
             return False
-        return not self._obeys("verify files") or row.describes(state.disk.file(inode))
+        return self._is_folder or not self._obeys("verify files") or row.describes(state.disk.file(inode))
 
     def _is_superseded(self, state: State, inode: int) -> bool:
         return not self._is_folder and any(number > 0 for _, number in state.disk.names(inode))

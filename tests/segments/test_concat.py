@@ -436,6 +436,18 @@ def test_an_append_to_a_hard_linked_file_copies_it_and_leaves_the_others_alone(w
     assert backup.read_bytes() == b"0001one\nlost\n"
 
 
+def test_an_append_after_a_killed_repack_leaves_no_second_file_at_the_hidden_name(writer, directory, path):
+    path.write_bytes(b"one\n")
+    recorded = committed(directory)
+    inode = path.stat().st_ino
+    (path.parent / ".11-20.vm2.1").hardlink_to(path)
+    continued(writer, recorded, b"two")
+    writer.sync()
+    assert path.read_bytes() == b"one\ntwo\n"
+    assert path.stat().st_ino == inode
+    assert names(path.parent) == ["11-20.vm2"]
+
+
 def test_whole_data_after_the_committed_size_go_to_quarantine_before_they_are_cut(writer, directory, path, monkeypatch):
     path.write_bytes(b"one\n")
     recorded = committed(directory)
