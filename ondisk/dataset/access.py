@@ -289,7 +289,7 @@ class Access:
         """Finish what a crash interrupted, and remove generations that nobody needs. The caller must hold the lock."""
         if not left:
             return
-        trusted = not self.has_sentinel()
+        trusted = not self.needs_check()  # no writer may have created the sentinel since the index was lost
         opened = self.current()
         with opened.index.snapshot() as snapshot:
             known = {name: snapshot.segment_named(name) for name in left}

@@ -23,7 +23,7 @@ from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import SegmentWriter, generations
-from ondisk.segments.concat import keep_data_after
+from ondisk.segments.concat import changed, keep_data_after
 from ondisk.segments.facts import facts_of
 from ondisk.segments.generations import hidden, stray, waiting
 from ondisk.step import Interval
@@ -94,6 +94,8 @@ class ConcatSegments(SegmentKind):
         else:
             if found is not None:
                 self._move_old(access, transaction, known.segment)
+            else:
+                generations.set_aside(directory, name, known.segment.id, verb="repack")
             lost = transaction.remove(known.segment, lost=State.MISSING in diagnosis.state)
             transaction.commit()
         reasons, action = diagnosis.reasons, diagnosis.action
@@ -125,7 +127,7 @@ class ConcatSegments(SegmentKind):
             with contextlib.suppress(OndiskError):
                 self.complete(directory, segment, format)
 
-        generations.move_old(directory, segment.name, segment.id)
+        generations.move_old(directory, segment.name, segment.id, segment.committed(format.mutable))
         transaction.on_rollback(put_back)
 
     def move(self, source: Access, target: Access, segment: Segment) -> Move:
@@ -202,7 +204,7 @@ class _Rewriting:
         self._new = replace(self._new, end=end, facts=facts)
         transaction.supersede(self._old)
         transaction.save_segment(self._new, interval)
-        generations.link_old(directory, self._old.name, self._old.id)
+        generations.link_old(directory, self._old.name, self._old.id, self._access.committed(self._old))
         return reader.file_of(self._old)
 
     def commit(self, diagnosis: Diagnosis) -> Done:
@@ -274,6 +276,8 @@ class _Move(Move):
         except FileNotFoundError:
             raise SegmentMissing(f"{source.path / name} is not on disk", segment=name) from None
         target.sync(name.rpartition("/")[0])
+        if generations.waiting(target, name, new.id, self._source.committed(self._segment)) is None:
+            raise changed(source, name)
         if self.is_linked:
             return self._segment.facts
         found = target.stat(alias)
@@ -310,6 +314,7 @@ class _Move(Move):
                 writer.add([next(contents[of]) for _, _, of, _, _ in piece])
                 transaction.place((new.id, offset, seq) for (seq, *_), offset in zip(piece, offsets, strict=False))
             end, facts = writer.seal(), writer.facts()
-        generations.complete(directory, name, there.id, self._target.committed(there))
-        generations.link_old(directory, name, there.id)
+        committed = self._target.committed(there)
+        generations.complete(directory, name, there.id, committed)
+        generations.link_old(directory, name, there.id, committed)
         return end, facts

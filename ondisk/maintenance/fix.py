@@ -311,6 +311,7 @@ def _fixed(
         diagnosis = replace(diagnosis, state=State.UNALIGNED, reasons=(*diagnosis.reasons, _OTHER_BYTES))
     if State.MISSING in diagnosis.state:
         assert known is not None
+        generations.set_aside(access.directory, name, known.segment.id, verb="fix")
         lost = transaction.remove(known.segment, lost=True)
         transaction.commit()
         return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)

@@ -348,7 +348,7 @@ class Rescan:
         if is_damaged or self._damage.count or self._missing:
             kept = quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
             self._remedy, self._is_salvaged = f"the original file is now {kept}", True
-        generations.link_old(self._directory, self._name, old)
+        generations.link_old(self._directory, self._name, old, None)
         segment = replace(segment, end=end, facts=facts)
         self._save(segment, keep_damage=True)
         if not is_damaged:  # else the fix that found the damage has counted it

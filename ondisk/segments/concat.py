@@ -22,7 +22,7 @@ from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.segment import Block, End, Facts, Laid, Layout, Patch, Start
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.generations import complete, hidden, reveal
+from ondisk.segments.generations import LOOKS, complete, hidden, reveal, set_aside
 from ondisk.segments.writer import SegmentWriter
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
@@ -141,7 +141,7 @@ class ConcatWriter:
         laid = start.laid
         position = laid.end.size - len(laid.content)
         path = hidden(name, generation) if start.is_new else name
-        file, before = self._open(path, name, position, is_new=start.is_new)
+        file, before = self._open(path, name, generation, position, is_new=start.is_new)
         append = _Append(path, generation, file, before, position, layout.patch(laid.end), known, start.is_touched)
         self._appends[name] = append
         self._unsynced.append(name)
@@ -222,7 +222,9 @@ class ConcatWriter:
         if committed.seen_in(file, found) is Seen.OTHER:
             raise changed(self._directory, name)
 
-    def _open(self, path: str, name: str, position: int, *, is_new: bool) -> tuple[WritableFile, os.stat_result | None]:
+    def _open(
+        self, path: str, name: str, generation: int, position: int, *, is_new: bool
+    ) -> tuple[WritableFile, os.stat_result | None]:
         """Open a segment to append at `position`; return the file, and its stat, None if it is new."""
         if is_new:
             return self._directory.create_file(path), None
@@ -234,6 +236,9 @@ class ConcatWriter:
         if found.st_size < position:
             file.close()
             raise _too_short(self._directory, name, found.st_size, position)
+        if found.st_nlink > 1 and self._directory.inode(hidden(name, generation)) == found.st_ino:
+            set_aside(self._directory, name, generation, verb="append")  # of a repack that was killed
+            found = file.stat()
         if found.st_nlink > 1:
             file.close()
             self._directory.separate(name, hidden(name, self._take_generation()))
@@ -368,10 +373,11 @@ class ConcatReader:
         """Open the generation at its hidden name, or else at NAME; skip files that are not the generation.
 
         Try the alias, the name, and the alias again: between the first two, a repack may promote the alias; after the
-        second, the next repack may replace the file at the name and link the old one to the alias.
+        second, the next repack may replace the file at the name and link the old one to the alias. Then try again: a
+        drop may have begun and been undone meanwhile.
         """
         size = None
-        for place in (alias, name, alias):
+        for place in (alias, name, alias) * LOOKS:
             file = self._open_if_there(place, is_alias=place == alias)
             if file is not None:
                 opened = _Open(file)

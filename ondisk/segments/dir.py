@@ -37,7 +37,7 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.segment import Block, Damage, End, Facts, Laid, Layout, ScanResult, Start
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen, facts_of, tail_of
-from ondisk.segments.generations import complete_folder, hidden
+from ondisk.segments.generations import LOOKS, complete_folder, hidden
 from ondisk.segments.metadata_file import (
     METADATA,
     NEW_METADATA,
@@ -547,10 +547,8 @@ class DirReader:
         folder = self._folders.get(generation)
         if folder is None:
             alias = hidden(name, generation)
-            folder = self._inside(alias)
-            if folder is None:
-                plain = self._inside(name)
-                folder = self._inside(alias) or plain  # it may have been moved there in between
+            looks = (self._inside(alias) or self._moved(alias, name) for _ in range(LOOKS))
+            folder = next((each for each in looks if each is not None), None)  # a drop may be undone meanwhile
             if folder is None:
                 raise FileNotFoundError(name)
             self._folders[generation] = folder
@@ -558,6 +556,11 @@ class DirReader:
                 with contextlib.suppress(KeyError):  # another thread removed it
                     self._folders.popitem(last=False)
         return folder
+
+    def _moved(self, alias: str, name: str) -> Directory | None:
+        """Open the directory at its name, unless it was moved to its hidden name in between."""
+        plain = self._inside(name)
+        return self._inside(alias) or plain
 
     def _inside(self, name: str) -> Directory | None:
         try:

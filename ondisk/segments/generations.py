@@ -49,6 +49,9 @@ from ondisk.filesystem import Directory, WritableFile, is_denied
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen
 
+LOOKS = 3
+"""How often a reader looks at both names of a generation. It finds it in the second round, unless drops are undone."""
+
 _HIDDEN = re.compile(r"\.(.+)\.([0-9]{1,18})")
 
 
@@ -73,25 +76,36 @@ def adopt(directory: Directory, staged: str, name: str, generation: int) -> None
     directory.rename(staged, hidden(name, generation))
 
 
-def link_old(directory: Directory, name: str, generation: int) -> None:
+def link_old(directory: Directory, name: str, generation: int, committed: Committed | None) -> None:
     """Give the current generation its hidden name, so that readers still find it when NAME is replaced or removed.
+
+    A file that somebody has put in its place meanwhile does not keep that name: it would be removed like a generation.
+
+    Args:
+        committed: the bytes of the generation; None if it is whatever is at NAME.
 
     Durability: syncs the directory, and with it the name of a staged file.
     """
     with contextlib.suppress(FileExistsError):
         directory.link(name, hidden(name, generation))
     directory.sync(_parent(name))
+    if committed is not None and not _is_committed(directory, hidden(name, generation), committed):
+        set_aside(directory, name, generation, verb="repack")
+        directory.sync(_parent(name))
 
 
-def move_old(directory: Directory, name: str, generation: int) -> None:
+def move_old(directory: Directory, name: str, generation: int, committed: Committed) -> None:
     """Move the current generation to its hidden name, before the segment is dropped.
 
-    After the commit nothing is left at NAME that a rebuilt index would treat as data.
+    After the commit nothing is left at NAME that a rebuilt index would treat as data. A file that is not the generation
+    goes to quarantine.
 
     Durability: the rename is synced.
     """
-    directory.discard(hidden(name, generation))  # rename does nothing if both are names of one file
+    set_aside(directory, name, generation, verb="repack")  # rename does nothing if both are names of one file
     directory.rename(name, hidden(name, generation))
+    if not _is_committed(directory, hidden(name, generation), committed):
+        set_aside(directory, name, generation, verb="repack")
 
 
 def reveal(directory: Directory, new: Iterable[tuple[str, int]]) -> None:
@@ -131,7 +145,9 @@ def complete(directory: Directory, name: str, generation: int, committed: Commit
     if waiting(directory, name, generation, committed) is None:
         return
     found = directory.stat(name)
-    if found is not None and not _is_generation(directory, name, found.st_ino):
+    if found is None:  # a process that was killed may just have moved another file to quarantine
+        directory.sync(_parent(name))
+    elif not _is_generation(directory, name, found.st_ino):
         quarantine.keep(directory, name, verb="open", why=f"generation {generation} of the segment takes its place")
     directory.rename(hidden(name, generation), name)
 
@@ -145,12 +161,7 @@ def waiting(directory: Directory, name: str, generation: int, committed: Committ
     found = directory.stat(name)
     if found is not None and found.st_ino == there.st_ino:
         return None
-    with contextlib.suppress(FileNotFoundError):
-        file = directory.open_to_read(alias)
-        there = file.stat()
-        if committed.seen_in(file, there) is not Seen.OTHER:
-            return there
-    return None
+    return there if _is_committed(directory, alias, committed) else None
 
 
 def stray(directory: Directory, name: str, generation: int, committed: Committed) -> str | None:
@@ -187,11 +198,14 @@ def set_aside(directory: Directory, name: str, generation: int, *, verb: str) ->
     """Take a hidden name away from whatever has it, so that readers find the file at NAME.
 
     A second name of that file is removed; another file is moved to quarantine.
+
+    Durability: syncs the directory before it removes a name: a process that was killed may not have synced the other.
     """
     alias = hidden(name, generation)
     if directory.stat(alias) is None:
         return
     if _same(directory, name, alias):
+        directory.sync(_parent(name))
         directory.discard(alias)
     else:
         why = f"it had the name of generation {generation} of the segment, and is not that"
@@ -273,6 +287,13 @@ def recover(
 def _is_file(directory: Directory, name: str) -> bool:
     found = directory.stat(name)
     return found is not None and stat.S_ISREG(found.st_mode)
+
+
+def _is_committed(directory: Directory, name: str, committed: Committed) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        file = directory.open_to_read(name)
+        return committed.seen_in(file, file.stat()) is not Seen.OTHER
+    return False
 
 
 def _same(directory: Directory, name: str, other: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .table import Accident
-from .waiting import UNKNOWN, WAITING
+from .waiting import WAITING
 
 WAITS = [
     (name, pattern, reason)
@@ -26,16 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def mark(item: pytest.Function) -> None:
-    """Mark a test that waits: it must fail.
-
-    Of an accident that waits, nobody has looked at each slow case. What is judged by time sometimes ends well: times of
-    files are coarser than the clock.
-    """
+    """Mark a test that waits: it must fail. Of an accident that waits, nobody has looked at each slow case."""
     name, case = names(item)
     reasons = [reason for waits, pattern, reason in WAITS if waits == name and fnmatchcase(case, pattern)]
     is_slow = item.get_closest_marker("slow") is not None
     if reasons:
-        item.add_marker(pytest.mark.xfail(strict=not is_slow and reasons[0] != UNKNOWN, reason=reasons[0]))
+        item.add_marker(pytest.mark.xfail(strict=not is_slow, reason=reasons[0]))
     elif is_slow and any(waits == name for waits, _, _ in WAITS):
         item.add_marker(pytest.mark.xfail(strict=False, reason=UNSURE))
 

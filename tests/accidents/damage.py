@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from ondisk import Datum
 
@@ -415,4 +416,6 @@ def _(victim: Victim) -> None:
     """A line of another day stands in the segment."""
     content = re.sub(rb"20240301(\d{4},1200)", rb"20240305\1", victim.file(A).read_bytes())
     victim.file(A).write_bytes(content)
+    line = payload(SECOND, "vm2").replace(b"20240301", b"20240305")
+    victim.variants.append(Datum(datetime(2024, 3, 5, 3, 20, tzinfo=UTC), datum(SECOND, "vm2").metadata, line))
     victim.destroyed = {SECOND}

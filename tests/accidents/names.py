@@ -41,7 +41,7 @@ def _(victim: Victim) -> None:
     cp(victim.file(A), victim.file(9))
 
 
-@accident("11-renamed-mended-and-renamed-back", fix=0, repack=9, maintain=0, quiet=True)
+@accident("11-renamed-mended-and-renamed-back", fix=0, repack=(8, 9), maintain=0, quiet=True)
 def _(victim: Victim) -> None:
     mv(victim.file(A), victim.file(9))
     victim.repack()

@@ -31,7 +31,9 @@ def before_repack(restore: Restore) -> Callable[[Victim], None]:
 
 
 for name, restore in RESTORES.items():
-    accident(f"01-before-repack-{name}", check=("UNALIGNED",), fix=0, repack=9, maintain=0)(before_repack(restore))
+    accident(f"01-before-repack-{name}", check=("UNALIGNED", "DIRTY"), fix=0, repack=9, maintain=0)(
+        before_repack(restore)
+    )
 
 
 @accident("01-before-repack-and-append", fix=8, maintain=8, places=("dataset",))
@@ -45,7 +47,9 @@ def _(victim: Victim) -> None:
     victim.destroyed = {LATE}
 
 
-@accident("01-before-append-cp-p", check=("CORRUPTED",), fix=9, repack=9, maintain=9, places=("dataset",))
+@accident(
+    "01-before-append-cp-p", answered=False, check=("CORRUPTED",), fix=9, repack=9, maintain=9, places=("dataset",)
+)
 def _(victim: Victim) -> None:
     backup = victim.backup(victim.file(A))
     must(0, victim.append(LATE))
@@ -220,7 +224,7 @@ def _(victim: Victim) -> None:
     (victim.here / "needs-check-do-not-pack").unlink(missing_ok=True)
 
 
-@accident("x-segments-copied-before-the-index", places=("dataset",))
+@accident("x-segments-copied-before-the-index", places=("dataset",), answered=False)
 def _(victim: Victim) -> None:
     """A copy is taken while data are appended: the index has data that the copied segments lack."""
     copy = victim.path.parent / "copy"

@@ -238,13 +238,13 @@ def _(victim: Victim) -> None:
     victim.destroyed = numbers_of(A)
 
 
-@accident("02-lines-inserted-and-sentinel", fix=0, repack=31, maintain=0, kinds=LINES, quiet=True)
+@accident("02-lines-inserted-and-sentinel", fix=(0, 9), repack=31, maintain=0, kinds=LINES, quiet=True)
 def _(victim: Victim) -> None:
     insert(victim)
     (victim.here / "needs-check-do-not-pack").touch()
 
 
-@accident("02-lines-inserted", check=("UNALIGNED",), fix=0, repack=9, maintain=0, kinds=LINES)
+@accident("02-lines-inserted", check=("UNALIGNED",), fix=(0, 9), repack=9, maintain=0, kinds=LINES)
 def _(victim: Victim) -> None:
     insert(victim)
 

@@ -39,6 +39,7 @@ class Machine(RuleBasedStateMachine):
         backups: copies of segments, with the place of each in the dataset.
         indices: copies of the index.
         away: segments that somebody moved out of the dataset.
+        forgot: the index was lost or exchanged since it was judged: what is destroyed may leave no trace.
     """
 
     kind: str
@@ -51,6 +52,7 @@ class Machine(RuleBasedStateMachine):
         self.backups: list[tuple[str, Path]] = []
         self.indices: list[Path] = []
         self.away: list[tuple[str, Path]] = []
+        self.forgot = False
         self.copies = 0
 
     def teardown(self) -> None:
@@ -81,7 +83,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(verb=st.sampled_from(["fix", "repack", "maintain", "check"]))
     def mend(self, verb: str) -> None:
-        getattr(self.victim, verb)()
+        if verb == "check":
+            self.victim.run("check")
+        else:
+            getattr(self.victim, verb)()
 
     @precondition(lambda self: self._segments(""))
     @rule(data=st.data(), back=st.booleans())
@@ -119,11 +124,13 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.indices)
     @rule(data=st.data())
     def restore_the_index(self, data: st.DataObject) -> None:
+        self.forgot = True
         with self._accident():
             tools.put_index(data.draw(st.sampled_from(self.indices)), self.victim.path)
 
     @rule()
     def lose_the_index(self) -> None:
+        self.forgot = True
         with self._accident():
             tools.lose_index(self.victim.path)
 
@@ -235,6 +242,7 @@ class Machine(RuleBasedStateMachine):
         victim = self.victim
         victim.maintain()
         code = victim.maintain()
+        victim.untraceable = {*victim.destroyed} if self.forgot else set()
         answered = check_law(victim)
         on_disk = victim.on_disk(victim.given | self.reported)
         gone = self.reported - victim.deleted - answered - on_disk - victim.destroyed
@@ -247,7 +255,7 @@ class Machine(RuleBasedStateMachine):
         victim.given = {*answered}
         victim.maybe |= victim.deleted & answered
         victim.deleted -= answered
-        victim.destroyed, victim.codes = set(), []
+        victim.destroyed, victim.codes, self.forgot = set(), [], False
         victim.revives = bool(self.backups or self.indices or self.away)
 
     @invariant()

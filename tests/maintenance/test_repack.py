@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from worlds import DAY, DELETE_AGE, KINDS, START, A, B, C, Kind, World, access_to, number_of, rot
@@ -57,10 +58,10 @@ def test_a_file_that_goes_while_it_is_repacked_costs_the_other_segments_nothing(
     world.delete(2, 10)
     take = generations.link_old
 
-    def removed_before(directory: Directory, name: str, generation: int) -> None:
+    def removed_before(directory: Directory, name: str, *generation: Any) -> None:
         if name.startswith(A):
             directory.unlink(name)
-        take(directory, name, generation)
+        take(directory, name, *generation)
 
     monkeypatch.setattr(generations, "link_old", removed_before)
     with pytest.raises(StorageError) as error:

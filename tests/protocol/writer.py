@@ -135,6 +135,8 @@ class Writer:
         taken = state.disk.at((place, 0))
         if taken is not None and self._obeys("keep foreign") and not self._is_superseded(state, taken):
             return state.then(("quarantine", place, 0), ("complete", place))
+        if taken is None and any(name[0] == place for _, name, *_ in state.disk.pending) and not self._is_folder:
+            return state.then(("sync", place), ("complete", place))
         return state._replace(disk=state.disk.rename(alias(place, row), (place, 0))).then(("sync", place))
 
     def _is_waiting(self, state: State, place: str, row: Row) -> bool:
@@ -142,7 +144,7 @@ class Writer:
         inode = state.disk.at(alias(place, row))
         if inode is None or inode == state.disk.at((place, 0)):
             return False
-        return not self._obeys("verify files") or row.describes(state.disk.file(inode))
+        return self._is_folder or not self._obeys("verify files") or row.describes(state.disk.file(inode))
 
     def _is_superseded(self, state: State, inode: int) -> bool:
         return not self._is_folder and any(number > 0 for _, number in state.disk.names(inode))
@@ -286,7 +288,7 @@ class Writer:
         )
 
     def _link_old(self, state: State, place: str, row: Row, *finish: Step) -> State:
-        """Give the current generation its hidden name, verify what has it now, and go on only then."""
+        """Give the current generation its hidden name, and take it away if that was another file."""
         if not self._obeys("link old"):
             return state.then(("sync", place), *finish)
         old = alias(place, row)
@@ -295,7 +297,7 @@ class Writer:
     def _verify(self, state: State, place: str, row: Row, *finish: Step) -> State:
         file = state.file(alias(place, row))
         if self._obeys("verify linked") and (file is None or not row.describes(file)):
-            return state.then(("set_aside", place, row.generation))
+            return state.then(("set_aside", place, row.generation), ("sync", place), *finish)
         return state.then(*finish)
 
     def _drop(self, state: State) -> State:
@@ -326,8 +328,7 @@ class Writer:
     def _verify_moved(self, state: State, place: str, row: Row, commit: Step) -> State:
         file = state.file(alias(place, row))
         if self._obeys("verify linked") and not self._is_folder and (file is None or not row.describes(file)):
-            old = alias(place, row)
-            return state.then(("link", *old, place, 0), ("set_aside", place, row.generation))
+            return state.then(("set_aside", place, row.generation), commit)
         return state.then(commit)
 
     def _set_aside(self, state: State, place: str, number: int) -> State:

@@ -436,6 +436,18 @@ def test_an_append_to_a_hard_linked_file_copies_it_and_leaves_the_others_alone(w
     assert backup.read_bytes() == b"0001one\nlost\n"
 
 
+def test_an_append_after_a_killed_repack_leaves_no_second_file_at_the_hidden_name(writer, directory, path):
+    path.write_bytes(b"one\n")
+    recorded = committed(directory)
+    inode = path.stat().st_ino
+    (path.parent / ".11-20.vm2.1").hardlink_to(path)
+    continued(writer, recorded, b"two")
+    writer.sync()
+    assert path.read_bytes() == b"one\ntwo\n"
+    assert path.stat().st_ino == inode
+    assert names(path.parent) == ["11-20.vm2"]
+
+
 def test_whole_data_after_the_committed_size_go_to_quarantine_before_they_are_cut(writer, directory, path, monkeypatch):
     path.write_bytes(b"one\n")
     recorded = committed(directory)
@@ -620,6 +632,25 @@ def test_what_is_not_the_generation_is_not_read_at_its_alias(directory, path, pu
     reader, known = ConcatReader(directory), known_as(NAME, committed(directory))
     assert reader.read(17, known, 0, 4) == b"mine"
     assert reader.file_of(17, *known()).read(0, 4) == b"mine"
+
+
+def test_a_generation_is_found_while_a_drop_begins_and_is_undone(directory, path, monkeypatch):
+    path.write_bytes(b"one")
+    alias = path.parent / ".11-20.vm2.17"
+    known = known_as(NAME, committed(directory))
+    look, looks = Directory.open_to_read, []
+
+    def drop_meanwhile(self, name):
+        looks.append(name)
+        if len(looks) == 2:
+            path.rename(alias)
+        elif len(looks) == 3:
+            alias.rename(path)
+        return look(self, name)
+
+    monkeypatch.setattr(Directory, "open_to_read", drop_meanwhile)
+    assert ConcatReader(directory).read(17, known, 0, 3) == b"one"
+    assert len(looks) == 5
 
 
 def test_an_alias_that_appears_between_two_looks_is_taken(directory, path, monkeypatch):

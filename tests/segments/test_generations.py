@@ -66,7 +66,7 @@ def test_a_staged_file_is_empty_and_new_whatever_stood_there(directory):
 def test_a_retired_generation_has_two_names_and_retiring_it_again_changes_nothing(directory):
     write(directory, NAME, b"one")
     for _ in range(2):
-        generations.link_old(directory, NAME, 1)
+        generations.link_old(directory, NAME, 1, None)
         assert files(directory) == {"11-20.vm2": b"one", ".11-20.vm2.1": b"one"}
     assert inode(directory, NAME) == inode(directory, "2026/.11-20.vm2.1")
 
@@ -79,12 +79,12 @@ def test_a_file_of_another_process_becomes_a_generation(directory):
 
 def test_a_generation_that_is_dropped_has_its_hidden_name_only(directory):
     write(directory, NAME, b"one")
-    generations.move_old(directory, NAME, 1)
+    generations.move_old(directory, NAME, 1, committed(directory, NAME))
     assert files(directory) == {".11-20.vm2.1": b"one"}
     generations.complete(directory, NAME, 1, committed(directory, "2026/.11-20.vm2.1"))
     assert files(directory) == {"11-20.vm2": b"one"}, "after a rollback it is back"
-    generations.link_old(directory, NAME, 1)
-    generations.move_old(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1, None)
+    generations.move_old(directory, NAME, 1, committed(directory, NAME))
     assert files(directory) == {".11-20.vm2.1": b"one"}, "rename does nothing between two names of one file"
 
 
@@ -119,7 +119,7 @@ def test_new_generations_get_their_names_where_the_filesystem_has_no_links(direc
 def test_a_switch_that_was_committed_is_completed(directory, there):
     if there:
         write(directory, NAME, b"one")
-        generations.link_old(directory, NAME, 1)
+        generations.link_old(directory, NAME, 1, None)
     write(directory, "2026/.11-20.vm2.2", b"two")
     generations.complete(directory, NAME, 2, committed(directory, "2026/.11-20.vm2.2"))
     assert files(directory) == {"11-20.vm2": b"two"} | ({".11-20.vm2.1": b"one"} if there else {})
@@ -140,7 +140,7 @@ def test_nothing_is_completed_where_the_generation_stands_in_its_place(directory
     one = committed(directory, NAME)
     generations.complete(directory, NAME, 1, one)
     assert files(directory) == {"11-20.vm2": b"one", ".11-20.vm2.9": b"staged"}
-    generations.link_old(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1, None)
     generations.complete(directory, NAME, 1, one)
     assert files(directory) == {"11-20.vm2": b"one", ".11-20.vm2.1": b"one", ".11-20.vm2.9": b"staged"}
 
@@ -148,7 +148,7 @@ def test_nothing_is_completed_where_the_generation_stands_in_its_place(directory
 def test_a_hidden_name_is_taken_from_what_is_not_the_generation(directory):
     write(directory, NAME, b"one")
     generations.set_aside(directory, NAME, 1, verb="fix")
-    generations.link_old(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1, None)
     generations.set_aside(directory, NAME, 1, verb="fix")
     assert files(directory) == {"11-20.vm2": b"one"}
     assert kept(directory) == []
@@ -157,6 +157,40 @@ def test_a_hidden_name_is_taken_from_what_is_not_the_generation(directory):
     assert files(directory) == {"11-20.vm2": b"one"}
     assert kept(directory) == [(".11-20.vm2.1", b"theirs", "fix")]
     assert [each.segment for each in quarantine_items.items(directory)] == [NAME]
+
+
+def test_a_file_that_replaces_a_segment_during_a_repack_gets_no_name_of_a_generation(directory):
+    write(directory, NAME, b"one")
+    one = committed(directory, NAME)
+    directory.unlink(NAME)
+    write(directory, NAME, b"theirs")
+    generations.link_old(directory, NAME, 1, one)
+    assert files(directory) == {"11-20.vm2": b"theirs"}
+    write(directory, "2026/.11-20.vm2.2", b"two")
+    generations.complete(directory, NAME, 2, committed(directory, "2026/.11-20.vm2.2"))
+    assert files(directory) == {"11-20.vm2": b"two"}
+    assert kept(directory) == [("11-20.vm2", b"theirs", "open")]
+
+
+def test_a_file_that_replaces_a_segment_that_is_dropped_goes_to_quarantine(directory):
+    write(directory, NAME, b"one")
+    one = committed(directory, NAME)
+    directory.unlink(NAME)
+    write(directory, NAME, b"theirs")
+    generations.move_old(directory, NAME, 1, one)
+    assert files(directory) == {}
+    assert kept(directory) == [(".11-20.vm2.1", b"theirs", "repack")]
+
+
+def test_a_second_name_goes_only_after_the_other_is_durable(directory, monkeypatch):
+    write(directory, NAME, b"one")
+    generations.link_old(directory, NAME, 1, None)
+    calls = []
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, path: calls.append(path))
+    discard = Directory.discard
+    monkeypatch.setattr(Directory, "discard", lambda *names: (calls.append("discard"), discard(*names)))
+    generations.set_aside(directory, NAME, 1, verb="fix")
+    assert calls == [str(directory.path / "2026"), "discard"]
 
 
 def test_a_new_folder_gets_its_name_and_what_stands_there_goes_to_quarantine(directory):
@@ -206,7 +240,7 @@ def test_killed_before_the_commit_the_second_name_goes_and_the_staged_file_if_th
 ):
     write(directory, NAME, b"one")
     one = committed(directory, NAME)
-    generations.link_old(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1, None)
     write(directory, "2026/.11-20.vm2.2", b"two")
     stays = not (unread and trusted)
     assert settled(directory, (1, one), unread=unread, trusted=trusted) == ([2] if stays else [])
@@ -219,7 +253,7 @@ def test_killed_behind_the_commit_the_new_bytes_come_and_the_old_ones_stay_while
     directory, unread, trusted
 ):
     write(directory, NAME, b"one")
-    generations.link_old(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1, None)
     write(directory, "2026/.11-20.vm2.2", b"two")
     two = committed(directory, "2026/.11-20.vm2.2")
     stays = not (unread and trusted)
@@ -238,7 +272,7 @@ def test_a_new_segment_killed_behind_its_commit_gets_its_name(directory):
 @pytest.mark.parametrize("unread", [True, False])
 def test_a_segment_dropped_from_the_index_goes_when_nobody_reads_it(directory, unread):
     write(directory, NAME, b"one")
-    generations.move_old(directory, NAME, 1)
+    generations.move_old(directory, NAME, 1, committed(directory, NAME))
     assert settled(directory, None, unread=unread) == ([] if unread else [1])
     assert files(directory) == ({} if unread else {".11-20.vm2.1": b"one"})
 
@@ -246,7 +280,7 @@ def test_a_segment_dropped_from_the_index_goes_when_nobody_reads_it(directory, u
 def test_a_second_name_of_an_unknown_file_goes_and_the_file_stays(directory):
     """A power cut may bring the second name back; the file itself may be somebody's."""
     write(directory, NAME, b"one")
-    generations.link_old(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1, None)
     assert settled(directory, None, unread=True) == []
     assert files(directory) == {"11-20.vm2": b"one"}
 
@@ -254,7 +288,7 @@ def test_a_second_name_of_an_unknown_file_goes_and_the_file_stays(directory):
 @pytest.mark.parametrize("unread", [True, False])
 def test_a_segment_that_the_index_may_have_lost_stays_under_all_its_names(directory, unread):
     write(directory, NAME, b"one")
-    generations.link_old(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1, None)
     write(directory, "2026/.11-20.vm2.2", b"two")
     assert settled(directory, None, unread=unread, trusted=False) == [1, 2]
     assert files(directory) == {"11-20.vm2": b"one", ".11-20.vm2.1": b"one", ".11-20.vm2.2": b"two"}
@@ -329,7 +363,7 @@ def test_the_two_names_of_a_retired_generation_are_no_stray(directory):
     write(directory, NAME, b"one")
     one = committed(directory, NAME)
     assert generations.stray(directory, NAME, 1, one) is None
-    generations.link_old(directory, NAME, 1)
+    generations.link_old(directory, NAME, 1, None)
     assert generations.stray(directory, NAME, 1, one) is None
 
 
