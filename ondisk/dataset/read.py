@@ -255,6 +255,7 @@ class DatasetReader:
             SegmentMissing, SegmentCorrupt, FrameCorrupt: it is not on disk as the index and its entry say.
         """
         try:
+            self._directories.choose(segment.id, segment.name, segment.facts, segment.end.size)
             return self._directories.read(segment.id, segment.name, row[2], row[3])
         except FrameCorrupt as error:
             raise _located(error, self.prefix + segment.name, row) from None

@@ -467,6 +467,23 @@ class DirReader:
         self._folders: OrderedDict[int, Directory] = OrderedDict()
         self._entries: OrderedDict[int, MetadataFile] = OrderedDict()
 
+    def choose(self, generation: int, name: str, facts: Facts, size: int) -> None:
+        """Open the directory of a generation that agrees with the facts in the index, if it is not open yet.
+
+        Without one, `read` takes what it finds, and the checksums of files and entries decide.
+
+        Args:
+            size: bytes of `.metadata` at the last commit.
+        """
+        if generation in self._folders:
+            return
+        alias = hidden(name, generation)
+        for place in (alias, name, alias):  # it may be moved in between
+            folder = self._inside(place)
+            if folder is not None and seen_in(folder, facts, size) is not Seen.OTHER:
+                self._keep_open(generation, folder)
+                return
+
     def read(self, generation: int, name: str, number: int, size: int) -> bytes:
         """Read one file, which must have `size` bytes and the checksum in its entry.
 
@@ -551,11 +568,14 @@ class DirReader:
             folder = next((each for each in looks if each is not None), None)  # a drop may be undone meanwhile
             if folder is None:
                 raise FileNotFoundError(name)
-            self._folders[generation] = folder
-            while len(self._folders) > _OPEN:
-                with contextlib.suppress(KeyError):  # another thread removed it
-                    self._folders.popitem(last=False)
+            self._keep_open(generation, folder)
         return folder
+
+    def _keep_open(self, generation: int, folder: Directory) -> None:
+        self._folders[generation] = folder
+        while len(self._folders) > _OPEN:
+            with contextlib.suppress(KeyError):  # another thread removed it
+                self._folders.popitem(last=False)
 
     def _moved(self, alias: str, name: str) -> Directory | None:
         """Open the directory at its name, unless it was moved to its hidden name in between."""

@@ -180,18 +180,14 @@ def _is_generation(directory: Directory, name: str, inode: int) -> bool:
 def complete_folder(directory: Directory, name: str, generation: int) -> None:
     """Give the directory of a dir segment its name, if that is left to do.
 
-    A dir segment has one generation only, the one of its first commit. So what is at NAME is somebody else's, and is
-    moved to quarantine.
+    What is at NAME is left there: one of the two directories is somebody else's, and readers compare them.
 
     Durability: the rename is synced.
     """
     alias = hidden(name, generation)
     there = directory.stat(alias)
-    if there is None or not stat.S_ISDIR(there.st_mode):
-        return
-    if directory.stat(name) is not None:
-        quarantine.keep(directory, name, verb="open", why=f"generation {generation} of the segment takes its place")
-    directory.rename(alias, name)
+    if there is not None and stat.S_ISDIR(there.st_mode) and directory.stat(name) is None:
+        directory.rename(alias, name)
 
 
 def set_aside(directory: Directory, name: str, generation: int, *, verb: str) -> None:
