@@ -294,12 +294,9 @@ class Access:
         with opened.index.snapshot() as snapshot:
             known = {name: snapshot.segment_named(name) for name in left}
         for name, segment in known.items():
-            if self.is_dir_segment(name, segment):
-                number = None if segment is None else segment.id
-                needed = recover_folders(self.directory, name, left[name], number, unread=unread, trusted=trusted)
-            else:
-                current = None if segment is None else (segment.id, self.committed(segment))
-                needed = recover(self.directory, name, left[name], current, unread=unread, trusted=trusted)
+            current = None if segment is None else (segment.id, self.committed(segment))
+            finish = recover_folders if self.is_dir_segment(name, segment) else recover
+            needed = finish(self.directory, name, left[name], current, unread=unread, trusted=trusted)
             for generation in set(left[name]).difference(needed):
                 opened.reader.forget(generation)
             if needed:

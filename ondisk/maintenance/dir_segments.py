@@ -21,7 +21,7 @@ from ondisk.segment import End, ScanResult
 from ondisk.segments import DirWriter, dir, quarantine
 from ondisk.segments.dir import open_directory
 from ondisk.segments.facts import Seen
-from ondisk.segments.generations import complete_folder, hidden
+from ondisk.segments.generations import hidden
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 
 _OWN = {METADATA, dir.SEQUENCE, NEW_METADATA}
@@ -36,7 +36,7 @@ class DirSegments(SegmentKind):
     is_one_file: ClassVar[bool] = False
 
     def complete(self, directory: Directory, segment: Segment, format: Format) -> None:
-        complete_folder(directory, segment.name, segment.id)
+        dir.complete_folder(directory, segment.name, segment.id, segment.committed(format.mutable))
 
     def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
         return directory.stat(f"{name}/{METADATA}") is not None
@@ -92,13 +92,13 @@ class DirSegments(SegmentKind):
         A rollback moves it back. The files go when no query reads them.
         """
         directory, name = access.directory, segment.name
-        complete_folder(directory, name, segment.id)
+        dir.complete_folder(directory, name, segment.id, access.committed(segment))
         access.clean_up_later(name)
         if directory.stat(name) is None:
             return 0
 
         def put_back() -> None:
-            complete_folder(directory, name, segment.id)
+            dir.complete_folder(directory, name, segment.id, access.committed(segment))
 
         with directory.inside(name) as folder:
             size = sum(dir.files_of(folder, name).values())

@@ -28,7 +28,7 @@ from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import SegmentWriter, generations, quarantine
-from ondisk.segments.dir import facts_in, raise_sequence, scan, seen_in
+from ondisk.segments.dir import complete_folder, facts_in, raise_sequence, scan, seen_in
 from ondisk.segments.facts import Seen, checksum_of, facts_of, tail_of
 from ondisk.step import Interval
 
@@ -256,7 +256,7 @@ class Rescan:
             return True
         self._is_directory = True
         segment = self._segment()
-        generations.complete_folder(self._directory, self._name, segment.id)
+        complete_folder(self._directory, self._name, segment.id, self._access.committed(segment))
         with self._directory.inside(self._name) as folder:
             seen = seen_in(folder, segment.facts, segment.end.size)
             raise_sequence(folder, self._name)

@@ -32,12 +32,12 @@ from typing import Any, TypeAlias
 from zlib import crc32
 
 from ondisk import frame
-from ondisk.errors import DiskFull, FrameCorrupt, OndiskError, SegmentCorrupt, SegmentMissing
+from ondisk.errors import DiskFull, FrameCorrupt, OndiskError, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.segment import Block, Damage, End, Facts, Laid, Layout, ScanResult, Start
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen, facts_of, tail_of
-from ondisk.segments.generations import LOOKS, complete_folder, hidden
+from ondisk.segments.generations import LOOKS, hidden
 from ondisk.segments.metadata_file import (
     METADATA,
     NEW_METADATA,
@@ -193,7 +193,8 @@ class DirWriter:
 
     def exists(self, name: str, generation: int, committed: Committed | None = None) -> bool:
         """Return whether anything is at the segment's name, after giving a new one its name if a crash came before."""
-        complete_folder(self._directory, name, generation)
+        if committed is not None:
+            complete_folder(self._directory, name, generation, committed)
         return self._directory.stat(name) is not None
 
     def start(
@@ -334,7 +335,8 @@ class DirWriter:
         """Give the directories of new segments their names, after the commit."""
         for name, append in self._appends.items():
             if append.path != name:
-                complete_folder(self._directory, name, append.generation)
+                committed = Committed(append.size, append.facts, range(0))
+                complete_folder(self._directory, name, append.generation, committed)
 
     def undo(self) -> None:
         """Undo all writes as far as the disk allows; nobody reads what stays.
@@ -381,6 +383,36 @@ class DirWriter:
         append.facts = facts_in(folder, append.size)
 
 
+def complete_folder(directory: Directory, name: str, generation: int, committed: Committed) -> None:
+    """Give the directory of a generation its name, if that is left to do.
+
+    Another directory at NAME is moved to quarantine, if this one agrees with the facts in the index and that does not.
+
+    Args:
+        committed: the facts, and the bytes of `.metadata` at the last commit.
+
+    Durability: the rename is synced.
+    """
+    alias = hidden(name, generation)
+    there = directory.stat(alias)
+    if there is None or not stat.S_ISDIR(there.st_mode):
+        return
+    if directory.stat(name) is not None:
+        if _agrees(directory, name, committed) or not _agrees(directory, alias, committed):
+            return
+        quarantine.keep(directory, name, verb="open", why=f"generation {generation} of the segment takes its place")
+    directory.rename(alias, name)
+
+
+def _agrees(directory: Directory, path: str, committed: Committed) -> bool:
+    """Return whether a directory is the one that the index describes."""
+    try:
+        with directory.inside(path) as folder:
+            return seen_in(folder, committed.facts, committed.size) in (Seen.UNTOUCHED, Seen.SAME_TAIL)
+    except (FileNotFoundError, StorageError):
+        return False
+
+
 def discard_folder(directory: Directory, name: str, path: str) -> None:
     """Remove the directory of a segment with its files, unless it contains other files.
 
@@ -402,16 +434,23 @@ def discard_folder(directory: Directory, name: str, path: str) -> None:
 
 
 def recover_folders(
-    directory: Directory, name: str, generations: list[int], current: int | None, *, unread: bool, trusted: bool
+    directory: Directory,
+    name: str,
+    generations: list[int],
+    current: tuple[int, Committed] | None,
+    *,
+    unread: bool,
+    trusted: bool,
 ) -> list[int]:
     """Finish what a crash interrupted with one segment; see `ondisk.segments.generations.recover`.
 
     Returns:
         The generations that are still needed.
     """
-    if current is not None and current in generations:
-        complete_folder(directory, name, current)
-    others = [generation for generation in generations if generation != current]
+    known = None if current is None else current[0]
+    if current is not None and known in generations:
+        complete_folder(directory, name, *current)
+    others = [generation for generation in generations if generation != known]
     if not unread or not trusted:
         return others
     for generation in others:

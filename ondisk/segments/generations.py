@@ -177,19 +177,6 @@ def _is_generation(directory: Directory, name: str, inode: int) -> bool:
     return any(directory.inode(hidden(name, each)) == inode for each in generations_of(directory, name))
 
 
-def complete_folder(directory: Directory, name: str, generation: int) -> None:
-    """Give the directory of a dir segment its name, if that is left to do.
-
-    What is at NAME is left there: one of the two directories is somebody else's, and readers compare them.
-
-    Durability: the rename is synced.
-    """
-    alias = hidden(name, generation)
-    there = directory.stat(alias)
-    if there is not None and stat.S_ISDIR(there.st_mode) and directory.stat(name) is None:
-        directory.rename(alias, name)
-
-
 def set_aside(directory: Directory, name: str, generation: int, *, verb: str) -> None:
     """Take a hidden name away from whatever has it, so that readers find the file at NAME.
 

@@ -19,7 +19,6 @@ REBUILD = "fix has no --rebuild yet"
 WAITING: dict[str, str] = {
     "01-before-repack-cp-p/blob-*": FACTS,
     "01-before-repack-cp-remove/blob-dataset-*": FACTS,
-    "06-stray-generation-folder/*": GENERATIONS,
     "07-zeroed/blob-*": FACTS,
     "08-older-index-and-tide/plain-*": ADDED,
     "08-older-index-and-tide-then-append/vm2-* jsonl-* plain-*": ADDED,

@@ -15,8 +15,17 @@ from ondisk.filesystem import Directory
 from ondisk.formats.blob import Blob
 from ondisk.segment import End, Laid, Start
 from ondisk.segments import DirReader, DirWriter, quarantine_items
-from ondisk.segments.dir import SEQUENCE, number_of, read_sequence, recover_folders, scan, seen_in
-from ondisk.segments.facts import Seen
+from ondisk.segments.dir import (
+    SEQUENCE,
+    complete_folder,
+    facts_in,
+    number_of,
+    read_sequence,
+    recover_folders,
+    scan,
+    seen_in,
+)
+from ondisk.segments.facts import Committed, Seen
 from ondisk.segments.metadata_file import METADATA, MetadataFile
 
 NAME = "2026/11-20.h5"
@@ -113,12 +122,25 @@ def test_a_folder_of_somebody_else_in_the_place_of_a_new_segment_goes_to_quarant
     assert directory.read(f"{item.name}/000000.h5", 9) == b"theirs"
 
 
+def test_a_folder_of_somebody_else_at_a_hidden_name_takes_the_place_of_nothing(directory, path, new):
+    end = append(directory, b"one")
+    facts = facts_in(directory.inside(NAME), end.size)
+    new.mkdir()
+    (new / "000000.h5").write_bytes(b"theirs")
+    complete_folder(directory, NAME, 1, Committed(end.size, facts, range(0)))
+    assert files(path) == {"000000.h5": b"one"}
+    assert (new / "000000.h5").read_bytes() == b"theirs"
+    reader = DirReader(directory)
+    reader.choose(1, NAME, facts, end.size)
+    assert reader.read(1, NAME, 0, 3) == b"one"
+
+
 def test_a_new_segment_that_a_crash_kept_from_its_name_gets_it_at_the_next_append(directory, path):
     writer = append(directory, b"one", commit=False)
     writer.sync()
-    end = writer.appended(NAME)[0]
+    end, _, facts = writer.appended(NAME)
     writer = DirWriter(directory)
-    assert writer.exists(NAME, 1)
+    assert writer.exists(NAME, 1, Committed(end.size, facts, range(0)))
     assert not writer.exists("2026/11-21.h5", 2)
     append(directory, b"two", end=end, known=True)
     assert files(path) == {"000000.h5": b"one", "000001.h5": b"two"}

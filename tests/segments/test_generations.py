@@ -193,19 +193,6 @@ def test_a_second_name_goes_only_after_the_other_is_durable(directory, monkeypat
     assert calls == [str(directory.path / "2026"), "discard"]
 
 
-def test_a_new_folder_gets_its_name_and_what_stands_there_goes_to_quarantine(directory):
-    write(directory, "2026/.11-20.h5.3/000000.h5", b"mine")
-    generations.complete_folder(directory, "2026/11-20.h5", 3)
-    generations.complete_folder(directory, "2026/11-20.h5", 3)
-    assert directory.read("2026/11-20.h5/000000.h5", 9) == b"mine"
-    write(directory, "2026/.11-20.h5.4/000000.h5", b"other")
-    generations.complete_folder(directory, "2026/11-20.h5", 4)
-    assert directory.read("2026/11-20.h5/000000.h5", 9) == b"other"
-    (item,) = quarantine_items.items(directory)
-    assert (item.segment, item.verb) == ("2026/11-20.h5", "open")
-    assert directory.read(f"{item.name}/000000.h5", 9) == b"mine"
-
-
 def test_what_is_left_behind_is_found_in_years_and_centuries_and_nowhere_else(directory):
     names = ["2026/.11-20.vm2.17", "2026/.11-20.vm2.9", "20/.2007.seg.3", "2026/.11-21.vm2.100", "2026/11-20.vm2"]
     for name in [*names, ".index.sqlite.17", "other/.11-20.vm2.3", "2026/.hidden", "2026/.x.1a", "2026/.11-20.vm2.0x"]:
