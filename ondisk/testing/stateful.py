@@ -484,7 +484,7 @@ class DatasetMachine(RuleBasedStateMachine):
             assert all(now[path].startswith(content) for path, content in self.kept.items())
 
     def _keeps_generations(self) -> bool:
-        """Return whether old generations wait for readers: a fix of an untrusted index gives them back or keeps them."""
+        """Return whether generations wait for readers: a fix of an untrusted index gives them back or keeps them."""
         return any(path.name.startswith(".") and path.suffix[1:].isdigit() for path in self.path.rglob(".*"))
 
     def _check_states(self, *, accurate: bool = False, max_duration: float | None = None) -> None:
