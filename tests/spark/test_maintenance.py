@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import EARLIER, KINDS, START, A, B, C, Kind, World
+from worlds import EARLIER, KINDS, START, A, B, C, Kind, World, rot
 
 import ondisk
 from ondisk import Datum
@@ -43,13 +43,19 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 def test_a_check_says_what_it_says_on_one_machine(spark: Any, world: World) -> None:
     content = bytearray(world.file(B).read_bytes())
     content[world.ends[0] + 3] = 0xFF
-    world.file(B).write_bytes(content)
+    rot(world.file(B), content)
     with ondisk.open(world.path, read_only=True) as dataset:
         seen: list[str] = []
         report = dataset.check(True, spark=spark, progress=seen.append)
         assert report == dataset.check(True)
         assert sorted(seen) == [world.name(A), world.name(B)]
         assert world.states(report)[B] == "CORRUPTED"
+        world.file(B).write_bytes(content)  # as another program does: the rows are not about this file
+        seen.clear()
+        report = dataset.check(True, spark=spark, progress=seen.append)
+        assert report == dataset.check(True)
+        assert seen == [world.name(A)]
+        assert world.states(report)[B] == "UNALIGNED"
 
 
 def test_a_repack_does_what_it_does_on_one_machine(spark: Any, world: World, tmp_path: Path) -> None:
@@ -65,16 +71,21 @@ def test_a_repack_does_what_it_does_on_one_machine(spark: Any, world: World, tmp
 
 
 def test_what_an_executor_cannot_read_is_told_as_on_one_machine(spark: Any, tmp_path: Path) -> None:
-    world = World.make(tmp_path / "dataset", LZ4)
-    world.delete(3)
-    content = bytearray(world.file(A).read_bytes())
-    content[world.ends[1] + 4 : world.ends[2]] = b"\xff" * (world.ends[2] - world.ends[1] - 4)
-    world.file(A).write_bytes(content)
-    other = world.copy(tmp_path / "other")
+    world, other = rotten(tmp_path / "dataset"), rotten(tmp_path / "other")
     report = world.opened(lambda dataset: dataset.repack(spark=spark))
     assert report.segments == other.opened(lambda dataset: dataset.repack()).segments
     assert report.segments[0].state == State.DIRTY | State.CORRUPTED
     assert tree(world.path) == tree(other.path)
+
+
+def rotten(path: Path) -> World:
+    """Make a dataset with a hole and rotten bits in A. Its copy would be read as the file of another program."""
+    world = World.make(path, LZ4)
+    world.delete(3)
+    content = bytearray(world.file(A).read_bytes())
+    content[world.ends[1] + 4 : world.ends[2]] = b"\xff" * (world.ends[2] - world.ends[1] - 4)
+    rot(world.file(A), content)
+    return world
 
 
 def test_a_fix_does_what_it_does_on_one_machine(spark: Any, world: World, tmp_path: Path) -> None:
@@ -264,23 +275,27 @@ def many(path: Path) -> Path:
 
 
 def test_dir_segments_and_archives_are_maintained_as_on_one_machine(spark: Any, tmp_path: Path) -> None:
-    config = {"format": "blob", "step": "daily", "archive_age": 36_500, "fields": {"n": "integer"}}
-    world = World(tmp_path / "dataset", Kind("blob", config))
-    with ondisk.create(world.path, config) as dataset:
-        for day in (0, 1):
-            dataset.append(Datum(START + timedelta(days=day, hours=n), {"n": n}, b"x" * n) for n in (3, 2, 1))
-        dataset.archive("2026/11-20.blob")
-        dataset.delete(dataset.fields.n == 1)
-    (world.path / "2026/11-21.blob/000000.blob").write_bytes(b"yyy")
-    (world.path / ".archive/last/2026/11-20.blob/000000.blob").write_bytes(b"yyy")
-    other = world.copy(tmp_path / "other")
-    with ondisk.open(world.path) as dataset, ondisk.open(other.path) as alone:
+    path, other = blobs(tmp_path / "dataset"), blobs(tmp_path / "other")
+    with ondisk.open(path) as dataset, ondisk.open(other) as alone:
         report = dataset.check(True, spark=spark)
         assert report.segments == alone.check(True).segments
         assert [each.segment for each in report] == ["2026/11-21.blob", ".archive/last/2026/11-20.blob"]
         assert dataset.repack(spark=spark).segments == alone.repack().segments
         assert dataset.check(True, spark=spark).segments == alone.check(True).segments
-    assert tree(world.path) == tree(other.path)
+    assert tree(path) == tree(other)
+
+
+def blobs(path: Path) -> Path:
+    """Make a dataset of two dir segments, one of them in the archive, each with a damaged file and a deleted datum."""
+    config = {"format": "blob", "step": "daily", "archive_age": 36_500, "fields": {"n": "integer"}}
+    with ondisk.create(path, config) as dataset:
+        for day in (0, 1):
+            dataset.append(Datum(START + timedelta(days=day, hours=n), {"n": n}, b"x" * n) for n in (3, 2, 1))
+        dataset.archive("2026/11-20.blob")
+        dataset.delete(dataset.fields.n == 1)
+    (path / "2026/11-21.blob/000000.blob").write_bytes(b"yyy")
+    (path / ".archive/last/2026/11-20.blob/000000.blob").write_bytes(b"yyy")
+    return path
 
 
 def test_the_archive_is_repacked_by_executors_too(spark: Any, dirty: World) -> None:
