@@ -13,7 +13,7 @@ from ondisk.datum import from_microseconds
 from ondisk.errors import DiskFull, DurabilityLost, FrameCorrupt, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats.blob import Blob
-from ondisk.segment import End, Laid, Start
+from ondisk.segment import End, Facts, Laid, Start
 from ondisk.segments import DirReader, DirWriter, quarantine_items
 from ondisk.segments.dir import (
     SEQUENCE,
@@ -173,7 +173,8 @@ def test_a_crash_leaves_folders_that_are_finished_or_removed(directory, path, ne
     write(
         DirWriter(directory), NAME, Start(Laid(b"", End()), is_new=True), [b"x"], beside(0), known=False, generation=2
     )
-    assert recover_folders(directory, NAME, [1, 2], current, unread=unread, trusted=trusted) == needed
+    known = None if current is None else (current, Committed(0, Facts(), range(0)))
+    assert recover_folders(directory, NAME, [1, 2], known, unread=unread, trusted=trusted) == needed
     assert path.exists() == (current == 1)
     assert new.exists() == (1 in needed)
     assert new.with_suffix(".2").exists() == (2 in needed)
