@@ -221,7 +221,7 @@ class DirWriter:
                 return Start(Laid(b"", End(known.size, max(known.length, sequence + 1))))
             entries = MetadataFile.of(folder)
         number = max(known.length, self._free_number(name), *(number + 1 for number in entries or ()))
-        return Start(Laid(b"", End(known.size, number)), unread=True)
+        return Start(Laid(b"", End(known.size, number)), unread=end is None or number > known.length)
 
     def restart(self, name: str, start: Start) -> Start:
         """Return where a segment continues, after all files that a crash left."""
