@@ -25,8 +25,8 @@ STRAYS = ["observed", "sample_datasets/observed", "docs/observed"]
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the source archive of a copy of this folder that has datasets in it, and from the archive the wheel."""
     folder = tmp_path_factory.mktemp("built")
-    unpacked = shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(".*", "__pycache__"))
-    shutil.copy(ROOT / ".gitignore", unpacked)
+    hidden = [path.name for path in ROOT.iterdir() if path.name.startswith(".") and path.name != ".gitignore"]
+    unpacked = shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(*hidden, "__pycache__"))
     for stray in STRAYS:
         with ondisk.create(unpacked / stray, {"step": "daily"}) as dataset:
             dataset.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC))])
