@@ -143,6 +143,10 @@ class Directory:
             self._make_parents(f"{name}/", durable=durable)
         return Directory(self.path / name, self._open_directory(name))
 
+    def at(self, name: str) -> str:
+        """Return the path of a name, for messages: in a tenth of the time that pathlib takes."""
+        return f"{self.path}/{name}" if name else str(self.path)
+
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -159,15 +163,19 @@ class Directory:
 
     def stat(self, name: str) -> os.stat_result | None:
         """Return the stat of a file, without following links, or None if it does not exist."""
+        if "/" not in name:  # no directory to open: every query looks at the index like this
+            components(name)
+            return self._stat_in(self._descriptor, name, name)
         with self._parent_of(name) as (parent, last):
-            if parent is None:
-                return None
-            try:
-                return os.stat(last, dir_fd=parent, follow_symlinks=False)
-            except FileNotFoundError:
-                return None
-            except OSError as error:
-                raise_as_ours(error, str(self.path / name), writing=False)
+            return None if parent is None else self._stat_in(parent, last, name)
+
+    def _stat_in(self, parent: int, last: str, name: str) -> os.stat_result | None:
+        try:
+            return os.stat(last, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise_as_ours(error, self.at(name), writing=False)
 
     def inode(self, name: str) -> int | None:
         """Return the inode number of a file, or None if it does not exist; `.` is this directory."""
@@ -182,7 +190,7 @@ class Directory:
         """
         found = self.stat(name)
         if found is not None and not stat.S_ISREG(found.st_mode):
-            raise not_regular(str(self.path / name))
+            raise not_regular(self.at(name))
         return found
 
     def names(self, name: str = "") -> list[str]:
@@ -192,7 +200,7 @@ class Directory:
         except FileNotFoundError:
             return []
         try:
-            with errors_of(str(self.path / name), writing=False):
+            with errors_of(self.at(name), writing=False):
                 return os.listdir(descriptor)
         finally:
             os.close(descriptor)
@@ -207,7 +215,7 @@ class Directory:
         except FileNotFoundError:
             return []
         try:
-            with errors_of(str(self.path / name), writing=False), os.scandir(descriptor) as found:
+            with errors_of(self.at(name), writing=False), os.scandir(descriptor) as found:
                 return [each.name for each in found if each.is_dir(follow_symlinks=False)]
         finally:
             os.close(descriptor)
@@ -223,7 +231,7 @@ class Directory:
             return []
         found = []
         try:
-            with errors_of(str(self.path / name), writing=False):
+            with errors_of(self.at(name), writing=False):
                 for each in sorted(os.listdir(descriptor)):
                     with contextlib.suppress(FileNotFoundError):
                         found.append(Entry.of(each, os.stat(each, dir_fd=descriptor, follow_symlinks=False)))
@@ -237,7 +245,7 @@ class Directory:
         Raises:
             FileNotFoundError: it does not exist.
         """
-        return ReadableFile(self._open_file(name, os.O_RDONLY), str(self.path / name))
+        return ReadableFile(self._open_file(name, os.O_RDONLY), self.at(name))
 
     def check_readable(self, name: str) -> None:
         """Raise unless this user may read a file, or list and enter a directory, and it is not a link.
@@ -249,7 +257,7 @@ class Directory:
         try:
             is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
             if is_directory and not os.access(".", os.X_OK, dir_fd=descriptor, effective_ids=True):
-                raise denied(str(self.path / name))
+                raise denied(self.at(name))
         finally:
             os.close(descriptor)
 
@@ -272,7 +280,7 @@ class Directory:
         Raises:
             FileNotFoundError: it does not exist.
         """
-        return WritableFile(self._open_file(name, os.O_RDWR), str(self.path / name))
+        return WritableFile(self._open_file(name, os.O_RDWR), self.at(name))
 
     def separate(self, name: str, staged: str) -> bool:
         """Replace a file that has other names by a copy, so that they do not change with it; return whether it had any.
@@ -309,7 +317,7 @@ class Directory:
         """
         if make:
             self._make_parents(name)
-        return WritableFile(self._open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), str(self.path / name))
+        return WritableFile(self._open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), self.at(name))
 
     def write_new(self, name: str, content: bytes) -> None:
         """Create a small file that appears complete or not at all.
@@ -358,7 +366,7 @@ class Directory:
         with self._parent_of(old) as (source, before), self._parent_of(new) as (target, after):
             if source is None or target is None:
                 raise FileNotFoundError(old)
-            with errors_of(str(self.path / new)):
+            with errors_of(self.at(new)):
                 os.rename(before, after, src_dir_fd=source, dst_dir_fd=target)
         self.sync(new.rpartition("/")[0])
 
@@ -394,7 +402,7 @@ class Directory:
         Raises:
             FileNotFoundError: it does not exist.
         """
-        with self._parent_of(name) as (parent, last), errors_of(str(self.path / name)):
+        with self._parent_of(name) as (parent, last), errors_of(self.at(name)):
             if parent is None:
                 raise FileNotFoundError(name)
             os.unlink(last, dir_fd=parent)
@@ -407,7 +415,7 @@ class Directory:
 
     def remove_directory(self, name: str) -> None:
         """Remove a directory if it exists and is empty."""
-        with self._parent_of(name) as (parent, last), errors_of(str(self.path / name)):
+        with self._parent_of(name) as (parent, last), errors_of(self.at(name)):
             if parent is None:
                 return
             try:
@@ -424,7 +432,7 @@ class Directory:
         """
         descriptor = self._open_directory(name)
         try:
-            files.sync(descriptor, str(self.path / name))
+            files.sync(descriptor, self.at(name))
         finally:
             os.close(descriptor)
 
@@ -505,7 +513,7 @@ class Directory:
         descriptor = self._open(name, flags | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise not_regular(str(self.path / name))
+            raise not_regular(self.at(name))
         return descriptor
 
     def _open(self, name: str, flags: int) -> int:
@@ -513,7 +521,7 @@ class Directory:
             if parent is None:
                 raise FileNotFoundError(name)
             writing = flags & (os.O_RDWR | os.O_CREAT) != 0
-            with errors_of(str(self.path / name), writing=writing):
+            with errors_of(self.at(name), writing=writing):
                 return os.open(last, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=parent)
 
     @contextlib.contextmanager
@@ -525,7 +533,7 @@ class Directory:
         try:
             for each in directories:
                 try:
-                    with errors_of(str(self.path / name), writing=False):
+                    with errors_of(self.at(name), writing=False):
                         current = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=current)
                 except FileNotFoundError:
                     yield None, last
@@ -541,7 +549,7 @@ class Directory:
         parts = components(name.rpartition("/")[0]) if "/" in name else []
         for depth in range(1, len(parts) + 1):
             path = "/".join(parts[:depth])
-            with self._parent_of(path) as (parent, last), errors_of(str(self.path / path)):
+            with self._parent_of(path) as (parent, last), errors_of(self.at(path)):
                 try:
                     os.mkdir(last, dir_fd=parent)
                 except FileExistsError:
