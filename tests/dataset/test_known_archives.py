@@ -74,7 +74,7 @@ def archive(dataset: ondisk.Dataset) -> Path:
 
 
 def known(dataset: ondisk.Dataset) -> list[tuple[str, int]]:
-    return sql(dataset.path, 'SELECT name, ("end" - "begin") / 86400000000 FROM archive ORDER BY name')
+    return sql(dataset.path, 'SELECT name, ("end" - "begin") / 86400000000 FROM archive ORDER BY name, "begin" DESC')
 
 
 def test_an_archive_is_recorded_when_data_are_archived_and_when_the_dataset_is_opened(dataset, archive):

@@ -3,8 +3,8 @@ from __future__ import annotations
 import random
 import sqlite3
 from datetime import UTC, datetime
-from zlib import crc32
 
+import google_crc32c
 import pytest
 from worlds import access_to
 from worlds import sql as change
@@ -70,7 +70,7 @@ def test_a_segment_grows_from_snapshot_to_snapshot(dataset, index):
             segment = snapshot.segment_named("2026/11-20.jsonl")
             path = dataset.path / "2026/11-20.jsonl"
             found, content = path.stat(), path.read_bytes()
-            end, checksum = End(len(content), len(content)), crc32(content)
+            end, checksum = End(len(content), len(content)), google_crc32c.value(content)
             facts = Facts(found.st_mtime_ns, found.st_ino, checksum, checksum)
             assert segment == Segment(1, "2026/11-20.jsonl", "jsonl", end, facts)
             assert snapshot.segment(1).name == segment.name
