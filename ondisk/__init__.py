@@ -20,6 +20,7 @@ from ondisk.step import Step
 if TYPE_CHECKING:
     from ondisk.dataset import AppendResult, Dataset, Outcome, Summary
     from ondisk.maintenance.migrate import Migration
+    from ondisk.maintenance.states import Report
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "create",
     "migrate",
     "open",
+    "rebuild",
 ]
 
 # The dataset package is imported with the first dataset, so that `import ondisk` and `ondisk --help` are fast.
@@ -61,6 +63,13 @@ def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration
     from ondisk.maintenance.migrate import migrate
 
     return migrate(path, dry_run=dry_run)
+
+
+def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
+    """Put a new index in the place of a damaged one, for `Dataset.fix` to fill; see `maintenance.rebuild`."""
+    from ondisk.maintenance.rebuild import rebuild
+
+    return rebuild(path, dry_run=dry_run)
 
 
 def __getattr__(name: str) -> Any:

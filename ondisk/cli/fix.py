@@ -3,6 +3,7 @@
 ondisk fix weather
 ondisk fix weather --yes
 ondisk fix weather --yes --forget
+ondisk fix weather --rebuild --yes
 ondisk fix weather --yes --spark spark://host:7077
 """
 
@@ -24,7 +25,7 @@ from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidIn
 if TYPE_CHECKING:
     from ondisk import Dataset
     from ondisk.dataset.dataset import Progress
-    from ondisk.maintenance.states import Report, State
+    from ondisk.maintenance.states import Diagnosis, Done, Report, State
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="fix; without it, only print what would be fixed")
     parser.add_argument(
         "--forget", action="store_true", help="also remove missing segments from the index if many are missing at once"
+    )
+    parser.add_argument(
+        "--rebuild",
+        action="store_true",
+        help="first, move a damaged index aside, and rebuild it from the segments",
     )
     parser.add_argument(
         "--salvage",
@@ -56,6 +62,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     forget = arguments.forget
     names = ("salvage", "forget", "acknowledge", "forget_archive")
     options = {name: getattr(arguments, name) for name in names}
+    rebuilt: list[Diagnosis | Done] = []
+    if arguments.rebuild:
+        found = ondisk.rebuild(arguments.dataset, dry_run=not arguments.yes)
+        if not arguments.yes:
+            output.would_rebuild(found)
+            return EXIT_FINDINGS
+        rebuilt = found.segments
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
         was_lost = dataset.needs_check
 
@@ -75,7 +88,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         with executors(arguments.spark) as spark:
 
             def fix(progress: Progress) -> Report:
-                return noted(dataset.fix(**options, progress=progress, spark=spark))
+                report = noted(dataset.fix(**options, progress=progress, spark=spark))
+                report.segments[:0] = rebuilt
+                return report
 
             return mend(dataset, "fix", fix, output)
 

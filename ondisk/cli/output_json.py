@@ -92,6 +92,9 @@ class JsonOutput:
     ) -> None:
         self.checked(report, [*work, *held])
 
+    def would_rebuild(self, report: Report) -> None:
+        self.checked(report, report.segments)
+
     def mended(self, report: Report, left: Report) -> None:
         _print(*map(_segment, report), {"dataset": _json(report.dataset), **_state(left, report.freed)})
 

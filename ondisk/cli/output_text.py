@@ -88,6 +88,11 @@ class TextOutput:
         what = f"{_many(len(work), 'segment')} to {verb}{how}"
         _print_lines([*_first(_found, [*work, *held]), _state(report), what, *_deletions(work)])
 
+    def would_rebuild(self, report: Report) -> None:
+        found = report.segments
+        total = f"{len(found)} {'index' if len(found) == 1 else 'indices'} to rebuild"
+        _print_lines([*map(_done, found), f"{report.dataset}: {total}; --yes does it, and reads the segments"])
+
     def mended(self, report: Report, left: Report) -> None:
         state = f"{_state(left)}; {_many(report.freed, 'byte')} freed"
         _print_lines([*_first(_done, report.segments), state, *_untrusted(left), *_quarantine(left)])

@@ -38,8 +38,8 @@ _COMMON: dict[str, Any] = {"busy_timeout": 10_000, "foreign_keys": 1, "trusted_s
 _WRITER = {"wal_autocheckpoint": 0, "journal_size_limit": WAL_LIMIT}
 _FULL, _EXTRA = 2, 3
 RESTORE = (
-    "While nobody uses the dataset, move index.sqlite, index.sqlite-wal and index.sqlite-shm away; then"
-    " `ondisk fix DATASET --yes` rebuilds the index from the segments, which contain the data."
+    "`ondisk fix DATASET --rebuild --yes` moves the index aside, and rebuilds it from the segments, which contain the"
+    " data."
 )
 """What to do about a damaged index, if it is not known which one it is; else `damaged` says it."""
 
@@ -121,6 +121,29 @@ def _connect_to_one(directory: Directory) -> Connection:
 def connect_to_main(directory: Directory) -> Connection:
     """Open the main file of the index without its write-ahead log; the file must not change while it is open."""
     return _connect_to_read(directory, "mode=ro&immutable=1")
+
+
+def connect_to_damaged(directory: Directory) -> Connection:
+    """Open an index to read what can be read of it; errors of SQLite are not translated.
+
+    SQLite reports a damaged schema only for the tables that it concerns, and writes nothing.
+    """
+    found: Exception | None = None
+    for options in ("mode=ro", "mode=ro&immutable=1"):  # the log may be what cannot be read
+        try:
+            connection = _connect(directory, options)
+            try:
+                for setting in ("writable_schema=1", "trusted_schema=0", "query_only=1", "mmap_size=0"):
+                    connection.execute(f"PRAGMA {setting}").fetchone()
+                connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+        except SQLITE_ERRORS as error:
+            found = found or error
+    assert found is not None
+    raise found
 
 
 def read_main(directory: Directory) -> tuple[str, int, int] | None:
@@ -238,10 +261,9 @@ def damaged(directory: Directory, problem: str, **context: Any) -> IndexCorrupt:
     folder = str(directory.path)
     # A fix of the dataset also mends the archive that repack fills.
     dataset = folder.removesuffix("/.archive/last")
-    files = f"{folder}/index.sqlite, index.sqlite-wal and index.sqlite-shm"
     hint = (
-        f"While nobody uses the dataset, move {files} away; then `ondisk fix {dataset} --yes` rebuilds the index from"
-        " the segments, which contain the data."
+        f"`ondisk fix {dataset} --rebuild --yes` moves {folder}/{INDEX} aside, and rebuilds it from the segments, which"
+        " contain the data."
     )
     path = str(directory.path / INDEX)
     return IndexCorrupt(f"{path}{problem}", hint=hint, path=path, **context)

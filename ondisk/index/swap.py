@@ -37,13 +37,14 @@ def has_other_names(directory: Directory) -> bool:
     return any(each is not None and each.st_nlink > 1 for each in found)
 
 
-def swap_in(directory: Directory, timeout: float, *, with_log: bool = True) -> None:
+def swap_in(directory: Directory, timeout: float, *, with_log: bool = True, kept_as: str | None = None) -> None:
     """Replace the index by the complete new one. The caller must hold the writers' lock.
 
     Args:
         timeout: seconds to wait for queries that read an older state than the last commit.
         with_log: move the log beside the old index into its main file, unless it belongs to another one, or the main
             file may be somebody's backup. Without that, a query that began before may end with SegmentMissing.
+        kept_as: a free name that the old index keeps, and its logs with it; None to remove them.
 
     Raises:
         LockError: a query took longer; nothing was changed.
@@ -51,6 +52,11 @@ def swap_in(directory: Directory, timeout: float, *, with_log: bool = True) -> N
     with _exclusive(directory, timeout):
         if with_log:
             _move_log(directory, timeout)
+        if kept_as is not None:
+            for suffix in ("", "-journal", "-wal"):
+                if directory.inode(INDEX + suffix) is not None:
+                    directory.link(INDEX + suffix, kept_as + suffix)
+            directory.sync()
         directory.rename(NEW, NEXT)
         _replace(directory)
 
@@ -118,5 +124,5 @@ def _exclusive(directory: Directory, timeout: float) -> Iterator[None]:
 def _busy(directory: Directory, how: str) -> LockError:
     return LockError(
         f"{directory.path}: another program {how} and did not end in time",
-        hint="End it or its query, then migrate again.",
+        hint="End it or its query, then repeat the command.",
     )

@@ -44,7 +44,7 @@ _MAGIC = b"ONDTIDE1"
 _RECORD = struct.Struct("<8s36s36sqqqq")
 _CHECKSUM = struct.Struct("<I")
 _SIZE = _RECORD.size + _CHECKSUM.size
-_HIGHEST = 2**62
+HIGHEST = 2**62
 """A higher number was not given out by an index: the numbers after it would end too soon."""
 _TRIES = 3
 
@@ -77,7 +77,7 @@ class Mark:
         if len(content) != _SIZE or _CHECKSUM.pack(zlib.crc32(record)) != checksum:
             return None
         magic, uuid, after, seq, generation, *moved = _RECORD.unpack(record)
-        if magic != _MAGIC or not all(0 <= number < _HIGHEST for number in (seq, generation, *moved)):
+        if magic != _MAGIC or not all(0 <= number < HIGHEST for number in (seq, generation, *moved)):
             return None
         try:
             return cls(_text(uuid), seq, generation, (moved[0], moved[1]), _text(after))

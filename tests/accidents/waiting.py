@@ -14,7 +14,6 @@ ARCHIVES = "a copy of an archive beside it, or an older one in its place, is not
 ROWS = "rows of the index that somebody edits are not compared with the bytes that a query reads"
 CUT = "data that are cut off at the end of a file are not counted while the index is lost"
 ADDED = "what is cut off behind the committed end is kept in quarantine, and the run says nothing"
-REBUILD = "fix has no --rebuild yet"
 
 WAITING: dict[str, str] = {
     "01-before-repack-cp-p/blob-*": FACTS,
@@ -39,7 +38,6 @@ WAITING: dict[str, str] = {
     "15-swapped/blob-*": FACTS,
     "22-line-added-by-hand/*-append": ADDED,
     "22-line-added-then-append/*-dataset-*": ADDED,
-    "24-half-of-the-index-zeroed/*": REBUILD,
     "x-files-of-two-data-swapped/*": FACTS,
     "x-half-copied-dataset-without-its-index/vm2-* jsonl-*": CUT,
     "x-metadata-of-a-folder-lost/*-dataset-*": FACTS,

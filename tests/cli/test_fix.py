@@ -55,9 +55,16 @@ def test_a_damaged_index_is_rebuilt_as_the_error_says(run, weather, verb):
     (weather / "index.sqlite").write_bytes(b"garbage" * 1000)
     done = run(verb, weather)
     assert done.code == 63
-    assert "/index.sqlite, index.sqlite-wal and index.sqlite-shm away" in done.err
-    lose_index(weather)
-    assert run("fix", weather, "--yes").code == 0
+    assert f"`ondisk fix {weather.absolute()} --rebuild --yes`" in done.err
+    done = run("fix", weather, "--rebuild")
+    total = f"{weather.absolute()}: 1 index to rebuild; --yes does it, and reads the segments"
+    assert (done.code, done.text.splitlines()[1]) == (9, total)
+    (found, _) = run("fix", weather, "--rebuild", "--json").lines
+    assert (found["segment"], found["states"], found["action"]) == ("index.sqlite", ["CORRUPTED"], "rebuild")
+    done = run("fix", weather, "--rebuild", "--yes")
+    assert done.code == 0
+    assert "it is index.sqlite.damaged now -> rebuild\n" in done.text
+    assert (weather / "index.sqlite.damaged").read_bytes() == b"garbage" * 1000
     assert run("query", weather, "--data").out == LINES
 
 

@@ -237,7 +237,7 @@ def test_what_is_no_database_is_corrupt(tmp_path):
     (tmp_path / INDEX).write_bytes(b"no database at all, but longer than a header of SQLite" * 100)
     with Directory.open(tmp_path) as directory, pytest.raises(IndexCorrupt) as caught:
         Index.open(directory, CONFIG)
-    assert "--yes` rebuilds the index" in caught.value.hint
+    assert "--rebuild --yes` moves" in caught.value.hint
 
 
 def test_a_path_with_signs_that_an_address_would_read_otherwise_is_opened(tmp_path):

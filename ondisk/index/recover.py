@@ -1,0 +1,137 @@
+"""A new index in the place of a damaged one, with what can be read of its counters, deletions, imports and archives.
+
+It knows no data: a fix reads them from the segments. Rows about data are not taken from an index that is damaged in
+one place, because nobody knows where else it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+import uuid
+from collections.abc import Iterator
+from itertools import chain, count
+
+from ondisk.config import DatasetConfig
+from ondisk.filesystem import Directory
+from ondisk.index import tide
+from ondisk.index.columns import Columns
+from ondisk.index.connection import INDEX, NEW, SQLITE_ERRORS, connect_to_damaged, sqlite_errors
+from ondisk.index.index import dump
+from ondisk.index.swap import swap_in
+from ondisk.index.tables import Tables
+from ondisk.index.tide import HIGHEST, Mark
+
+DAMAGED = f"{INDEX}.damaged"
+"""The name that a damaged index gets; `index.sqlite.damaged.2` … if that is taken."""
+
+_KEYS = {"deletion": ("seq",), "done": ("source", "part"), "archive": ("uuid",),
+         "archived_deletion": ("archive", "first")}  # fmt: skip
+"""The tables that are kept, and their primary keys."""
+
+_SEQS = ("datum.seq", "deletion.seq", "archived_deletion.last")
+_GENERATIONS = ("segment.id",)
+"""The columns with numbers that a counter has given out."""
+
+
+def damage_of(directory: Directory) -> str | None:
+    """Return what SQLite finds wrong with an index, or None.
+
+    Cost: reads the whole index.
+    """
+    try:
+        with contextlib.closing(connect_to_damaged(directory)) as connection:
+            ((result,),) = connection.execute("PRAGMA integrity_check(1)")
+    except SQLITE_ERRORS as error:
+        return str(error)
+    return None if result == "ok" else str(result).replace("*** in database main ***", "").strip()
+
+
+def recover(directory: Directory, config: DatasetConfig, timeout: float, *, generation: int, seq: int) -> str:
+    """Replace a damaged index by a new one, and return the name that the damaged one has from then on.
+
+    The caller must hold the writers' lock, and has created the sentinel.
+
+    Args:
+        config: for which the new index is built.
+        timeout: seconds to wait for readers.
+        generation, seq: the last numbers that were given out, as far as others know.
+
+    Durability: builds `.index.sqlite.new`, synced by SQLite; announces its UUID in the tide mark, synced; gives the
+        damaged index and its logs another name, synced; then as `ondisk.index.swap`. A crash leaves the damaged index,
+        perhaps with two names, or the new one.
+    """
+    mark = tide.read(directory)
+    if mark is not None:
+        generation, seq = max(generation, mark.generation), max(seq, mark.seq)
+    new = str(uuid.uuid4())
+    directory.discard(NEW, f"{NEW}-journal")
+    directory.create_file(NEW).close()
+    try:
+        with sqlite_errors(directory), contextlib.closing(sqlite3.connect(directory.path / NEW)) as index:
+            index.isolation_level = None
+            index.execute("PRAGMA synchronous=EXTRA")
+            index.execute("BEGIN")
+            for statement in Tables(config).create_statements():
+                index.execute(statement)
+            lost = 0
+            with contextlib.suppress(*SQLITE_ERRORS), contextlib.closing(connect_to_damaged(directory)) as source:
+                if _is_ours(source, mark):
+                    _copy_tables(source, index, Columns(config))
+                    seq = max(seq, *_given_out(source, "seq", _SEQS))
+                    generation = max(generation, *_given_out(source, "generation", _GENERATIONS))
+                    lost = max(0, *_given_out(source, "lost", ()))
+            row = (1, new, seq, generation, dump(config), time.time_ns() // 1000, lost)
+            index.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            index.execute("COMMIT")
+        tide.announce(directory, new)
+        kept = _free(directory)
+        swap_in(directory, timeout, with_log=False, kept_as=kept)
+    finally:
+        directory.discard(NEW, f"{NEW}-journal")
+    tide.save(directory, Mark(new, seq, generation, (seq, generation)))
+    return kept
+
+
+def _is_ours(source: sqlite3.Connection, mark: Mark | None) -> bool:
+    """Return whether an index is not that of another dataset, as far as it can be read."""
+    with contextlib.suppress(*SQLITE_ERRORS):
+        return mark is None or all(mark.knows(found) for (found,) in source.execute("SELECT uuid FROM dataset"))
+    return True
+
+
+def _copy_tables(source: sqlite3.Connection, index: sqlite3.Connection, columns: Columns) -> None:
+    """Copy the rows that can be read, from both ends of each table."""
+    for table, keys in _KEYS.items():
+        with contextlib.suppress(*SQLITE_ERRORS):  # an older revision may have fewer columns, or not the table
+            there = {name for (name,) in source.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+            names = [name for name in columns.of_table[table] if name in there]
+            listed = ", ".join(f'"{name}"' for name in names)
+            insert = f"INSERT OR IGNORE INTO {table} ({listed}) VALUES ({', '.join('?' * len(names))})"
+            for direction in ("ASC", "DESC"):
+                order = ", ".join(f'"{key}" {direction}' for key in keys)
+                try:
+                    index.executemany(insert, source.execute(f"SELECT {listed} FROM {table} ORDER BY {order}"))
+                    break
+                except SQLITE_ERRORS:
+                    continue
+    index.execute(f"DELETE FROM deletion WHERE seq NOT BETWEEN 0 AND {HIGHEST}")
+    index.execute(f'DELETE FROM archived_deletion WHERE "last" NOT BETWEEN "first" AND {HIGHEST}')
+
+
+def _given_out(source: sqlite3.Connection, counter: str, columns: tuple[str, ...]) -> Iterator[int]:
+    """Yield the numbers that a counter has given out, as far as can be read; at least 0."""
+    yield 0
+    for each in (f"dataset.{counter}", *columns):
+        table, _, name = each.partition(".")
+        with contextlib.suppress(*SQLITE_ERRORS):
+            (highest,) = source.execute(f'SELECT max("{name}") FROM {table} WHERE "{name}" < {HIGHEST}').fetchone()
+            if isinstance(highest, int):
+                yield highest
+
+
+def _free(directory: Directory) -> str:
+    """Return the first name for a damaged index that neither an index nor its log has."""
+    names = chain([DAMAGED], map(f"{DAMAGED}.{{}}".format, count(2)))
+    return next(each for each in names if all(directory.stat(each + end) is None for end in ("", "-wal", "-journal")))
