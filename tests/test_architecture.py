@@ -133,6 +133,7 @@ TESTED_ELSEWHERE = {
     "formats/metadata.py": "formats/diskqueue/test_seg.py",
     "index/columns.py": "index/test_tables.py",
     "index/rebuild.py": "maintenance/test_migrate.py",
+    "index/recover.py": "maintenance/test_rebuild.py",
     "index/segment_rows.py": "index/test_snapshot.py",
     "index/swap.py": "maintenance/test_migrate.py",
     "maintenance/ages.py": "maintenance/test_holds.py",  # the I/O around it
