@@ -25,6 +25,9 @@ _STATEMENTS = (
         name TEXT NOT NULL,
         "begin" INTEGER,
         "end" INTEGER,
+        seq INTEGER NOT NULL,
+        generation INTEGER NOT NULL,
+        count INTEGER NOT NULL,
         PRIMARY KEY (uuid)
     ) STRICT, WITHOUT ROWID
     """,

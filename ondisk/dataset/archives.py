@@ -29,7 +29,7 @@ from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.known_archives import away, problem, touching
+from ondisk.dataset.known_archives import Fault, Unusable, away, faults, problem, touching
 from ondisk.dataset.layout import ARCHIVE, CONFIG, clear_unmade, create_files, read_config, untrusted
 from ondisk.dataset.read import Summary
 from ondisk.datum import FieldType, canonical, from_microseconds, microseconds
@@ -46,6 +46,7 @@ from ondisk.filesystem import Directory
 from ondisk.index import Index, Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.index.connection import Connection, connect_to_read
 from ondisk.index.segment_rows import KnownArchive
+from ondisk.index.tide import State
 from ondisk.json_shapes import from_json, parse_time
 from ondisk.matcher import Expression, reftime_interval
 from ondisk.segments.generations import parents
@@ -108,60 +109,84 @@ class Archives:
     def __init__(self, main: Access) -> None:
         self._main = main
         self._opened: dict[str, Access] = {}
-        self._accepted: dict[str, Index] = {}  # by name; no archive of another dataset
+        self._accepted: dict[str, Index] = {}
+        self._judged: dict[str, Index] = {}  # by name: the indices whose faults are known
+        self._faulty: dict[str, Fault] = {}
 
     def online(self) -> Iterator[Access]:
-        """Yield the archives that can be read, in the order in which they are queried: by name, `last` at the end.
+        """Yield the archives that are used, in the order in which they are queried: by name, `last` at the end.
 
-        An archive of another dataset that is in the place of an archive of this dataset is skipped.
+        The others are those with a fault, see `ondisk.dataset.known_archives`.
         """
-        for name, archive in self._present():
-            if not self._is_foreign(name, archive):
-                yield archive
+        present = self._present()
+        faults = self._faults(present)
+        return (archive for name, archive in present.items() if name not in faults)
 
-    def _present(self) -> Iterator[tuple[str, Access]]:
-        """Yield the name of each archive that can be read, and the archive."""
+    def _present(self) -> dict[str, Access]:
+        """Return the archives that can be opened, by name, in the order in which they are queried."""
         if self._main.directory.inode(ARCHIVE) is None:
-            return
+            return {}
         names = [entry.name for entry in self._main.directory.entries(ARCHIVE) if entry.kind == "directory"]
-        for name in sorted(names, key=lambda each: (each == LAST, each)):
-            archive = None if name.startswith(".") else self.get(name)
-            if archive is not None:
-                yield name, archive
+        opened = {name: self.get(name) for name in sorted(names, key=lambda each: (each == LAST, each))
+                  if not name.startswith(".")}  # fmt: skip
+        return {name: archive for name, archive in opened.items() if archive is not None}
 
-    def _is_foreign(self, name: str, archive: Access) -> bool:
-        """Return whether an archive is in the place of another, which this dataset knows and which is away."""
-        try:
-            index = archive.current().index
-            if self._accepted.get(name) is index:
-                return False
-            known = self._known()
-            expected = {each.uuid for each in known if each.name == name and each.interval is not None}
-            is_unknown = expected and not archive.needs_check() and all(each.uuid != _uuid(archive) for each in known)
-            if is_unknown and not expected.issubset(_uuid(other) for _, other in self._present()):
-                return True
-        except OndiskError:
-            return False  # who reads it raises this error
-        self._accepted[name] = index
-        return False
+    def _faults(self, present: Mapping[str, Access]) -> dict[str, Fault]:
+        """Return the faults of archives.
 
-    def _known(self) -> list[KnownArchive]:
-        with self._main.current().index.snapshot() as main:
-            return segment_rows.known_archives(main)
+        Cost: a stat of each as long as there is no fault; otherwise a snapshot of each.
+        """
+        indices = {}
+        for name, archive in present.items():
+            with contextlib.suppress(OndiskError):  # who reads it raises this error
+                indices[name] = archive.current().index
+        if indices and (self._faulty or indices != self._judged):
+            known, states = self.known(), _states(indices)
+            main = _state(self._main.current().index)
+            self._faulty = {
+                name: fault
+                for name, fault in faults(known, states, main, lambda name: present[name].needs_check()).items()
+                if fault is not Fault.FOREIGN or self._accepted.get(name) is not indices[name]
+            }
+        self._judged = indices
+        return self._faulty
 
-    def missing(self, main: Snapshot | None = None) -> list[KnownArchive]:
-        """Return the archives that the dataset knows and that are away; see `ondisk.dataset.known_archives`.
+    def known(self, main: Snapshot | None = None) -> list[KnownArchive]:
+        """Return the archives that the dataset knows.
 
         Args:
             main: a snapshot of the dataset's index; None for the present.
         """
-        known = self._known() if main is None else segment_rows.known_archives(main)
-        if not known:
-            return []
-        online = [*self.online()]
-        untrusted = [archive.path.name for archive in online if archive.needs_check()]
-        offline = self.offline()
+        if main is not None:
+            return segment_rows.known_archives(main)
+        with self._main.current().index.snapshot() as snapshot:
+            return segment_rows.known_archives(snapshot)
 
+    def unusable(self, main: Snapshot | None = None) -> list[Unusable]:
+        """Return the archives that are not used although the dataset knows them, or they are in `.archive/`.
+
+        Args:
+            main: as for `known`.
+        """
+        known, present = self.known(main), self._present()
+        found = self._faults(present)
+        if not known and not found:
+            return []
+        states = {name: _state(archive.current().index) for name, archive in present.items()}
+        records = {each.uuid: each.interval for each in known}
+        unusable = []
+        for name, fault in found.items():
+            uuid = states[name][0]
+            if fault is not Fault.FOREIGN:  # the one whose name it has is away
+                twin = next((other for other in states if states[other][0] == uuid and other != name), None)
+                interval = None if fault is Fault.COPY else _hull(_described(present[name]).interval, records.get(uuid))
+                unusable.append(Unusable(uuid, name, fault, interval, twin))
+        for each in self._away(known, present, {uuid for uuid, *_ in states.values()}):
+            fault = Fault.FOREIGN if each.name in present else Fault.AWAY
+            unusable.append(Unusable(each.uuid, each.name, fault, each.interval))
+        return unusable
+
+    def _away(self, known: list[KnownArchive], present: Mapping[str, Access], uuids: set[str]) -> list[KnownArchive]:
         def spans() -> list[Interval]:
             unknown = {*offline}.difference(each.name for each in known)
             return [
@@ -170,32 +195,54 @@ class Archives:
                 if each.begin is not None and each.end is not None
             ]
 
-        return away(known, {*map(_uuid, online)}, untrusted, offline, spans)
+        untrusted = [name for name, archive in present.items() if archive.needs_check()]
+        offline = self.offline()
+        return away(known, uuids, untrusted, offline, spans)
 
-    def check_present(self, interval: Interval, main: Snapshot | None = None) -> None:
-        """Raise if an archive is away that may have data of an interval.
+    def check_complete(self, main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval]) -> None:
+        """Raise if an archive that may have data of an interval is not used.
+
+        Args:
+            main: a snapshot of the dataset's index.
+            uuids: of the archives that are used.
+            interval: called only if an archive is not used.
 
         Raises:
-            StateError: it is.
+            StateError: it is so.
         """
-        for each in touching(self.missing(main), interval):
+        is_short = any(fault is not Fault.COPY for fault in self._faulty.values())
+        if is_short or any(each.uuid not in uuids for each in self.known(main)):
+            self.check_present(interval(), main)
+
+    def check_present(self, interval: Interval, main: Snapshot | None = None) -> None:
+        """Raise if an archive that may have data of an interval is not used.
+
+        Raises:
+            StateError: it is so.
+        """
+        for each in touching(self.unusable(main), interval):
             raise self.problem(each)
 
-    def problem(self, missing: KnownArchive) -> StateError:
-        """Return the error for work that needs an archive that is away."""
-        return problem(missing, self._main.path, is_foreign=self.get(missing.name) is not None)
+    def problem(self, unusable: Unusable) -> StateError:
+        """Return the error for work that needs an archive that is not used."""
+        return problem(unusable, self._main.path)
 
     def why_not_archived(self) -> str | None:
-        """Return why nothing can be archived: the archive that repack fills is away. None if it is not."""
-        return next((str(self.problem(each)) for each in self.missing() if each.name == LAST), None)
+        """Return why nothing can be archived: the archive that repack fills is not used. None if it is."""
+        return next((str(self.problem(each)) for each in self.unusable() if each.name == LAST), None)
 
-    def record(self) -> None:
-        """Record the archives that are there now in the dataset's index, if anything is new about them."""
+    def record(self, *, recount: bool = False) -> None:
+        """Record the archives that are used now in the dataset's index, if anything is new about them.
+
+        Args:
+            recount: count the data of each.
+        """
         online = [*self.online()]
         if not online:
             return
-        present = [described(archive) for archive in online]
-        known = self._known()
+        known = self.known()
+        before = {} if recount else {each.uuid: each for each in known}
+        present = [found for archive in online if (found := _described(archive, before)).uuid]
         names = {each.name for each in present}
         old = {each.uuid for each in known if each.name in names}.difference(each.uuid for each in present)
         new = [each for each in present if each not in known]
@@ -206,24 +253,38 @@ class Archives:
                     transaction.know_archive(each)
                 transaction.commit()
 
+    def with_moved(self, archive: Access, count: int) -> KnownArchive:
+        """Return what to record of an archive that has got some data which the record does not count yet."""
+        found = _described(archive)
+        before = next((each for each in self.known() if each.uuid == found.uuid), None)
+        return _described(archive, {}) if before is None else replace(found, count=before.count + count)
+
     def accept(self, archive: Access) -> None:
         """Take an archive for that of this dataset from now on, although a fix may give its index another UUID."""
         self._accepted[archive.path.name] = archive.current().index
 
-    def forget(self, name: str) -> None:
-        """Forget an archive that is away.
+    def forget(self, name: str) -> int:
+        """Forget an archive that is away, or that an older state of it has been there; count its data as lost.
+
+        Returns:
+            How many data are lost.
 
         Raises:
-            NotFound: no archive of this name is away.
+            NotFound: no archive of this name is missing.
         """
-        missing = self.missing()
-        uuids = [each.uuid for each in missing if each.name == name]
+        gone = [each for each in self.unusable() if each.fault not in (Fault.COPY, Fault.TWIN)]
+        uuids = {each.uuid for each in gone if each.name == name}
         if not uuids:
-            names = ", ".join(each.name for each in missing) or "none"
+            names = ", ".join(each.name for each in gone) or "none"
             raise NotFound(f"{self._main.path}: no archive {name!r} is missing", hint=f"Missing archives: {names}.")
+        older = [_described(archive, {}) for archive in self._present().values()]
+        known = {each.uuid: each.count for each in self.known() if each.uuid in uuids}
+        lost = max(0, sum(known.values()) - sum(each.count for each in older if each.uuid in uuids))
         with self._main.transaction("fix") as transaction:
             transaction.forget_archives(uuids)
+            transaction.count_lost(lost)
             transaction.commit()
+        return lost
 
     def all(self) -> Iterator[Access]:
         """Yield the dataset, then its archives that can be read."""
@@ -288,8 +349,8 @@ class Archives:
         return None if archive is None else (archive, inner)
 
     def seq(self) -> int:
-        """Return the highest `seq` in the archives."""
-        return max(map(_seq, self.online()), default=0)
+        """Return the highest `seq` in the archives, also in those that are not used now."""
+        return max(map(_seq, self._present().values()), default=0)
 
     def catch_up(self) -> None:
         """Advance the dataset's `seq` to that of the archives, which is higher after an archive's index was rebuilt."""
@@ -338,7 +399,7 @@ class Archives:
         """Return what finds duplicates in the archive, or None if there can be no duplicates."""
         if not config.unique:
             return None
-        for each in self.missing():
+        for each in self.unusable():
             if each.name == LAST:
                 return Away(self, each, config)
         if self._main.directory.inode(ARCHIVE) is None:
@@ -400,19 +461,27 @@ class Archives:
     def last(self) -> Access | None:
         """Open the archive that repack fills, or return None if nothing was archived yet, or if it is away."""
         found = self.get(LAST)
-        return None if found is None or self._is_foreign(LAST, found) else found
+        return None if found is None or LAST in self._faults(self._present()) else found
+
+    def check_last(self) -> None:
+        """Raise if the archive that repack fills is not used.
+
+        Raises:
+            StateError: it is away, or has another fault.
+        """
+        for each in self.unusable():
+            if each.name == LAST:
+                raise self.problem(each)
 
     def make_last(self) -> Access:
         """Open the archive that repack fills, and create it if it is missing. The caller must hold the writers' lock.
 
         Raises:
-            StateError: it is away.
+            StateError: it is away, or has another fault.
 
         Durability: see `create_files`.
         """
-        for each in self.missing():
-            if each.name == LAST:
-                raise self.problem(each)
+        self.check_last()
         found = self.last()
         if found is not None:
             return found
@@ -548,7 +617,7 @@ class Archived:
 class Away(Archived):
     """What stands for `Archived` while the archive is away: it refuses data that the archive may have."""
 
-    def __init__(self, archives: Archives, missing: KnownArchive, config: DatasetConfig) -> None:
+    def __init__(self, archives: Archives, missing: Unusable, config: DatasetConfig) -> None:
         self._archives = archives
         self._missing = missing
         self._config = config
@@ -657,20 +726,51 @@ def _compared(main: Snapshot, archive: Snapshot, segment: Segment, other: Segmen
             return
 
 
-def described(archive: Access) -> KnownArchive:
-    """Return what the dataset records of an archive."""
+def _described(archive: Access, before: Mapping[str, KnownArchive] | None = None) -> KnownArchive:
+    """Return what the dataset records of an archive.
+
+    Args:
+        before: UUID → what is recorded. Its data are counted only if something else is new; None to count none.
+    """
     with archive.current().index.snapshot() as snapshot:
-        return KnownArchive(str(snapshot.dataset()["uuid"]), archive.path.name, segment_rows.span(snapshot))
+        uuid, seq, generation = _state_in(snapshot)
+        found = KnownArchive(uuid, archive.path.name, segment_rows.span(snapshot), seq, generation)
+        if before is None:
+            return found
+        old = before.get(uuid)
+        if old is not None and replace(found, name=old.name, count=old.count) == old:
+            return replace(found, count=old.count)
+        return replace(found, count=segment_rows.count_all(snapshot))
 
 
-def _uuid(archive: Access) -> str:
-    with archive.current().index.snapshot() as snapshot:
-        return str(snapshot.dataset()["uuid"])
+def _states(indices: Mapping[str, Index]) -> dict[str, State]:
+    """Return name → the state of each index that is there, and can be read."""
+    states = {}
+    for name, index in indices.items():
+        with contextlib.suppress(OndiskError):
+            states[name] = _state(index)
+    return {name: state for name, state in states.items() if state[0]}
+
+
+def _state(index: Index) -> State:
+    with index.snapshot() as snapshot:
+        return _state_in(snapshot)
+
+
+def _state_in(snapshot: Snapshot) -> State:
+    """Return the state of an index; without UUID if it is lost."""
+    state = snapshot.dataset()
+    return state["uuid"] or "", state["seq"], state["generation"]
+
+
+def _hull(one: Interval | None, other: Interval | None) -> Interval | None:
+    if one is None or other is None:
+        return one or other
+    return Interval(min(one.begin, other.begin), max(one.end, other.end))
 
 
 def _seq(access: Access) -> int:
-    with access.current().index.snapshot() as snapshot:
-        return int(snapshot.dataset()["seq"])
+    return _state(access.current().index)[1]
 
 
 def pending(main: Snapshot, there: Snapshot, archive: Access) -> Iterator[list[tuple[int, int]]]:

@@ -1,7 +1,8 @@
-"""The archives that a dataset knows, and those that are away: on a disk that is not mounted, moved or deleted.
+"""The archives that a dataset knows, those that are away, and those in `.archive/` that must not be used.
 
-The dataset's index records each archive: the UUID of the archive's index, its name and its interval. So a query does
-not silently return fewer data when an archive is away, and an archive of another dataset is not taken for it.
+The dataset's index records each archive: the UUID of the archive's index, its name, its interval, the last numbers that
+its index has given out, and how many data it has. So a query does not silently return fewer data when an archive is
+away, and an archive of another dataset, or an older state of an archive, is not taken for it.
 
 An archive is not away if
 
@@ -9,18 +10,103 @@ An archive is not away if
 - an archive with its UUID is in `.archive/`, under any name;
 - the index of the archive with its name was lost, and so has another UUID now;
 - the summary of an offline archive has its name, or is of a time in its interval.
+
+An archive in `.archive/` is neither read nor written to if it has one of the faults of `Fault`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 
 from ondisk.dataset.layout import ARCHIVE
 from ondisk.datum import from_microseconds
 from ondisk.errors import StateError
 from ondisk.index.segment_rows import KnownArchive
+from ondisk.index.tide import State
 from ondisk.step import Interval
+
+
+class Fault(Enum):
+    """Why an archive is not used."""
+
+    AWAY = auto()
+    """It is not in `.archive/`."""
+    FOREIGN = auto()
+    """Another archive has the name of one that is away."""
+    OLDER = auto()
+    """Its index has given out lower numbers than are recorded: somebody put an older state of it back."""
+    COPY = auto()
+    """It is a copy of another archive, which is used, or of the dataset itself."""
+    TWIN = auto()
+    """It has the UUID of another, and nothing says which of both is the copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """An archive that is not used.
+
+    Attributes:
+        uuid: of its index.
+        name: in `.archive/`; of one that is away, its last name.
+        fault: why.
+        interval: of the data that queries lack without it; None if they lack none.
+        twin: the name of another one with its UUID; None for the dataset itself.
+    """
+
+    uuid: str
+    name: str
+    fault: Fault
+    interval: Interval | None
+    twin: str | None = None
+
+
+def faults(
+    known: Iterable[KnownArchive], present: Mapping[str, State], main: State, is_untrusted: Callable[[str], bool]
+) -> dict[str, Fault]:
+    """Return the archives in `.archive/` that must not be used: name → why.
+
+    Args:
+        known: the archives that the dataset knows.
+        present: name → the state of the index of each archive in `.archive/` that has one.
+        main: the state of the dataset's own index.
+        is_untrusted: whether the index of the archive with a name may have lost data. Its own fix finds out what.
+    """
+    by_uuid = {each.uuid: each for each in known}
+    names: dict[str, list[str]] = {}
+    for name, (uuid, *_) in present.items():
+        names.setdefault(uuid, []).append(name)
+    found: dict[str, Fault] = {}
+    for uuid, twins in names.items():
+        record = by_uuid.get(uuid)
+        if uuid == main[0]:
+            found |= {name: _twin(main, present[name]) for name in twins}
+            continue
+        if len(twins) > 1:
+            own = record.name if record is not None and record.name in twins else None
+            others = [name for name in twins if name != own]
+            if own is None or any(_twin(present[own], present[name]) is Fault.TWIN for name in others):
+                found |= dict.fromkeys(twins, Fault.TWIN)
+                continue
+            found |= dict.fromkeys(others, Fault.COPY)
+            twins = [own]
+        (name,) = twins
+        if record is not None:
+            _, seq, generation = present[name]
+            if (seq < record.seq or generation < record.generation) and not is_untrusted(name):
+                found[name] = Fault.OLDER
+        else:
+            expected = {each.uuid for each in by_uuid.values() if each.name == name and each.interval is not None}
+            if not expected.issubset(names) and not is_untrusted(name):
+                found[name] = Fault.FOREIGN
+    return found
+
+
+def _twin(own: State, other: State) -> Fault:
+    """Return what another index with the same UUID is: a copy, unless it has changes that this one lacks."""
+    return Fault.COPY if other[1] <= own[1] and other[2] <= own[2] else Fault.TWIN
 
 
 def away(
@@ -53,29 +139,40 @@ def _covers(known: KnownArchive, span: Interval) -> bool:
     return mine is not None and mine.begin <= span.begin and span.end <= mine.end
 
 
-def touching(missing: Iterable[KnownArchive], interval: Interval) -> Iterator[KnownArchive]:
+def touching(unusable: Iterable[Unusable], interval: Interval) -> Iterator[Unusable]:
     """Yield the archives that may have data of an interval."""
-    for each in missing:
+    for each in unusable:
         if each.interval is not None and not (each.interval & interval).is_empty:
             yield each
 
 
-def problem(known: KnownArchive, dataset: Path, *, is_foreign: bool) -> StateError:
-    """Return the error for work that needs an archive that is away.
+def problem(unusable: Unusable, dataset: Path) -> StateError:
+    """Return the error for work that needs an archive that is not used.
 
     Args:
         dataset: the path of the dataset.
-        is_foreign: another archive has its name.
     """
-    path = dataset / ARCHIVE / known.name
-    where = "another archive is in its place" if is_foreign else f"it is not in {dataset / ARCHIVE}"
-    span = (
-        "" if known.interval is None else f" with data from {_day(known.interval.begin)} to {_day(known.interval.end)}"
-    )
-    hint = (
-        f"Mount its disk, or move it back; or write its summary to {path}.summary; or, if it is gone for good:"
-        f" `ondisk fix {dataset} --forget-archive {known.name} --yes`."
-    )
+    folder = dataset / ARCHIVE
+    path, interval = folder / unusable.name, unusable.interval
+    forget = f"`ondisk fix {dataset} --forget-archive {unusable.name} --yes`"
+    span = "" if interval is None else f" with data from {_day(interval.begin)} to {_day(interval.end)}"
+    other = dataset if unusable.twin is None else folder / unusable.twin
+    match unusable.fault:
+        case Fault.COPY:
+            hint = f"Move it out of {folder}. It is not used."
+            return StateError(f"the archive {path} is a copy of {other}", hint=hint)
+        case Fault.TWIN:
+            hint = f"Move the one that has fewer data out of {folder}. Until then neither is used."
+            message = f"the archive {path}{span} and {other} have the same UUID: one is a copy of the other"
+            return StateError(message, hint=hint)
+        case Fault.OLDER:
+            hint = (
+                f"Put the newer state back; or, if it is gone for good, use this one, and count what is lost: {forget}."
+            )
+            return StateError(f"the archive {path}{span} is missing: an older state of it is in its place", hint=hint)
+    where = f"it is not in {folder}" if unusable.fault is Fault.AWAY else "another archive is in its place"
+    hint = f"Mount its disk, or move it back; or write its summary to {path}.summary; or, if it is gone for good:"
+    hint += f" {forget}."
     return StateError(f"the archive {path}{span} is missing: {where}", hint=hint)
 
 

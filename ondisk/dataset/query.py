@@ -16,9 +16,10 @@ from ondisk.dataset.read import DatasetReader, Summary, check_limit
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import InvalidInput, LockError
 from ondisk.formats import Format
-from ondisk.index import Index, Row, Snapshot, Totals, segment_rows
+from ondisk.index import Index, Row, Snapshot, Totals
 from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort, reftime_interval
 from ondisk.matcher.tree import And
+from ondisk.step import Interval
 
 Match: TypeAlias = str | Expression | None
 _T = TypeVar("_T")
@@ -163,8 +164,7 @@ class Snapshots:
                 # the dataset from before it does not fit a snapshot of an archive from after it.
                 if archived and self._state() != state:
                     continue
-                if any(each.uuid not in uuids for each in segment_rows.known_archives(main)):
-                    self._archives.check_present(reftime_interval(self._query.tree(self._main.index)), main)
+                self._archives.check_complete(main, uuids, self._interval)
                 for archive, _, snapshot in archived:
                     leave_out(main, snapshot, archive)
                 self._snapshots = [*((opened, snapshot) for _, opened, snapshot in archived), (self._main, main)]
@@ -172,6 +172,9 @@ class Snapshots:
                 return self
         hint = "Query again when fewer data are written."
         raise LockError(f"{self._main.index.directory.path} changes faster than it can be read", hint=hint)
+
+    def _interval(self) -> Interval:
+        return reftime_interval(self._query.tree(self._main.index))
 
     def _state(self) -> dict[str, Any]:
         with self._main.index.snapshot() as now:

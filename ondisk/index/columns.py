@@ -43,7 +43,7 @@ _TABLES = {
     "value": ("id", "value"),
     "deletion": ("seq", "datum", "forgotten"),
     "done": ("source", "part"),
-    "archive": ("uuid", "name", "begin", "end"),
+    "archive": ("uuid", "name", "begin", "end", "seq", "generation", "count"),
     "archived_deletion": ("archive", "first", "last"),
     "datum": ("seq", "reftime", "segment", "offset", "size"),
 }

@@ -24,14 +24,22 @@ Column: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class KnownArchive:
-    """An archive that the dataset has had: the UUID of its index, its last name, and the interval of its segments.
+    """An archive that the dataset has had, as it was when that was recorded.
 
-    The interval is None if it had no segments.
+    Attributes:
+        uuid: of its index.
+        name: in `.archive/`.
+        interval: of its segments; None if it had none.
+        seq, generation: the last numbers that its index had given out.
+        count: how many data it had.
     """
 
     uuid: str
     name: str
     interval: Interval | None
+    seq: int = 0
+    generation: int = 0
+    count: int = 0
 
 
 Places: TypeAlias = tuple[Column, Column, Column]
@@ -167,9 +175,10 @@ def ended_by(snapshot: Snapshot, time: int) -> tuple[int, int]:
 
 def known_archives(snapshot: Snapshot) -> list[KnownArchive]:
     """Return the archives that the dataset has had."""
-    rows = snapshot.fetch('SELECT uuid, name, "begin", "end" FROM archive')
+    rows = snapshot.fetch('SELECT uuid, name, "begin", "end", seq, generation, "count" FROM archive')
     return [
-        KnownArchive(uuid, name, None if begin is None else Interval(begin, end)) for uuid, name, begin, end in rows
+        KnownArchive(uuid, name, None if begin is None else Interval(begin, end), *numbers)
+        for uuid, name, begin, end, *numbers in rows
     ]
 
 
@@ -187,6 +196,11 @@ def last_seq(snapshot: Snapshot) -> int:
 def count_of(snapshot: Snapshot, segment: Segment) -> int:
     """Return how many data a segment has."""
     return int(next(_data(snapshot, segment, "count(*)"))[0][0])
+
+
+def count_all(snapshot: Snapshot) -> int:
+    """Return how many data there are."""
+    return int(snapshot.fetch("SELECT count(*) FROM datum")[0][0])
 
 
 def archived_deletions(snapshot: Snapshot, archives: Sequence[str], after: int) -> Iterator[list[tuple[int, int]]]:

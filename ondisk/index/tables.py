@@ -13,7 +13,8 @@
     deletion   one row for each deleted or replaced datum; its `seq` comes from the same counter as that of data;
                `forgotten`: nobody deleted the datum, it was lost
     done       one row for each part of a source that was stored, see `ondisk.index.import_log`
-    archive    one row for each archive that the dataset has had: the UUID of its index, its name and its interval
+    archive    one row for each archive that the dataset has had: the UUID of its index, its name, its interval, the
+               last numbers that its index had given out, and how many data it had
     archived_deletion
                one row for each run of deletions of data in an archive: the UUID of the archive's index, and the first
                and the last `seq` of the run; '' stands for `.archive/last` in an index of revision 3 that was upgraded
@@ -82,7 +83,8 @@ class Tables:
         _table("done", metadata, Column("source", TEXT, primary_key=True), Column("part", Any_, primary_key=True),
                sqlite_with_rowid=False)  # fmt: skip
         _table("archive", metadata, Column("uuid", TEXT, primary_key=True), _column("name", TEXT),
-               Column("begin", Integer), Column("end", Integer), sqlite_with_rowid=False)  # fmt: skip
+               Column("begin", Integer), Column("end", Integer), _column("seq"), _column("generation"),
+               _column("count"), sqlite_with_rowid=False)  # fmt: skip
         _table("archived_deletion", metadata, Column("archive", TEXT, primary_key=True), _key("first"), _column("last"),
                sqlite_with_rowid=False)  # fmt: skip
         declared = [field_column(name, kind) for name, kind in config.fields.items()]

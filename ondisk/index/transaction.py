@@ -217,7 +217,8 @@ class Transaction:
     def know_archive(self, known: KnownArchive) -> None:
         """Record an archive, or what is new about it."""
         span = (None, None) if known.interval is None else (known.interval.begin, known.interval.end)
-        self._execute("INSERT OR REPLACE INTO archive VALUES (?, ?, ?, ?)", (known.uuid, known.name, *span))
+        row = (known.uuid, known.name, *span, known.seq, known.generation, known.count)
+        self._execute("INSERT OR REPLACE INTO archive VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def forget_archives(self, uuids: Iterable[str]) -> None:
         """Remove the records of archives."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess, common, described, in_both
+from ondisk.dataset.archives import DatasetAccess, common, in_both
 from ondisk.errors import LockError, OndiskError, SegmentCorrupt, SegmentMissing, StateError
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.check import wrong_with
@@ -80,13 +80,15 @@ def archived(access: DatasetAccess, name: str, done: list[Done], before: Known |
         _remove_unknown_copy(last, name, access)
         diagnosis, segment = _movable(access, name, before)
         _check_whole(last, name)
+        with access.current().index.snapshot() as snapshot:
+            count = segment_rows.count_of(snapshot, segment)
         move = _move(access, last, segment)
         with last.transaction("archive") as of_archive:
             move.copy(of_archive)
             of_archive.check_space()
             of_archive.commit()
         transaction.advance_seq(of_archive.seq)
-        transaction.know_archive(described(last))
+        transaction.know_archive(archives.with_moved(last, count))
         size = _drop(access, transaction, segment)
         done.append(Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_linked else size))
     return done[-1]
@@ -105,6 +107,7 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
     Locks: takes the writers' locks of both for each segment.
     """
     with _reporting(access) as done:
+        access.archives.check_last()
         last = access.archives.last()
         before = {} if last is None else _known_before(last)
         for name in names:
@@ -120,7 +123,7 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
                 transaction.after_commit(partial(_drop_unread, access, last, of_archive, segment))
                 transaction.commit()
                 done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
-        access.archives.record()
+        access.archives.record(recount=True)
     return done
 
 

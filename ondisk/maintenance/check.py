@@ -16,7 +16,7 @@ from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned_jobs, quarantine
 from ondisk.maintenance.ages import Ages
-from ondisk.maintenance.inspect import Inspection, missing_archives
+from ondisk.maintenance.inspect import Inspection, unusable_archives
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rewrite import wrong_checksum
 from ondisk.maintenance.states import Diagnosis, Report, State, readable
@@ -97,7 +97,7 @@ def _examine_all(
         report.add(access.prefix, found)
         report.segments += abandoned_jobs.diagnosed(access, now)
         quarantine.count(access, report, errors, ages)
-    report.segments += missing_archives(dataset)
+    report.segments += unusable_archives(dataset)
 
 
 def _read_in_slices(

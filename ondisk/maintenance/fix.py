@@ -12,13 +12,13 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, DatasetAccess
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.layout import ARCHIVE, SENTINEL
 from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError
 from ondisk.index import Transaction
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import Inspection, missing_archives
+from ondisk.maintenance.inspect import Inspection, unusable_archives
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, OtherIndex, Rescan, commit
 from ondisk.maintenance.salvage import salvaged
@@ -79,7 +79,9 @@ def fix(
     ages = Ages.of(dataset, now)
     with report.attached(errors):
         if forget_archive is not None:
-            dataset.archives.forget(forget_archive)
+            lost = dataset.archives.forget(forget_archive)
+            reasons = (f"{lost} data of this archive are lost",)
+            report.segments.append(Done(f"{ARCHIVE}/{forget_archive}", State.MISSING, reasons, "forget", 0, lost))
         report.segments += [salvaged(dataset, name) for name in salvage]
         for access in dataset.archives.maintained():
             if acknowledge:
@@ -93,7 +95,7 @@ def fix(
             if access is not dataset:
                 dataset.archives.accept(access)
         dataset.archives.record()
-        report.segments += [_left_alone(each) for each in missing_archives(dataset)]
+        report.segments += [_left_alone(each) for each in unusable_archives(dataset)]
     return report
 
 

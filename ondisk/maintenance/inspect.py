@@ -9,6 +9,7 @@ from ondisk import step
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.known_archives import Fault
 from ondisk.dataset.layout import ARCHIVE, untrusted
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, Entry
@@ -152,11 +153,12 @@ def check_trusted(access: Access) -> None:
         raise untrusted(access.dataset_path)
 
 
-def missing_archives(dataset: DatasetAccess) -> Iterator[Diagnosis]:
-    """Yield a diagnosis for each archive that the dataset knows and that is away."""
-    for each in dataset.archives.missing():
+def unusable_archives(dataset: DatasetAccess) -> Iterator[Diagnosis]:
+    """Yield a diagnosis for each archive that is away, and for each in `.archive/` that is not used."""
+    for each in dataset.archives.unusable():
         error = dataset.archives.problem(each)
-        yield Diagnosis(f"{ARCHIVE}/{each.name}", State.MISSING, (f"{error.message}. {error.hint}",), held=True)
+        state = State.UNALIGNED if each.fault in (Fault.COPY, Fault.TWIN) else State.MISSING
+        yield Diagnosis(f"{ARCHIVE}/{each.name}", state, (f"{error.message}. {error.hint}",), held=True)
 
 
 def interval_of(access: Access, name: str) -> Interval | None:

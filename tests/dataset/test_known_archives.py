@@ -12,7 +12,7 @@ from worlds import lose_index, sql
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.known_archives import away, touching
+from ondisk.dataset.known_archives import Fault, Unusable, away, faults, touching
 from ondisk.errors import ArchiveOffline, NotFound, StateError
 from ondisk.index.segment_rows import KnownArchive
 from ondisk.maintenance.maintain import maintain
@@ -42,10 +42,47 @@ def test_an_archive_is_away_if_nothing_stands_for_it(case: str) -> None:
 
 @pytest.mark.parametrize(
     ("interval", "expected"),
-    [(ALWAYS, [A]), (NEVER, []), (Interval(0, 10), []), (Interval(0, 11), [A]), (Interval(20, 30), [])],
+    [(ALWAYS, ["a"]), (NEVER, []), (Interval(0, 10), []), (Interval(0, 11), ["a"]), (Interval(20, 30), [])],
 )
-def test_an_archive_is_touched_by_times_in_its_interval(interval: Interval, expected: list[KnownArchive]) -> None:
-    assert [*touching([A, B], interval)] == expected
+def test_an_archive_is_touched_by_times_in_its_interval(interval: Interval, expected: list[str]) -> None:
+    missing = [Unusable(each.uuid, each.name, Fault.AWAY, each.interval) for each in (A, B)]
+    assert [each.uuid for each in touching(missing, interval)] == expected
+
+
+LAST = KnownArchive("a", "last", Interval(10, 20), 7, 3)
+MAIN = ("main", 9, 9)
+
+FAULTS = {
+    "as recorded": ([LAST], {"last": ("a", 7, 3)}, {}),
+    "changed since": ([LAST], {"last": ("a", 8, 4)}, {}),
+    "renamed": ([LAST], {"2024": ("a", 7, 3)}, {}),
+    "not known": ([], {"last": ("a", 7, 3)}, {}),
+    "of another": ([LAST], {"last": ("b", 7, 3)}, {"last": Fault.FOREIGN}),
+    "of another, beside it": ([LAST], {"last": ("a", 7, 3), "2024": ("b", 7, 3)}, {}),
+    "renamed, and a new one": ([LAST], {"2024": ("a", 7, 3), "last": ("b", 1, 1)}, {}),
+    "fewer changes": ([LAST], {"last": ("a", 6, 3)}, {"last": Fault.OLDER}),
+    "fewer generations": ([LAST], {"last": ("a", 8, 2)}, {"last": Fault.OLDER}),
+    "a copy beside it": ([LAST], {"last": ("a", 7, 3), "copy": ("a", 7, 3)}, {"copy": Fault.COPY}),
+    "an older copy": ([LAST], {"last": ("a", 8, 4), "copy": ("a", 7, 3)}, {"copy": Fault.COPY}),
+    "an older copy of an older one": (
+        [LAST], {"last": ("a", 6, 3), "copy": ("a", 5, 3)}, {"last": Fault.OLDER, "copy": Fault.COPY}),
+    "a newer copy": ([LAST], {"last": ("a", 7, 3), "copy": ("a", 8, 3)}, {"last": Fault.TWIN, "copy": Fault.TWIN}),
+    "two copies, renamed": ([LAST], {"one": ("a", 7, 3), "two": ("a", 7, 3)}, {"one": Fault.TWIN, "two": Fault.TWIN}),
+    "two copies, not known": ([], {"last": ("a", 7, 3), "two": ("a", 7, 3)}, {"last": Fault.TWIN, "two": Fault.TWIN}),
+    "a copy of the dataset": ([LAST], {"last": ("a", 7, 3), "2024": ("main", 9, 8)}, {"2024": Fault.COPY}),
+    "a newer state of the dataset": ([], {"2024": ("main", 10, 9)}, {"2024": Fault.TWIN}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_an_archive_is_used_if_it_is_the_one_that_is_recorded(case: str) -> None:
+    known, present, expected = FAULTS[case]
+    assert faults(known, present, MAIN, lambda _: False) == expected
+
+
+def test_an_archive_whose_index_was_lost_may_have_other_numbers() -> None:
+    assert faults([LAST], {"last": ("a", 6, 3)}, MAIN, lambda _: True) == {}
+    assert faults([LAST], {"last": ("b", 6, 3)}, MAIN, lambda _: True) == {}
 
 
 T = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -153,7 +190,9 @@ def test_an_archive_that_is_gone_for_good_is_forgotten_on_request(dataset, archi
     shutil.rmtree(archive)
     with pytest.raises(NotFound, match="no archive '2024' is missing"):
         dataset.fix(forget_archive="2024")
-    assert not dataset.fix(forget_archive="last").findings
+    (forgotten,) = dataset.fix(forget_archive="last").findings
+    assert (forgotten.segment, forgotten.action, forgotten.lost) == (".archive/last", "forget", 3)
+    assert dataset.info()["lost"] == 3
     assert len([*dataset.query()]) == 2
     assert dataset.check().is_clean
     assert dataset.append([datum(0)]).imported == 1
@@ -209,3 +248,107 @@ def test_an_archive_whose_index_was_lost_is_still_the_same(dataset, archive):
     assert known(dataset) == [("last", 3)]
     with ondisk.open(dataset.path) as again:
         assert len([*again.query()]) == 5
+
+
+def copied(dataset, archive, name):
+    shutil.copytree(archive, archive.with_name(name))
+    return archive.with_name(name)
+
+
+def test_a_copy_of_an_archive_is_not_used(dataset, archive):
+    copy = copied(dataset, archive, "copy")
+    before = {path: path.read_bytes() for path in copy.glob("**/*") if path.is_file()}
+    dataset.archive("2024/03-11.jsonl")
+    assert len([*dataset.query()]) == 5
+    assert dataset.delete("reftime: =2024-03-02") == 1
+    dataset.close()
+    for _ in range(2):
+        result = maintain(dataset.path)
+        assert (result.exit_code, result.error) == (9, None)
+        (found,) = result.findings
+        assert found.segment == ".archive/copy"
+        assert found.reasons[0].startswith(f"the archive {copy} is a copy of {archive}. Move it out of {copy.parent}.")
+    assert {path: path.read_bytes() for path in before} == before
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        assert len([*reader.query()]) == 4
+    shutil.rmtree(copy)
+    assert maintain(dataset.path).exit_code == 0
+
+
+def test_a_copy_of_an_archive_that_may_be_the_newer_one_keeps_both_from_use(dataset, archive, tmp_path):
+    copied(dataset, archive, "copy").rename(tmp_path / "copy")
+    dataset.archive("2024/03-11.jsonl")
+    archive.rename(archive.with_name("newer"))
+    (tmp_path / "copy").rename(archive)
+    message = r"/\.archive/(last|newer) with data from 2024-03-01 to 2024-03-12 and .* have the same UUID"
+    with pytest.raises(StateError, match=message):
+        [*dataset.query()]
+    with pytest.raises(StateError, match=message):
+        dataset.append([datum(0)])
+    with pytest.raises(StateError, match=message):
+        dataset.archive("2024/03-12.jsonl")
+    with pytest.raises(NotFound, match="no archive 'last' is missing"):
+        dataset.fix(forget_archive="last")
+    assert len([*dataset.query("reftime: =2024-03-12")]) == 1
+    result = maintain(dataset.path)
+    assert [each.segment for each in result.findings] == [".archive/last", ".archive/newer"]
+    shutil.rmtree(archive)
+    assert maintain(dataset.path).exit_code == 0
+    assert len([*dataset.query()]) == 5
+
+
+def test_an_older_state_of_an_archive_is_not_taken_for_it(dataset, archive, tmp_path):
+    shutil.copytree(archive, tmp_path / "older")
+    dataset.archive("2024/03-11.jsonl")
+    dataset.close()
+    archive.rename(tmp_path / "newer")
+    shutil.copytree(tmp_path / "older", archive)
+    for _ in range(2):
+        result = maintain(dataset.path)
+        assert (result.exit_code, result.done) == (9, [])
+        assert "an older state of it is in its place" in result.findings[0].reasons[0]
+    with ondisk.open(dataset.path) as again:
+        with pytest.raises(StateError, match="with data from 2024-03-01 to 2024-03-12 is missing: an older state of"):
+            [*again.query()]
+        with pytest.raises(StateError):
+            again.unarchive("2024/03-01.jsonl")
+        assert len([*again.query("reftime: =2024-03-12")]) == 1
+    shutil.rmtree(archive)
+    shutil.copytree(tmp_path / "newer", archive)
+    assert maintain(dataset.path).exit_code == 0
+    shutil.rmtree(archive)
+    (tmp_path / "older").rename(archive)
+    with ondisk.open(dataset.path) as again:
+        assert again.fix(forget_archive="last").lost == 1
+        assert again.info()["lost"] == 1
+        assert len([*again.query()]) == 4
+    shutil.rmtree(archive)  # it is newer than what was recorded when the older one was accepted
+    (tmp_path / "newer").rename(archive)
+    with ondisk.open(dataset.path) as again:
+        assert len([*again.query()]) == 5
+
+
+def test_deleted_data_do_not_come_back_with_an_older_archive_that_is_used_from_now_on(dataset, archive, tmp_path):
+    shutil.copytree(archive, tmp_path / "older")
+    assert dataset.delete("reftime: =2024-03-02") == 1
+    dataset.archive("2024/03-11.jsonl")
+    shutil.rmtree(archive)
+    (tmp_path / "older").rename(archive)
+    dataset.fix(forget_archive="last")
+    assert [each.reftime.day for each in dataset.query()] == [1, 3, 12]
+
+
+def test_the_record_of_an_archive_counts_its_data(dataset, archive):
+    def count() -> list[tuple[int]]:
+        return sql(dataset.path, 'SELECT "count" FROM archive')
+
+    assert count() == [(3,)]
+    dataset.append([datum(10, 1), datum(10, 2)])
+    dataset.archive("2024/03-11.jsonl")
+    assert count() == [(6,)]
+    dataset.unarchive("2024/03-02.jsonl")
+    assert count() == [(5,)]
+    dataset.delete("reftime: =2024-03-11; n: 2")
+    dataset.close()
+    ondisk.open(dataset.path).close()
+    assert count() == [(4,)]
