@@ -470,7 +470,7 @@ class Dataset:
             salvage: names of damaged segments: keep what is whole of each, and move its file to quarantine.
             forget: remove missing segments from the index, even if many are missing, as when a disk is not mounted.
             acknowledge: first, count no data as lost any more.
-            forget_archive: first, forget the archive of this name, which is missing.
+            forget_archive: first, forget the archive of this name, which is missing, and count its data as lost.
             spark: a session whose executors scan the segments; this process writes the index.
         """
         from ondisk.maintenance.fix import ScanAll, fix, scan_later

@@ -63,7 +63,7 @@ def fix(
         salvage: CORRUPTED segments of which to keep what is whole, see `ondisk.maintenance.salvage`.
         forget: remove missing segments from the index, however many.
         acknowledge: first, count no data as lost any more.
-        forget_archive: first, forget the archive of this name, which is missing.
+        forget_archive: first, forget the archive of this name, which is missing, and count its data as lost.
 
     Raises:
         DurabilityLost, DiskFull: nothing more can be written. What was fixed before stays fixed.

@@ -236,13 +236,20 @@ def _(victim: Victim) -> None:
     victim.destroyed = numbers_of(*ARCHIVED)
 
 
-@accident("12-archive-twice-under-two-names", places=("archive",))
+@accident("12-archive-twice-under-two-names", check=("UNALIGNED",), fix=9, repack=9, maintain=9, places=("archive",))
 def _(victim: Victim) -> None:
     """A copy of the archive is left beside it."""
     cp_p(victim.here, victim.path / ".archive/copy")
 
 
-@accident("12-older-archive-put-back", places=("archive",))
+def older_archive_used(victim: Victim) -> None:
+    """Use the older archive from now on, as the newer one is gone."""
+    must(8, victim.run("fix", "--forget-archive", "last", "--yes"))
+    victim.maintain()
+
+
+@accident("12-older-archive-put-back", check=("MISSING",), fix=9, repack=9, maintain=9, places=("archive",),
+          after=older_archive_used)  # fmt: skip
 def _(victim: Victim) -> None:
     backup = victim.backup(victim.here)
     must(0, victim.run("archive", victim.name(4), "--yes"))

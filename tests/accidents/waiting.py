@@ -10,7 +10,6 @@ FACTS = "what has changed in a file is not found, or not counted, in this order 
 UNKNOWN = "a file that the index does not know is not read, or not in this order of commands"
 GENERATIONS = "a folder under the hidden name of a generation takes the place of the segment"
 TIDE = "an older or foreign index is not noticed by readers, or not in every place"
-ARCHIVES = "a copy of an archive beside it, or an older one in its place, is not noticed"
 ROWS = "rows of the index that somebody edits are not compared with the bytes that a query reads"
 CUT = "data that are cut off at the end of a file are not counted while the index is lost"
 ADDED = "what is cut off behind the committed end is kept in quarantine, and the run says nothing"
@@ -23,8 +22,6 @@ WAITING: dict[str, str] = {
     "08-older-index-and-tide-then-append/vm2-* jsonl-* plain-*": ADDED,
     "10-everything-swapped-with-the-archive/*": UNKNOWN,
     "11-renamed-mended-and-renamed-back/jsonl-* plain-*": UNKNOWN,
-    "12-archive-twice-under-two-names/*": ARCHIVES,
-    "12-older-archive-put-back/*": ARCHIVES,
     "13-cut-index-lost/vm2-* jsonl-*": CUT,
     "14-zeros-over-a-segment-and-the-index-lost/vm2-dataset-* jsonl-dataset-*": FACTS,
     "15-bit-flipped/blob-*": FACTS,

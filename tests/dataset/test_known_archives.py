@@ -257,7 +257,7 @@ def copied(dataset, archive, name):
 
 def test_a_copy_of_an_archive_is_not_used(dataset, archive):
     copy = copied(dataset, archive, "copy")
-    before = {path: path.read_bytes() for path in copy.glob("**/*") if path.is_file()}
+    before = {path: path.read_bytes() for path in copy.glob("2024/*")}
     dataset.archive("2024/03-11.jsonl")
     assert len([*dataset.query()]) == 5
     assert dataset.delete("reftime: =2024-03-02") == 1
