@@ -20,7 +20,7 @@ from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
 from ondisk.index.index import has_long_log
 from ondisk.index.swap import finish_swap, has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
-from ondisk.segments.dir import recover_folders
+from ondisk.segments.dir_generations import recover_folders
 from ondisk.segments.facts import Committed
 from ondisk.segments.generations import generations_of, left_behind, recover
 

@@ -9,7 +9,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats import find, is_dir
 from ondisk.index.swap import set_aside
 from ondisk.index.tide import Exchanged, Recorded
-from ondisk.segments.dir import seen_in
+from ondisk.segments.dir_facts import seen_in
 from ondisk.segments.facts import Committed, Seen
 
 _OTHER = (Seen.OTHER, Seen.UNKNOWN)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from ondisk.dataset.access import Access
-from ondisk.errors import DiskFull, OndiskError
+from ondisk.errors import DiskFull, OndiskError, StorageError
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
@@ -20,6 +20,8 @@ from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, ScanResult
 from ondisk.segments import DirWriter, dir, quarantine
 from ondisk.segments.dir import open_directory
+from ondisk.segments.dir_facts import checksum_of_stats, facts_in, seen_in, seen_with_files
+from ondisk.segments.dir_generations import complete_folder
 from ondisk.segments.facts import Seen
 from ondisk.segments.generations import hidden
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
@@ -36,7 +38,7 @@ class DirSegments(SegmentKind):
     is_one_file: ClassVar[bool] = False
 
     def complete(self, directory: Directory, segment: Segment, format: Format) -> None:
-        dir.complete_folder(directory, segment.name, segment.id, segment.committed(format.mutable))
+        complete_folder(directory, segment.name, segment.id, segment.committed(format.mutable))
 
     def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
         return directory.stat(f"{name}/{METADATA}") is not None
@@ -54,16 +56,17 @@ class DirSegments(SegmentKind):
         files = None
         if entry is not None and entry.kind == "directory":
             with contextlib.suppress(FileNotFoundError), directory.inside(name) as folder:
-                files = _compare(folder, name, _rows(snapshot, known))
-                if known is not None:
-                    files.seen = dir.seen_in(folder, known.segment.facts, known.segment.end.size)
+                files = _compare(folder, name, known, _rows(snapshot, known))
         return diagnose_files(name, known, entry, files, at)
 
     def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
         return dir.scan(directory, name, format.describe)
 
     def has_datum(self, access: Access, segment: Segment, offset: int) -> bool:
-        return access.directory.stat(f"{segment.name}/{dir.file_name(segment.name, offset)}") is not None
+        with contextlib.suppress(FileNotFoundError, StorageError), access.directory.inside(segment.name) as folder:
+            if seen_in(folder, segment.facts, segment.end.size) is not Seen.OTHER:
+                return folder.stat(dir.file_name(segment.name, offset)) is not None
+        return False
 
     def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
         return _Removing(access, transaction, known)
@@ -92,13 +95,13 @@ class DirSegments(SegmentKind):
         A rollback moves it back. The files go when no query reads them.
         """
         directory, name = access.directory, segment.name
-        dir.complete_folder(directory, name, segment.id, access.committed(segment))
+        complete_folder(directory, name, segment.id, access.committed(segment))
         access.clean_up_later(name)
         if directory.stat(name) is None:
             return 0
 
         def put_back() -> None:
-            dir.complete_folder(directory, name, segment.id, access.committed(segment))
+            complete_folder(directory, name, segment.id, access.committed(segment))
 
         with directory.inside(name) as folder:
             size = sum(dir.files_of(folder, name).values())
@@ -138,17 +141,17 @@ class _Removing:
         return done
 
     def _record_tail(self) -> None:
-        """Record how `.metadata` ends after entries were removed from it, so that a copy is recognised."""
+        """Record the facts after files and entries were removed, so that a copy is recognised."""
         segment = self._known.segment
         with self._directory.inside(segment.name) as folder:
             found = folder.stat(METADATA)
             if found is None or found.st_size >= segment.end.size:
                 return
-            tail = dir.facts_in(folder, found.st_size).tail
+            end = replace(segment.end, size=found.st_size)
+            facts = facts_in(folder, segment.name, end)
         interval = self._known.interval
         assert interval is not None
         with self._access.transaction("repack") as transaction:
-            end, facts = replace(segment.end, size=found.st_size), replace(segment.facts, tail=tail)
             transaction.save_segment(replace(segment, end=end, facts=facts), interval)
             transaction.commit()
 
@@ -192,7 +195,8 @@ class _Move(Move):
             interval = segment_rows.interval_of(snapshot, self._segment)
             transaction.advance_seq(snapshot.dataset()["seq"])
             new = there or Segment(transaction.take_generation(), name, self._segment.format, End())
-            start = writer.start(name, None if there is None else new.end, trusted=False)
+            end, committed = (None, None) if there is None else (new.end, self._target.committed(new))
+            start = writer.start(name, end, committed, trusted=False)
             shift = start.laid.end.length
             self._insert(snapshot, transaction, new, shift)
             placed = [
@@ -247,28 +251,34 @@ def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int]]:
             yield number, size
 
 
-def _compare(folder: Directory, name: str, rows: Iterable[tuple[int, int]]) -> Files:
+def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[tuple[int, int]]) -> Files:
     """Compare the files of a segment with the index.
 
     Args:
+        known: what the index knows; None if it does not know the segment.
         rows: number and size of each datum, in the order of their numbers.
 
     Memory: a few numbers for each file.
     """
     files = Files(sequence=dir.read_sequence(folder))
-    sizes = {}
+    found_files: dict[int, Entry] = {}
     for entry in folder.entries():
         number = dir.number_of(name, entry.name)
         if entry.kind == "file" and not entry.looks_readable:
             folder.check_readable(entry.name)
         if number is not None and entry.kind == "file":
-            sizes[number] = entry.size
+            found_files[number] = entry
         elif entry.name not in _OWN or entry.kind != "file":
             files.strangers.add(entry.name)
         elif entry.name == METADATA:
             files.has_metadata, files.has_entries = True, entry.size > 0
         elif entry.name == NEW_METADATA:
             files.has_new_metadata = True
+    if known is not None:
+        segment = known.segment
+        stats = checksum_of_stats(found_files, segment.end.length)
+        files.seen = seen_with_files(folder, segment.facts, segment.end.size, stats)
+    sizes = {number: each.size for number, each in found_files.items()}
     files.size, files.highest = sum(sizes.values()), max(sizes, default=-1)
     before = None
     for number, size in rows:

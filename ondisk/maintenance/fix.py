@@ -303,11 +303,11 @@ def _fixed(
         return _checked_again(access, transaction, before, known, other)
     if diagnosis.held:
         return _left_alone(diagnosis)
-    rescan = Rescan(access, transaction, name, known, other)
+    rescan, is_believed = Rescan(access, transaction, name, known, other), True
     if not diagnosis.state & FIXED:
         if not diagnosis.is_touched:
             return _left_alone(diagnosis)
-        if rescan.renew_facts():
+        if is_believed := rescan.renew_facts():
             commit(transaction, access.directory, [rescan])
             return _left_alone(diagnosis)
         diagnosis = replace(diagnosis, state=State.UNALIGNED, reasons=(*diagnosis.reasons, _OTHER_BYTES))
@@ -319,7 +319,7 @@ def _fixed(
         return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
     if rewriting:
         rescan.rewrite()
-    elif rescan.in_place(trusted=not access.needs_check(), scanned=scanned):
+    elif rescan.in_place(trusted=not access.needs_check(), is_believed=is_believed, scanned=scanned):
         commit(transaction, access.directory, [rescan])
     return rescan.done(diagnosis)
 

@@ -18,6 +18,7 @@ from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Row, Segment, Snapshot, Transaction
+from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.inspect import interval_of
@@ -28,7 +29,9 @@ from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import SegmentWriter, generations, quarantine
-from ondisk.segments.dir import complete_folder, facts_in, raise_sequence, scan, seen_in
+from ondisk.segments.dir import raise_sequence, scan
+from ondisk.segments.dir_facts import facts_in, seen_with_files
+from ondisk.segments.dir_generations import complete_folder
 from ondisk.segments.facts import Seen, checksum_of, facts_of, tail_of
 from ondisk.step import Interval
 
@@ -208,7 +211,7 @@ class Rescan:
         """
         segment = self._segment()
         if self._format.is_dir:
-            return self._in_directory(trusted=True, is_believed=True)
+            return self._in_directory(trusted=True, is_believed=True, renews_only=True)
         file = self._file = self._directory.open_to_read(self._name)
         before = file.stat()
         if self._access.committed(segment).is_whole_in(file) is not True:
@@ -245,8 +248,13 @@ class Rescan:
                         folder.open_to_read(entry.name).sync()
                 folder.sync()
 
-    def _in_directory(self, *, trusted: bool, is_believed: bool) -> bool:
-        """Insert the data of a dir segment into the index; if it is not a directory, remove its data from the index."""
+    def _in_directory(self, *, trusted: bool, is_believed: bool, renews_only: bool = False) -> bool:
+        """Insert the data of a dir segment into the index; if it is not a directory, remove its data from the index.
+
+        Args:
+            trusted, is_believed: as in `in_place`.
+            renews_only: only record the facts, if its files are what the index says.
+        """
         known = self._known
         try:
             self._directory.inside(self._name).close()
@@ -258,16 +266,28 @@ class Rescan:
         segment = self._segment()
         complete_folder(self._directory, self._name, segment.id, self._access.committed(segment))
         with self._directory.inside(self._name) as folder:
-            seen = seen_in(folder, segment.facts, segment.end.size)
+            stats = facts_in(folder, self._name, segment.end).checksum
+            seen = seen_with_files(folder, segment.facts, segment.end.size, stats)
             raise_sequence(folder, self._name)
+            before = facts_in(folder, self._name, segment.end)
             is_same = known is not None and is_believed and not segment.unread and seen in _BELIEVED
-            if is_same and trusted:
-                self._save(replace(segment, facts=facts_in(folder, segment.end.size)), keep_damage=True)
-                return True
-            self._is_matched = known is not None and not is_same
-            end = self._add_all(segment, scan(self._directory, self._name, self._format.describe))
-            self._save(replace(segment, end=end, facts=facts_in(folder, end.size), unread=False))
+            is_same = is_same and (seen is Seen.UNTOUCHED or self._has_whole_files(segment))
+            end, is_read = segment.end, not (is_same and trusted)
+            if is_read:
+                if renews_only:
+                    return False
+                self._is_matched = known is not None and not is_same
+                end = self._add_all(segment, scan(self._directory, self._name, self._format.describe))
+            if facts_in(folder, self._name, segment.end) != before:
+                raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
+            facts, unread = facts_in(folder, self._name, end), segment.unread and not is_read
+            self._save(replace(segment, end=end, facts=facts, unread=unread), keep_damage=not is_read)
         return True
+
+    def _has_whole_files(self, segment: Segment) -> bool:
+        """Read the files of a dir segment, and return whether the data that the index knows are in them."""
+        with self._access.current().index.snapshot() as snapshot:
+            return read_content(self._access, snapshot, segment).wrong is None
 
     def _segment(self) -> Segment:
         """Return the segment in the index, or a new one."""

@@ -4,7 +4,8 @@ Both kinds of writer have the same methods.
 """
 
 from ondisk.segments.concat import ConcatReader, ConcatWriter
-from ondisk.segments.dir import DirReader, DirWriter, FileWriter
+from ondisk.segments.dir_reader import DirReader
+from ondisk.segments.dir_writer import DirWriter, FileWriter
 from ondisk.segments.writer import SegmentWriter
 
 __all__ = ["ConcatReader", "ConcatWriter", "DirReader", "DirWriter", "FileWriter", "SegmentWriter"]

@@ -315,13 +315,19 @@ def _(victim: Victim) -> None:
     victim.append(number_of(A, 655), number_of(5, 10))
 
 
-@accident("x-older-backup-copied-over", quiet=True, places=("dataset",))
-def _(victim: Victim) -> None:
+def older_backup_copied_over(victim: Victim) -> None:
     """`cp -a backup/. dataset/`: what is newer than the backup, and not in it, stays."""
     backup = victim.backup(victim.path)
     must(0, victim.append(LATE, number_of(5, 0)))
     tool("cp", "-rpT", backup, victim.path)
     victim.destroyed = victim.untraceable = {LATE} if victim.kind in FILES else set()
+
+
+accident("x-older-backup-copied-over", quiet=True, places=("dataset",), kinds=FILES)(older_backup_copied_over)
+# The older `.metadata` does not have the metadata of the newer file, so its bytes go to quarantine.
+accident("x-older-backup-copied-over", quiet=True, places=("dataset",), kinds=("blob",), answered=False)(
+    older_backup_copied_over
+)
 
 
 @accident("x-copied-without-hidden-files", answered=False)

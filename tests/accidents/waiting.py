@@ -15,16 +15,12 @@ CUT = "data that are cut off at the end of a file are not counted while the inde
 ADDED = "what is cut off behind the committed end is kept in quarantine, and the run says nothing"
 
 WAITING: dict[str, str] = {
-    "01-before-repack-cp-p/blob-*": FACTS,
-    "01-before-repack-cp-remove/blob-dataset-*": FACTS,
-    "07-zeroed/blob-*": FACTS,
     "08-older-index-and-tide/plain-*": ADDED,
     "08-older-index-and-tide-then-append/vm2-* jsonl-* plain-*": ADDED,
     "10-everything-swapped-with-the-archive/*": UNKNOWN,
     "11-renamed-mended-and-renamed-back/jsonl-* plain-*": UNKNOWN,
     "13-cut-index-lost/vm2-* jsonl-*": CUT,
     "14-zeros-over-a-segment-and-the-index-lost/vm2-dataset-* jsonl-dataset-*": FACTS,
-    "15-bit-flipped/blob-*": FACTS,
     "15-digit-changed/vm2-* *-archive-*": FACTS,
     "15-index-committed-size-lowered/vm2-dataset-* jsonl-dataset-* lz4-dataset-* plain-dataset-*": ROWS,
     "15-index-fields-of-another/*": ROWS,
@@ -32,15 +28,9 @@ WAITING: dict[str, str] = {
     "15-index-reftime/vm2-* jsonl-*": ROWS,
     "15-index-row-deleted/*": ROWS,
     "15-index-size-minus-1/vm2-*": ROWS,
-    "15-swapped/blob-*": FACTS,
     "22-line-added-by-hand/*-append": ADDED,
     "22-line-added-then-append/*-dataset-*": ADDED,
-    "x-files-of-two-data-swapped/*": FACTS,
     "x-half-copied-dataset-without-its-index/vm2-* jsonl-*": CUT,
-    "x-metadata-of-a-folder-lost/*-dataset-*": FACTS,
-    "x-older-backup-copied-over/blob-*": UNKNOWN,
     "x-older-index-and-older-segment/vm2-* jsonl-* lz4-* plain-*": TIDE,
-    "x-older-metadata-of-a-folder/*": FACTS,
-    "x-restored-before-repack-twice/blob-dataset-*": FACTS,
     "x-unknown-half-copied/vm2-* jsonl-*": CUT,
 }

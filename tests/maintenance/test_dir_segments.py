@@ -14,7 +14,7 @@ from worlds import access_to, clock, lose_index, renew_index
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, NeedsCheck, NotFound
+from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, NeedsCheck, NotFound, SegmentCorrupt
 from ondisk.filesystem import Directory
 from ondisk.maintenance import archive
 from ondisk.maintenance.diagnosis import Circumstances
@@ -164,12 +164,30 @@ def test_two_files_that_were_swapped_are_seen_by_an_accurate_check(dataset, path
     assert states(dataset.check(accurate=True)) == {NAME: "CORRUPTED"}
 
 
-def test_metadata_that_are_not_those_of_the_index_are_seen_by_an_accurate_check(create, dataset, path):
+def test_metadata_that_are_not_those_of_the_index_replace_its_rows(create, dataset, path):
     other = create("other", **CONFIG)
     other.append([Datum(each.reftime, {"station": 7, "x": "x"}, each.data) for each in some()])
     shutil.copy(other.path / NAME / ".metadata", path / ".metadata")
-    assert states(dataset.check()) == {}
-    assert "the first at file 0: it has other metadata" in reasons(dataset, accurate=True)
+    assert states(dataset.check()) == states(dataset.repack()) == {NAME: "UNALIGNED"}
+    with pytest.raises(SegmentCorrupt, match="is not the"):
+        dataset.append(some(1))
+    (done,) = (each for each in dataset.fix() if each.segment == NAME)
+    assert "4 data that the index knew are gone" in done.reasons
+    assert {each.metadata["station"] for each in dataset.query()} == {7}
+
+
+def test_a_file_that_was_touched_is_read_once(dataset, path):
+    before = (path / "000001.h5").stat()
+    (path / "000001.h5").touch()
+    assert states(dataset.check()) == states(dataset.repack()) == states(dataset.fix()) == {}
+    os.utime(path / "000001.h5", ns=(before.st_atime_ns, before.st_mtime_ns))
+    (path / "000001.h5").write_bytes(b"dAta 1")
+    os.utime(path / "000001.h5", ns=(before.st_atime_ns, before.st_mtime_ns))
+    (done,) = dataset.fix()
+    assert done.lost == 1
+    assert states(dataset.check()) == states(dataset.repack()) == {NAME: "DIRTY|CORRUPTED"}
+    assert numbers(dataset) == [b"0", b"2", b"3"]
+    assert (path / "000001.h5").exists()
 
 
 def test_a_damaged_file_goes_with_its_datum_when_that_is_deleted(dataset, path):
@@ -186,11 +204,32 @@ def test_a_damaged_file_goes_with_its_datum_when_that_is_deleted(dataset, path):
     assert numbers(dataset) == [b"0", b"2", b"3"]
 
 
-def test_damaged_metadata_are_seen_by_an_accurate_check(dataset, path):
+def test_damaged_metadata_are_seen(dataset, path):
     text = bytearray((path / ".metadata").read_bytes())
     text[30] ^= 1
     (path / ".metadata").write_bytes(text)
-    assert states(dataset.check(accurate=True)) == {NAME: "CORRUPTED"}
+    assert states(dataset.check()) == {NAME: "UNALIGNED"}
+    assert states(dataset.fix()) == {NAME: "UNALIGNED"}
+    assert states(dataset.check()) == {NAME: "DIRTY|CORRUPTED"}
+
+
+def test_an_older_state_is_seen_also_where_inode_and_time_are_those_of_the_newer(dataset, path, tmp_path):
+    """A freed inode is used again, and clocks are coarse: neither may decide alone."""
+    shutil.copytree(path, tmp_path / "backup")
+    dataset.delete("station:1")
+    dataset.repack()
+    recorded = (path / ".sequence").stat()
+    for each in (tmp_path / "backup").iterdir():
+        (path / each.name).write_bytes(each.read_bytes())
+    os.utime(path / ".sequence", ns=(recorded.st_atime_ns, recorded.st_mtime_ns))
+    assert (path / ".sequence").stat().st_ino == recorded.st_ino
+    assert states(dataset.check()) == states(dataset.repack()) == {NAME: "UNALIGNED"}
+    with pytest.raises(SegmentCorrupt, match="is not the file that the index describes"):
+        dataset.append(some(1))
+    assert (path / "000001.h5").exists()
+    dataset.fix()
+    assert numbers(dataset) == [b"0", b"1", b"2", b"3"]
+    assert states(dataset.check(accurate=True)) == states(dataset.repack()) == {}
 
 
 def test_files_of_deleted_data_are_removed_by_a_repack_and_no_file_is_renumbered(dataset, path):

@@ -15,16 +15,9 @@ from ondisk.filesystem import Directory
 from ondisk.formats.blob import Blob
 from ondisk.segment import End, Facts, Laid, Start
 from ondisk.segments import DirReader, DirWriter, quarantine_items
-from ondisk.segments.dir import (
-    SEQUENCE,
-    complete_folder,
-    facts_in,
-    number_of,
-    read_sequence,
-    recover_folders,
-    scan,
-    seen_in,
-)
+from ondisk.segments.dir import SEQUENCE, number_of, read_sequence, scan
+from ondisk.segments.dir_facts import facts_in, seen_in
+from ondisk.segments.dir_generations import complete_folder, recover_folders
 from ondisk.segments.facts import Committed, Seen
 from ondisk.segments.metadata_file import METADATA, MetadataFile
 
@@ -124,7 +117,7 @@ def test_a_folder_of_somebody_else_in_the_place_of_a_new_segment_goes_to_quarant
 
 def test_a_folder_of_somebody_else_at_a_hidden_name_takes_the_place_of_nothing(directory, path, new):
     end = append(directory, b"one")
-    facts = facts_in(directory.inside(NAME), end.size)
+    facts = facts_in(directory.inside(NAME), NAME, end)
     new.mkdir()
     (new / "000000.h5").write_bytes(b"theirs")
     complete_folder(directory, NAME, 1, Committed(end.size, facts, range(0)))
