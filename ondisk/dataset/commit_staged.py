@@ -328,8 +328,8 @@ class _Segment:
         for piece in self.pieces:
             if isinstance(writer, SegmentWriter) and self.is_copied(piece):
                 blocks = incoming.blocks(piece) if piece.compressed else ()
-                span = piece.position, piece.size
-                writer.copy(_whole(piece, opened), [span], count=piece.count, length=piece.length, blocks=blocks)
+                place = piece.position, piece.size
+                writer.copy(_whole(piece, opened), *place, count=piece.count, length=piece.length, blocks=blocks)
             else:
                 kept = [*incoming.kept_of(piece)]
                 payloads = self.payloads(piece, incoming, opened, [(at, size) for at, size, _ in kept])

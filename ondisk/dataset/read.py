@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -103,8 +103,13 @@ class DatasetReader:
                     if damage is not None:
                         raise damage
 
-    def contents(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[bytes]:
+    def contents(
+        self, snapshot: Snapshot, rows: list[Row], on_read: Callable[[int, bytes], object] = lambda *_: None
+    ) -> Iterator[bytes]:
         """Yield the bytes of rows of one segment, without padding, for a caller that writes them elsewhere.
+
+        Args:
+            on_read: called with all bytes that are read, and their position, if the segment is not compressed.
 
         Raises:
             SegmentCorrupt: a datum does not end where the index says.
@@ -115,6 +120,8 @@ class DatasetReader:
         if padding:
             rows = [(*row[:3], row[3] + padding) for row in rows]
         for base, content, part in self._spans(snapshot, rows):
+            if not segment.end.compressed:
+                on_read(base, content)
             for row in part:
                 begin, size = row[2] - base, row[3]
                 check_end(format, segment, row[2], size, content[max(begin, begin + size - TAIL) : begin + size])

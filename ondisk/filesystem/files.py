@@ -7,7 +7,6 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Self
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from ctypes import CDLL
 
 _BLOCK = 1024 * 1024  # bytes
-_GATHERED = 144 * 1024  # bytes; measured: larger writes take longer, and so do copies of this size in the kernel
 _WRITEBACK = 8 * 1024 * 1024  # bytes
 _SYNC_FILE_RANGE_WRITE = 2
 _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
@@ -73,11 +71,11 @@ class ReadableFile:
 class WritableFile:
     """A file open for writing; a context manager that closes it."""
 
-    __slots__ = ("_copied", "_descriptor", "path")
+    __slots__ = ("_descriptor", "_written", "path")
 
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
-        self._copied = 0  # bytes since the last start of writeback
+        self._written = 0  # bytes since the last start of writeback
         self.path = path
 
     def __enter__(self) -> Self:
@@ -109,6 +107,8 @@ class WritableFile:
             written = os.pwrite(self._descriptor, content, offset)
             while written < len(content):
                 written += os.pwrite(self._descriptor, memoryview(content)[written:], offset + written)
+        self._written += written
+        self._start_writeback()
 
     def copy(self, source: ReadableFile, begin: int, size: int, offset: int) -> None:
         """Copy bytes of another file to `offset`, inside the kernel if the filesystems allow it.
@@ -116,7 +116,7 @@ class WritableFile:
         Raises:
             EOFError: the other file ends before these bytes.
         """
-        self._copied += size
+        self._written += size
         with errors_of(self.path):
             while size:
                 count = self._copy_some(source, begin, size, offset)
@@ -125,36 +125,11 @@ class WritableFile:
                 begin, size, offset = begin + count, size - count, offset + count
         self._start_writeback()
 
-    def copy_spans(self, source: ReadableFile, spans: Iterable[tuple[int, int]], offset: int) -> None:
-        """Copy spans (begin, size) of another file to `offset`, one after the other; write small ones together.
-
-        Raises:
-            EOFError: the other file ends before one of the spans.
-        """
-        buffer, held = memoryview(bytearray(_GATHERED)), 0
-        for begin, size in spans:
-            if held and held + size > _GATHERED:
-                self.write(offset, buffer[:held])
-                offset, held = offset + held, 0
-            if size > _GATHERED:
-                self.copy(source, begin, size, offset)
-                offset += size
-                continue
-            self._copied += size
-            end = held + size
-            while held < end:
-                count = source.read_into(begin, buffer[held:end])
-                if not count:
-                    raise EOFError(f"{source.path} ends at byte {begin}")
-                begin, held = begin + count, held + count
-        self.write(offset, buffer[:held])
-        self._start_writeback()
-
     def _start_writeback(self) -> None:
-        """Start writing to the disk if enough was copied, so that `sync` waits less."""
-        if self._copied >= _WRITEBACK:
+        """Start writing to the disk if enough was written, so that `sync` waits less."""
+        if self._written >= _WRITEBACK:
             _write_back(self._descriptor)
-            self._copied = 0
+            self._written = 0
 
     def _copy_some(self, source: ReadableFile, begin: int, size: int, offset: int) -> int:
         try:

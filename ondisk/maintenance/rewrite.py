@@ -9,20 +9,20 @@ from itertools import accumulate
 from typing import Protocol
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.read import TAIL, DatasetReader, check_end
-from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError
-from ondisk.filesystem import Directory, ReadableFile, WritableFile
+from ondisk.dataset.read import DatasetReader
+from ondisk.errors import IntegrityError, SegmentCorrupt, StateError
+from ondisk.filesystem import Directory, WritableFile
 from ondisk.formats import Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.known import known_of
 from ondisk.segment import Block, End, Facts
 from ondisk.segments import SegmentWriter
+from ondisk.segments.facts import CheckedReading
 from ondisk.staging.jobs import Changed, create_staged
 from ondisk.staging.rows import StagedFile, StagedRows
 
 _PIECE = 4 * 1024 * 1024  # bytes that are laid together
-_WORTH_COPYING = 10 * 1024  # bytes of a span; smaller ones are read together and written together
 
 
 class NewPlaces(Protocol):
@@ -161,50 +161,21 @@ class _Laying:
 
     def lay(self) -> tuple[End, Facts]:
         """Write all of them; return where they end, and the facts of the file."""
-        writer = self._writer
-        committed = self._old.committed(self._format.mutable)
-        if committed.is_whole_in(self._reader.file_of(self._old)) is False:
-            raise wrong_checksum(self._old)
-        is_compressed = writer.end.compressed or self._old.end.compressed
-        source = None if is_compressed else self._reader.file_of(self._old)
-        for rows in _pieces(self._snapshot, self._known):
-            offset = writer.end.length
-            spans = [] if source is None else self._spans(rows)
-            if source is not None and sum(row[3] for _, row in rows) > _WORTH_COPYING * len(spans):
-                self._check_ends(source, rows, spans)
-                self._copy(source, spans, len(rows))
-            else:
-                writer.add([*self._reader.contents(self._snapshot, [row for _, row in rows])])
-            self._place(rows, offset)
-        return writer.seal(), writer.facts()
-
-    def _spans(self, rows: list[tuple[int, Row]]) -> list[tuple[int, int]]:
-        """Join data that are already next to each other: return (begin, size) of each span, padding included."""
-        padding = len(self._format.padding)
-        spans: list[tuple[int, int]] = []
-        for _, row in rows:
-            begin, size = row[2], row[3] + padding
-            if spans and sum(spans[-1]) == begin:
-                begin, size = spans[-1][0], spans[-1][1] + size
-                spans.pop()
-            spans.append((begin, size))
-        return spans
-
-    def _check_ends(self, source: ReadableFile, rows: list[tuple[int, Row]], spans: list[tuple[int, int]]) -> None:
-        """Raise unless each span ends with a datum; inside a span, each datum ends where the next one begins."""
-        padding, ends = len(self._format.padding), {sum(span) for span in spans}
-        for _, row in rows:
-            size = row[3] + padding
-            if row[2] + size in ends:
-                length = min(size, TAIL)
-                tail = source.read(row[2] + size - length, length)
-                check_end(self._format, self._old, row[2], size, tail)
-
-    def _copy(self, source: ReadableFile, spans: list[tuple[int, int]], count: int) -> None:
+        old = self._reader.file_of(self._old)
+        checked = CheckedReading(old, self._old.committed(self._format.mutable))
         try:
-            self._writer.copy(source, spans, count=count)
-        except EOFError as error:
-            raise SegmentMissing(str(error), segment=self._old.name) from error
+            for rows in _pieces(self._snapshot, self._known):
+                offset = self._writer.end.length
+                in_file = [row for _, row in rows]
+                self._writer.add([*self._reader.contents(self._snapshot, in_file, checked.add)])
+                self._place(rows, offset)
+        except IntegrityError as error:
+            if checked.is_whole() is False:
+                raise wrong_checksum(self._old) from error
+            raise
+        if checked.is_whole() is False:
+            raise wrong_checksum(self._old)
+        return self._writer.seal(), self._writer.facts()
 
     def _place(self, rows: list[tuple[int, Row]], offset: int) -> None:
         """Report the places of data that are at an offset, one after the other."""

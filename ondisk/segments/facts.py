@@ -91,6 +91,39 @@ class Committed:
         return file.size() >= self.size and checksum_of(file, self.size, self.mutable) == self.facts.checksum
 
 
+class CheckedReading:
+    """Computes the checksum of a file's committed bytes while they are read for another purpose.
+
+    Cost: bytes that are read in the order of the file are read once, others twice.
+    """
+
+    def __init__(self, file: SegmentFile, committed: Committed) -> None:
+        self._file = file
+        self._committed = committed
+        self._end = 0
+        self._checksum = 0
+
+    def add(self, begin: int, content: bytes) -> None:
+        """Include bytes of the file; those before them that nobody has read are read now."""
+        if self._committed.facts.checksum is not None and begin < self._committed.size:
+            self._read_up_to(begin)
+            content = content[self._end - begin : self._committed.size - begin]
+            self._checksum = add_to_checksum(content, self._end, self._committed.mutable, self._checksum)
+            self._end += len(content)
+
+    def is_whole(self) -> bool | None:
+        """Read the other bytes; return whether all have the checksum, or None if the index has not recorded it."""
+        if self._committed.facts.checksum is None:
+            return None
+        self._read_up_to(self._committed.size)
+        return self._checksum == self._committed.facts.checksum and self._file.size() >= self._committed.size
+
+    def _read_up_to(self, position: int) -> None:
+        if self._end < position:
+            self._checksum = checksum_of(self._file, position, self._committed.mutable, self._end, self._checksum)
+            self._end = position
+
+
 def facts_of(found: os.stat_result, tail: int | None, checksum: int | None, *, is_touched: bool = False) -> Facts:
     """Return the facts of a file.
 

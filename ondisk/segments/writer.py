@@ -67,29 +67,26 @@ class SegmentWriter:
     def copy(
         self,
         source: ReadableFile,
-        spans: Iterable[tuple[int, int]],
+        begin: int,
+        size: int,
         *,
         count: int,
         length: int | None = None,
         blocks: Iterable[Block] = (),
     ) -> None:
-        """Copy data from a file that stores them in the same form as this segment, padding included.
+        """Copy `size` bytes of data from a file that stores them in the same form as this segment, padding included.
 
         Args:
-            spans: (position, size) of the bytes in the file.
-            count: the number of data in the spans.
-            length: the number of decompressed bytes, if the spans are compressed.
-            blocks: the blocks in the spans; their offsets and positions count from the begin of the first span.
+            begin: the position of the bytes in the file.
+            count: the number of data in them.
+            length: the number of decompressed bytes, if they are compressed.
+            blocks: the blocks in them; their offsets and positions count from `begin`.
 
         Raises:
-            EOFError: the file ends inside a span.
+            EOFError: the file ends before the last of the bytes.
         """
-        spans, end = [*spans], self.end
-        size = sum(size for _, size in spans)
-        if len(spans) == 1:
-            self._file.copy(source, *spans[0], self._base + end.size)
-        else:
-            self._file.copy_spans(source, spans, self._base + end.size)
+        end = self.end
+        self._file.copy(source, begin, size, self._base + end.size)
         if self._checksum is not None:
             copied = self._base + end.size
             self._checksum = checksum_of(self._file, copied + size, range(0), copied, self._checksum)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from ondisk.errors import (
     DurabilityLost,
@@ -80,25 +77,10 @@ def test_a_failed_sync_of_the_filesystem_loses_durability():
         files.sync_filesystem(-1, "nowhere")
 
 
-@given(
-    spans=st.lists(st.tuples(st.integers(0, 700_000), st.integers(0, 40_000) | st.integers(100_000, 300_000))),
-    offset=st.integers(0, 9),
-)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_spans_are_copied_one_after_the_other(tmp_path: Path, spans: list[tuple[int, int]], offset: int) -> None:
-    content = random.Random(1).randbytes(1_000_000)
-    (tmp_path / "source").write_bytes(content)
-    with Directory.open(tmp_path) as directory, directory.create_file("copy") as copy:
-        copy.copy_spans(directory.open_to_read("source"), spans, offset)
-    copied = (tmp_path / "copy").read_bytes()
-    (tmp_path / "copy").unlink()
-    assert copied[offset:] == b"".join(content[begin : begin + size] for begin, size in spans)
-
-
 @pytest.mark.parametrize("size", [20, 200_000])
-def test_a_span_past_the_end_of_the_file_is_an_error(tmp_path: Path, size: int) -> None:
+def test_bytes_past_the_end_of_the_file_are_not_copied(tmp_path: Path, size: int) -> None:
     (tmp_path / "source").write_bytes(bytes(size))
     with Directory.open(tmp_path) as directory, directory.create_file("copy") as copy:
         for begin in (1, size, size + 1):
             with pytest.raises(EOFError, match="source ends at byte"):
-                copy.copy_spans(directory.open_to_read("source"), [(0, 10), (begin, size)], 0)
+                copy.copy(directory.open_to_read("source"), begin, size, 0)

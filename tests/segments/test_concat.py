@@ -164,13 +164,14 @@ def test_bytes_of_other_files_are_copied_between_others(writer, directory, path,
     other = directory.open_to_read("other")
     with writer.writing(NAME, 1, Start(Laid(b"", End(4, 4, 1))), LINES, known=True) as segment:
         segment.add([b"1.5"])
-        segment.copy(other, [(4, 6), (0, 4)], count=2)
+        segment.copy(other, 4, 6, count=1)
+        segment.copy(other, 0, 4, count=1)
         segment.add([b"4"])
     assert path.read_bytes() == b"one\n1.5\nthree\ntwo\n4\n"
     assert writer.appended(NAME)[0].size == 20
     new = writer.writing("2026/11-21.vm2", 2, Start(LINES.begin(), is_new=True), LINES, known=False)
     with pytest.raises(EOFError, match="other ends at byte 10"), new as segment:
-        segment.copy(other, [(4, 7)], count=1)
+        segment.copy(other, 4, 7, count=1)
 
 
 def test_data_that_are_copied_are_counted_where_the_layout_counts(writer, directory, tmp_path):
@@ -178,7 +179,7 @@ def test_data_that_are_copied_are_counted_where_the_layout_counts(writer, direct
     for name, layout, expected in [("2026/1.vm2", LINES, 0), ("2026/2.vm2", COUNTED, 2)]:
         start = Start(layout.begin(), is_new=True, checksum=0)
         with writer.writing(name, 1, start, layout, known=False) as segment:
-            segment.copy(directory.open_to_read("other"), [(0, 10)], count=2)
+            segment.copy(directory.open_to_read("other"), 0, 10, count=2)
         assert writer.appended(name)[0].count == expected
     writer.sync()
     writer.reveal()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ondisk.filesystem import Directory
 from ondisk.segment import Facts
-from ondisk.segments.facts import TAIL, Committed, Seen, add_to_checksum, checksum_of, facts_of, tail_of
+from ondisk.segments.facts import TAIL, CheckedReading, Committed, Seen, add_to_checksum, checksum_of, facts_of, tail_of
 
 NAME = "2026/11-20.seg"
 MUTABLE = range(4, 8)
@@ -79,6 +79,24 @@ def test_a_checksum_in_pieces_is_that_of_the_whole_with_zeros_for_what_is_rewrit
         checksum = add_to_checksum(content[one:other], one, mutable, checksum)
     assert checksum == google_crc32c.value(masked)
     assert checksum_of(Bytes(content), len(content), mutable) == google_crc32c.value(masked)
+
+
+@given(
+    content=st.binary(max_size=60),
+    size=st.integers(0, 60),
+    reads=st.lists(st.tuples(st.integers(0, 70), st.integers(0, 30)), max_size=6),
+    changed=st.integers(0, 59),
+)
+def test_a_file_is_compared_whatever_is_read_of_it_before(content, size, reads, changed):
+    size, mutable = min(size, len(content)), range(2, 4)
+    committed = Committed(size, Facts(1, 1, 0, checksum_of(Bytes(content), size, mutable)), mutable)
+    other = bytearray(content)
+    other[changed : changed + 1] = bytes([255 - byte for byte in content[changed : changed + 1]])
+    for found in (content, bytes(other), content[: size - 1] if size else content):
+        checked = CheckedReading(Bytes(found), committed)
+        for begin, count in reads:
+            checked.add(begin, found[begin : begin + count])
+        assert checked.is_whole() is committed.is_whole_in(Bytes(found))
 
 
 def test_a_checksum_continues_that_of_the_bytes_before():
