@@ -148,8 +148,8 @@ class ScanResult:
             are damage or the rest of an interrupted append.
         foreign: the file must be rewritten from the result of `parse`, because its data cannot be read in place or
             nothing can be appended to it.
-        missing: data that the file once had and that are neither in it nor reported as damage: it counts them. Some may
-            be of an interrupted append, which counts first. Only the last result of a scan can have them.
+        missing: data that the file once had and that are neither in it nor reported as damage: it counts them, or its
+            last datum is cut off. Some may be of an interrupted append. Only the last result of a scan can have them.
     """
 
     offsets: list[int] = field(default_factory=list)

@@ -136,6 +136,7 @@ class Format(ABC):
             metadata: `encode` returns them as `Batch.beside`, and `describe` and `load` expect those bytes as payload.
             An offset is the number of a file. The methods that take a segment's file are not used.
         unit: what an offset counts.
+        shortage: how a file shows that it once had more data, see `ScanResult.missing`.
         extension: of its segments.
     """
 
@@ -147,6 +148,7 @@ class Format(ABC):
     raw: ClassVar[bool] = False
     is_dir: ClassVar[bool] = False
     unit: ClassVar[str] = "byte"
+    shortage: ClassVar[str] = "its header counts more than the file has"
 
     def __init__(self, config: DatasetConfig) -> None:
         self.config = config

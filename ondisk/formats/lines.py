@@ -21,6 +21,7 @@ class LineFormat(Format):
     """A format of lines; a subclass reads and writes one line, and may read or write many at once."""
 
     padding: ClassVar[bytes] = b"\n"
+    shortage: ClassVar[str] = "its last line has no end"
 
     def ends(self, tail: bytes, size: int) -> bool:
         return tail.endswith((b"\n", b"\r"))  # a line of a CR LF file is stored with its CR
@@ -126,11 +127,13 @@ class LineFormat(Format):
             position, held = position + whole_end, content[whole_end:]
             found.end = End(position, position)
             yield found
-        # Zeros or a line without end, unless too long, may be what is left of an interrupted append.
+        # Zeros or a line without end, unless too long, may be what is left of an interrupted append. But somebody may
+        # also have cut the file off.
         is_damage = passed - zeros > limit
         damage = [_passed(position - passed, passed, zeros, limit)] if is_damage else []
         end = position if is_damage else position - passed
-        yield ScanResult(damage=damage, end=End(end, end))
+        is_torn = not is_damage and (passed > zeros or held.strip(b"\0 \t\r") != b"")
+        yield ScanResult(damage=damage, end=End(end, end), missing=int(is_torn))
 
     def _find(self, content: bytes, position: int, found: ScanResult) -> None:
         """Add the data of whole lines, which begin at a position; a CR at the end of a line is not part of a datum."""

@@ -20,6 +20,7 @@ from ondisk.datum import Datum, FieldType, from_microseconds, microseconds
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
 from ondisk.formats.base import Batch
 from ondisk.formats.lines import LineFormat, why_not_text
+from ondisk.segment import End, Laid, SegmentFile
 
 # Where possible without groups, which saves a third of the time: first a lookahead that refuses a sign or dot without
 # digits, and an exponent without digits before it; then the parts. Possessive groups are broken before Python 3.11.5.
@@ -39,6 +40,7 @@ _PARTS = (
 )
 _SHAPE = "YYYYmmddHHMM[SS],station,variable,value1,value2,value3,flags"
 _CACHED = 100_000
+_CUT_OFF = b"\0\n"
 
 
 class Vm2(LineFormat):
@@ -92,6 +94,14 @@ class Vm2(LineFormat):
         # Without its first two digits, a time with seconds can look like a time without.
         at = whole.find(b",")
         return whole if at == _LONGEST_TIME or at == following.find(b",") else b""
+
+    def resume(self, file: SegmentFile, end: End) -> Laid:
+        laid = super().resume(file, end)
+        if not laid.content:
+            return laid
+        # A line that was cut off may look like a whole one. NUL bytes are never part of a line.
+        size = laid.end.size - len(laid.content) + len(_CUT_OFF)
+        return Laid(_CUT_OFF, End(size, size))
 
     def encode(self, data: Sequence[Datum]) -> Batch:
         payloads = [datum.data for datum in data]

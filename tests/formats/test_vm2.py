@@ -280,12 +280,31 @@ def test_newlines_are_padding():
 
 @pytest.mark.parametrize("known", [0, 4, 9])
 @pytest.mark.parametrize(
-    ("content", "before"), [(b"a\n", b""), (LINE + b"\n", b""), (LINE, b"\n"), (b"\n" + LINE[:-1], b"\n")]
+    ("content", "before"), [(b"a\n", b""), (LINE + b"\n", b""), (LINE, b"\0\n"), (b"\n" + LINE[:-1], b"\0\n")]
 )
 def test_behind_a_file_that_nobody_vouches_for_a_line_begins_anew_and_nothing_is_cut(content, before, known):
     content = b"known\n\n\n\n"[:known] + content
     end = len(content) + len(before)
     assert format_of().resume(File(content), End(known, known)) == Laid(before, End(end, end))
+
+
+def test_a_line_that_was_cut_off_never_becomes_a_whole_one():
+    """The flags may be any text: without its last digits a line looks as whole as before."""
+    content = LINE + b"\n" + LINE[:-2]
+    laid = format_of().resume(File(content), End())
+    after = content + laid.content + LINE + b"\n"
+    first, last = format_of().scan(File(after))
+    assert (first.offsets, last.missing) == ([0, len(after) - len(LINE) - 1], 0)
+    assert "torn" in first.damage[0].reason
+
+
+@pytest.mark.parametrize(("end", "missing"), [(b"", 0), (LINE, 1), (LINE[:5], 1), (b" ", 0), (bytes(9), 0), (b"1\0", 1)])
+def test_a_last_line_without_end_is_missing(end, missing):
+    """An interrupted append may have left it, or somebody has cut the file off."""
+    results = [*format_of().scan(File(LINE + b"\n" + end))]
+    assert [offset for each in results for offset in each.offsets] == [0]
+    assert results[-1].missing == missing
+    assert results[-1].end.size == len(LINE) + 1
 
 
 def test_behind_an_empty_file_a_line_begins_at_once():
