@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ondisk.config import DatasetConfig
@@ -134,6 +134,10 @@ class Access:
     def seq_elsewhere(self) -> int:
         """Return the highest `seq` that others assigned in the order of changes that this one shares."""
         return 0
+
+    def elsewhere(self) -> Iterable[Access]:
+        """Return the other places of the same dataset, where its segments may be moved: its archives, or itself."""
+        return ()
 
     @contextlib.contextmanager
     def locked(self, verb: str, timeout: float | None = None) -> Iterator[None]:

@@ -87,6 +87,9 @@ class DatasetAccess(Access):
         # dataset's counter.
         return self.archives.seq()
 
+    def elsewhere(self) -> Iterator[Access]:
+        return self.archives.online()
+
     def close(self) -> None:
         self.archives.close()
         super().close()
@@ -101,6 +104,9 @@ class _Archive(Access):
 
     def seq_elsewhere(self) -> int:
         return _seq(self._main)
+
+    def elsewhere(self) -> list[Access]:
+        return [self._main]
 
 
 class Archives:

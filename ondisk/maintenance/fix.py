@@ -23,6 +23,7 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, OtherIndex, Rescan, commit
 from ondisk.maintenance.salvage import salvaged
 from ondisk.maintenance.scanned import Scanned
+from ondisk.maintenance.second_copy import moved_to
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State, readable
 from ondisk.segments import generations
 from ondisk.segments.generations import hidden
@@ -314,9 +315,10 @@ def _fixed(
     if State.MISSING in diagnosis.state:
         assert known is not None
         generations.set_aside(access.directory, name, known.segment.id, verb="fix")
-        lost = transaction.remove(known.segment, lost=True)
+        is_lost = moved_to(access, known.segment, is_read=True) is None
+        removed = transaction.remove(known.segment, lost=is_lost)
         transaction.commit()
-        return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, lost)
+        return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, removed if is_lost else 0)
     if rewriting:
         rescan.rewrite()
     elif rescan.in_place(trusted=not access.needs_check(), is_believed=is_believed, scanned=scanned):

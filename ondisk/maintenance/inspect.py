@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from ondisk import step
 from ondisk.config import DatasetConfig
@@ -20,6 +21,7 @@ from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
+from ondisk.maintenance.second_copy import moved_to
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.metadata_file import METADATA
 from ondisk.step import Interval, days_ago
@@ -91,7 +93,7 @@ class Inspection:
                         continue
                     found = again
                 diagnoses.append(found)
-        self._missing = {each.segment for each in diagnoses if State.MISSING in each.state}
+        self._missing = {each.segment for each in diagnoses if State.MISSING in each.state and each.moved is None}
         folders = {*map(holds.folder_of, self._missing)}
         absent = {folder for folder in folders if access.directory.stat(folder) is None}
         self._kept = holds.kept(self._missing, known.keys(), absent)
@@ -111,7 +113,7 @@ class Inspection:
     def _held(self, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis with the hold that it is under."""
         name, state = diagnosis.segment, diagnosis.state
-        if State.MISSING in state and not self._forget and self._kept is not None:
+        if State.MISSING in state and diagnosis.moved is None and not self._forget and self._kept is not None:
             if name not in self._missing:
                 return diagnosis.hold("it was not missing a moment ago: the next fix decides")
             if (reason := self._kept.get(name)) is not None:
@@ -180,7 +182,10 @@ def _diagnosed(
     format = access.format(known.segment.format) if known is not None else access.format_of(name)
     if known is not None:
         known.interval = segment_rows.interval_of(snapshot, known.segment)
-    return kind_of(format).diagnose(access.directory, snapshot, name, known, entry, at, format)
+    found = kind_of(format).diagnose(access.directory, snapshot, name, known, entry, at, format)
+    if known is None or State.MISSING not in found.state or (moved := moved_to(access, known.segment)) is None:
+        return found
+    return replace(found, reasons=(*found.reasons, f"it was moved to {moved}"), moved=moved)
 
 
 def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tuple[str, Entry]]:

@@ -154,7 +154,9 @@ def _repack(
 
 def _is_wanted(diagnosis: Diagnosis) -> bool:
     """Return whether a repack has something to do for a segment."""
-    return bool(diagnosis.state & REPACKED) and State.CORRUPTED not in diagnosis.state and not diagnosis.held
+    if State.CORRUPTED in diagnosis.state or diagnosis.held or diagnosis.moved is not None:
+        return False
+    return bool(diagnosis.state & REPACKED)
 
 
 def can_be_written_elsewhere(access: Access, diagnosis: Diagnosis) -> bool:
@@ -256,7 +258,7 @@ def _removed_in_steps(inspection: Inspection, name: str) -> tuple[Diagnosis | No
             diagnosis, known = inspection.examine(snapshot, name)
         if diagnosis is None or known is None or not diagnosis.state & _DROPPED or State.CORRUPTED in diagnosis.state:
             return None, 0
-        if diagnosis.held:
+        if diagnosis.held or diagnosis.moved is not None:
             return None, 0
         is_lost = State.MISSING in diagnosis.state
         while True:

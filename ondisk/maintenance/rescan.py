@@ -32,11 +32,8 @@ from ondisk.segments import SegmentWriter, generations, quarantine
 from ondisk.segments.dir import raise_sequence, scan
 from ondisk.segments.dir_facts import facts_in, seen_with_files
 from ondisk.segments.dir_generations import complete_folder
-from ondisk.segments.facts import Seen, checksum_of, facts_of, tail_of
+from ondisk.segments.facts import SAME_BYTES, Seen, checksum_of, facts_of, tail_of
 from ondisk.step import Interval
-
-_BELIEVED = (Seen.UNTOUCHED, Seen.SAME_TAIL)
-"""What a file is whose bytes the index describes."""
 
 _PIECE = 1024 * 1024
 _SALVAGED = "it is damaged; what is whole in it was written to a new file"
@@ -223,7 +220,7 @@ class Rescan:
         """Return whether the index may be believed about a file."""
         committed = self._access.committed(segment)
         is_whole = committed.is_whole_in(file)
-        return committed.seen_in(file, file.stat()) in _BELIEVED if is_whole is None else is_whole
+        return committed.seen_in(file, file.stat()) in SAME_BYTES if is_whole is None else is_whole
 
     def _facts(self, file: ReadableFile, end: End, before: os.stat_result) -> Facts:
         """Return the facts of a file that was read.
@@ -270,7 +267,7 @@ class Rescan:
             seen = seen_with_files(folder, segment.facts, segment.end.size, stats)
             raise_sequence(folder, self._name)
             before = facts_in(folder, self._name, segment.end)
-            is_same = known is not None and is_believed and not segment.unread and seen in _BELIEVED
+            is_same = known is not None and is_believed and not segment.unread and seen in SAME_BYTES
             is_same = is_same and (seen is Seen.UNTOUCHED or self._has_whole_files(segment))
             end, is_read = segment.end, not (is_same and trusted)
             if is_read:

@@ -1,4 +1,4 @@
-"""Second copies: data that are in the files of the dataset and in those of an archive.
+"""Second copies: data that are in the files of the dataset and in those of an archive. Also files moved by hand.
 
 A crash leaves them while a segment is moved, and people make them when they copy segments by hand. Only a copy whose
 other copy was just read and found equal may be removed.
@@ -18,6 +18,8 @@ from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import Row, Segment, Snapshot, segment_rows
 from ondisk.segments import dir
+from ondisk.segments.dir_facts import seen_in
+from ondisk.segments.facts import SAME_BYTES
 from ondisk.segments.generations import hidden
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA
 
@@ -52,6 +54,39 @@ def is_second_copy(access: Access, name: str, other: Access) -> bool:
             return False
         return _is_same(access.directory, name, other.directory, theirs, is_read=is_read)
     return False
+
+
+def moved_to(access: Access, segment: Segment, *, is_read: bool = False) -> str | None:
+    """Return where the files of a missing segment are now: somebody moved them to an archive, or from it.
+
+    Args:
+        is_read: read the files to prove that; else compare them with the facts.
+    """
+    for other in access.elsewhere():
+        with contextlib.suppress(FileNotFoundError, StorageError):
+            is_there = _is_moved_folder if is_dir(segment.format) else _is_moved_file
+            if is_there(access, segment, other.directory, is_read):
+                return str(other.path / segment.name)
+    return None
+
+
+def _is_moved_file(access: Access, segment: Segment, directory: Directory, is_read: bool) -> bool:
+    file, committed = directory.open_to_read(segment.name), access.committed(segment)
+    if committed.seen_in(file, file.stat()) not in SAME_BYTES:
+        return False
+    return not is_read or committed.is_whole_in(file) is not False
+
+
+def _is_moved_folder(access: Access, segment: Segment, directory: Directory, is_read: bool) -> bool:
+    with directory.inside(segment.name) as folder:
+        if seen_in(folder, segment.facts, segment.end.size) not in SAME_BYTES:
+            return False
+        if not is_read:
+            return True
+        numbers = {dir.number_of(segment.name, entry.name) for entry in folder.entries() if entry.kind == "file"}
+    with access.current().index.snapshot() as snapshot:
+        rows = segment_rows.rows_by_offset(snapshot, segment)
+        return all(row[0] in numbers for some in rows for row in some)
 
 
 def remove_copy(access: Access, name: str) -> None:

@@ -54,6 +54,7 @@ class Diagnosis:
         error: why it could not be examined; None if it was.
         held: fix and repack leave it, although they would mend it, because too much would go at once; the last reason
             says why. See `ondisk.maintenance.holds`.
+        moved: it is MISSING because its files were moved to this place, as far as their facts show.
     """
 
     segment: str
@@ -64,6 +65,7 @@ class Diagnosis:
     noted: bool = False
     error: OndiskError | None = None
     held: bool = False
+    moved: str | None = None
 
     @property
     def is_denied(self) -> bool:

@@ -44,6 +44,10 @@ class Seen(Enum):
     """It is shorter than the committed bytes, or has others."""
 
 
+SAME_BYTES = (Seen.UNTOUCHED, Seen.SAME_TAIL)
+"""What a file is whose bytes the index describes, as far as was read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
     """The committed bytes of one generation of a segment, as the index describes them.

@@ -165,7 +165,7 @@ def _(victim: Victim) -> None:
     archive_of_another(victim)
 
 
-@accident("10-archived-moved-back-by-hand", places=("archive",), repack=(8, 9))
+@accident("10-archived-moved-back-by-hand", places=("archive",), fix=0, repack=9, maintain=0)
 def _(victim: Victim) -> None:
     mv(victim.file(A), victim.path / victim.name(A))
 
@@ -181,7 +181,7 @@ def _(victim: Victim) -> None:
     victim.append(number_of(A, 650))
 
 
-@accident("10-moved-into-the-archive-by-hand", places=("archive",), repack=(8, 9))
+@accident("10-moved-into-the-archive-by-hand", places=("archive",), fix=0, repack=9, maintain=0)
 def _(victim: Victim) -> None:
     mv(victim.path / victim.name(4), victim.file(4))
 
@@ -197,7 +197,7 @@ def _(victim: Victim) -> None:
     mv(victim.file(A), victim.path / LAST / victim.name(A))
 
 
-@accident("10-everything-swapped-with-the-archive", places=("archive",), repack=(8, 9))
+@accident("10-everything-swapped-with-the-archive", places=("archive",), fix=0, repack=9, maintain=0)
 def _(victim: Victim) -> None:
     mv(victim.path / victim.name(4), victim.file(4))
     for day in ARCHIVED:

@@ -16,7 +16,6 @@ ADDED = "what is cut off behind the committed end is kept in quarantine, and the
 WAITING: dict[str, str] = {
     "08-older-index-and-tide/plain-*": ADDED,
     "08-older-index-and-tide-then-append/vm2-* jsonl-* plain-*": ADDED,
-    "10-everything-swapped-with-the-archive/*": UNKNOWN,
     "11-renamed-mended-and-renamed-back/jsonl-* plain-*": UNKNOWN,
     "14-zeros-over-a-segment-and-the-index-lost/vm2-dataset-* jsonl-dataset-*": FACTS,
     "15-digit-changed/vm2-* *-archive-*": FACTS,

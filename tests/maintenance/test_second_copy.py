@@ -213,3 +213,42 @@ def test_what_a_killed_creation_of_the_archive_left_goes_with_the_next_opening(t
         assert not last.exists()
         assert dataset.archive(name_of(dataset))[0].action == "archive"
         assert isinstance(dataset._archives.last(), Access)
+
+
+def many(tmp_path, format):
+    """Make a dataset of four days, of which three are archived; return it and the names of its segments."""
+    config = {"format": format, "step": "daily", "fields": {"n": "integer"}}
+    with ondisk.create(tmp_path / "many", config) as dataset:
+        for day in range(4):
+            dataset.append(data(dataset, range(10 * day, 10 * day + 3), day))
+        names = [name_of(dataset, day) for day in range(4)]
+        dataset.archive(*names[:3])
+    return dataset.path, names
+
+
+def test_segments_moved_by_hand_are_not_missing_and_not_lost(tmp_path, format):
+    path, names = many(tmp_path, format)
+    for name in names[:3]:
+        (path / LAST / name).rename(path / name)
+    with ondisk.open(path) as dataset:
+        missing = [each for each in dataset.check().findings if each.moved]
+        assert [(each.segment, each.moved) for each in missing] == [
+            (f"{LAST}/{each}", str(path / each)) for each in names[:3]
+        ]
+        dataset.repack()  # leaves them to fix
+        assert len([each for each in dataset.check().findings if each.moved]) == 3
+        result = dataset.fix()
+        assert (result.lost, len(result.findings)) == (0, 6)
+        assert dataset.check().is_clean
+        assert dataset.info()["lost"] == 0
+        assert numbers(dataset) == [10 * day + n for day in range(4) for n in range(3)]
+
+
+def test_a_segment_that_was_moved_and_damaged_is_counted_as_lost(tmp_path):
+    path, names = many(tmp_path, "jsonl")
+    moved = path / names[0]
+    (path / LAST / names[0]).rename(moved)
+    moved.write_bytes(moved.read_bytes().replace(b"111", b"xxx", 1).ljust(8192, b"\n"))
+    with ondisk.open(path) as dataset:
+        assert dataset.fix().lost == 3
+        assert dataset.info()["lost"] == 3
