@@ -146,8 +146,8 @@ class Rescan:
                 f"{duplicates} data are already in other segments and were skipped: {self._duplicates.text()}"
             )
         if self._missing:
-            lost = f"up to {self._missing} {'datum is' if self._missing == 1 else 'data are'} lost"
-            all_reasons.append(f"{lost}: {self._format.shortage}; {self._remedy}")
+            gone = f"up to {self._missing} {'datum is' if self._missing == 1 else 'data are'} lost"
+            all_reasons.append(f"{gone}: {self._format.shortage}; {self._remedy}")
         if self._is_salvaged and not self._damage.count and not self._missing:
             all_reasons.append(self._remedy)
         # A datum that is gone is most likely what was at a damaged place.
