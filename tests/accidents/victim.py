@@ -213,19 +213,19 @@ class Victim:
 
     def append(self, *numbers: int) -> int:
         """Append data in one batch, and return the exit code of a command that does. What it stores is acknowledged."""
-        code, statuses = 0, []
+        code, statuses, kept = 0, [], []
         try:
             with ondisk.open(self.path) as dataset, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                outcomes = dataset.append([datum(each, self.kind) for each in numbers], outcomes=True).outcomes
-                statuses = [each.status for each in outcomes]
+                result = dataset.append([datum(each, self.kind) for each in numbers], outcomes=True)
+                statuses, kept = [each.status for each in result.outcomes], result.kept
         except OndiskError as error:
             code = error.exit_code
         taken = {each for each, status in zip(numbers, statuses, strict=False) if status != "refused"}
         self.given |= taken
         self.deleted -= taken
         self.maybe |= {*numbers} - taken
-        code = code or (8 if len(taken) < len(numbers) else 0)
+        code = code or (8 if len(taken) < len(numbers) else 9 if kept else 0)
         if code:
             self.codes.append(("append", code))
         return code

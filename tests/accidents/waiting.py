@@ -11,11 +11,8 @@ UNKNOWN = "a file that the index does not know is not read, or not in this order
 GENERATIONS = "a folder under the hidden name of a generation takes the place of the segment"
 TIDE = "an older or foreign index is not noticed by readers, or not in every place"
 ROWS = "rows of the index that somebody edits are not compared with the bytes that a query reads"
-ADDED = "what is cut off behind the committed end is kept in quarantine, and the run says nothing"
 
 WAITING: dict[str, str] = {
-    "08-older-index-and-tide/plain-*": ADDED,
-    "08-older-index-and-tide-then-append/vm2-* jsonl-* plain-*": ADDED,
     "11-renamed-mended-and-renamed-back/jsonl-* plain-*": UNKNOWN,
     "14-zeros-over-a-segment-and-the-index-lost/vm2-dataset-* jsonl-dataset-*": FACTS,
     "15-digit-changed/vm2-* *-archive-*": FACTS,
@@ -25,7 +22,5 @@ WAITING: dict[str, str] = {
     "15-index-reftime/vm2-* jsonl-*": ROWS,
     "15-index-row-deleted/*": ROWS,
     "15-index-size-minus-1/vm2-*": ROWS,
-    "22-line-added-by-hand/*-append": ADDED,
-    "22-line-added-then-append/*-dataset-*": ADDED,
     "x-older-index-and-older-segment/vm2-* jsonl-* lz4-* plain-*": TIDE,
 }
