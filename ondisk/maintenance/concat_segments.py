@@ -93,6 +93,8 @@ class ConcatSegments(SegmentKind):
             directory.sync(name.rpartition("/")[0])
         else:
             if found is not None:
+                format = access.format(known.segment.format)
+                keep_data_after(directory, name, known.segment.end, format, verb="repack")
                 self._move_old(access, transaction, known.segment)
             else:
                 generations.set_aside(directory, name, known.segment.id, verb="repack")

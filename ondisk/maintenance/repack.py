@@ -154,7 +154,9 @@ def _repack(
 
 def _is_wanted(diagnosis: Diagnosis) -> bool:
     """Return whether a repack has something to do for a segment."""
-    if State.CORRUPTED in diagnosis.state or diagnosis.held or diagnosis.moved is not None:
+    if diagnosis.held or diagnosis.moved is not None:
+        return False
+    if diagnosis.state & (State.CORRUPTED | State.UNALIGNED):  # it may have data that the index does not know
         return False
     return bool(diagnosis.state & REPACKED)
 

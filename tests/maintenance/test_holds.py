@@ -279,3 +279,47 @@ def test_a_disk_that_is_mounted_again_has_all_its_data(dataset, disk, tmp_path):
     assert dataset.append(late).imported == 1
     assert maintain(dataset.path).exit_code == 0
     assert len([*dataset.query()]) == 10
+
+
+ADDED = b'{"reftime":"2020-01-01T10:00:00Z","n":9}\n'
+
+
+def aged(path: Path) -> Path:
+    """Make a dataset with one segment that is old enough to be deleted, and return the path of its file."""
+    old, new = datetime(2020, 1, 1, tzinfo=UTC), datetime.now(UTC)
+    with ondisk.create(
+        path, {"format": "jsonl", "step": "daily", "delete_age": 100, "fields": {"n": "integer"}}
+    ) as dataset:
+        dataset.append([Datum(new, {"n": 0}, {})])
+    toml = path / "dataset.toml"
+    text = toml.read_text()
+    toml.write_text(text.replace("delete_age = 100\n", ""))
+    with ondisk.open(path) as dataset:
+        dataset.append([Datum(old, {"n": n}, {}) for n in range(3)])
+    toml.write_text(text)
+    return path / "2020/01-01.jsonl"
+
+
+def test_a_segment_that_is_old_enough_is_not_deleted_before_its_changed_bytes_were_read(tmp_path: Path) -> None:
+    file = aged(tmp_path / "dataset")
+    file.write_bytes(ADDED + file.read_bytes())
+    with ondisk.open(tmp_path / "dataset") as dataset:
+        (found,) = dataset.check().findings
+        assert found.state == State.UNALIGNED | State.DELETE_AGE
+        assert [each.action for each in dataset.repack().findings] == [None]
+        assert file.exists()
+        dataset.fix()
+        assert len([*dataset.query()]) == 5
+        assert [each.action for each in dataset.repack().findings] == ["delete"]
+        assert len([*dataset.query()]) == 1
+
+
+def test_data_after_the_committed_end_of_a_segment_that_is_deleted_are_kept(tmp_path: Path) -> None:
+    file = aged(tmp_path / "dataset")
+    with file.open("ab") as end:
+        end.write(ADDED)
+    with ondisk.open(tmp_path / "dataset") as dataset:
+        assert [each.action for each in dataset.repack().findings] == ["delete"]
+        assert not file.exists()
+        (item,) = dataset.quarantine
+        assert (tmp_path / "dataset" / item.name).read_bytes() == ADDED
