@@ -6,7 +6,7 @@ import contextlib
 import os
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.archives import LAST, DatasetAccess
 from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation, open_directory, read_config
 from ondisk.errors import IndexCorrupt, NeedsMigration, OndiskError
 from ondisk.index import INDEX
@@ -43,7 +43,8 @@ def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
     with open_directory(path) as directory, contextlib.ExitStack() as stack:
         access = DatasetAccess(directory, read_config(directory), read_only=dry_run)
         stack.callback(access.close)
-        parts = [part for part in access.archives.maintained() if part.directory.inode(INDEX) is not None]
+        both = (access, access.archives.get(LAST))
+        parts = [part for part in both if part is not None and part.directory.inode(INDEX) is not None]
         if not dry_run:
             for part in parts:
                 stack.enter_context(part.locked("fix"))

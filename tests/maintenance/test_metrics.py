@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import re
+import shutil
+import subprocess
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from worlds import lose_index
 
 import ondisk
 from ondisk.errors import NotFound, StorageError
 from ondisk.maintenance.maintain import Maintained, maintain
-from ondisk.maintenance.metrics import metrics, write
+from ondisk.maintenance.metrics import HELP, metrics, write
 from ondisk.maintenance.states import Done, State
 
 NOW = datetime.now(UTC)
+GUIDE = (Path(__file__).parents[2] / "docs" / "maintenance.md").read_text(encoding="utf-8")
+(RULES,) = re.findall(r"^```yaml\n(groups:\n.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+ALERTS = dict(re.findall(r"- alert: (\w+)\n +expr: (.+)", RULES))
+SAMPLE = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
+_CLAUSE = re.compile(r'(time\(\) - )?(\w+)(?:\{state=~"([^"]+)"\})? (>|==) ([0-9 *]+)')
 
 
 @pytest.fixture
@@ -75,3 +86,176 @@ def test_metrics_that_cannot_be_written_are_an_error(tmp_path):
     with pytest.raises(StorageError):
         write(tmp_path / "folder", [])
     assert [each.name for each in tmp_path.iterdir()] == ["folder"]
+
+
+DAYS = 4
+
+
+@pytest.fixture
+def weather(tmp_path: Path) -> Path:
+    """Make a dataset of four segments with two data each, one of them in the archive."""
+    path = tmp_path / "weather"
+    with ondisk.create(path, {"format": "jsonl", "step": "daily", "fields": {"n": "integer"}}) as dataset:
+        for day in range(DAYS):
+            dataset.append(
+                ondisk.Datum(datetime(2026, 11, 16 + day, hour, tzinfo=UTC), {"n": hour}, {}) for hour in (6, 7)
+            )
+        dataset.archive(segment(0))
+    return path
+
+
+def segment(day: int) -> str:
+    return f"2026/11-{16 + day}.jsonl"
+
+
+def measured(path: Path) -> tuple[int, dict[str, float], set[str]]:
+    """Maintain; return the exit code, the metrics, and the names of the alerts that fire then."""
+    result = maintain(path)
+    text = metrics([result])
+    return result.exit_code, values(text), fired(text)
+
+
+def values(text: str) -> dict[str, float]:
+    found = {}
+    for name, labels, value in SAMPLE.findall(text):
+        state = re.search('state="([^"]+)"', labels)
+        found[name if state is None else f"{name} {state[1]}"] = float(value)
+    return found
+
+
+def fired(text: str, now: float | None = None) -> set[str]:
+    """Evaluate the rules of the guide: each compares metrics with a number."""
+    now = time.time() if now is None else now
+    names = set()
+    for alert, expression in ALERTS.items():
+        for clause in expression.split(" or "):
+            matched = _CLAUSE.fullmatch(clause)
+            assert matched is not None, f"{alert}: the test does not understand {clause!r}"
+            since, metric, states, comparison, limit = matched.groups()
+            bound = math.prod(map(int, limit.split("*")))
+            for name, labels, value in SAMPLE.findall(text):
+                state = re.search('state="([^"]+)"', labels)
+                if name != metric or (states and (state is None or not re.fullmatch(states, state[1]))):
+                    continue
+                number = now - float(value) if since else float(value)
+                if number > bound if comparison == ">" else number == bound:
+                    names.add(alert)
+    return names
+
+
+def test_the_guide_describes_exactly_the_metrics_that_there_are():
+    section = GUIDE.partition("## Metrics and alerts")[2]
+    assert re.findall(r"^\| `(ondisk_\w+)` \|", section, re.MULTILINE) == [*HELP]
+
+
+def test_every_metric_of_an_alert_exists_and_every_sign_of_trouble_has_an_alert():
+    named = set(re.findall(r"ondisk_\w+", " ".join(ALERTS.values())))
+    assert named <= HELP.keys()
+    quiet = {"ondisk_data", "ondisk_freed_bytes", "ondisk_maintain_duration_seconds"}
+    assert HELP.keys() - named == quiet
+
+
+def test_the_rules_are_valid_for_prometheus(tmp_path):
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed")
+    rules = tmp_path / "ondisk.yml"
+    rules.write_text(RULES)
+    done = subprocess.run(["promtool", "check", "rules", rules], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(ALERTS)} rules found" in done.stdout
+
+
+def test_no_alert_fires_for_a_healthy_dataset(weather):
+    code, found, alerts = measured(weather)
+    assert (code, alerts) == (0, set())
+    assert found["ondisk_data"] == 2 * DAYS - 2
+    assert found["ondisk_segments ok"] == DAYS
+    with ondisk.open(weather) as dataset:
+        dataset.delete("n:7")
+    code, found, alerts = measured(weather)
+    assert (code, alerts) == (0, set())
+    assert found["ondisk_freed_bytes"] > 0
+
+
+def test_a_missing_segment_and_its_data_are_reported_and_remembered_until_acknowledged(weather):
+    (weather / segment(1)).unlink()
+    code, found, alerts = measured(weather)
+    assert code == 8
+    assert (found["ondisk_segments_missing"], found["ondisk_lost"], found["ondisk_lost_data"]) == (1, 2, 2)
+    assert alerts == {"OndiskLost", "OndiskSegmentsMissing"}
+    code, found, alerts = measured(weather)
+    assert (code, found["ondisk_segments_missing"], found["ondisk_lost"], found["ondisk_lost_data"]) == (0, 0, 0, 2)
+    assert alerts == {"OndiskLost"}
+    with ondisk.open(weather) as dataset:
+        dataset.fix(acknowledge=True)
+    code, found, alerts = measured(weather)
+    assert (code, found["ondisk_lost_data"], alerts) == (0, 0, set())
+
+
+def test_what_is_lost_in_the_archive_counts_too(weather):
+    (weather / ".archive/last" / segment(0)).unlink()
+    code, found, alerts = measured(weather)
+    assert (code, found["ondisk_segments_missing"], found["ondisk_lost_data"]) == (8, 1, 2)
+    assert alerts == {"OndiskLost", "OndiskSegmentsMissing"}
+
+
+def test_segments_that_are_kept_because_many_are_missing_are_reported_each_night(weather):
+    shutil.rmtree(weather / "2026")
+    for _ in range(2):
+        code, found, alerts = measured(weather)
+        assert code == 9
+        assert (found["ondisk_segments_missing"], found["ondisk_segments missing"], found["ondisk_lost_data"]) == (
+            3,
+            3,
+            0,
+        )
+        assert alerts == {"OndiskDamaged", "OndiskSegmentsMissing"}
+
+
+def test_a_rebuilt_index_is_reported_once(weather):
+    lose_index(weather)
+    code, found, alerts = measured(weather)
+    assert (code, found["ondisk_index_rebuilt"], alerts) == (0, 1, {"OndiskIndexRebuilt"})
+    code, found, alerts = measured(weather)
+    assert (code, found["ondisk_index_rebuilt"], alerts) == (0, 0, set())
+
+
+def test_a_damaged_index_lets_the_run_fail_until_it_is_rebuilt(weather):
+    lose_index(weather)
+    (weather / "index.sqlite").write_bytes(b"garbage" * 1000)
+    code, found, alerts = measured(weather)
+    assert (code, found["ondisk_maintain_success"], alerts) == (63, 0, {"OndiskMaintainFails"})
+    assert not any(name.startswith("ondisk_segments ") for name in found)
+    ondisk.rebuild(weather)
+    code, found, alerts = measured(weather)
+    assert (code, found["ondisk_maintain_success"], found["ondisk_data"]) == (0, 1, 2 * DAYS - 2)
+    assert alerts == {"OndiskIndexRebuilt"}
+
+
+@pytest.mark.parametrize("place", ["", ".archive/last"])
+def test_what_is_kept_in_quarantine_is_reported_until_it_is_dropped(place, weather):
+    added = b'{"reftime": "2026-11-17T09:00:00Z", "n": 9}\n'
+    with (weather / place / segment(0 if place else 1)).open("ab") as file:
+        file.write(added)
+    code, found, alerts = measured(weather)
+    assert (code, found["ondisk_quarantine_bytes"], alerts) == (9, len(added), {"OndiskQuarantine"})
+    with ondisk.open(weather) as dataset:
+        dataset.quarantine.drop(*(item.name for item in dataset.quarantine))
+    code, found, alerts = measured(weather)
+    assert (code, found["ondisk_quarantine_bytes"], alerts) == (0, 0, set())
+
+
+def test_damage_is_reported_as_long_as_it_is_there(weather):
+    content = (weather / segment(1)).read_bytes()
+    (weather / segment(1)).write_bytes(content[:-10])
+    for _ in range(2):
+        code, found, alerts = measured(weather)
+        assert (code, found["ondisk_segments corrupted"], alerts) == (9, 1, {"OndiskDamaged"})
+    (weather / segment(1)).write_bytes(content)
+    assert measured(weather)[2] == set()
+
+
+def test_a_run_that_is_long_ago_is_reported():
+    text = metrics([Maintained("x", ended=NOW.timestamp())])
+    assert fired(text, (NOW + timedelta(days=1.9)).timestamp()) == set()
+    assert fired(text, (NOW + timedelta(days=2.1)).timestamp()) == {"OndiskNotMaintained"}
