@@ -144,3 +144,6 @@ class BatchWriter:
             segment = replace(destination.segment, end=end, facts=facts, unread=unread)
             self._transaction.save_segment(segment, destination.interval)
             self._transaction.save_blocks(segment, blocks)
+            if destination.format.is_dir and destination.known:  # files that an interrupted append has left
+                skipped = destination.start.laid.end.length - destination.segment.end.length
+                self._transaction.add_deleted(segment.id, skipped, 0)

@@ -82,6 +82,12 @@ def is_dir(name: str) -> bool:
     return is_known(name) and find(name).is_dir
 
 
+def extent(name: str, count: int, size: int) -> int:
+    """Return how much `count` data of `size` bytes together add to the offsets in a segment of a format."""
+    format = find(name)
+    return count if format.is_dir else size + count * len(format.padding)
+
+
 def has_extension(name: str, extension: str) -> bool:
     """Return whether segments of a format can have this extension, with any configuration."""
     return extension == name or (

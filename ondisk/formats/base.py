@@ -299,6 +299,10 @@ class Format(ABC):
         """Return how much `count` data of `size` bytes add to an offset together."""
         return size + count * len(self.padding)
 
+    def holes(self, end: End, count: int, size: int) -> int:
+        """Return how many bytes up to the end of a segment do not belong to its `count` data of `size` bytes."""
+        return end.length - self.begin().end.length - self.extent(count, size)
+
     def ends(self, tail: bytes, size: int) -> bool:
         """Return whether a datum of `size` bytes, including padding, may end with `tail`, its last four bytes.
 

@@ -38,6 +38,7 @@ _TABLES = {
         "tail",
         "checksum",
         "unread",
+        "deleted",
     ),
     "block": ("segment", "offset", "position", "stored"),
     "value": ("id", "value"),

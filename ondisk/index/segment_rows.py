@@ -53,17 +53,22 @@ def segments_in(snapshot: Snapshot, interval: Interval) -> Iterator[Segment]:
         yield snapshot.segment_of(row)
 
 
-def all_segments(snapshot: Snapshot) -> Iterator[tuple[Segment, str | None]]:
-    """Yield every segment, and the damage that the last check of its data found; None for no damage."""
-    sql = f"SELECT {Segment.COLUMNS}, checked FROM segment ORDER BY name"
-    for *columns, checked in chain.from_iterable(snapshot.select(sql)):
-        yield snapshot.segment_of(tuple(columns)), checked
+def all_segments(snapshot: Snapshot) -> Iterator[tuple[Segment, str | None, int | None]]:
+    """Yield every segment with what `noted_of` returns."""
+    sql = f"SELECT {Segment.COLUMNS}, checked, deleted FROM segment ORDER BY name"
+    for *columns, checked, deleted in chain.from_iterable(snapshot.select(sql)):
+        yield snapshot.segment_of(tuple(columns)), checked, deleted
 
 
-def damage_of(snapshot: Snapshot, segment: Segment) -> str | None:
-    """Return the damage that the last check of a segment's data found; None for no damage."""
-    rows = snapshot.fetch("SELECT checked FROM segment WHERE id = ?", (segment.id,))
-    return rows[0][0] if rows else None
+def noted_of(snapshot: Snapshot, segment: Segment) -> tuple[str | None, int | None]:
+    """Return what the index has noted about a segment's data.
+
+    Returns:
+        The damage that the last check of them found; None for no damage. How many bytes, or files, of deleted data are
+        still there; None if unknown.
+    """
+    rows = snapshot.fetch("SELECT checked, deleted FROM segment WHERE id = ?", (segment.id,))
+    return rows[0] if rows else (None, None)
 
 
 def run_starts(snapshot: Snapshot, paddings: Mapping[str, int]) -> Iterator[tuple[Any, ...]]:

@@ -5,7 +5,8 @@
     segment    one row for each segment; its id is its generation, so a row of `datum` names exactly the bytes it points
                to; `size` is the size of the file, `length` that of its decompressed bytes; `mtime`, `inode`, `tail` and
                `checksum` are the facts of its file, see `ondisk.segments.facts`; `unread`: the file has data that the
-               index may not know, so a fix must read it
+               index may not know, so a fix must read it; `deleted`: bytes in it (files, of a dir segment) whose data
+               were deleted or replaced, or that a fix has read and found to be no data of the dataset; NULL: unknown
     block      one row for each block of a compressed segment: the offset of its first decompressed byte, its position
                and its size in the file
     datum      one row for each datum: place, size, reftime, and a column `f_NAME` for each declared field
@@ -75,7 +76,7 @@ class Tables:
                _column("format", TEXT), _column("size"), _column("begin"), _column("end"), _column("mtime"),
                Column("checked_at", Integer), Column("checked", TEXT), _added("length"), _added("count"),
                _added("compressed"), *(Column(name, Integer) for name in ("inode", "tail", "checksum")),
-               _added("unread"))  # fmt: skip
+               _added("unread"), Column("deleted", Integer))  # fmt: skip
         _table("block", metadata, _key("segment"), _key("offset"), _column("position"), _column("stored"),
                sqlite_with_rowid=False)  # fmt: skip
         _table("value", metadata, _key("id"), Column("value", Any_, nullable=False, unique=True))

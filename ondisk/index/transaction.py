@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -14,6 +16,7 @@ from urllib.parse import quote
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
 from ondisk.filesystem import space_hint
+from ondisk.formats import extent
 from ondisk.index.columns import stored_columns
 from ondisk.index.connection import INDEX, damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
@@ -26,6 +29,7 @@ from ondisk.segment import Block
 from ondisk.step import Interval
 
 _CACHED_IDS = 200_000
+_SOME = 10_000  # rows
 _UNWRITTEN = 2 * 1024 * 1024  # bytes of pages that SQLite keeps in memory until the commit
 _NOTE_DELETION = "INSERT INTO deletion (seq, datum) VALUES (?, ?)"
 
@@ -67,6 +71,7 @@ class Transaction:
         self._uuid = ""
         self._seq = self._generation = 0
         self._interned = False
+        self._deleted: dict[int, tuple[int, int]] = {}  # segment → number and bytes of data that were deleted
         self._committed = False
         # COMMIT was tried. It may have reached the disk even if it failed, so the bytes that it points to must stay.
         self._commit_tried = False
@@ -239,8 +244,51 @@ class Transaction:
         return self.connection.total_changes - before
 
     def take_back(self, seqs: Iterable[int]) -> int:
-        """Remove rows without noting deletions: this transaction inserted them, or another index has them now."""
+        """Remove rows that this transaction has inserted, before their bytes are written."""
         return self._execute_many("DELETE FROM datum WHERE seq = ?", ((seq,) for seq in seqs))
+
+    def drop_rows(self, seqs: Iterable[int]) -> None:
+        """Remove rows without noting deletions. Their bytes stay in their segments, and are counted as deleted."""
+        each = iter(seqs)
+        while some := [*islice(each, _SOME)]:
+            self.count_deleted("SELECT value FROM json_each(?)", (json.dumps(some),))
+            self.take_back(some)
+
+    def count_deleted(self, seqs: str, values: Sequence[Any] = ()) -> None:
+        """Count data as deleted from their segments, whose bytes stay there. Call it before their rows are removed.
+
+        The index counts them, because what else belongs to no datum was not deleted through ondisk.
+
+        Args:
+            seqs: the SELECT of their seqs.
+        """
+        sql = f"SELECT segment, count(*), sum(size) FROM datum WHERE seq IN ({seqs}) GROUP BY segment"
+        for segment, count, size in self._rows(sql, values):
+            self.add_deleted(segment, count, size)
+
+    def add_deleted(self, segment: int, count: int, size: int) -> None:
+        """Count some data as deleted from a segment, by its id."""
+        before = self._deleted.get(segment, (0, 0))
+        self._deleted[segment] = before[0] + count, before[1] + size
+
+    def _save_deleted(self) -> None:
+        """Save what was counted as deleted."""
+        if self._deleted:
+            sql = "SELECT id, format FROM segment WHERE id IN (SELECT value FROM json_each(?))"
+            formats = self._rows(sql, (json.dumps([*self._deleted]),))
+            update = "UPDATE segment SET deleted = deleted + ? WHERE id = ?"
+            self._execute_many(update, ((extent(format, *self._deleted[id_]), id_) for id_, format in formats))
+
+    def sums_of(self, segment: Segment) -> tuple[int, int]:
+        """Return the number of a segment's data, and their bytes."""
+        sql = f"SELECT count(*), ifnull(sum(datum.size), 0) FROM {self._of_segment(segment)} WHERE segment.id = ?"
+        ((count, size),) = self._rows(sql, (segment.id,))
+        return count, size
+
+    def explain(self, segment: Segment, deleted: int) -> None:
+        """Save how many bytes, or files, of a segment belong to no datum, for a caller that has read all of them."""
+        self._deleted.pop(segment.id, None)
+        self._execute("UPDATE segment SET deleted = ? WHERE id = ?", (deleted, segment.id))
 
     def note_deleted(self, seqs: Sequence[int]) -> None:
         """Note deletions of data that are in another index, or were removed before, in the order of changes."""
@@ -268,7 +316,7 @@ class Transaction:
         """
         note = "INSERT OR IGNORE INTO deletion (seq, datum) SELECT ?, seq FROM datum WHERE seq = ?"
         self._execute_many(note, changes)
-        self.take_back(datum for _, datum in changes)
+        self.drop_rows(datum for _, datum in changes)
         self.advance_seq(max(number for number, _ in changes))
 
     def seqs_from(self, first: int) -> set[int]:
@@ -301,6 +349,7 @@ class Transaction:
             self.connection.execute("DELETE FROM datum WHERE seq = ?", (seq,))
             if seq < first:
                 self.connection.execute(_NOTE_DELETION, (self.take_seqs(1)[0], seq))
+                self.add_deleted(found[2], 1, found[4])
             self.connection.execute(self.schema.insert, row)
         return True
 
@@ -329,7 +378,7 @@ class Transaction:
 
     def _delete_some(self, select: str, values: Sequence[Any], count: int, *, lost: bool = False) -> int:
         seqs = sorted(seq for (seq,) in self._rows(f"{select} LIMIT {count}", values))
-        self.take_back(seqs)
+        self.drop_rows(seqs)
         first = self.seq
         self.note_deleted(seqs)
         if lost:
@@ -531,8 +580,8 @@ class Transaction:
         update = f"UPDATE segment SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ? AND name = ?"
         if self._execute(update, (*now, segment.id, segment.name)).rowcount == 0:
             insert = (
-                f'INSERT INTO segment ({", ".join(columns)}, id, name, format, "begin", "end", compressed)'
-                f" VALUES (?{', ?' * 13})"
+                f'INSERT INTO segment ({", ".join(columns)}, id, name, format, "begin", "end", compressed, deleted)'
+                f" VALUES (?{', ?' * 13}, 0)"
             )
             row = (segment.id, segment.name, segment.format, interval.begin, interval.end, end.compressed)
             self._execute(insert, (*now, *row))
@@ -589,6 +638,7 @@ class Transaction:
         """
         directory = self.directory
         try:
+            self._save_deleted()
             with sqlite_errors(directory):
                 sql = "UPDATE dataset SET seq = ?, generation = ?, committed_at = ?"
                 now = time.time_ns() // 1000
@@ -625,7 +675,9 @@ class Transaction:
         numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
         sql = f"INSERT INTO deletion (seq, datum) {numbered}"
         deleted = self._execute(sql, values).rowcount
-        self._execute("DELETE FROM datum WHERE seq IN (SELECT datum FROM deletion WHERE seq > ?)", (first,))
+        noted = "SELECT datum FROM deletion WHERE seq > ?"
+        self.count_deleted(noted, (first,))
+        self._execute(f"DELETE FROM datum WHERE seq IN ({noted})", (first,))
         self.take_seqs(deleted)
         return deleted
 

@@ -172,7 +172,7 @@ def _finish(access: Access, last: Access, name: str) -> bool:
                 raise SegmentCorrupt(message, hint=hint, segment=last.prefix + name)
             is_whole = count == segment_rows.count_of(main, segment)
             if not is_whole:
-                transaction.take_back(common(main, there, segment, other))
+                transaction.drop_rows(common(main, there, segment, other))
         if is_whole:
             _drop(access, transaction, segment)
         else:

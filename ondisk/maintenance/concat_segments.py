@@ -61,13 +61,16 @@ class ConcatSegments(SegmentKind):
             if (found := waiting(directory, name, segment.id, segment.committed(format.mutable))) is not None:
                 entry = Entry.of(hidden(name, segment.id).rpartition("/")[2], found)
         on_disk = None if entry is None else _look(directory, name, entry, known, format)
+        start = format.begin().end.length
+        if known is not None and known.deleted is not None:
+            known.unexplained = known.segment.end.length - start - known.size - known.deleted
         if known is not None and known.count:
             if not known.is_laid_out:
                 lay_out(snapshot, known, len(format.padding))
             known.needed = known.data_end
             if known.segment.end.compressed:
                 known.needed = segment_rows.end_of_block_before(snapshot, known.segment, known.data_end)
-        return diagnose(name, known, on_disk, at, format.begin().end.length)
+        return diagnose(name, known, on_disk, at, start)
 
     def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
         assert file is not None
@@ -253,6 +256,7 @@ class _Move(Move):
                 transaction.supersede(there)
             new = replace(new, end=end, facts=facts)
             transaction.save_segment(new, interval)
+            transaction.explain(new, self._format.holes(new.end, *transaction.sums_of(new)))
         committed = self._target.committed(new)
         transaction.after_commit(lambda: generations.complete(target, name, new.id, committed))
         self._target.clean_up_later(name)

@@ -35,6 +35,8 @@ class Known:
         misplaced: data that are out of query order: a query returns one with a lower offset later.
         misplaced_at: offset of the first of them.
         damage: what an accurate check or a fix found wrong with the content, and recorded.
+        deleted: bytes, or files, of deleted data that are still there; None if unknown.
+        unexplained: more bytes, or files, belong to no datum than were deleted through ondisk; negative: fewer.
     """
 
     segment: Segment
@@ -54,6 +56,8 @@ class Known:
     misplaced: int = 0
     misplaced_at: int | None = None
     damage: str | None = None
+    deleted: int | None = 0
+    unexplained: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,7 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
         reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
     if not known.count and found.stray is None and not [*misnamed(known, at.interval(name), at)]:
-        if found.seen not in OTHER_BYTES:
+        if found.seen not in OTHER_BYTES and not known.unexplained:
             return _known_without_data(name, known, found, at)
         if found.is_readable:
             state = State.DELETED if found.is_empty else State.UNALIGNED
@@ -243,6 +247,15 @@ def _unaligned(known: Known, found: OnDisk) -> Iterator[str]:
         yield "it is not the file that the index describes: another program has changed or replaced it"
     if known.segment.unread:
         yield "data were appended after data of another program, which the index may not know"
+    if known.unexplained and found.seen not in OTHER_BYTES:
+        yield unexplained(known, "bytes")
+
+
+def unexplained(known: Known, unit: str) -> str:
+    """Return the reason if the rows of a segment are not those that ondisk has written."""
+    if known.unexplained < 0:
+        return "another program has changed its rows in the index"
+    return f"{known.unexplained} {unit} belong to no datum, and were not deleted: its rows in the index were changed"
 
 
 def _dirty(known: Known, found: OnDisk, start: int) -> Iterator[str]:

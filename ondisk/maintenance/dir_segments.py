@@ -12,7 +12,16 @@ from ondisk.errors import DiskFull, OndiskError, StorageError
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
-from ondisk.maintenance.diagnosis import OTHER_BYTES, Circumstances, Known, OnDisk, diagnose, judge, misnamed
+from ondisk.maintenance.diagnosis import (
+    OTHER_BYTES,
+    Circumstances,
+    Known,
+    OnDisk,
+    diagnose,
+    judge,
+    misnamed,
+    unexplained,
+)
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
@@ -57,6 +66,8 @@ class DirSegments(SegmentKind):
         if entry is not None and entry.kind == "directory":
             with contextlib.suppress(FileNotFoundError), directory.inside(name) as folder:
                 files = _compare(folder, name, known, _rows(snapshot, known))
+                if known is not None and known.deleted is not None:
+                    known.unexplained = max(0, files.removed - known.deleted)
         return diagnose_files(name, known, entry, files, at)
 
     def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
@@ -137,22 +148,22 @@ class _Removing:
         done = _removed(
             self._directory, self._transaction, diagnosis, self._kept, "repack", None, whole=False, length=length
         )
-        self._record_tail()
+        if done.action is not None:
+            self._record_removal()
         return done
 
-    def _record_tail(self) -> None:
-        """Record the facts after files and entries were removed, so that a copy is recognised."""
-        segment = self._known.segment
+    def _record_removal(self) -> None:
+        """Record that no file of deleted data is left, and the new facts, so that a copy is recognised."""
+        segment, interval = self._known.segment, self._known.interval
+        assert interval is not None
         with self._directory.inside(segment.name) as folder:
             found = folder.stat(METADATA)
-            if found is None or found.st_size >= segment.end.size:
-                return
-            end = replace(segment.end, size=found.st_size)
-            facts = facts_in(folder, segment.name, end)
-        interval = self._known.interval
-        assert interval is not None
+            if found is not None and found.st_size < segment.end.size:
+                end = replace(segment.end, size=found.st_size)
+                segment = replace(segment, end=end, facts=facts_in(folder, segment.name, end))
         with self._access.transaction("repack") as transaction:
-            transaction.save_segment(replace(segment, end=end, facts=facts), interval)
+            transaction.save_segment(segment, interval)
+            transaction.explain(segment, 0)
             transaction.commit()
 
 
@@ -227,6 +238,7 @@ class Files:
         resized: files with another size than in the index.
         repeated: data in the index that have the same file as another datum.
         unknown: files without a datum in the index.
+        removed: of these, how many the index has known.
         strangers: names that do not belong to the segment.
     """
 
@@ -242,6 +254,7 @@ class Files:
     repeated: Tally = field(default_factory=Tally)
     unknown: Tally = field(default_factory=Tally)
     strangers: Tally = field(default_factory=Tally)
+    removed: int = 0
 
 
 def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int]]:
@@ -293,6 +306,7 @@ def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[t
             files.resized.add(f"{file}, which has {found} bytes instead of {size}")
     for number in sorted(sizes):
         files.unknown.add(dir.file_name(name, number), sizes[number])
+        files.removed += known is not None and number < known.segment.end.length
     return files
 
 
@@ -364,6 +378,8 @@ def _unaligned(known: Known, files: Files) -> Iterator[str]:
         yield "it is not the directory that the index describes: another program has changed or replaced it"
     if known.segment.unread:
         yield "data were appended after data of another program, which the index may not know"
+    if known.unexplained and files.seen not in OTHER_BYTES:
+        yield unexplained(known, "files")
 
 
 def _dirty(files: Files) -> Iterator[str]:
@@ -384,7 +400,6 @@ def remove(directory: Directory, name: str, kept: set[int], *, whole: bool, leng
 
     Args:
         kept: the numbers of files that stay.
-        length: the number after the last one that the index has known.
         whole: remove `.metadata` and `.sequence`, too, and the directory, unless it contains other files.
 
     Durability: none; the next repack removes what a power cut brings back. First `.metadata.new` is written without the

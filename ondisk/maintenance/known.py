@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ondisk.dataset.access import Access
-from ondisk.index import Segment, Snapshot, segment_rows
+from ondisk.index import Snapshot, segment_rows
 from ondisk.maintenance.diagnosis import Known
 
 
@@ -15,7 +15,9 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
     Cost: one pass over the rows, inside SQLite, finds the runs: rows that were appended to a segment one after another.
     For a segment of one run, the first and the last row are enough. Rows of other segments are read one by one.
     """
-    known = {segment.id: Known(segment, damage=damage) for segment, damage in segment_rows.all_segments(snapshot)}
+    known = {
+        each[0].id: Known(each[0], damage=each[1], deleted=each[2]) for each in segment_rows.all_segments(snapshot)
+    }
     paddings = {each.segment.format: len(access.format(each.segment.format).padding) for each in known.values()}
     others: set[int] = set()
 
@@ -44,8 +46,8 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
         add_run(run, segment_rows.last_appended(snapshot))
     outside = segment_rows.outside_of_intervals(snapshot) if others else {}
     for id_ in others:
-        segment, damage = known[id_].segment, known[id_].damage
-        known[id_] = _summed(snapshot, segment, damage, paddings[segment.format], *outside.get(id_, (None, None)))
+        empty = Known(known[id_].segment, damage=known[id_].damage, deleted=known[id_].deleted, is_laid_out=False)
+        known[id_] = _summed(snapshot, empty, paddings[empty.segment.format], *outside.get(id_, (None, None)))
     return list(known.values())
 
 
@@ -56,15 +58,13 @@ def known_of(access: Access, snapshot: Snapshot, name: str, before: Known | None
         return None
     padding = len(access.format(segment.format).padding)
     span = (None, None) if before is None or not before.count else (before.begin, before.end)
-    return _summed(snapshot, segment, segment_rows.damage_of(snapshot, segment), padding, *span)
+    damage, deleted = segment_rows.noted_of(snapshot, segment)
+    return _summed(snapshot, Known(segment, damage=damage, deleted=deleted, is_laid_out=False), padding, *span)
 
 
-def _summed(
-    snapshot: Snapshot, segment: Segment, damage: str | None, padding: int, begin: int | None, end: int | None
-) -> Known:
-    """Sum up the rows of one segment; see `segment_rows.places_of`."""
-    known = Known(segment, damage=damage, is_laid_out=False)
-    for offsets, sizes, reftimes in segment_rows.places_of(snapshot, segment, begin, end):
+def _summed(snapshot: Snapshot, known: Known, padding: int, begin: int | None, end: int | None) -> Known:
+    """Add the rows of a segment to what is known about it; see `segment_rows.places_of`."""
+    for offsets, sizes, reftimes in segment_rows.places_of(snapshot, known.segment, begin, end):
         _add(known, offsets, [offset + size + padding for offset, size in zip(offsets, sizes, strict=True)], reftimes)
     return known
 

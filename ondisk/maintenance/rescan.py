@@ -29,7 +29,7 @@ from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import SegmentWriter, generations, quarantine
-from ondisk.segments.dir import raise_sequence, scan
+from ondisk.segments.dir import files_of, raise_sequence, scan
 from ondisk.segments.dir_facts import facts_in, seen_with_files
 from ondisk.segments.dir_generations import complete_folder
 from ondisk.segments.facts import SAME_BYTES, Seen, checksum_of, facts_of, tail_of
@@ -198,6 +198,7 @@ class Rescan:
             reason = f"it can be read up to byte {end.length}, but has data up to byte {known.data_end}; {REMEDY}"
             raise DataAfterDamage(segment, self._damaged() if self._damage.count else reason)
         self._save(replace(segment, end=end, facts=self._facts(file, end, before), unread=False))
+        self._explain(segment, end)
         return True
 
     def renew_facts(self) -> bool:
@@ -218,6 +219,9 @@ class Rescan:
 
     def _is_same(self, segment: Segment, file: ReadableFile) -> bool:
         """Return whether the index may be believed about a file."""
+        assert self._known is not None
+        if self._known.unexplained:
+            return False
         committed = self._access.committed(segment)
         is_whole = committed.is_whole_in(file)
         return committed.seen_in(file, file.stat()) in SAME_BYTES if is_whole is None else is_whole
@@ -233,6 +237,10 @@ class Rescan:
         if facts.mtime != before.st_mtime_ns or file.size() != before.st_size:
             raise StorageError(f"{file.path} was changed while it was read", hint="Fix it again.")
         return facts
+
+    def _explain(self, segment: Segment, end: End) -> None:
+        """Note that all bytes of the segment were read: those that belong to no datum are no data to lose."""
+        self._transaction.explain(segment, self._format.holes(end, *self._transaction.sums_of(segment)))
 
     def sync(self) -> None:
         """Make the files durable: the process that wrote them may not have synced them."""
@@ -268,6 +276,7 @@ class Rescan:
             raise_sequence(folder, self._name)
             before = facts_in(folder, self._name, segment.end)
             is_same = known is not None and is_believed and not segment.unread and seen in SAME_BYTES
+            is_same = is_same and (known is None or not known.unexplained)
             is_same = is_same and (seen is Seen.UNTOUCHED or self._has_whole_files(segment))
             end, is_read = segment.end, not (is_same and trusted)
             if is_read:
@@ -279,6 +288,9 @@ class Rescan:
                 raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
             facts, unread = facts_in(folder, self._name, end), segment.unread and not is_read
             self._save(replace(segment, end=end, facts=facts, unread=unread), keep_damage=not is_read)
+            if is_read:
+                left = sum(number < end.length for number in files_of(folder, self._name))
+                self._transaction.explain(segment, left - self._transaction.sums_of(segment)[0])
         return True
 
     def _has_whole_files(self, segment: Segment) -> bool:
@@ -368,6 +380,7 @@ class Rescan:
         generations.link_old(self._directory, self._name, old, None)
         segment = replace(segment, end=end, facts=facts)
         self._save(segment, keep_damage=True)
+        self._explain(segment, end)
         if not is_damaged:  # else the fix that found the damage has counted it
             self._count_lost()
         self._access.clean_up_later(self._name)
@@ -420,7 +433,7 @@ class Rescan:
             elif self._is_there(other):
                 self._skip(row[3])
             else:  # this is the only copy that can be read
-                transaction.take_back([other[0]])
+                transaction.drop_rows([other[0]])
                 transaction.insert([(other[0], *row[1:])])
 
     def _is_there(self, other: tuple[Any, ...]) -> bool:

@@ -95,6 +95,8 @@ class ConcatWriter:
             return Start(Laid(b"", end))  # `writing` reports that it is missing
         is_touched = committed is None or not committed.is_untouched(found)
         if end is not None and committed is not None and trusted and not is_touched:
+            if found.st_size > end.size and not committed.has_tail(self._directory.open_to_read(name)):
+                raise changed(self._directory, name)  # its row in the index is not about these bytes
             return Start(Laid(b"", end), checksum=committed.facts.checksum)
         file = self._directory.open_to_read(name)
         if end is not None and committed is not None:
@@ -143,14 +145,14 @@ class ConcatWriter:
         path = hidden(name, generation) if start.is_new else name
         file, before = self._open(path, name, generation, position, is_new=start.is_new)
         append = _Append(path, generation, file, before, position, layout.patch(laid.end), known, start.is_touched)
-        self._appends[name] = append
-        self._unsynced.append(name)
         if before is not None and before.st_size > position:
-            if known:
+            if known:  # before `undo` may cut these bytes off
                 end = replace(laid.end, size=position)
                 if (item := keep_data_after(self._directory, name, end, layout, verb="append")) is not None:
                     self.kept.append(item)
             file.truncate(position)
+        self._appends[name] = append
+        self._unsynced.append(name)
         append.writer = SegmentWriter(layout, file, laid, checksum=start.checksum, save_blocks=append.blocks.extend)
         yield append.writer
         append.writer.finish()

@@ -83,7 +83,11 @@ class Committed:
             return Seen.OTHER
         if self.facts.tail is None:
             return Seen.UNKNOWN
-        return Seen.SAME_TAIL if tail_of(file, self.size, self.mutable) == self.facts.tail else Seen.OTHER
+        return Seen.SAME_TAIL if self.has_tail(file) else Seen.OTHER
+
+    def has_tail(self, file: SegmentFile) -> bool:
+        """Return whether the committed bytes of a file end as the index has recorded, if it has."""
+        return self.facts.tail is None or tail_of(file, self.size, self.mutable) == self.facts.tail
 
     def is_whole_in(self, file: SegmentFile) -> bool | None:
         """Read all committed bytes, and return whether they have the checksum; None if the index has not recorded it.

@@ -205,6 +205,7 @@ class Incoming:
         (seen,) = execute("SELECT count(*) FROM doomed WHERE seq < ?", (self.first,)).fetchone()
         number = f"{self._transaction.take_seqs(seen).start - 1} + row_number() OVER (ORDER BY seq)"
         execute(f"INSERT INTO deletion (seq, datum) SELECT {number}, seq FROM doomed WHERE seq < ?", (self.first,))
+        self._transaction.count_deleted("SELECT seq FROM doomed WHERE seq < ?", (self.first,))
         execute("DELETE FROM main.datum WHERE seq IN (SELECT seq FROM doomed)")
         execute("DROP TABLE doomed")
         execute(f"{self._columns.insert_into} SELECT {names} FROM temp.again")

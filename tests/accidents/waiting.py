@@ -16,11 +16,9 @@ WAITING: dict[str, str] = {
     "11-renamed-mended-and-renamed-back/jsonl-* plain-*": UNKNOWN,
     "14-zeros-over-a-segment-and-the-index-lost/vm2-dataset-* jsonl-dataset-*": FACTS,
     "15-digit-changed/vm2-* *-archive-*": FACTS,
-    "15-index-committed-size-lowered/vm2-dataset-* jsonl-dataset-* lz4-dataset-* plain-dataset-*": ROWS,
     "15-index-fields-of-another/*": ROWS,
     "15-index-offset-of-the-next/vm2-* jsonl-*": ROWS,
     "15-index-reftime/vm2-* jsonl-*": ROWS,
-    "15-index-row-deleted/*": ROWS,
     "15-index-size-minus-1/vm2-*": ROWS,
     "x-older-index-and-older-segment/vm2-* jsonl-* lz4-* plain-*": TIDE,
 }

@@ -28,8 +28,6 @@ IN_INDEX = {
     "another reftime": ("UPDATE datum SET reftime = reftime + 1 WHERE", "it has another reftime"),
     "another value": ("UPDATE datum SET f_area = 999 WHERE", "it has other metadata"),
     "no value": ("UPDATE datum SET f_area = 0 WHERE", "it has other metadata"),
-    "shorter": ("UPDATE datum SET size = size - 1 WHERE", "no complete datum is there"),
-    "elsewhere": ("UPDATE datum SET offset = offset + 1, size = size - 1 WHERE", "no complete datum is there"),
 }
 
 
