@@ -1,0 +1,110 @@
+"""Rows of the index that somebody removed or edited: the bytes of their data stay, and come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from worlds import START, datum, sql
+
+import ondisk
+from ondisk import Datum
+from ondisk.errors import SegmentCorrupt
+from ondisk.maintenance.states import State
+
+FIRST = "seq = (SELECT min(seq) FROM datum)"
+
+
+@pytest.fixture(params=["jsonl", "vm2", "seg", "blob"])
+def format(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def path(tmp_path: Path, format: str) -> Path:
+    """Make a dataset of one segment with four data."""
+    station = "area" if format == "vm2" else "station"
+    config = {"format": format, "step": "daily", "fields": {station: "text"}, "unique": [station], "replace": "yes"}
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        dataset.append(made(number, format) for number in range(4))
+    return tmp_path / "dataset"
+
+
+def made(number: int, format: str) -> Datum:
+    if format == "vm2":
+        return Datum(START.replace(hour=number), data=b"20261120%02d00,%d,227,%d,,,0" % (number, number, number))
+    return datum(number, f"VM2,{number}", number, format=format)
+
+
+def numbers(dataset: ondisk.Dataset) -> list[int]:
+    return [each.reftime.hour for each in dataset.query()]
+
+
+def states(dataset: ondisk.Dataset) -> State:
+    (found,) = dataset.check()
+    return found.state
+
+
+@pytest.mark.parametrize("row", ["min", "max"])
+def test_a_datum_whose_row_was_removed_is_reported_kept_by_a_repack_and_read_by_a_fix(path: Path, row: str) -> None:
+    sql(path, f"DELETE FROM datum WHERE seq = (SELECT {row}(seq) FROM datum)")
+    with ondisk.open(path) as dataset:
+        (found,) = dataset.check()
+        assert found.state == State.UNALIGNED
+        assert "belong to no datum, and were not deleted" in "; ".join(found.reasons)
+        dataset.repack()
+        assert len(numbers(dataset)) == 3
+        dataset.fix()
+        assert numbers(dataset) == [0, 1, 2, 3]
+        assert dataset.check().is_clean
+
+
+def test_data_that_ondisk_deletes_or_replaces_are_no_finding_of_that_kind(path: Path, format: str) -> None:
+    with ondisk.open(path) as dataset:
+        dataset.delete(_of(1, format))
+        dataset.append([made(2, format)])
+        dataset.fix()
+        assert numbers(dataset) == [0, 2, 3]
+        assert states(dataset) == State.DIRTY
+        dataset.repack()
+        assert dataset.check().is_clean
+        assert numbers(dataset) == [0, 2, 3]
+
+
+def test_a_removed_row_is_noticed_beside_data_that_were_deleted(path: Path, format: str) -> None:
+    with ondisk.open(path) as dataset:
+        dataset.delete(_of(1, format))
+    sql(path, f"DELETE FROM datum WHERE {FIRST}")
+    with ondisk.open(path) as dataset:
+        assert State.UNALIGNED in states(dataset)
+        dataset.fix()
+        dataset.repack()
+        assert {0, 2, 3} <= {*numbers(dataset)}
+        assert dataset.check().is_clean
+
+
+def test_a_removed_row_is_noticed_in_the_archive(path: Path) -> None:
+    with ondisk.open(path) as dataset:
+        dataset.archive(*(each.segment for each in dataset.check().segments))
+    sql(path / ".archive/last", f"DELETE FROM datum WHERE {FIRST}")
+    with ondisk.open(path) as dataset:
+        assert states(dataset) == State.UNALIGNED
+        dataset.fix()
+        assert numbers(dataset) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "vm2"], indirect=True)
+def test_an_append_cuts_nothing_off_behind_a_lowered_end(path: Path, format: str) -> None:
+    sql(path, "UPDATE segment SET size = size - 5, length = length - 5")
+    (before,) = [each.read_bytes() for each in path.glob("2026/*.*")]
+    with ondisk.open(path) as dataset:
+        with pytest.raises(SegmentCorrupt, match="is not the file"):
+            dataset.append([made(4, format)])
+        assert [each.read_bytes() for each in path.glob("2026/*.*")] == [before]
+        dataset.fix()
+        dataset.append([made(4, format)])
+        assert numbers(dataset) == [0, 1, 2, 3, 4]
+
+
+def _of(number: int, format: str) -> str:
+    return f'{"area" if format == "vm2" else "station"}:"VM2,{number}"'
