@@ -154,7 +154,8 @@ class MaintenanceBench:
                 assert sum(len(datum.data) for datum in dataset.query()) == PHOTOS * PHOTO
 
             read()
-            self.report.ratio("read of 1 MiB blobs", *best(self.rounds * 5, lambda: read_and_sum(files), read), 1.1)
+            floor, found = best(self.rounds * 5, lambda: read_whole_and_sum(files), read)
+            self.report.ratio("read of 1 MiB blobs", floor, found, 1.1)
         shutil.rmtree(dataset.path)
 
     def repack(self, dataset: ondisk.Dataset) -> None:
@@ -179,6 +180,13 @@ class MaintenanceBench:
                 pairs.append(best(1, *works[::turn])[::turn])
             shutil.rmtree(place)
         self.report.ratio("repack of half-empty segments", *map(min, zip(*pairs, strict=True)), 1.2)
+
+
+def read_whole_and_sum(files: list[Path]) -> None:
+    """Read each file at once, as a query does: the bytes of one are alive until those of the next are there."""
+    for file in files:
+        content = file.read_bytes()
+        zlib.crc32(content)
 
 
 def read_and_sum(files: list[Path]) -> None:

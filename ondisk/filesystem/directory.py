@@ -517,12 +517,21 @@ class Directory:
         return descriptor
 
     def _open(self, name: str, flags: int) -> int:
+        if "/" not in name:  # as in `stat`: each blob that a query reads is opened like this
+            components(name)
+            return self._open_in(self._descriptor, name, name, flags)
         with self._parent_of(name) as (parent, last):
             if parent is None:
                 raise FileNotFoundError(name)
-            writing = flags & (os.O_RDWR | os.O_CREAT) != 0
-            with errors_of(self.at(name), writing=writing):
-                return os.open(last, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=parent)
+            return self._open_in(parent, last, name, flags)
+
+    def _open_in(self, parent: int, last: str, name: str, flags: int) -> int:
+        try:
+            return os.open(last, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=parent)
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except OSError as error:
+            raise_as_ours(error, self.at(name), writing=flags & (os.O_RDWR | os.O_CREAT) != 0)
 
     @contextlib.contextmanager
     def _parent_of(self, name: str) -> Iterator[tuple[int | None, str]]:
