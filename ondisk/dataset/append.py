@@ -8,7 +8,7 @@ from itertools import accumulate, groupby, islice, repeat
 from typing import Any, Literal, TypeVar
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.archives import Archived
+from ondisk.dataset.archived import Archived
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, SegmentMissing

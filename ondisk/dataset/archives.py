@@ -13,53 +13,45 @@ skips such a datum in the archive's snapshot:
 - While a segment is moved, the dataset and the archive may both contain its data. The query returns the dataset's.
 - When a delete, or an append that replaces, touches data in archives, its commit in the dataset's index records their
   deletion, too. They are deleted from the archives after that commit. The query skips every datum of an archive that
-  the dataset's index says was deleted since the archive's last change; see `pending`.
+  the dataset's index says was deleted since the archive's last change; see `ondisk.dataset.overlap`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import stat
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
-from typing import Any
 
 from ondisk.config import DatasetConfig
+from ondisk.dataset import overlap, summaries
 from ondisk.dataset.access import Access
-from ondisk.dataset.known_archives import Fault, Unusable, away, faults, problem, touching
-from ondisk.dataset.layout import ARCHIVE, CONFIG, clear_unmade, create_files, read_config, untrusted
-from ondisk.dataset.read import Summary
-from ondisk.datum import FieldType, canonical, from_microseconds, microseconds
-from ondisk.errors import (
-    ArchiveOffline,
-    DatasetNotFound,
-    DurabilityLost,
-    InvalidInput,
-    NotFound,
-    OndiskError,
-    StateError,
+from ondisk.dataset.known_archives import (
+    Fault,
+    Unusable,
+    away,
+    described,
+    faults,
+    hull,
+    problem,
+    state_of,
+    states_of,
+    touching,
 )
+from ondisk.dataset.layout import ARCHIVE, CONFIG, LAST, clear_unmade, create_files, read_config, untrusted
+from ondisk.dataset.read import Summary
+from ondisk.datum import microseconds
+from ondisk.errors import ArchiveOffline, DatasetNotFound, DurabilityLost, NotFound, OndiskError, StateError
 from ondisk.filesystem import Directory
-from ondisk.index import Index, Row, Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import Index, Snapshot, segment_rows
 from ondisk.index.connection import Connection, connect_to_read
 from ondisk.index.segment_rows import KnownArchive
-from ondisk.index.tide import State
-from ondisk.json_shapes import from_json, parse_time
-from ondisk.matcher import Expression, reftime_interval
 from ondisk.segments.generations import parents
-from ondisk.step import ALWAYS, Interval
-
-LAST = "last"
-"""The archive that repack moves segments to."""
+from ondisk.step import Interval
 
 _OF_DATASET = ("archive_age", "delete_age", "quarantine_age", "lock_timeout", "max_datum_size", "max_depth")
 """Keys of the dataset's configuration that also apply to its archives. The archives' own values are outdated copies."""
-
-_SUMMARY = ".summary"
-_LONGEST = 16 * 1024 * 1024  # bytes of a summary; in memory it takes about 25 times as much
 
 
 class DatasetAccess(Access):
@@ -147,8 +139,8 @@ class Archives:
             with contextlib.suppress(OndiskError):  # who reads it raises this error
                 indices[name] = archive.current().index
         if indices and (self._faulty or indices != self._judged):
-            known, states = self.known(), _states(indices)
-            main = _state(self._main.current().index)
+            known, states = self.known(), states_of(indices)
+            main = state_of(self._main.current().index)
             self._faulty = {
                 name: fault
                 for name, fault in faults(known, states, main, lambda name: present[name].needs_check()).items()
@@ -178,14 +170,14 @@ class Archives:
         found = self._faults(present)
         if not known and not found:
             return []
-        states = {name: _state(archive.current().index) for name, archive in present.items()}
+        states = {name: state_of(archive.current().index) for name, archive in present.items()}
         records = {each.uuid: each.interval for each in known}
         unusable = []
         for name, fault in found.items():
             uuid = states[name][0]
             if fault is not Fault.FOREIGN:  # the one whose name it has is away
                 twin = next((other for other in states if states[other][0] == uuid and other != name), None)
-                interval = None if fault is Fault.COPY else _hull(_described(present[name]).interval, records.get(uuid))
+                interval = None if fault is Fault.COPY else hull(described(present[name]).interval, records.get(uuid))
                 unusable.append(Unusable(uuid, name, fault, interval, twin))
         for each in self._away(known, present, {uuid for uuid, *_ in states.values()}):
             fault = Fault.FOREIGN if each.name in present else Fault.AWAY
@@ -248,7 +240,7 @@ class Archives:
             return
         known = self.known()
         before = {} if recount else {each.uuid: each for each in known}
-        present = [found for archive in online if (found := _described(archive, before)).uuid]
+        present = [found for archive in online if (found := described(archive, before)).uuid]
         names = {each.name for each in present}
         old = {each.uuid for each in known if each.name in names}.difference(each.uuid for each in present)
         new = [each for each in present if each not in known]
@@ -261,9 +253,9 @@ class Archives:
 
     def with_moved(self, archive: Access, count: int) -> KnownArchive:
         """Return what to record of an archive that has got some data which the record does not count yet."""
-        found = _described(archive)
+        found = described(archive)
         before = next((each for each in self.known() if each.uuid == found.uuid), None)
-        return _described(archive, {}) if before is None else replace(found, count=before.count + count)
+        return described(archive, {}) if before is None else replace(found, count=before.count + count)
 
     def accept(self, archive: Access) -> None:
         """Take an archive for that of this dataset from now on, although a fix may give its index another UUID."""
@@ -283,7 +275,7 @@ class Archives:
         if not uuids:
             names = ", ".join(each.name for each in gone) or "none"
             raise NotFound(f"{self._main.path}: no archive {name!r} is missing", hint=f"Missing archives: {names}.")
-        older = [_described(archive, {}) for archive in self._present().values()]
+        older = [described(archive, {}) for archive in self._present().values()]
         known = {each.uuid: each.count for each in self.known() if each.uuid in uuids}
         lost = max(0, sum(known.values()) - sum(each.count for each in older if each.uuid in uuids))
         with self._main.transaction("fix") as transaction:
@@ -299,11 +291,7 @@ class Archives:
 
     def offline(self) -> list[str]:
         """Return the names of the archives that have only a summary."""
-        if self._main.directory.inode(ARCHIVE) is None:
-            return []
-        entries = {entry.name: entry.kind for entry in self._main.directory.entries(ARCHIVE)}
-        names = [name.removesuffix(_SUMMARY) for name, kind in entries.items() if name.endswith(_SUMMARY)]
-        return [name for name in names if entries.get(name) != "directory"]
+        return summaries.offline(self._main.directory)
 
     def warn_of_offline(self, effect: str = "was not queried") -> None:
         """Warn of archives that are offline, and of archives whose indices may have lost data.
@@ -401,18 +389,6 @@ class Archives:
         last = self.last()
         return [self._main] if last is None else [self._main, last]
 
-    def of_append(self, config: DatasetConfig) -> Archived | None:
-        """Return what finds duplicates in the archive, or None if there can be no duplicates."""
-        if not config.unique:
-            return None
-        for each in self.unusable():
-            if each.name == LAST:
-                return Away(self, each, config)
-        if self._main.directory.inode(ARCHIVE) is None:
-            return None
-        last = self.last()
-        return None if last is None else Archived(self, last, config)
-
     def counterpart(self, access: Access) -> Access | None:
         """Return the archive that repack fills, or for it the dataset; None if `unique` does not span both."""
         other = self.last() if access is self._main else self._main
@@ -421,12 +397,7 @@ class Archives:
 
     def has_pending(self) -> bool:
         """Return whether the dataset's index records deletions that are not committed in the archives."""
-        with self._main.current().index.snapshot() as main:
-            for archive in self.online():
-                with archive.current().index.snapshot() as there:
-                    if next(pending(main, there, archive), None) is not None:
-                        return True
-        return False
+        return any(overlap.has_pending(self._main, archive) for archive in self.online())
 
     def complete_deletes(self) -> None:
         """Delete from the archives the data that the dataset's index records as deleted from them.
@@ -434,20 +405,10 @@ class Archives:
         The caller must hold the writers' lock. It must call this before it advances the `seq` of an archive: only
         deletions after that `seq` are looked for.
 
-        Durability: one commit for each archive.
-        Locks: the archive's lock, if there is something to delete.
-        Memory: does not grow with the number of deletions.
+        Durability, Locks: see `overlap.complete_deletes`, for each archive.
         """
         for archive in self.online():
-            with self._main.current().index.snapshot() as main:
-                with archive.current().index.snapshot() as there:
-                    if next(pending(main, there, archive), None) is None:
-                        continue
-                    left = _deletions(main, there, archive)
-                with archive.transaction("delete") as transaction:
-                    for changes in left:
-                        transaction.delete_as(changes)
-                    transaction.commit()
+            overlap.complete_deletes(self._main, archive)
 
     def complete_deletes_later(self) -> None:
         """Delete as `complete_deletes`, after the commit that records the deletions. What fails is done later.
@@ -526,14 +487,10 @@ class Archives:
         Raises:
             InvalidInput: one of them cannot be read as a summary.
         """
-        for name in self.offline() if names is None else names:
-            path = f"{ARCHIVE}/{name}{_SUMMARY}"
-            try:
-                yield _summary(self._main.directory.read(path, _LONGEST), self._main.config.fields)
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-                full = self._main.directory.path / path
-                hint = f"Write it again: ondisk summary ARCHIVE --json > {full}"
-                raise InvalidInput(f"{full} is not a summary: {error}", hint=hint) from None
+        fields = self._main.config.fields
+        return (
+            summaries.read(self._main.directory, name, fields) for name in (self.offline() if names is None else names)
+        )
 
     def close(self) -> None:
         for name in [*self._opened]:
@@ -554,311 +511,10 @@ class Archives:
             found.close()
 
 
-class Archived:
-    """Finds the archived data that have the same unique fields as data that are appended.
-
-    Used for one batch, under the writers' lock.
-    """
-
-    def __init__(self, archives: Archives, last: Access, config: DatasetConfig) -> None:
-        self._archives = archives
-        self._last = last
-        self._config = config
-        self._to_delete: set[int] = set()
-        self._overwritten: set[int] = set()
-
-    def overwrite(self, tree: Expression) -> int:
-        """Replace all archived data that match, whatever is appended; return how many they are."""
-        with self._last.current().index.snapshot() as snapshot:
-            self._overwritten = {seq for some in segment_rows.seqs_of(snapshot, tree) for seq in some}
-        self._to_delete |= self._overwritten
-        return len(self._overwritten)
-
-    def interval(self) -> Interval | None:
-        """Return the interval of reftimes in which data can be duplicates of archived ones, or None if none can."""
-        if not self._config.unique:
-            return None
-        with self._last.current().index.snapshot() as snapshot:
-            interval = segment_rows.span(snapshot)
-        return interval if interval is None or "reftime" in self._config.unique else ALWAYS
-
-    def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> tuple[set[int], set[int]]:
-        """Find the data that the archive already has.
-
-        Returns:
-            The positions of the data to skip, and of those that replace archived data.
-        """
-        skipped: set[int] = set()
-        replacing: set[int] = set()
-        opened = self._last.current()
-        with opened.index.snapshot() as snapshot:
-            for place, row in of_same_key(snapshot, reftimes, metadata):
-                if row[0] in self._overwritten:
-                    continue
-                if self._replaces(metadata[place], snapshot.metadata(row[5:])):
-                    replacing.add(place)
-                    self._to_delete.add(row[0])
-                else:
-                    skipped.add(place)
-        return skipped, replacing
-
-    def replace_with(self, transaction: Transaction) -> None:
-        """Record in the dataset's index what is replaced. Its commit hides the data; then the archive deletes them."""
-        if self._to_delete:
-            with self._last.current().index.snapshot() as snapshot:
-                uuid = snapshot.dataset()["uuid"]
-            transaction.note_archived(uuid, [sorted(self._to_delete)])
-            transaction.after_commit(self._archives.complete_deletes_later)
-
-    def _replaces(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-        name = self._config.version_field
-        if self._config.replace != "newer" or name is None:
-            return self._config.replace == "yes"
-        before, after = old.get(name), new.get(name)
-        if after is None or before is None:
-            return after is not None
-        return bool(canonical(before, self._config.fields[name]) <= after)
-
-
-class Away(Archived):
-    """What stands for `Archived` while the archive is away: it refuses data that the archive may have."""
-
-    def __init__(self, archives: Archives, missing: Unusable, config: DatasetConfig) -> None:
-        self._archives = archives
-        self._missing = missing
-        self._config = config
-
-    def overwrite(self, tree: Expression) -> int:
-        """Raise if archived data may match; else there is nothing to replace."""
-        self._archives.check_present(reftime_interval(tree))
-        return 0
-
-    def interval(self) -> Interval | None:
-        """Return the interval of reftimes in which data can be duplicates of archived ones, or None if none can."""
-        mine = self._missing.interval
-        return mine if mine is None or "reftime" in self._config.unique else ALWAYS
-
-    def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> tuple[set[int], set[int]]:
-        """Raise if the archive may already have some of the data.
-
-        Raises:
-            StateError: it may.
-        """
-        interval = self.interval()
-        if interval is not None and any(reftime in interval for reftime in reftimes):
-            raise self._archives.problem(self._missing)
-        return set(), set()
-
-    def replace_with(self, transaction: Transaction) -> None:
-        """Record nothing."""
-
-
-def of_same_key(
-    snapshot: Snapshot, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[int, Row]]:
-    """Find the data in a snapshot that have the same unique fields as given data.
-
-    Args:
-        reftimes, metadata: of the given data.
-
-    Yields:
-        The position of a given datum; the seq and the row of the datum in the snapshot.
-    """
-    interval = segment_rows.span(snapshot)
-    if interval is None:
-        return
-    by_time = "reftime" in snapshot.columns.unique_names
-    for place, (reftime, fields) in enumerate(zip(reftimes, metadata, strict=True)):
-        if by_time and reftime not in interval:
-            continue
-        row = snapshot.of_key(reftime, fields)
-        if row is not None:
-            yield place, row
-
-
-def in_both(main: Snapshot, archive: Snapshot) -> list[tuple[int, int, int]]:
-    """Find the data that are in the archive's snapshot and in the dataset's, because their segment is being moved.
-
-    Returns:
-        Runs of such data: the generation of the archive's segment, the first and the last `seq` of the run.
-
-    Cost: reads the rows of segments that both have; those of the dataset only up to the archive's last `seq`.
-    """
-    spans = segment_rows.span(main), segment_rows.span(archive)
-    if spans[0] is None or spans[1] is None:
-        return []
-    both = spans[0] & spans[1]
-    there = {segment.name: segment for segment in segment_rows.segments_in(archive, both)}
-    mine = [segment for segment in segment_rows.segments_in(main, both) if segment.name in there]
-    return [
-        (there[segment.name].id, *run)
-        for segment in mine
-        for run in _common(main, archive, segment, there[segment.name])
-    ]
-
-
-def _common(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment) -> Iterator[tuple[int, int]]:
-    """Yield the runs of data, by `seq`, that are in a segment of the dataset and in that segment of the archive."""
-    first = last = None
-    for seq, is_common in _compared(main, archive, segment, other):
-        if is_common:
-            first, last = seq if first is None else first, seq
-        elif first is not None and last is not None:
-            yield first, last
-            first = None
-    if first is not None and last is not None:
-        yield first, last
-
-
-def common(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment) -> Iterator[int]:
-    """Yield the `seq` of the data that are in a segment of the dataset and in that segment of the archive."""
-    return (seq for seq, is_common in _compared(main, archive, segment, other) if is_common)
-
-
-def _compared(main: Snapshot, archive: Snapshot, segment: Segment, other: Segment) -> Iterator[tuple[int, bool]]:
-    """Yield the `seq` of each datum in the archive's segment, in order, and whether the dataset's segment has it too.
-
-    In a damaged index two data may have the same `seq`, so the reftime must be the same, too.
-    """
-    mine = iter(segment_rows.numbers_of(main, segment, segment_rows.last_seq(archive)))
-    waiting = next(mine, None)
-    if waiting is None:
-        return
-    for each in segment_rows.numbers_of(archive, other, segment_rows.last_seq(main)):
-        while waiting is not None and waiting < each:
-            waiting = next(mine, None)
-        yield each[0], waiting == each
-        if waiting is None:
-            return
-
-
-def _described(archive: Access, before: Mapping[str, KnownArchive] | None = None) -> KnownArchive:
-    """Return what the dataset records of an archive.
-
-    Args:
-        before: UUID → what is recorded. Its data are counted only if something else is new; None to count none.
-    """
-    with archive.current().index.snapshot() as snapshot:
-        uuid, seq, generation = _state_in(snapshot)
-        found = KnownArchive(uuid, archive.path.name, segment_rows.span(snapshot), seq, generation)
-        if before is None:
-            return found
-        old = before.get(uuid)
-        if old is not None and replace(found, name=old.name, count=old.count) == old:
-            return replace(found, count=old.count)
-        return replace(found, count=segment_rows.count_all(snapshot))
-
-
-def _states(indices: Mapping[str, Index]) -> dict[str, State]:
-    """Return name → the state of each index that is there, and can be read."""
-    states = {}
-    for name, index in indices.items():
-        with contextlib.suppress(OndiskError):
-            states[name] = _state(index)
-    return {name: state for name, state in states.items() if state[0]}
-
-
-def _state(index: Index) -> State:
-    with index.snapshot() as snapshot:
-        return _state_in(snapshot)
-
-
-def _state_in(snapshot: Snapshot) -> State:
-    """Return the state of an index; without UUID if it is lost."""
-    state = snapshot.dataset()
-    return state["uuid"] or "", state["seq"], state["generation"]
-
-
-def _hull(one: Interval | None, other: Interval | None) -> Interval | None:
-    if one is None or other is None:
-        return one or other
-    return Interval(min(one.begin, other.begin), max(one.end, other.end))
-
-
-def _seq(access: Access) -> int:
-    return _state(access.current().index)[1]
-
-
-def pending(main: Snapshot, there: Snapshot, archive: Access) -> Iterator[list[tuple[int, int]]]:
-    """Yield the deletions that the dataset's snapshot records for data in an archive's snapshot, some at a time.
-
-    They are committed in the dataset's index, and not yet in that of the archive: its `seq` would be as high. The index
-    of another dataset, and one that was rebuilt since, has another UUID: none of them concern it.
-
-    Returns:
-        The `seq` of each deletion, and that of its datum.
-    """
-    for changes in _deletions(main, there, archive):
-        if left := segment_rows.still_present(there, changes):
-            yield left
-
-
-def _deletions(main: Snapshot, there: Snapshot, archive: Access) -> Iterator[list[tuple[int, int]]]:
-    state = there.dataset()
-    names = [state["uuid"] or "", *([""] if archive.path.name == LAST else [])]
-    return segment_rows.archived_deletions(main, names, state["seq"])
-
-
-def leave_out(main: Snapshot, there: Snapshot, archive: Access) -> None:
-    """Make the archive's snapshot skip the data that the dataset's snapshot contains too, or says were deleted."""
-    runs, left = in_both(main, there), pending(main, there, archive)
-    first = next(left, None)
-    if runs or first is not None:
-        changes = () if first is None else chain([first], left)
-        there.exclude(runs, ([datum for _, datum in some] for some in changes))
-
-
-def merged(summaries: list[Summary]) -> Summary:
-    """Merge summaries into one."""
-    fields: dict[str, dict[Any, int]] = {}
-    for each in summaries:
-        for name, counts in each.fields.items():
-            total = fields.setdefault(name, {})
-            for value, count in counts:
-                total[value] = total.get(value, 0) + count
-    begins = [each.begin for each in summaries if each.begin is not None]
-    ends = [each.end for each in summaries if each.end is not None]
-    ordered = {
-        name: sorted(counts.items(), key=lambda item: (item[0] is not None, _comparable(item[0])))
-        for name, counts in fields.items()
-    }
-    return Summary(
-        sum(each.count for each in summaries),
-        sum(each.size for each in summaries),
-        min(begins, default=None),
-        max(ends, default=None),
-        ordered,
-    )
-
-
-def _comparable(value: Any) -> Any:
-    return value.encode() if isinstance(value, str) else 0 if value is None else value
-
-
-def _summary(text: bytes, fields: Any) -> Summary:
-    """Read a summary as `ondisk summary --json` prints it."""
-    read = json.loads(text)
-    begin, end = (None if read[key] is None else _time(read[key]) for key in ("begin", "end"))
-    counts = {
-        name: [(_value(each["value"], fields[name]), int(each["count"])) for each in values]
-        for name, values in read["fields"].items()
-        if name in fields
-    }
-    return Summary(int(read["count"]), int(read["size"]), begin, end, counts)
-
-
-def _time(text: str) -> Any:
-    return from_microseconds(parse_time(text))
-
-
-def _value(value: Any, kind: FieldType) -> Any:
-    if value is None:
-        return None
-    found = _time(value) if kind is FieldType.TIMESTAMP else from_json(value)
-    canonical(found, kind)  # raises if it is not a value of the field
-    return found
-
-
 def _has_segments(directory: Directory, place: str) -> bool:
     with directory.inside(place) as archive:
         return any(True for _ in parents(archive))
+
+
+def _seq(access: Access) -> int:
+    return state_of(access.current().index)[1]

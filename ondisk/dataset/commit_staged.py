@@ -11,8 +11,10 @@ from typing import Literal, TypeAlias
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult
-from ondisk.dataset.archives import LAST, Archived, DatasetAccess
+from ondisk.dataset.archived import Archived, archived_for
+from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
+from ondisk.dataset.layout import LAST
 from ondisk.dataset.query import Match, Query
 from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError
@@ -148,7 +150,7 @@ class _Commit:
         access, transaction = self._access, self._transaction
         if any(each.built_for != dump(access.config) for each in staged):
             raise StateError(f"{access.path} was configured again after the data were staged", hint=_AGAIN)
-        archived, removed = self._archives.of_append(self._config), 0
+        archived, removed = archived_for(self._archives, self._config), 0
         if overwrite is not None:
             archived, removed = self._overwrite(overwrite, archived)
         with contextlib.closing(Incoming(transaction, paths)) as incoming:

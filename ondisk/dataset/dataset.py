@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, iterated, refuse_old, store
-from ondisk.dataset.archives import Archives, DatasetAccess, merged
+from ondisk.dataset.archived import archived_for
+from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.delete import delete
 from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import check_free, create_files, filter_of, open_directory, read_config
 from ondisk.dataset.query import Match, Query, data, payloads, span, summaries
 from ondisk.dataset.read import Summary
+from ondisk.dataset.summaries import merged
 from ondisk.datum import Datum, Location
 from ondisk.errors import (
     AlreadyExists,
@@ -579,7 +581,7 @@ class Dataset:
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
                 with access.transaction("append", lazy=lazy) as transaction:
                     trusted = not access.has_sentinel()
-                    archived = self._archives.of_append(self.config)
+                    archived = archived_for(self._archives, self.config)
                     stored = store(
                         batch, format, self.config, access.directory, transaction, trusted=trusted, archived=archived
                     )

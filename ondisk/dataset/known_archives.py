@@ -16,14 +16,17 @@ An archive in `.archive/` is neither read nor written to if it has one of the fa
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 
+from ondisk.dataset.access import Access
 from ondisk.dataset.layout import ARCHIVE
 from ondisk.datum import from_microseconds
-from ondisk.errors import StateError
+from ondisk.errors import OndiskError, StateError
+from ondisk.index import Index, Snapshot, segment_rows
 from ondisk.index.segment_rows import KnownArchive
 from ondisk.index.tide import State
 from ondisk.step import Interval
@@ -144,6 +147,50 @@ def touching(unusable: Iterable[Unusable], interval: Interval) -> Iterator[Unusa
     for each in unusable:
         if each.interval is not None and not (each.interval & interval).is_empty:
             yield each
+
+
+def described(archive: Access, before: Mapping[str, KnownArchive] | None = None) -> KnownArchive:
+    """Return what the dataset records of an archive.
+
+    Args:
+        before: UUID → what is recorded. Its data are counted only if something else is new; None to count none.
+    """
+    with archive.current().index.snapshot() as snapshot:
+        uuid, seq, generation = _state_in(snapshot)
+        found = KnownArchive(uuid, archive.path.name, segment_rows.span(snapshot), seq, generation)
+        if before is None:
+            return found
+        old = before.get(uuid)
+        if old is not None and replace(found, name=old.name, count=old.count) == old:
+            return replace(found, count=old.count)
+        return replace(found, count=segment_rows.count_all(snapshot))
+
+
+def states_of(indices: Mapping[str, Index]) -> dict[str, State]:
+    """Return name → the state of each index that is there, and can be read."""
+    states = {}
+    for name, index in indices.items():
+        with contextlib.suppress(OndiskError):
+            states[name] = state_of(index)
+    return {name: state for name, state in states.items() if state[0]}
+
+
+def state_of(index: Index) -> State:
+    """Return the state of an index; without UUID if it is lost."""
+    with index.snapshot() as snapshot:
+        return _state_in(snapshot)
+
+
+def _state_in(snapshot: Snapshot) -> State:
+    state = snapshot.dataset()
+    return state["uuid"] or "", state["seq"], state["generation"]
+
+
+def hull(one: Interval | None, other: Interval | None) -> Interval | None:
+    """Return the shortest interval that contains both; None for no interval."""
+    if one is None or other is None:
+        return one or other
+    return Interval(min(one.begin, other.begin), max(one.end, other.end))
 
 
 def problem(unusable: Unusable, dataset: Path) -> StateError:

@@ -25,6 +25,8 @@ from ondisk.matcher import Expression, parse
 SENTINEL = "needs-check-do-not-pack"
 CONFIG = "dataset.toml"
 ARCHIVE = ".archive"
+LAST = "last"
+"""The archive that repack moves segments to."""
 _CONFIG_LIMIT = 1024 * 1024  # bytes
 SENTINEL_TEXT = b"The index of this dataset was lost and rebuilt empty. It may not know all data. Run `ondisk fix`.\n"
 EXCHANGED_TEXT = (

@@ -11,7 +11,8 @@ from itertools import chain, islice
 from typing import Any, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.archives import Archives, leave_out
+from ondisk.dataset.archives import Archives
+from ondisk.dataset.overlap import leave_out
 from ondisk.dataset.read import DatasetReader, Summary, check_limit
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import InvalidInput, LockError

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess, common, in_both
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.overlap import common, in_both
 from ondisk.errors import LockError, OndiskError, SegmentCorrupt, SegmentMissing, StateError
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.check import wrong_with

@@ -12,7 +12,8 @@ from itertools import accumulate, compress
 from typing import Any
 
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.archives import Archives, of_same_key
+from ondisk.dataset.archived import of_same_key
+from ondisk.dataset.archives import Archives
 from ondisk.datum import Location, microseconds
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, ReadableFile
