@@ -125,9 +125,12 @@ TESTED_ELSEWHERE = {
     "cli/streams.py": "cli/test_append.py",
     "cli/unarchive.py": "cli/test_archive.py",  # the way there and back
     "dataset/access.py": "dataset/test_append.py",  # lost indices, the sentinel, failed syncs
+    "dataset/archived.py": "maintenance/test_archive.py",  # what is appended again is a duplicate
     "dataset/archives.py": "maintenance/test_archive.py",  # what is archived is queried as before
     "dataset/batch_writer.py": "dataset/test_append.py",
     "dataset/input_file.py": "dataset/test_append.py",
+    "dataset/overlap.py": "maintenance/test_archive.py",  # no kill lets a query return a datum twice
+    "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline
     "formats/diskqueue/cbor.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/frame_reader.py": "formats/diskqueue/test_seg.py",
     "formats/metadata.py": "formats/diskqueue/test_seg.py",

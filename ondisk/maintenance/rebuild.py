@@ -6,8 +6,8 @@ import contextlib
 import os
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import LAST, DatasetAccess
-from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation, open_directory, read_config
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.layout import LAST, SENTINEL, SENTINEL_TEXT, last_generation, open_directory, read_config
 from ondisk.errors import IndexCorrupt, NeedsMigration, OndiskError
 from ondisk.index import INDEX
 from ondisk.index.recover import DAMAGED, damage_of, recover
