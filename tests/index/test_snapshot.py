@@ -276,7 +276,7 @@ def test_blocks_that_are_not_in_a_row_are_a_damaged_index(packed, sql):
     with packed.snapshot() as snapshot, pytest.raises(IndexCorrupt) as caught:
         snapshot.blocks(PACKED.id, 50, 500)
     assert "segment 7" in caught.value.message
-    assert "--rebuild --yes` moves the index aside" in caught.value.hint
+    assert "--rebuild --yes` moves " in caught.value.hint
 
 
 def test_before_the_first_block_and_in_a_segment_without_blocks_there_is_none(packed):
