@@ -16,7 +16,7 @@ from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import files_progress
 from ondisk.cli.spark import add_spark, executors
-from ondisk.cli.streams import Input, complain, printable
+from ondisk.cli.streams import Input
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 again = "skipped" if dataset.config.replace == "no" else "skipped or replaced by itself"
                 interrupt.add_note(f"append the file again: a datum that is already stored is {again}")
             raise
+        total.kept = dataset.quarantine.kept
     _report(total, complaints, output)
     if total.refused or total.damage:
         return EXIT_DATA_SKIPPED
@@ -119,6 +120,4 @@ class _Complaints:
 def _report(total: AppendResult, complaints: _Complaints, output: Output) -> None:
     output.appended(total, complaints.damage, complaints.notes)
     damage = complaints.damage
-    for item in total.kept:
-        complain("warning", printable(f"data were in the way, and are kept in quarantine: {item}"))
     complain_of_input(complaints.refusals, complaints.refused, damage, len(damage), complaints.notes)

@@ -50,7 +50,7 @@ def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callab
                     output.mended(before, examined(dataset.check)[0])  # the segments before the error were moved
                 raise
             output.mended(report, examined(dataset.check)[0])
-            return EXIT_DONE
+            return EXIT_FINDINGS if dataset.quarantine.kept else EXIT_DONE
         report, denied = examined(dataset.check)
     known = {each.segment: each for each in report}
     for name in arguments.segments:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import ondisk
-from ondisk.cli.streams import complain
+from ondisk.cli.streams import complain, printable
 from ondisk.errors import ArchiveOffline, OndiskError
 from ondisk.filesystem import is_denied
 
@@ -30,7 +30,7 @@ def examined(check: Callable[[], Report]) -> tuple[Report, OndiskError | None]:
 
 @contextlib.contextmanager
 def open_dataset(path: str, *, read_only: bool = False) -> Iterator[ondisk.Dataset]:
-    """Open a dataset, and warn if its index may not know all data or an archive cannot answer."""
+    """Open a dataset; warn if its index may not know all data, an archive cannot answer, or data were in the way."""
     with ondisk.open(path, read_only) as dataset:
         if dataset.needs_check:
             problem = f"{path}: the index was lost and may not know all data: answers may be incomplete"
@@ -42,3 +42,5 @@ def open_dataset(path: str, *, read_only: bool = False) -> Iterator[ondisk.Datas
             finally:
                 for message in dict.fromkeys(str(each.message) for each in caught):
                     complain("warning", message)
+                for item in dataset.quarantine.kept:
+                    complain("warning", printable(f"data were in the way, and are kept in quarantine: {item}"))

@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
         if arguments.yes:
             output.deleted(dataset.delete(arguments.match))
-            return EXIT_DONE
+            return EXIT_FINDINGS if dataset.quarantine.kept else EXIT_DONE
         found = dataset.summary(arguments.match)
     output.would_delete(found)
     return EXIT_FINDINGS if found.count else EXIT_DONE

@@ -106,7 +106,6 @@ def would_mend(report: Report, error: OndiskError | None, verb: str, states: Sta
 
 def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output: Output) -> int:
     """Run fix or repack, and print what it did and the state after it. Return the exit code."""
-    kept = dataset.quarantine.total().items
     try:
         with segments_progress(name) as progress:
             report = verb(progress)
@@ -121,5 +120,4 @@ def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output
         raise denied
     if report.lost:
         return EXIT_DATA_SKIPPED
-    is_kept = dataset.quarantine.total().items > kept
-    return EXIT_DONE if left.is_clean and not is_kept else EXIT_FINDINGS
+    return EXIT_DONE if left.is_clean and not dataset.quarantine.kept else EXIT_FINDINGS

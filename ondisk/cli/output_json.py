@@ -39,7 +39,7 @@ class JsonOutput:
         self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
     ) -> None:
         keys = ("imported", "duplicates", "replaced", "refused", "segments", "bytes")
-        _print(_values(result, *keys) | _damage_and_notes(damage, notes))
+        _print(_values(result, *keys) | _damage_and_notes(damage, notes) | {"kept": _json(result.kept)})
 
     def imported(self, report: PipelineReport) -> None:
         keys = ("imported", "duplicates", "replaced", "refused")
@@ -134,6 +134,7 @@ class JsonOutput:
                 "findings": list(map(_segment, result.findings)),
                 "count": result.count,
                 "rebuilt": result.rebuilt,
+                "kept": result.kept,
                 "duration": round(result.duration, 3),
                 **(_state(left, freed) if left is not None else _NO_STATE),
             }

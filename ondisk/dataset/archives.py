@@ -284,6 +284,11 @@ class Archives:
             transaction.commit()
         return lost
 
+    def kept(self) -> list[str]:
+        """Return what was moved to quarantine here, in the dataset and in its archives."""
+        opened = (self._main, *self._opened.values())
+        return [access.prefix + item for access in opened for item in access.directory.kept]
+
     def all(self) -> Iterator[Access]:
         """Yield the dataset, then its archives that can be read."""
         yield self._main

@@ -51,6 +51,7 @@ class BatchWriter:
         self._directory = directory
         self._transaction = transaction
         self._trusted = trusted
+        self._kept_before = len(directory.kept)
         self._concat = ConcatWriter(directory, transaction.take_generation)
         self._dir = DirWriter(directory)
         transaction.on_rollback(self._concat.undo)
@@ -61,8 +62,8 @@ class BatchWriter:
 
     @property
     def kept(self) -> list[str]:
-        """The items in quarantine with data of somebody else, or of an interrupted append, that were cut off."""
-        return self._concat.kept
+        """The items in quarantine with data of somebody else, or of an interrupted append, that were in the way."""
+        return self._directory.kept[self._kept_before :]
 
     def _of(self, format: Format) -> ConcatWriter | DirWriter:
         return self._dir if format.is_dir else self._concat

@@ -65,6 +65,11 @@ class Entry:
 class Directory:
     """A dataset's directory, held open.
 
+    Attributes:
+        path: its path.
+        kept: what was moved or copied to quarantine since it was opened, for reports; `ondisk.segments.quarantine` adds
+            to it.
+
     Raises, in every method:
         InvalidInput: the name leads out of the directory.
         StorageError: a component is a symbolic link, or the operating system refuses; DiskFull, ReadOnly
@@ -73,6 +78,7 @@ class Directory:
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
+        self.kept: list[str] = []
         self._descriptor = descriptor
 
     @classmethod

@@ -142,13 +142,13 @@ def _mend(
 
     # The dataset is opened first: its errors say best what is wrong with a path.
     with Dataset.open(path) as dataset, Directory.open(path) as directory, MaintainLock(directory).hold("maintain"):
-        was_lost, kept = dataset.needs_check, dataset.quarantine.total().items
+        was_lost = dataset.needs_check
         run(fix)
         result.rebuilt = was_lost and any(each.action == "rescan" for each in result.done)
         if max_duration is not None:  # before the repack, which then does not touch what is damaged
             run(lambda: dataset.check(max_duration=max_duration, progress=progress))
         run(lambda: dataset.repack(progress=progress))
-        result.kept = max(0, dataset.quarantine.total().items - kept)
+        result.kept = len(dataset.quarantine.kept)
         run(lambda: _look(dataset, result))
     if errors:
         raise errors[0]

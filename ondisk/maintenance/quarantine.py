@@ -40,6 +40,11 @@ class Quarantine:
             for item in items(access.directory):
                 yield _prefixed(access, item)
 
+    @property
+    def kept(self) -> list[str]:
+        """The names of the items that were added since the dataset was opened here: something was in the way."""
+        return self._dataset.archives.kept()
+
     def total(self) -> Total:
         """Return the number of items, and their bytes."""
         return _sum(total(access.directory) for access in self._dataset.archives.maintained())

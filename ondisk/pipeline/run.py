@@ -109,11 +109,18 @@ class PipelineReport:
         return sum(each.refused for each in self.datasets.values())
 
     @property
+    def kept(self) -> list[str]:
+        """What was in the way of the data, and is kept in quarantine: dataset and item."""
+        return [f"{name}: {item}" for name, result in self.datasets.items() for item in result.kept]
+
+    @property
     def exit_code(self) -> int:
         """The exit code of a command that did this."""
         own = EXIT_FINDINGS if self.dry_run and self.imported else EXIT_DONE
         if self.refused or self.damaged:
             own = EXIT_DATA_SKIPPED
+        elif self.kept:
+            own = EXIT_FINDINGS
         return worst([own, *self._codes, *(each.exit_code for each in self.maintained)])
 
     def add(self, name: str, answer: dict[str, Any]) -> None:

@@ -61,13 +61,11 @@ class ConcatWriter:
         take_generation: returns a generation that was never used.
 
     Attributes:
-        kept: the items in quarantine with data that were cut off.
     """
 
     def __init__(self, directory: Directory, take_generation: Callable[[], int]) -> None:
         self._directory = directory
         self._take_generation = take_generation
-        self.kept: list[str] = []
         self._appends: dict[str, _Append] = {}
         self._unsynced: list[str] = []
 
@@ -148,8 +146,7 @@ class ConcatWriter:
         if before is not None and before.st_size > position:
             if known:  # before `undo` may cut these bytes off
                 end = replace(laid.end, size=position)
-                if (item := keep_data_after(self._directory, name, end, layout, verb="append")) is not None:
-                    self.kept.append(item)
+                keep_data_after(self._directory, name, end, layout, verb="append")
             file.truncate(position)
         self._appends[name] = append
         self._unsynced.append(name)
@@ -248,26 +245,22 @@ class ConcatWriter:
         return file, found
 
 
-def keep_data_after(directory: Directory, name: str, end: End, layout: Layout, *, verb: str) -> str | None:
-    """Copy the bytes of a segment's file after its committed end to quarantine, unless they are no data.
-
-    Returns:
-        The name of the item; None without one.
-    """
+def keep_data_after(directory: Directory, name: str, end: End, layout: Layout, *, verb: str) -> None:
+    """Copy the bytes of a segment's file after its committed end to quarantine, unless they are no data."""
     file = directory.open_to_read(name)
     size = file.size() - end.size
     mark = layout.seal(end)
     if size <= 0 or (size == len(mark) and file.read(end.size, size) == mark):
-        return None
+        return
     try:
         laid = layout.resume(file, end)
     except (SegmentCorrupt, StateError):
         pass
     else:
         if laid.end.size - len(laid.content) <= end.size:
-            return None
+            return
     why = "bytes after the last committed datum: of an interrupted append, or somebody else has added them"
-    return quarantine.keep_piece(directory, name, file, end.size, size, verb=verb, why=why)
+    quarantine.keep_piece(directory, name, file, end.size, size, verb=verb, why=why)
 
 
 @dataclass(slots=True)

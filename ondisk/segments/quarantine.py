@@ -229,6 +229,7 @@ def _reserved(directory: Directory, record: dict[str, Any]) -> Iterator[str]:
         if directory.stat(item) is None:
             directory.discard(item + RECORD)
         raise
+    directory.kept.append(item)
 
 
 def _label(record: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from worlds import lose_index
+from worlds import lose_index, sql
 
 import ondisk
 from ondisk.cli import main
@@ -20,7 +20,7 @@ TOTALS = ("imported", "duplicates", "replaced", "refused", "segments", "bytes")
 
 
 def totals(*counts: int) -> dict[str, object]:
-    return {**dict(zip(TOTALS, counts, strict=True)), "damage": [], "notes": []}
+    return {**dict(zip(TOTALS, counts, strict=True)), "damage": [], "notes": [], "kept": []}
 
 
 def test_files_are_stored_and_counted_together(run, vm2):
@@ -219,3 +219,42 @@ def test_a_kind_of_segment_that_is_not_supported_is_named(run, vm2, variant):
     assert done.code == 2
     assert "1.seg: not supported yet" in done.err
     assert list(Path("weather").glob("2*")) == []
+
+
+def test_what_was_in_the_way_is_named_and_the_exit_code_is_9(run, weather, tmp_path):
+    added = b"202611201200,9,227,1.4,,,000000000\n"
+    with (weather / "2026/11-20.vm2").open("ab") as file:
+        file.write(added)
+    new = tmp_path / "new.vm2"
+    new.write_bytes(b"202611201300,9,227,1.4,,,000000000\n")
+    done = run("append", weather, new)
+    assert done.code == 9
+    (item,) = (weather / "2026/.quarantine").glob("*Z-11-20.vm2@*[0-9]")
+    assert item.read_bytes() == added
+    assert f"ondisk: warning: data were in the way, and are kept in quarantine: {item.relative_to(weather)}" in done.err
+    done = run("append", weather, new, "--json")
+    assert (done.code, done.json["duplicates"], done.json["kept"]) == (0, 1, [])
+    assert run("maintain", weather).code == 0
+
+
+@pytest.mark.parametrize("verb", ["append", "delete", "fix", "repack", "maintain", "archive"])
+def test_what_an_opening_moves_to_quarantine_is_reported_by_each_command(run, weather, tmp_path, verb):
+    """A repack was killed before its last rename, and then somebody replaced the segment."""
+    segment = weather / "2026/11-20.vm2"
+    ((generation,),) = sql(weather, "SELECT id FROM segment WHERE name = '2026/11-20.vm2'")
+    segment.rename(segment.with_name(f".11-20.vm2.{generation}"))
+    segment.write_bytes(b"202611201200,9,227,1.4,,,000000000\n")
+    new = tmp_path / "new.vm2"
+    new.write_bytes(b"202611211300,9,227,1.4,,,000000000\n")
+    arguments = {
+        "append": [new],
+        "delete": ["area: VM2,9", "--yes"],
+        "maintain": [],
+        "archive": ["2026/11-21.vm2", "--yes"],
+    }
+    done = run(verb, weather, *arguments.get(verb, ["--yes"]))
+    assert done.code == 9
+    assert "quarantine" in done.text + done.err
+    assert len([*(weather / "2026/.quarantine").glob("*Z-11-20.vm2")]) == 1
+    assert b"VM2,7" in run("query", weather).out
+    assert run("maintain", weather).code == 0
