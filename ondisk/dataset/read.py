@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -150,6 +151,14 @@ class DatasetReader:
         """
         return self._files.file_of(segment.id, segment.name, self._committed(segment))
 
+    def folder_of(self, segment: Segment) -> Directory:
+        """Return the open directory of a dir segment.
+
+        Raises:
+            SegmentMissing, SegmentCorrupt: it is not on disk, or another one is in its place.
+        """
+        return self._directories.folder_of(segment.id, segment.name, partial(self._committed, segment))
+
     def forget(self, generation: int) -> None:
         """Close the file of a generation that was removed."""
         self._files.forget(generation)
@@ -167,7 +176,7 @@ class DatasetReader:
             payload = self._files.read_open(segment.id, row[2], row[3])
             if payload is None:
                 return None
-            data.append(self._one(segment, metadata, row, payload))
+            data.append(self._one(segment, metadata, row, payload, partial(self._committed, segment)))
         return data
 
     def read(self, snapshot: Snapshot, location: Location) -> Datum:
@@ -181,7 +190,8 @@ class DatasetReader:
             is_place = 0 <= location.offset < segment.end.length and 0 <= location.size <= INTEGER_MAX
             row = snapshot.row_at(segment, location.offset, location.size) if is_place else None
             if row is not None:
-                return self._one(segment, snapshot.metadata(row[4:]), row, self._file(segment, row))
+                known = self._known(snapshot, segment)
+                return self._one(segment, snapshot.metadata(row[4:]), row, self._file(segment, known, row), known)
         elif (
             segment is not None and location.offset >= 0 and 0 <= location.size <= segment.end.length - location.offset
         ):
@@ -195,7 +205,8 @@ class DatasetReader:
                 if row is not None and not isinstance(error, FrameCorrupt):
                     raise
             if row is not None:
-                return self._one(segment, snapshot.metadata(row[4:]), row, payload)
+                known = self._known(snapshot, segment)
+                return self._one(segment, snapshot.metadata(row[4:]), row, payload, known)
         hint = "It was deleted, replaced or moved by a repack: query for it again."
         raise DatumNotFound(f"no datum is at {location}", hint=hint, location=location)
 
@@ -207,7 +218,7 @@ class DatasetReader:
             for base, content, rows in self._spans(snapshot, run):
                 data = _made(snapshot, rows, content, base, self.prefix)
                 if format.undeclared or not format.raw:
-                    self._decode(segment, data, rows, format)
+                    self._decode(segment, data, rows, format, self._known(snapshot, segment))
                 yield data
                 run = run[len(rows) :]
         except (FrameCorrupt, SegmentCorrupt):
@@ -217,21 +228,24 @@ class DatasetReader:
             yield from self._with_data(snapshot, run[:half])
             yield from self._with_data(snapshot, run[half:])
 
-    def _one(self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes) -> Datum:
+    def _one(
+        self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes, known: Callable[[], Committed]
+    ) -> Datum:
         """Return the datum of one row and its bytes."""
         format = self._format(segment.format)
         datum = Datum.stored(from_microseconds(row[0]), metadata, payload, self.prefix + segment.name, row)
         if format.undeclared or not format.raw:
-            self._decode(segment, [datum], [row], format)
+            self._decode(segment, [datum], [row], format, known)
         return datum
 
-    def _decode(self, segment: Segment, data: list[Datum], rows: list[Row], format: Format) -> None:
+    def _decode(
+        self, segment: Segment, data: list[Datum], rows: list[Row], format: Format, known: Callable[[], Committed]
+    ) -> None:
         """Decode the bytes of data, and add the metadata that are only in the segment."""
         name = self.prefix + segment.name
         if format.is_dir:
-            _fill(
-                name, data, rows, format, [self._directories.beside(segment.id, segment.name, row[2]) for row in rows]
-            )
+            beside = self._directories.beside
+            _fill(name, data, rows, format, [beside(segment.id, segment.name, known, row[2]) for row in rows])
         else:
             _fill(name, data, rows, format, [datum.data for datum in data])
 
@@ -240,8 +254,9 @@ class DatasetReader:
         segment = snapshot.segment(run[0][1])
         begin = min(map(_offset_of, run))
         if begin >= 0 and self._format(segment.format).is_dir:
+            known = self._known(snapshot, segment)
             for row in run:
-                yield row[2], self._file(segment, row), [row]
+                yield row[2], self._file(segment, known, row), [row]
             return
         last = max(run, key=_offset_of)
         size = last[2] + last[3] - begin
@@ -255,15 +270,18 @@ class DatasetReader:
             return
         yield begin, self.content(snapshot, segment, begin, size), run
 
-    def _file(self, segment: Segment, row: Row) -> bytes:
+    def _known(self, snapshot: Snapshot, segment: Segment) -> Callable[[], Committed]:
+        """Return a function that returns the facts of a segment as they are in the snapshot: an append changes them."""
+        return lambda: self._committed(snapshot.fresh(segment))
+
+    def _file(self, segment: Segment, known: Callable[[], Committed], row: Row) -> bytes:
         """Return the bytes of one file of a dir segment.
 
         Raises:
             SegmentMissing, SegmentCorrupt, FrameCorrupt: it is not on disk as the index and its entry say.
         """
         try:
-            self._directories.choose(segment.id, segment.name, segment.facts, segment.end.size)
-            return self._directories.read(segment.id, segment.name, row[2], row[3])
+            return self._directories.read(segment.id, segment.name, known, row[2], row[3])
         except FrameCorrupt as error:
             raise _located(error, self.prefix + segment.name, row) from None
 

@@ -195,12 +195,14 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
     displaced: list[int] = []
     try:
         kind = kind_of(format)
-        file = access.current().reader.file_of(segment) if kind.is_one_file else None
+        reader = access.current().reader
+        file = reader.file_of(segment) if kind.is_one_file else None
+        source = reader.folder_of(segment) if file is None else file
         is_changed = file is not None and access.committed(segment).is_whole_in(file) is False
         if apart and file is not None:
             snapshot.set_apart(segment)
         blocks = {block.offset: block for block in segment_rows.blocks_of(snapshot, segment)}
-        for found in kind.scan(access.directory, segment.name, format, file):
+        for found in kind.scan(segment.name, format, source):
             is_whole &= not (found.damage or found.foreign)
             _compare(rows.up_to(found), found, snapshot, wrong, equal)
             known = [block for block in found.blocks if block.offset < segment.end.length]

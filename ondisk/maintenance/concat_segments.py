@@ -72,9 +72,9 @@ class ConcatSegments(SegmentKind):
                 known.needed = segment_rows.end_of_block_before(snapshot, known.segment, known.data_end)
         return diagnose(name, known, on_disk, at, start)
 
-    def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
-        assert file is not None
-        return format.scan(file)
+    def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
+        assert not isinstance(source, Directory)
+        return format.scan(source)
 
     def has_datum(self, access: Access, segment: Segment, offset: int) -> bool:
         try:

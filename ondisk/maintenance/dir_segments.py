@@ -26,8 +26,9 @@ from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.maintenance.tally import Tally
-from ondisk.segment import End, ScanResult
+from ondisk.segment import End, Laid, ScanResult, Start
 from ondisk.segments import DirWriter, dir, quarantine
+from ondisk.segments.concat import changed
 from ondisk.segments.dir import open_directory
 from ondisk.segments.dir_facts import checksum_of_stats, facts_in, seen_in, seen_with_files
 from ondisk.segments.dir_generations import complete_folder
@@ -38,7 +39,8 @@ from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 _OWN = {METADATA, dir.SEQUENCE, NEW_METADATA}
 _CHUNK = 1024 * 1024  # bytes of entries that are written together
 _MOVED = 4 * 1024 * 1024  # bytes of files whose rows are read together
-_READ = "an older query may still read them; a repack after that query deletes them"
+_READ = "an older query may still read its old files; the next writer after that query frees the space"
+_OTHERS = "the segment does not have this file: of an interrupted append, or somebody else has added it"
 
 
 class DirSegments(SegmentKind):
@@ -62,16 +64,21 @@ class DirSegments(SegmentKind):
         at: Circumstances,
         format: Format,
     ) -> Diagnosis:
-        files = None
+        files, path = None, name
+        if entry is None and known is not None:  # it may not have its name yet
+            alias = hidden(name, known.segment.id)
+            if (found := directory.stat(alias)) is not None:
+                entry, path = Entry.of(alias.rpartition("/")[2], found), alias
         if entry is not None and entry.kind == "directory":
-            with contextlib.suppress(FileNotFoundError), directory.inside(name) as folder:
+            with contextlib.suppress(FileNotFoundError), directory.inside(path) as folder:
                 files = _compare(folder, name, known, _rows(snapshot, known))
                 if known is not None and known.deleted is not None:
                     known.unexplained = max(0, files.removed - known.deleted)
         return diagnose_files(name, known, entry, files, at)
 
-    def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
-        return dir.scan(directory, name, format.describe)
+    def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
+        assert isinstance(source, Directory)
+        return dir.scan(source, name, format.describe)
 
     def has_datum(self, access: Access, segment: Segment, offset: int) -> bool:
         with contextlib.suppress(FileNotFoundError, StorageError), access.directory.inside(segment.name) as folder:
@@ -80,13 +87,15 @@ class DirSegments(SegmentKind):
         return False
 
     def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
-        return _Removing(access, transaction, known)
+        return _Renumbering(access, transaction, known)
 
     def drop(self, access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
         name, state, freed = diagnosis.segment, diagnosis.state, 0
         if known is None:
             transaction.commit()
-            return _removed(access.directory, transaction, diagnosis, set(), diagnosis.action, None, whole=True)
+            return Done(
+                name, state, diagnosis.reasons, diagnosis.action, remove(access.directory, name, set(), whole=True)
+            )
         if State.MISSING not in state:
             freed = self._move_old(access, transaction, known.segment)
         lost = transaction.remove(known.segment, lost=State.MISSING in state)
@@ -110,86 +119,101 @@ class DirSegments(SegmentKind):
         access.clean_up_later(name)
         if directory.stat(name) is None:
             return 0
-
-        def put_back() -> None:
-            complete_folder(directory, name, segment.id, access.committed(segment))
-
-        with directory.inside(name) as folder:
-            size = sum(dir.files_of(folder, name).values())
-        directory.rename(name, hidden(name, segment.id))
-        transaction.on_rollback(put_back)
+        size = _keep_others(directory, segment, set())
+        _hide(access, transaction, segment)
         return size
 
     def move(self, source: Access, target: Access, segment: Segment) -> Move:
         return _Move(source, target, segment)
 
 
-class _Removing:
-    """Removes the files of one segment that have no datum. The others stay as they are.
+class _Renumbering:
+    """Rewrites one segment to its next generation: links its files, in query order, to numbers without gaps.
 
-    Durability: commits the index first, and removes the files only if nobody reads an older snapshot. A crash between
-        leaves files without a datum, which the next repack removes.
+    Durability: writes the new directory under its hidden name, and renames the old one to its hidden name, before it
+        commits; then renames the new one. See `ondisk.segments.generations`.
     """
 
     def __init__(self, access: Access, transaction: Transaction, known: Known) -> None:
         self._access = access
-        self._directory = access.directory
         self._transaction = transaction
-        self._known = known
-        self._kept: set[int] = set()
+        self._old = known.segment
+        self._new = Segment(transaction.take_generation(), self._old.name, self._old.format, End())
+        self._freed = 0
 
     def write(self, snapshot: Snapshot, written: Written | None) -> ReadableFile | None:
-        self._kept = {number for number, _ in _rows(snapshot, self._known)}
+        directory, transaction, name = self._access.directory, self._transaction, self._old.name
+        writer = DirWriter(directory)
+        transaction.on_rollback(writer.undo)
+        self._access.clean_up_later(name)
+        interval = segment_rows.interval_of(snapshot, self._old)
+        numbers: list[tuple[int, int]] = []
+        for piece in transaction.pieces_of([self._old], interval, _MOVED):
+            first = len(numbers)
+            numbers += ((offset, new) for new, (_, _, _, offset, _) in enumerate(piece, first))
+            places = ((seq, offset, new) for new, (seq, _, _, offset, _) in enumerate(piece, first))
+            transaction.relocate(self._old, self._new, places)
+        writer.clear(name, self._new.id)
+        with open_directory(directory, name) as folder:
+            start = Start(Laid(b"", End()), is_new=True, checksum=0)
+            writer.adopt(name, self._new.id, start, folder, numbers, known=False)
+            stats = facts_in(folder, name, self._old.end).checksum  # who changes a file later changes the linked one
+            seen = seen_with_files(folder, self._old.facts, self._old.end.size, stats)
+        if seen is Seen.OTHER:
+            raise changed(directory, name)
+        self._freed = _keep_others(
+            directory, self._old, {number for number, _ in numbers}, is_touched=seen is not Seen.UNTOUCHED
+        )
+        writer.sync()
+        end, _, facts = writer.appended(name)
+        if seen is not Seen.UNTOUCHED:  # a fix has not read the files yet
+            facts = replace(facts, mtime=0, checksum=None)
+        self._new = replace(self._new, end=end, facts=facts)
+        transaction.supersede(self._old)
+        transaction.save_segment(self._new, interval)
+        _hide(self._access, transaction, self._old)
         return None
 
     def commit(self, diagnosis: Diagnosis) -> Done:
+        directory, name = self._access.directory, self._old.name
+        committed = self._access.committed(self._new)
+        self._transaction.after_commit(lambda: complete_folder(directory, name, self._new.id, committed))
         self._transaction.commit()
-        length = self._known.segment.end.length
-        done = _removed(
-            self._directory, self._transaction, diagnosis, self._kept, "repack", None, whole=False, length=length
-        )
-        if done.action is not None:
-            self._record_removal()
-        return done
-
-    def _record_removal(self) -> None:
-        """Record that no file of deleted data is left, and the new facts, so that a copy is recognised."""
-        segment, interval = self._known.segment, self._known.interval
-        assert interval is not None
-        with self._directory.inside(segment.name) as folder:
-            found = folder.stat(METADATA)
-            if found is not None and found.st_size < segment.end.size:
-                end = replace(segment.end, size=found.st_size)
-                segment = replace(segment, end=end, facts=facts_in(folder, segment.name, end))
-        with self._access.transaction("repack") as transaction:
-            transaction.save_segment(segment, interval)
-            transaction.explain(segment, 0)
-            transaction.commit()
+        if not self._transaction.unread:
+            return Done(name, diagnosis.state, (*diagnosis.reasons, _READ), "repack")
+        return Done(name, diagnosis.state, diagnosis.reasons, "repack", self._freed)
 
 
-def _removed(
-    directory: Directory,
-    transaction: Transaction,
-    diagnosis: Diagnosis,
-    kept: set[int],
-    action: str | None,
-    waiting: str | None,
-    *,
-    whole: bool,
-    length: int = 2**63,
-) -> Done:
-    """Remove files after a commit, unless an older query may still read them; return the result.
+def _hide(access: Access, transaction: Transaction, segment: Segment) -> None:
+    """Move the directory of a segment to its hidden name; a rollback moves it back."""
+    directory, name = access.directory, segment.name
+    directory.rename(name, hidden(name, segment.id))
+    transaction.on_rollback(lambda: complete_folder(directory, name, segment.id, access.committed(segment)))
+
+
+def _keep_others(directory: Directory, segment: Segment, kept: set[int], *, is_touched: bool = False) -> int:
+    """Move those files of a segment to quarantine that it has never had. Return the bytes of the other ones.
 
     Args:
-        action: the result's action if the files are removed.
-        waiting: its action if they are not.
+        kept: the numbers of files that stay.
+        is_touched: somebody has touched files, so their checksums are compared.
     """
-    name, state, reasons = diagnosis.segment, diagnosis.state, diagnosis.reasons
-    if directory.stat(name) is None:
-        return Done(name, state, reasons, action)
-    if not transaction.unread:
-        return Done(name, state, (*reasons, _READ), waiting)
-    return Done(name, state, reasons, action, remove(directory, name, kept, whole=whole, length=length))
+    name, freed = segment.name, 0
+    with directory.inside(name) as folder:
+        entries = MetadataFile.of(folder)
+        for number, size in dir.files_of(folder, name).items():
+            if number in kept:
+                continue
+            file = dir.file_name(name, number)
+            is_known = number < segment.end.length and entries is not None and entries.has_size(number, size)
+            if is_known and is_touched:
+                assert entries is not None
+                is_known = dir.is_whole(folder, file, entries.get(number))
+            if is_known:
+                freed += size
+            else:
+                quarantine.keep(directory, f"{name}/{file}", verb="repack", why=_OTHERS, of=name)
+    return freed
 
 
 class _Move(Move):
@@ -210,10 +234,12 @@ class _Move(Move):
             start = writer.start(name, end, committed, trusted=False)
             shift = start.laid.end.length
             self._insert(snapshot, transaction, new, shift)
-            placed = [
-                offset for piece in transaction.pieces_of([new], interval, _MOVED) for _, _, _, offset, _ in piece
-            ]
-            numbers = sorted(offset - shift for offset in placed if offset >= shift)
+            numbers: list[tuple[int, int]] = []
+            for piece in transaction.pieces_of([new], interval, _MOVED):
+                moved = [(seq, offset) for seq, _, _, offset, _ in piece if offset >= shift]
+                free = range(shift + len(numbers), shift + len(numbers) + len(moved))
+                numbers += ((offset - shift, to) for (_, offset), to in zip(moved, free, strict=True))
+                transaction.place((new.id, to, seq) for (seq, _), to in zip(moved, free, strict=True))
             with open_directory(self._source.directory, name) as folder:
                 self.is_linked = writer.adopt(name, new.id, start, folder, numbers, known=there is not None)
         writer.sync()
@@ -239,6 +265,8 @@ class Files:
         repeated: data in the index that have the same file as another datum.
         unknown: files without a datum in the index.
         removed: of these, how many the index has known.
+        unused: numbers below the segment's next one that have neither a file nor a datum.
+        misplaced: files whose datum a query returns before one with a lower number.
         strangers: names that do not belong to the segment.
     """
 
@@ -253,23 +281,24 @@ class Files:
     resized: Tally = field(default_factory=Tally)
     repeated: Tally = field(default_factory=Tally)
     unknown: Tally = field(default_factory=Tally)
+    unused: int = 0
+    misplaced: Tally = field(default_factory=Tally)
     strangers: Tally = field(default_factory=Tally)
     removed: int = 0
 
 
-def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int]]:
-    """Yield number and size of a segment's data, in the order of their numbers."""
+def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int, int, int]]:
+    """Yield number, size, reftime and seq of a segment's data, in the order of their numbers."""
     if known is not None and known.count:
-        for number, size, *_ in segment_rows.in_order_of_offset(snapshot, known.segment, known.begin, known.end):
-            yield number, size
+        yield from segment_rows.in_order_of_offset(snapshot, known.segment, known.begin, known.end)
 
 
-def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[tuple[int, int]]) -> Files:
+def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[tuple[int, int, int, int]]) -> Files:
     """Compare the files of a segment with the index.
 
     Args:
         known: what the index knows; None if it does not know the segment.
-        rows: number and size of each datum, in the order of their numbers.
+        rows: number, size, reftime and seq of each datum, in the order of their numbers.
 
     Memory: a few numbers for each file.
     """
@@ -293,12 +322,17 @@ def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[t
         files.seen = seen_with_files(folder, segment.facts, segment.end.size, stats)
     sizes = {number: each.size for number, each in found_files.items()}
     files.size, files.highest = sum(sizes.values()), max(sizes, default=-1)
-    before = None
-    for number, size in rows:
+    before, last, used = None, None, 0
+    for number, size, *place in rows:
         file = dir.file_name(name, number)
         if number == before:
             files.repeated.add(file)
             continue
+        if last is not None and place < last:
+            files.misplaced.add(file)
+        else:
+            last = place
+        used += 1
         before, found = number, sizes.pop(number, None)
         if found is None:
             files.missing.add(file)
@@ -307,6 +341,8 @@ def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[t
     for number in sorted(sizes):
         files.unknown.add(dir.file_name(name, number), sizes[number])
         files.removed += known is not None and number < known.segment.end.length
+    if known is not None:
+        files.unused = max(0, known.segment.end.length - used - files.removed)
     return files
 
 
@@ -369,7 +405,7 @@ def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
         yield f"{files.resized.count} files have another size, the first {files.resized.named[0]}"
     if not files.has_metadata:
         yield f"{METADATA} is missing"
-    if known.damage is not None:
+    if known.damage is not None and files.seen not in OTHER_BYTES:  # else it was noted about another directory
         yield known.damage
 
 
@@ -385,6 +421,10 @@ def _unaligned(known: Known, files: Files) -> Iterator[str]:
 def _dirty(files: Files) -> Iterator[str]:
     if files.unknown.count:
         yield f"{files.unknown.count} files have no datum in the index, the first {files.unknown.named[0]}"
+    if files.unused:
+        yield f"{files.unused} numbers before, between or after its data have no file"
+    if files.misplaced.count:
+        yield f"{files.misplaced.count} data are out of time order, the first {files.misplaced.named[0]}"
     if files.has_new_metadata:
         yield f"{NEW_METADATA} exists: a repack was interrupted"
 
@@ -392,7 +432,7 @@ def _dirty(files: Files) -> Iterator[str]:
 def _strangers(files: Files) -> Iterator[str]:
     others = files.strangers
     if others.count:
-        yield f"{others.count} names do not belong to the segment and are left untouched: {others.text()}"
+        yield f"{others.count} names do not belong to the segment: {others.text()}"
 
 
 def remove(directory: Directory, name: str, kept: set[int], *, whole: bool, length: int = 2**63) -> int:
@@ -424,8 +464,7 @@ def remove(directory: Directory, name: str, kept: set[int], *, whole: bool, leng
                 folder.unlink(file)
                 freed += size
             else:
-                why = "the segment does not have this file: of an interrupted append, or somebody else has added it"
-                quarantine.keep(directory, f"{name}/{file}", verb="repack", why=why, of=name)
+                quarantine.keep(directory, f"{name}/{file}", verb="repack", why=_OTHERS, of=name)
         if not whole:
             if is_written or _write_new_metadata(folder, kept):
                 folder.rename(NEW_METADATA, METADATA)

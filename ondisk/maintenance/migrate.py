@@ -10,13 +10,14 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.dataset.layout import ARCHIVE, CONFIG, open_directory, read_config
 from ondisk.datum import FieldType, Location, Value
 from ondisk.errors import ConfigError, DuplicateDatum, LockError, ReadOnly, SegmentMissing, StorageError
-from ondisk.filesystem import Directory, WritersLock
+from ondisk.filesystem import Directory, ReadableFile, WritersLock
 from ondisk.formats import find
 from ondisk.index import INDEX, Index
 from ondisk.index.columns import REVISION
@@ -25,7 +26,7 @@ from ondisk.index.swap import finish_swap, swap_in
 from ondisk.maintenance.check import reason_at
 from ondisk.maintenance.kinds import kind_of
 from ondisk.segment import Facts, ScanResult
-from ondisk.segments import ConcatReader
+from ondisk.segments import ConcatReader, DirReader
 from ondisk.segments.facts import Committed
 
 _NAMED = 100
@@ -314,16 +315,20 @@ def _fill(dataset: _Dataset, new: Rebuilt) -> None:
     config = replace(
         dataset.config, max_datum_size=max(dataset.config.max_datum_size, new.longest()), max_depth=MAX_DEPTH
     )
-    reader = ConcatReader(dataset.directory)
+    reader, folders = ConcatReader(dataset.directory), DirReader(dataset.directory)
     try:
         for id, name, format, places in new.segments():
             ahead = _Ahead(places)
             form = find(format)(config)
             try:
                 kind = kind_of(form)
-                unverified = Committed(0, Facts(), form.mutable)
-                file = reader.file_of(id, name, unverified) if kind.is_one_file else None
-                for found in kind.scan(dataset.directory, name, form, file):
+                unverified = partial(Committed, 0, Facts(), form.mutable)
+                source: ReadableFile | Directory
+                if kind.is_one_file:
+                    source = reader.file_of(id, name, unverified())
+                else:
+                    source = folders.folder_of(id, name, unverified)
+                for found in kind.scan(name, form, source):
                     values, others = _matched(ahead.before_end_of(found), found)
                     new.fill(kinds, values)
                     _refuse(dataset, name, others)
@@ -332,6 +337,7 @@ def _fill(dataset: _Dataset, new: Rebuilt) -> None:
                 _refuse(dataset, name, [(place, error.message) for place in ahead.rest()])
     finally:
         reader.close()
+        folders.close()
 
 
 def _refuse(dataset: _Dataset, segment: str, places: list[tuple[Place, str]]) -> None:

@@ -284,7 +284,7 @@ class Rescan:
                 if renews_only:
                     return False
                 self._is_matched = known is not None and not is_same
-                end = self._add_all(segment, scan(self._directory, self._name, self._format.describe))
+                end = self._add_all(segment, scan(folder, self._name, self._format.describe))
             if facts_in(folder, self._name, segment.end) != before:
                 raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
             facts, unread = facts_in(folder, self._name, end), segment.unread and not is_read
@@ -333,8 +333,9 @@ class Rescan:
         if self._format.is_dir:
             kept = quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
             self._remedy, self._is_salvaged = f"the original directory is now {kept}", True
-            results = scan(self._directory, self._name, self._format.describe)
-            whole = {number for found in results for number in found.offsets}
+            with self._directory.inside(self._name) as folder:
+                results = scan(folder, self._name, self._format.describe)
+                whole = {number for found in results for number in found.offsets}
             remove(self._directory, self._name, whole, whole=False)
             self.in_place(is_believed=False)
             commit(self._transaction, self._directory, [self])

@@ -84,11 +84,11 @@ class SegmentKind(ABC):
         """
 
     @abstractmethod
-    def scan(self, directory: Directory, name: str, format: Format, file: ReadableFile | None) -> Iterator[ScanResult]:
+    def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
         """Yield the data on disk.
 
         Args:
-            file: the segment's, if it is one file.
+            source: the segment's file or directory.
         """
 
     @abstractmethod

@@ -119,7 +119,7 @@ def raise_sequence(folder: Directory, name: str) -> None:
         folder.sync()
 
 
-def scan(directory: Directory, name: str, describe: Describe) -> Iterator[ScanResult]:
+def scan(folder: Directory, name: str, describe: Describe) -> Iterator[ScanResult]:
     """Yield the data of a segment: the files that match their entries. Offsets of data and damage are file numbers.
 
     An entry without a file is damage, unless a repack removed the file. Files above the last entry belong to an
@@ -128,38 +128,37 @@ def scan(directory: Directory, name: str, describe: Describe) -> Iterator[ScanRe
 
     Memory: a few numbers for each file; the bytes of one.
     """
-    with open_directory(directory, name) as folder:
-        sequence, entries = read_sequence(folder), MetadataFile.of(folder)
-        sizes, kept = files_of(folder, name), MetadataFile.of(folder, NEW_METADATA)
-        lost = {each for each in entries or () if each not in sizes and (kept is None or each in kept)}
-        last = -1 if entries is None or entries.damage is not None else max(entries, default=-1)
-        found = ScanResult()
-        for number in sorted(lost.union(sizes)):
-            if number in lost:
-                found.damage.append(Damage(number, 1, f"its file is missing, but {METADATA} has an entry for it"))
-                continue
-            if entries is None or number not in entries:
-                is_interrupted = number > last >= 0 or (sequence is not None and number > sequence)
-                if not is_interrupted:
-                    found.damage.append(Damage(number, 1, f"{METADATA} has no entry for it"))
-                continue
-            try:
-                entry = entries.get(number)
-                reftime, metadata = _describe(folder, file_name(name, number), entry, describe)
-            except (FrameCorrupt, FileNotFoundError) as error:
-                reason = error.message if isinstance(error, FrameCorrupt) else "its file is missing"
-                found.damage.append(Damage(number, 1, reason))
-                continue
-            found.offsets.append(number)
-            found.sizes.append(entry.size)
-            found.reftimes.append(reftime)
-            found.metadata.append(metadata)
-            if len(found.offsets) >= _FOUND:
-                yield found
-                found = ScanResult()
-        highest = max([-1, *sizes, *(entries or ())])
-        found.end = End(0 if entries is None else entries.end, max(highest, -1 if sequence is None else sequence) + 1)
-        yield found
+    sequence, entries = read_sequence(folder), MetadataFile.of(folder)
+    sizes, kept = files_of(folder, name), MetadataFile.of(folder, NEW_METADATA)
+    lost = {each for each in entries or () if each not in sizes and (kept is None or each in kept)}
+    last = -1 if entries is None or entries.damage is not None else max(entries, default=-1)
+    found = ScanResult()
+    for number in sorted(lost.union(sizes)):
+        if number in lost:
+            found.damage.append(Damage(number, 1, f"its file is missing, but {METADATA} has an entry for it"))
+            continue
+        if entries is None or number not in entries:
+            is_interrupted = number > last >= 0 or (sequence is not None and number > sequence)
+            if not is_interrupted:
+                found.damage.append(Damage(number, 1, f"{METADATA} has no entry for it"))
+            continue
+        try:
+            entry = entries.get(number)
+            reftime, metadata = _describe(folder, file_name(name, number), entry, describe)
+        except (FrameCorrupt, FileNotFoundError) as error:
+            reason = error.message if isinstance(error, FrameCorrupt) else "its file is missing"
+            found.damage.append(Damage(number, 1, reason))
+            continue
+        found.offsets.append(number)
+        found.sizes.append(entry.size)
+        found.reftimes.append(reftime)
+        found.metadata.append(metadata)
+        if len(found.offsets) >= _FOUND:
+            yield found
+            found = ScanResult()
+    highest = max([-1, *sizes, *(entries or ())])
+    found.end = End(0 if entries is None else entries.end, max(highest, -1 if sequence is None else sequence) + 1)
+    yield found
 
 
 def files_of(folder: Directory, name: str) -> dict[int, int]:
@@ -174,6 +173,12 @@ def _describe(folder: Directory, file: str, entry: MetadataEntry, describe: Desc
     Raises:
         FrameCorrupt: the file does not match its entry.
     """
+    verify_file(folder, file, entry)
+    return describe(entry.beside)
+
+
+def verify_file(folder: Directory, file: str, entry: MetadataEntry) -> None:
+    """Read a file, and raise FrameCorrupt unless it matches its entry."""
     opened = folder.open_to_read(file)
     if opened.size() != entry.size:
         raise FrameCorrupt(f"it has {opened.size()} bytes instead of {entry.size}")
@@ -181,7 +186,14 @@ def _describe(folder: Directory, file: str, entry: MetadataEntry, describe: Desc
     while chunk := opened.read(at, _CHUNK):
         checksum, at = crc32(chunk, checksum), at + len(chunk)
     verify(checksum, entry.checksum)
-    return describe(entry.beside)
+
+
+def is_whole(folder: Directory, file: str, entry: MetadataEntry) -> bool:
+    """Read a file, and return whether it matches its entry."""
+    with contextlib.suppress(FrameCorrupt):
+        verify_file(folder, file, entry)
+        return True
+    return False
 
 
 def verify(checksum: int, wanted: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
@@ -142,16 +142,23 @@ class DirWriter:
         return max([-1 if sequence is None else sequence, *(each for each in numbers if each is not None)]) + 1
 
     def adopt(
-        self, name: str, generation: int, start: Start, source: Directory, numbers: Sequence[int], *, known: bool
+        self,
+        name: str,
+        generation: int,
+        start: Start,
+        source: Directory,
+        numbers: Iterable[tuple[int, int]],
+        *,
+        known: bool,
     ) -> bool:
-        """Link files of the same segment of another dataset into this one, and copy their entries.
+        """Link files of another directory of this segment into this one, under new numbers, and copy their entries.
 
         Durability: as `writing`.
 
         Args:
-            start, known: as in `writing`. The number of `start` is added to the number of each file.
-            source: the segment's directory in the other dataset.
-            numbers: the numbers of the files there.
+            start, known: as in `writing`.
+            source: the other directory: in another dataset, or of an older generation.
+            numbers: the number of each file there, and its new one, which ascend.
 
         Returns:
             False if the files had to be copied, because they are on another filesystem.
@@ -159,25 +166,24 @@ class DirWriter:
         Raises:
             SegmentMissing: a file, or its entry, does not exist.
         """
-        shift = start.laid.end.length
         append = self._begin(name, generation, start, known=known)
         entries = MetadataFile.of(source)
         is_linked = True
         with self._directory.inside(append.path) as folder:
-            for number in numbers:
+            for number, new in numbers:
                 file = file_name(name, number)
                 if entries is None or number not in entries:
                     raise SegmentMissing(f"{source.path / METADATA} has no entry of {file}", segment=name)
                 entry = entries.get(number)
-                append.numbers.append(number + shift)
-                alias = file_name(name, number + shift)
+                append.numbers.append(new)
+                alias = file_name(name, new)
                 try:
                     is_linked &= _link_or_copy(source, file, folder, alias)
                 except FileNotFoundError:
                     raise SegmentMissing(f"{source.path / file} is not on disk", segment=name) from None
-                append.count(number + shift, folder.stat(alias))
-                append.entries.append(encode_entry(number + shift, entry.size, entry.checksum, entry.beside))
-        append.next = max(append.numbers, default=shift - 1) + 1
+                append.count(new, folder.stat(alias))
+                append.entries.append(encode_entry(new, entry.size, entry.checksum, entry.beside))
+        append.next = max(append.numbers, default=start.laid.end.length - 1) + 1
         return is_linked
 
     def sync(self) -> None:

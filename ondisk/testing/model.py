@@ -128,7 +128,7 @@ class Model:
             here = [row for row in laid if id(row) in living]
             place = {id(row): at for at, row in enumerate(self.rows)}
             ordered = here == sorted(here, key=lambda row: (row.reftime, place[id(row)]))
-            if len(here) == len(laid) and (ordered or self.config.format == "blob"):
+            if len(here) == len(laid) and ordered:
                 states[name] = State.OK
             elif self.lost and not name.startswith(LAST):
                 states[name] = State.UNALIGNED
@@ -167,12 +167,7 @@ class Model:
         self.lost = False
 
     def repack(self) -> None:
-        """Keep only known data in the files, in the order of a query; files of blobs are never renumbered."""
-        if self.config.format == "blob":
-            living = self._living()
-            kept = {name: [row for row in laid if id(row) in living] for name, laid in self.laid.items()}
-            self.laid = {name: laid for name, laid in kept.items() if laid}
-            return
+        """Keep only known data in the files, in the order of a query."""
         self.laid.clear()
         for row in self.query():
             if row.place in ("", LAST):
@@ -187,9 +182,11 @@ class Model:
         self._move(LAST + name, name, "")
 
     def _move(self, name: str, to: str, place: str) -> None:
-        living, moved, there = self._living(), self.laid.pop(name), self.laid.get(to)
-        if self.config.format == "blob":
-            self.laid[to] = [*(there or ()), *(row for row in moved if id(row) in living)]
+        moved, there = self.laid.pop(name), self.laid.get(to)
+        if self.config.format == "blob":  # its files get numbers above those that are there
+            all_moved = {id(row) for row in moved}
+            in_order = sorted((row for row in self.rows if id(row) in all_moved), key=lambda row: row.reftime)
+            self.laid[to] = [*(there or ()), *in_order]
         elif there is None:
             self.laid[to] = moved
         else:  # a merge rewrites the file

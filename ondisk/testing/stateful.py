@@ -243,7 +243,6 @@ class DatasetMachine(RuleBasedStateMachine):
         self._check_states()
         self._check_content()
 
-    @precondition(lambda self: self.config.format != "blob" or not self.readers)  # its files wait for readers
     @rule()
     def repack(self) -> None:
         """Repack, twice: the second time there is nothing to do. Repack is refused while the index is not trusted."""

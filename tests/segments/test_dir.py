@@ -23,6 +23,12 @@ from ondisk.segments.metadata_file import METADATA, MetadataFile
 
 NAME = "2026/11-20.h5"
 
+
+def unknown():
+    """Give the facts of a segment about which an index of an older revision recorded nothing."""
+    return Committed(0, Facts(), range(0))
+
+
 FORMAT = Blob(DatasetConfig.from_mapping({"format": "blob", "step": "daily", "extension": "h5"}))
 
 
@@ -68,8 +74,8 @@ def test_each_datum_is_a_file_and_its_metadata_stand_in_one_file_of_all(director
     assert (path / SEQUENCE).read_bytes() == (2).to_bytes(8, "little")
     assert end == End((path / METADATA).stat().st_size, 3)
     reader = DirReader(directory)
-    assert reader.read(1, NAME, 2, 5) == b"three"
-    assert reader.beside(1, NAME, 2) == beside(2)[0]
+    assert reader.read(1, NAME, unknown, 2, 5) == b"three"
+    assert reader.beside(1, NAME, unknown, 2) == beside(2)[0]
     entry = MetadataFile(directory.open_to_read(f"{NAME}/{METADATA}")).get(2)
     assert (entry.size, entry.checksum) == (5, crc32(b"three"))
 
@@ -87,7 +93,7 @@ def test_a_new_segment_has_a_hidden_name_until_its_commit(directory, path, new):
     writer.sync()
     assert [each.name for each in path.parent.iterdir()] == [new.name]
     reader = DirReader(directory)
-    assert (reader.read(1, NAME, 0, 3), reader.beside(1, NAME, 0)) == (b"one", beside(0)[0]), (
+    assert (reader.read(1, NAME, unknown, 0, 3), reader.beside(1, NAME, unknown, 0)) == (b"one", beside(0)[0]), (
         "another's snapshot has it"
     )
     end, _, facts = writer.appended(NAME)
@@ -124,8 +130,7 @@ def test_a_folder_of_somebody_else_at_a_hidden_name_takes_the_place_of_nothing(d
     assert files(path) == {"000000.h5": b"one"}
     assert (new / "000000.h5").read_bytes() == b"theirs"
     reader = DirReader(directory)
-    reader.choose(1, NAME, facts, end.size)
-    assert reader.read(1, NAME, 0, 3) == b"one"
+    assert reader.read(1, NAME, lambda: Committed(end.size, facts, range(0)), 0, 3) == b"one"
 
 
 def test_a_new_segment_that_a_crash_kept_from_its_name_gets_it_at_the_next_append(directory, path):
@@ -184,7 +189,7 @@ def test_files_of_a_segment_with_other_names_are_copied_before_they_change(direc
     append(directory, b"two", end=end, known=True)
     assert {each.name: each.read_bytes() for each in backup.iterdir()} == before
     assert {each.name for each in path.iterdir()} == {"000000.h5", "000001.h5", METADATA, SEQUENCE}
-    assert DirReader(directory).read(1, NAME, 1, 3) == b"two"
+    assert DirReader(directory).read(1, NAME, unknown, 1, 3) == b"two"
 
 
 @pytest.mark.parametrize("name", ["000000.h5", "999999.h5", "1000000.h5"])
@@ -279,7 +284,7 @@ def test_a_damaged_entry_is_passed_over(directory, path):
     entries = MetadataFile(directory.open_to_read(f"{NAME}/{METADATA}"))
     assert ([*entries], entries.end) == ([1, 2], end.size)
     with pytest.raises(SegmentCorrupt, match=r"cannot read the metadata of 000000.h5 .*no entry"):
-        DirReader(directory).beside(1, NAME, 0)
+        DirReader(directory).beside(1, NAME, unknown, 0)
 
 
 def test_a_reader_refuses_files_of_another_size_and_says_what_is_missing(directory, path):
@@ -287,12 +292,12 @@ def test_a_reader_refuses_files_of_another_size_and_says_what_is_missing(directo
     reader = DirReader(directory)
     (path / "000000.h5").write_bytes(b"longer")
     with pytest.raises(SegmentCorrupt, match="has 6 bytes instead of 3"):
-        reader.read(1, NAME, 0, 3)
+        reader.read(1, NAME, unknown, 0, 3)
     (path / "000001.h5").unlink()
     with pytest.raises(SegmentMissing, match=r"000001.h5 is in the index but not on disk"):
-        reader.read(1, NAME, 1, 3)
+        reader.read(1, NAME, unknown, 1, 3)
     with pytest.raises(SegmentMissing, match="is not on disk"):
-        reader.beside(2, "2026/11-21.h5", 0)
+        reader.beside(2, "2026/11-21.h5", unknown, 0)
 
 
 def test_a_damaged_byte_of_an_entry_takes_only_that_entry(directory, path):
@@ -302,7 +307,7 @@ def test_a_damaged_byte_of_an_entry_takes_only_that_entry(directory, path):
     for at in range(len(content)):
         for mask in (0x01, 0xFF):
             (path / METADATA).write_bytes(content[:at] + bytes((content[at] ^ mask,)) + content[at + 1 :])
-            found = [number for each in scan(directory, NAME, FORMAT.describe) for number in each.offsets]
+            found = [number for each in scan(directory.inside(NAME), NAME, FORMAT.describe) for number in each.offsets]
             assert len(found) == 4
             assert found == sorted(found)
 
@@ -311,11 +316,11 @@ def test_a_reader_compares_the_checksum_of_each_file(directory, path):
     append(directory, b"one", b"two", b"six")
     reader = DirReader(directory)
     (path / "000001.h5").write_bytes(b"tWo")
-    assert reader.read(1, NAME, 0, 3) == b"one"
+    assert reader.read(1, NAME, unknown, 0, 3) == b"one"
     for _ in range(2):
         with pytest.raises(FrameCorrupt, match="its checksum is 0x"):
-            reader.read(1, NAME, 1, 3)
-    assert reader.read(1, NAME, 2, 3) == b"six"
+            reader.read(1, NAME, unknown, 1, 3)
+    assert reader.read(1, NAME, unknown, 2, 3) == b"six"
 
 
 def test_a_file_without_an_entry_is_not_returned(directory, path):
@@ -323,7 +328,7 @@ def test_a_file_without_an_entry_is_not_returned(directory, path):
     append(directory, b"one")
     (path / METADATA).write_bytes(b"")
     with pytest.raises(SegmentCorrupt, match=r"cannot read the metadata of 000000.h5"):
-        DirReader(directory).read(1, NAME, 0, 3)
+        DirReader(directory).read(1, NAME, unknown, 0, 3)
 
 
 def test_no_link_is_followed(directory, path, tmp_path):
@@ -332,25 +337,25 @@ def test_no_link_is_followed(directory, path, tmp_path):
     (path / "000000.h5").unlink()
     (path / "000000.h5").symlink_to(tmp_path / "secret")
     with pytest.raises(StorageError, match="symbolic link"):
-        DirReader(directory).read(1, NAME, 0, 3)
+        DirReader(directory).read(1, NAME, unknown, 0, 3)
     (tmp_path / "2026/11-21.h5").symlink_to(path)
     with pytest.raises(StorageError, match="symbolic link"):
-        DirReader(directory).beside(1, "2026/11-21.h5", 0)
+        DirReader(directory).beside(1, "2026/11-21.h5", unknown, 0)
 
 
 def test_a_reader_sees_entries_that_were_appended_or_written_anew_since(directory, path):
     end = append(directory, b"one")
     reader = DirReader(directory)
-    assert reader.beside(1, NAME, 0) == beside(0)[0]
+    assert reader.beside(1, NAME, unknown, 0) == beside(0)[0]
     end = append(directory, b"two", end=end, known=True)
-    assert reader.beside(1, NAME, 1) == beside(0)[0]
+    assert reader.beside(1, NAME, unknown, 1) == beside(0)[0]
     content = (path / METADATA).read_bytes()
     (path / "new").write_bytes(content[content.rfind(content[:4], 0, -4) :])
     append(directory, b"three", end=end, known=True)
     (path / METADATA).replace(path / "old")
     (path / "old").rename(path / METADATA)
-    assert reader.beside(1, NAME, 2) == beside(0)[0]
-    assert reader.beside(1, NAME, 0) == beside(0)[0]
+    assert reader.beside(1, NAME, unknown, 2) == beside(0)[0]
+    assert reader.beside(1, NAME, unknown, 0) == beside(0)[0]
 
 
 def test_reading_keeps_few_files_open(directory, open_files):
@@ -364,8 +369,8 @@ def test_reading_keeps_few_files_open(directory, open_files):
     reader = DirReader(directory)
     for day in range(10, 30):
         for number in range(20):
-            assert reader.read(day, f"2026/11-{day}.h5", number, 1) == b"x"
-            reader.beside(day, f"2026/11-{day}.h5", number)
+            assert reader.read(day, f"2026/11-{day}.h5", unknown, number, 1) == b"x"
+            reader.beside(day, f"2026/11-{day}.h5", unknown, number)
     assert open_files() - before <= 4 + 16  # entries, directories
     reader.close()
     assert open_files() == before
@@ -407,7 +412,7 @@ def test_a_scan_gives_what_is_as_its_entry_says_and_names_the_rest(directory, pa
     (path / "000003.h5").unlink()
     (path / SEQUENCE).write_bytes((6).to_bytes(8, "little"))
     (path / "000006.h5").write_bytes(b"no entry")
-    found = [*scan(directory, NAME, FORMAT.describe)]
+    found = [*scan(directory.inside(NAME), NAME, FORMAT.describe)]
     assert [number for each in found for number in each.offsets] == [0, 4]
     assert found[-1].end.length == 7
     said = {damage.offset: damage.reason for each in found for damage in each.damage}
@@ -417,7 +422,11 @@ def test_a_scan_gives_what_is_as_its_entry_says_and_names_the_rest(directory, pa
     assert "its checksum is" in said[2]
     with (path / METADATA).open("ab") as file:
         file.write(b"torn")  # then there may have been entries of them
-    said = {damage.offset: damage.reason for each in scan(directory, NAME, FORMAT.describe) for damage in each.damage}
+    said = {
+        damage.offset: damage.reason
+        for each in scan(directory.inside(NAME), NAME, FORMAT.describe)
+        for damage in each.damage
+    }
     assert said.keys() == {1, 2, 3, 5, 6}
     assert said[6] == f"{METADATA} has no entry for it"
 
