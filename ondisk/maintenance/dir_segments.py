@@ -31,7 +31,7 @@ from ondisk.segments import DirWriter, dir, quarantine
 from ondisk.segments.concat import changed
 from ondisk.segments.dir import open_directory
 from ondisk.segments.dir_facts import checksum_of_stats, facts_in, seen_in, seen_with_files
-from ondisk.segments.dir_generations import complete_folder
+from ondisk.segments.dir_generations import complete_folder, hide
 from ondisk.segments.facts import Seen
 from ondisk.segments.generations import hidden
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
@@ -186,9 +186,9 @@ class _Renumbering:
 
 def _hide(access: Access, transaction: Transaction, segment: Segment) -> None:
     """Move the directory of a segment to its hidden name; a rollback moves it back."""
-    directory, name = access.directory, segment.name
-    directory.rename(name, hidden(name, segment.id))
-    transaction.on_rollback(lambda: complete_folder(directory, name, segment.id, access.committed(segment)))
+    directory, name, committed = access.directory, segment.name, access.committed(segment)
+    hide(directory, name, segment.id, committed)
+    transaction.on_rollback(lambda: complete_folder(directory, name, segment.id, committed))
 
 
 def _keep_others(directory: Directory, segment: Segment, kept: set[int], *, is_touched: bool = False) -> int:

@@ -1,17 +1,19 @@
 """Dir segments: a directory with one file for each datum.
 
     2026/11-20.h5/
-      000000.h5, 000001.h5 …   the data; no number is used twice, and no file is written twice
+      000000.h5, 000001.h5 …   the data; in a generation no number is used twice, and no file is written twice
       .metadata                one entry for each file, one after the other
       .sequence                the last number used, 8 bytes, little-endian; empty before the first
-      .metadata.new            the entries of the remaining files, while a repack removes files; replaces `.metadata`
+      .metadata.new            the entries of the files that remain, while others are removed; replaces `.metadata`
 
 An entry is a frame of `ondisk.frame` (length, content, CRC-32, length); its content is
 
     u64 number | u64 size of the file | u32 CRC-32 of the file | reftime and metadata, as the format wrote them
 
 all little-endian. If two entries have the same number, the later one counts. An entry without a file means that the
-file is lost, unless `.metadata.new` exists without this entry: then a repack removed the file.
+file is lost, unless `.metadata.new` exists without this entry: then ondisk removed the file.
+
+A repack links the files into a new generation of the directory, with numbers from 0 in query order.
 
 A crash leaves files above `.sequence`, files and entries that the index does not know, and a torn entry at the end of
 `.metadata`. Nobody reads them. The next append cuts off the torn entry, and uses numbers above those of all files.

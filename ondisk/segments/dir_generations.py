@@ -21,7 +21,7 @@ from ondisk.segments.metadata_file import METADATA, NEW_METADATA
 def complete_folder(directory: Directory, name: str, generation: int, committed: Committed) -> None:
     """Give the directory of a generation its name, if that is left to do.
 
-    Another directory at NAME is moved to quarantine, if this one agrees with the facts in the index and that does not.
+    Only if it agrees with the facts in the index. Another directory at NAME, which does not, is moved to quarantine.
 
     Args:
         committed: the facts, and the bytes of `.metadata` at the last commit.
@@ -30,20 +30,34 @@ def complete_folder(directory: Directory, name: str, generation: int, committed:
     """
     alias = hidden(name, generation)
     there = directory.stat(alias)
-    if there is None or not stat.S_ISDIR(there.st_mode):
+    if there is None or not stat.S_ISDIR(there.st_mode) or not agrees(directory, alias, committed):
         return
     if directory.stat(name) is not None:
-        if _agrees(directory, name, committed) or not _agrees(directory, alias, committed):
+        if agrees(directory, name, committed):
             return
         quarantine.keep(directory, name, verb="open", why=f"generation {generation} of the segment takes its place")
     directory.rename(alias, name)
 
 
-def _agrees(directory: Directory, path: str, committed: Committed) -> bool:
-    """Return whether a directory is the one that the index describes."""
+def hide(directory: Directory, name: str, generation: int, committed: Committed) -> None:
+    """Move the directory of a generation to its hidden name, where readers still find it.
+
+    A directory that is not the generation goes to quarantine.
+
+    Durability: the rename is synced.
+    """
+    if agrees(directory, name, committed):
+        directory.rename(name, hidden(name, generation))
+    else:
+        why = f"generation {generation} of the segment was dropped, and it is not that"
+        quarantine.keep(directory, name, verb="repack", why=why)
+
+
+def agrees(directory: Directory, path: str, committed: Committed) -> bool:
+    """Return whether a directory may be the one that the index describes."""
     try:
         with directory.inside(path) as folder:
-            return seen_in(folder, committed.facts, committed.size) in (Seen.UNTOUCHED, Seen.SAME_TAIL)
+            return seen_in(folder, committed.facts, committed.size) is not Seen.OTHER
     except (FileNotFoundError, StorageError):
         return False
 

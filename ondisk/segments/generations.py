@@ -1,4 +1,4 @@
-"""Generations of a concat segment: how its file is replaced while it is read, so that a crash keeps old or new bytes.
+"""Generations of a segment: how its file is replaced while it is read, so that a crash keeps old or new bytes.
 
     2026/11-20.vm2         the segment
     2026/.11-20.vm2.17     the hidden name of its generation 17
@@ -20,6 +20,9 @@ To replace a segment of generation 17 by generation 18:
     3. Commit the index: the new offsets, generation 18. From now on readers find `.NAME.18`.
     4. `complete` renames `.NAME.18` to NAME.
     5. When nobody reads an older snapshot, `recover` removes `.NAME.17`.
+
+A dir segment is a directory, which cannot replace another one: instead of 2, NAME is renamed to `.NAME.17`. See
+`ondisk.segments.dir_generations`.
 
 To drop a segment: `move_old` renames NAME to `.NAME.17`. Commit the index; then step 5.
 

@@ -254,6 +254,57 @@ def test_files_of_deleted_data_are_removed_by_a_repack_that_renumbers_the_others
         assert numbers(again) == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_unused_numbers_and_data_out_of_time_order_are_dirty(dataset, path):
+    dataset.append([Datum(T, {"station": 9}, b"early")])
+    assert reasons(dataset) == "1 data are out of time order, the first 000004.h5"
+    dataset.repack()
+    assert numbers(dataset) == [b"0", b"y", b"1", b"2", b"3"]
+    assert (path / "000001.h5").read_bytes() == b"early"
+    assert states(dataset.check(accurate=True)) == {}
+    dataset.delete("station:0 or 3")
+    before = dataset.check().segments[0].reasons
+    assert before == ("2 files have no datum in the index, the first 000000.h5",)
+    for each in (path / "000000.h5", path / "000004.h5"):
+        each.unlink()
+    assert reasons(dataset) == "2 numbers before, between or after its data have no file"
+    dataset.repack()
+    assert (sequence(path), states(dataset.check(accurate=True))) == (2, {})
+    assert numbers(dataset) == [b"y", b"1", b"2"]
+
+
+def test_a_directory_from_before_a_repack_is_not_read_by_numbers_of_now(dataset, path, tmp_path):
+    """All its files agree with its entries, and each number has another datum."""
+    shutil.copytree(path, tmp_path / "backup")
+    dataset.delete("station:1")
+    dataset.repack()
+    assert (path / "000001.h5").read_bytes() == b"data 2"
+    shutil.rmtree(path)
+    (tmp_path / "backup").rename(path)
+    with ondisk.open(dataset.path) as again, pytest.raises(SegmentCorrupt, match="another program has changed"):
+        [*again.query("station: 2")]
+    dataset.fix()
+    assert numbers(dataset) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_repack_does_not_take_over_a_file_that_somebody_touched(dataset, path):
+    dataset.delete("station:1")
+    (path / "000002.h5").write_bytes(b"dAta 2")
+    dataset.repack()
+    assert (path / "000001.h5").read_bytes() == b"dAta 2"
+    (done,) = dataset.fix()
+    assert done.lost == 1
+    assert numbers(dataset) == [b"0", b"3"]
+
+
+def test_a_changed_file_of_a_deleted_datum_goes_to_quarantine(dataset, path):
+    dataset.delete("station:1 or 2")
+    (path / "000001.h5").write_bytes(b"theirs")
+    dataset.repack()
+    (item,) = dataset.quarantine
+    assert (dataset.path / item.name).read_bytes() == b"theirs"
+    assert numbers(dataset) == [b"0", b"3"]
+
+
 def test_files_stay_while_a_query_may_still_read_them(dataset, path):
     reader = dataset.query()
     first = next(reader)

@@ -21,6 +21,7 @@ ALONE: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (("unarchive",), {"begin": "archive"}),
     (("unarchive",), {"begin": "both"}),
     (("append", "append", "drop"), {"begin": "empty", "is_folder": True}),
+    (("repack", "append", "repack"), {"is_folder": True}),
 ]
 """Jobs without accidents."""
 
@@ -31,6 +32,7 @@ LARGE: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (("archive",), {}),
     (("unarchive",), {"begin": "archive"}),
     (("append", "drop"), {"begin": "empty", "is_folder": True}),
+    (("append", "repack"), {"is_folder": True}),
 ]
 """Jobs that are few enough for two readers and two crashes."""
 
@@ -46,13 +48,10 @@ DISTURBED: list[tuple[tuple[str, ...], dict[str, Any]]] = [
 
 FOLDERS: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (("append", "drop"), {"begin": "empty", "is_folder": True}),
-    (("append", "fix"), {"begin": "empty", "is_folder": True}),
+    (("append", "repack"), {"is_folder": True}),
+    (("repack", "append", "fix"), {"is_folder": True}),
 ]
-"""Jobs of a dir segment with accidents.
-
-Not with a foreign folder at its NAME or hidden name: nothing compares the folder with the facts when it is opened or
-renamed. Readers compare each file with its entry in the same folder.
-"""
+"""Jobs of a dir segment with accidents."""
 
 NEEDED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "sync files": (("append",), {}),
@@ -83,6 +82,25 @@ NEEDED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 """The jobs that show that a rule is needed."""
 
 
+NEEDED_BY_FOLDERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "sync files": (("repack",), {}),
+    "sync directories": (("append",), {"begin": "empty"}),
+    "no older reader": (("repack",), {}),
+    "hide new": (("append",), {"begin": "empty"}),
+    "hide dropped": (("drop",), {}),
+    "sync dropped": (("drop",), {}),
+    "verify files": (("repack",), {"accidents": ("hidden",)}),
+    "keep foreign": (("drop", "append"), {"accidents": ("in the way",)}),
+    "keep hidden": (("repack",), {"accidents": ("lost",)}),
+    "restore": (("repack",), {"accidents": ("lost",)}),
+    "new numbers": (("drop", "append"), {"accidents": ("lost",)}),
+    "look again": (("repack",), {}),
+    "start again": (("repack",), {}),
+    "verify": (("repack",), {}),
+}
+"""The same for a dir segment. The other rules are about hard links of a file, or about the archive."""
+
+
 def name(value: Any) -> str:
     if isinstance(value, dict):
         return "-".join(f"{key}-{each}" for key, each in value.items()) or "alone"
@@ -106,7 +124,7 @@ def test_nothing_is_lost_and_no_wrong_bytes_are_read_whatever_others_do(jobs, op
     assert found.violation is None, str(found)
 
 
-@pytest.mark.parametrize("accident", ["in the way", "lost", "older"])
+@pytest.mark.parametrize("accident", [each for each in ACCIDENTS if each != "linked"])
 @pytest.mark.parametrize(("jobs", "options"), FOLDERS, ids=name)
 def test_no_folder_is_lost_whatever_others_do(jobs, options, accident):
     found = explored(jobs, options, accidents=[accident])
@@ -121,6 +139,14 @@ def test_every_rule_is_shown_to_be_needed():
 def test_without_this_rule_there_is_a_violation(rule):
     jobs, options = NEEDED[rule]
     with_it, without_it = explored(jobs, options), explored(jobs, options, without=[rule])
+    assert with_it.violation is None, str(with_it)
+    assert without_it.violation is not None
+
+
+@pytest.mark.parametrize("rule", NEEDED_BY_FOLDERS)
+def test_without_this_rule_there_is_a_violation_of_a_folder(rule):
+    jobs, options = NEEDED_BY_FOLDERS[rule]
+    with_it, without_it = (explored(jobs, options, is_folder=True, without=rules) for rules in ([], [rule]))
     assert with_it.violation is None, str(with_it)
     assert without_it.violation is not None
 

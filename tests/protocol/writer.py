@@ -144,7 +144,10 @@ class Writer:
         inode = state.disk.at(alias(place, row))
         if inode is None or inode == state.disk.at((place, 0)):
             return False
-        return self._is_folder or not self._obeys("verify files") or row.describes(state.disk.file(inode))
+        if not self._obeys("verify files"):
+            return True
+        is_done = self._is_folder and (named := state.file((place, 0))) is not None and row.describes(named)
+        return not is_done and row.describes(state.disk.file(inode))
 
     def _is_superseded(self, state: State, inode: int) -> bool:
         return not self._is_folder and any(number > 0 for _, number in state.disk.names(inode))
@@ -268,7 +271,7 @@ class Writer:
 
     def _repack_now(self, state: State) -> State:
         row = state.dataset.row
-        if row is None or not self._is_good(state, DATASET) or self._is_folder:
+        if row is None or not self._is_good(state, DATASET):
             return state
         return self._rewrite(state, DATASET, row, row.data)
 
@@ -276,6 +279,16 @@ class Writer:
         """Write a new generation of a segment, and replace the old one."""
         number = state.index(place).counter + 1
         new = Row(number, len(state.disk.inodes) + 1, len(data), data)
+        if self._is_folder:  # a directory cannot replace another one
+            return state.then(
+                ("unlink", place, number),
+                ("create", place, number, new.stamp, *sorted(data)),
+                ("sync_file", place, number),
+                ("sync", place),
+                ("move_old", place, row, ("commit", place, new)),
+                ("complete", place),
+                ("clean", place),
+            )
         finish: tuple[Step, ...] = (("commit", place, new), ("complete", place))
         if not self._obeys("commit first"):
             finish = (("replace", place, number), ("sync", place), ("commit", place, new))
@@ -327,7 +340,7 @@ class Writer:
 
     def _verify_moved(self, state: State, place: str, row: Row, commit: Step) -> State:
         file = state.file(alias(place, row))
-        if self._obeys("verify linked") and not self._is_folder and (file is None or not row.describes(file)):
+        if self._obeys("verify linked") and (file is None or not row.describes(file)):
             return state.then(("set_aside", place, row.generation), commit)
         return state.then(commit)
 
