@@ -129,7 +129,7 @@ class TextOutput:
         if result.error is not None:
             parts.append(f"failed with {result.exit_code}")
         if result.left is not None:
-            parts.append(_counts(result.left) + "; the index was lost" * result.left.needs_check)
+            parts.append(_counts(result.left))
         done = Counter(each.action for each in (result.findings if dry_run else result.done) if each.action)
         if done:
             parts.append("would " * dry_run + ", ".join(f"{action} {count}" for action, count in done.items()))
@@ -138,6 +138,8 @@ class TextOutput:
         if not dry_run:
             parts.append(f"{_many(result.freed, 'byte')} freed in {result.duration:.1f} s")
         _print(printable(f"{result.dataset}: {'; '.join(parts)}"))
+        for line in () if result.left is None else _untrusted(result.left):
+            complain("warning", printable(f"{result.dataset}: {line}"))
         if not dry_run:
             _complain_of(result)
 

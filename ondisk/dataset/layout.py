@@ -28,10 +28,13 @@ ARCHIVE = ".archive"
 LAST = "last"
 """The archive that repack moves segments to."""
 _CONFIG_LIMIT = 1024 * 1024  # bytes
-SENTINEL_TEXT = b"The index of this dataset was lost and rebuilt empty. It may not know all data. Run `ondisk fix`.\n"
+SENTINEL_TEXT = (
+    b"The index of this dataset was lost and rebuilt empty. It may not know all data."
+    b" Run `ondisk fix DATASET --yes`, with the path of this folder.\n"
+)
 EXCHANGED_TEXT = (
     b"index.sqlite was exchanged for an older one or for that of another dataset. It may not know all data."
-    b" Run `ondisk fix`.\n"
+    b" Run `ondisk fix DATASET --yes`, with the path of this folder.\n"
 )
 FOREIGN = f"{INDEX}.foreign"
 """The name of an index of another dataset that somebody put in the place of the dataset's own."""

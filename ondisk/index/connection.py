@@ -258,14 +258,9 @@ def damaged(directory: Directory, problem: str, **context: Any) -> IndexCorrupt:
     Args:
         problem: the message after the index's path.
     """
-    folder = str(directory.path)
-    # A fix of the dataset also mends the archive that repack fills.
-    dataset = folder.removesuffix("/.archive/last")
-    hint = (
-        f"`ondisk fix {dataset} --rebuild --yes` moves {folder}/{INDEX} aside, and rebuilds it from the segments, which"
-        " contain the data."
-    )
     path = str(directory.path / INDEX)
+    how = f"`ondisk fix {directory.dataset} --rebuild --yes` moves {path} aside"
+    hint = f"{how}, and rebuilds it from the segments, which contain the data."
     return IndexCorrupt(f"{path}{problem}", hint=hint, path=path, **context)
 
 

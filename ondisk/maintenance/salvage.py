@@ -44,7 +44,8 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
         try:
             rescan.salvage()
         except InvalidInput as error:  # as for a file of another version
-            hint = "Put the file back from a backup; or move it away, and run `ondisk fix DATASET --yes`."
+            how = f"run `ondisk fix {access.dataset_path} --yes`"
+            hint = f"Put the file back from a backup; or move it away, and {how}."
             message = f"{access.path / inner}: nothing in it can be read: {error.message}"
             raise SegmentCorrupt(message, hint=hint, segment=name) from error
     done = rescan.done(diagnosis)

@@ -14,7 +14,7 @@ from ondisk.dataset.access import Access
 from ondisk.errors import AlreadyExists, IndexCorrupt
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
-from ondisk.index import INDEX, RESTORE, Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import INDEX, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.states import Diagnosis, Done
@@ -153,7 +153,9 @@ class Move(ABC):
     def _same_numbers(self, error: IndexCorrupt) -> IndexCorrupt:
         paths = " and ".join(str(access.path / INDEX) for access in (self._source, self._target))
         message = f"{paths} have different data with the same seqs: one of them is damaged ({error.message})"
-        return IndexCorrupt(message, hint=RESTORE, segment=self._segment.name)
+        how = f"`ondisk fix {self._source.directory.dataset} --rebuild --yes` moves an index aside"
+        hint = f"{how}, and rebuilds it from the segments, which contain the data."
+        return IndexCorrupt(message, hint=hint, segment=self._segment.name)
 
     def _check_free(self, name: str) -> None:
         """Raise unless nothing is at the segment's name in the target."""

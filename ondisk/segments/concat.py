@@ -402,13 +402,14 @@ def changed(directory: Directory, name: str) -> SegmentCorrupt:
     """Return the error for a file that is not the one that the index describes."""
     return SegmentCorrupt(
         f"{directory.path / name} is not the file that the index describes: another program has changed or replaced it",
-        hint="`ondisk fix DATASET --yes` reads it into the index; or restore the file from a backup.",
+        hint=f"`ondisk fix {directory.dataset} --yes` reads it into the index; or restore the file from a backup.",
         segment=name,
     )
 
 
 def _missing(directory: Directory, name: str) -> SegmentMissing:
-    hint = "Restore it from a backup, or run `ondisk fix DATASET --yes`, which removes its data from the index."
+    how = f"run `ondisk fix {directory.dataset} --yes`, which removes its data from the index"
+    hint = f"Restore it from a backup, or {how}."
     return SegmentMissing(f"{directory.path / name} is in the index but not on disk", hint=hint, segment=name)
 
 

@@ -69,7 +69,8 @@ def open_directory(directory: Directory, name: str) -> Directory:
     try:
         return directory.inside(name)
     except FileNotFoundError:
-        hint = "Restore it from a backup, or run `ondisk fix DATASET --yes`, which removes its data from the index."
+        how = f"run `ondisk fix {directory.dataset} --yes`, which removes its data from the index"
+        hint = f"Restore it from a backup, or {how}."
         raise SegmentMissing(f"{directory.path / name} is not on disk", hint=hint, segment=name) from None
 
 

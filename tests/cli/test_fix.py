@@ -131,3 +131,23 @@ def test_a_damaged_segment_is_salvaged_only_with_yes(run, weather):
     assert run("check", weather, "--accurate").code == 0
     assert run("query", weather, "--data").out == LINES.split(b"\n", 1)[1]
     assert run("fix", weather, "--salvage", FIRST, "--yes").code == 2
+
+
+@pytest.mark.parametrize("place", ["", ".archive/last"])
+def test_the_error_of_a_query_has_the_command_that_mends_it(run, weather, place):
+    """Also for a segment of the archive, which a fix of the dataset mends."""
+    if place:
+        assert run("archive", weather, FIRST, SECOND, "--yes").code == 0
+    mend = f"`ondisk fix {weather.absolute()} --yes`"
+    content = (weather / place / FIRST).read_bytes()
+    (weather / place / FIRST).write_bytes(content.replace(b",5,", b",9,"))
+    assert mend in run("query", weather).err
+    (weather / place / FIRST).unlink()
+    assert mend in run("query", weather).err
+
+
+def test_a_dry_run_of_maintain_has_the_command_for_a_lost_index(run, weather):
+    lose_index(weather)
+    done = run("maintain", weather, "--dry-run")
+    assert done.code == 9
+    assert f"the index was lost and may not know all data: run `ondisk fix {weather.absolute()} --yes`" in done.err
