@@ -19,6 +19,9 @@ from ondisk.segment import Damage, End, Laid, Patch, ScanResult, SegmentFile
 BATCH_BYTES = 64 * 1024 * 1024
 """A batch ends at this many bytes, even if it has fewer data than allowed."""
 
+MOVE = "Restore the file from a backup, or move it out of the dataset."
+"""What to do about a file in the place of a segment which is none."""
+
 _HEAD = 64 * 1024
 _PIECE = 1024 * 1024
 
@@ -265,11 +268,14 @@ class Format(ABC):
             given `end`. Bytes of the file from where this content begins are a torn datum and may be cut off.
 
         Raises:
-            SegmentCorrupt: whole data follow damage.
+            SegmentCorrupt: whole data follow damage; or nothing in the file is of this format.
             StateError: nothing can be appended to a file of this kind.
 
         Cost: some formats read the file from `end` on.
         """
+        if not end.size and not self.is_empty(file) and not self.is_readable(file):
+            reason = "it contains only zeros" if is_zeros(file, 0) else f"nothing in it is of the format {self.name}"
+            raise SegmentCorrupt(reason, hint=MOVE)
         size = max(file.size(), end.size)
         is_ended = size == 0 or file.read(size - len(self.padding), len(self.padding)) == self.padding
         content = b"" if is_ended else self.padding
@@ -325,6 +331,10 @@ class Format(ABC):
             SegmentCorrupt: it is damaged.
         """
         raise SegmentCorrupt(f"segments of {self.name} have no blocks")
+
+    def packed(self, data: bytes) -> bytes:
+        """Return decompressed bytes as one block is stored, the opposite of `unpack`; as they are without blocks."""
+        return data
 
 
 def is_zeros(file: SegmentFile, position: int) -> bool:

@@ -281,7 +281,7 @@ class Transaction:
 
     def sums_of(self, segment: Segment) -> tuple[int, int]:
         """Return the number of a segment's data, and their bytes."""
-        sql = f"SELECT count(*), ifnull(sum(datum.size), 0) FROM {self._of_segment(segment)} WHERE segment.id = ?"
+        sql = f"SELECT count(*), ifnull(sum(datum.size), 0) FROM {self.data_of(segment)} WHERE segment.id = ?"
         ((count, size),) = self._rows(sql, (segment.id,))
         return count, size
 
@@ -373,7 +373,7 @@ class Transaction:
         Args:
             lost: as in `remove`.
         """
-        sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ?"
+        sql = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?"
         return self._delete_some(sql, (segment.id,), count, lost=lost)
 
     def _delete_some(self, select: str, values: Sequence[Any], count: int, *, lost: bool = False) -> int:
@@ -392,7 +392,7 @@ class Transaction:
             moved: another index has the data now, so no deletion is noted.
             lost: nobody deleted the data: note them as forgotten, and count them as lost.
         """
-        sql = f"SELECT seq FROM {self._of_segment(segment)} WHERE segment.id = ?"
+        sql = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?"
         if moved:
             removed = self._execute(f"DELETE FROM datum WHERE seq IN ({sql})", (segment.id,)).rowcount
         else:
@@ -419,7 +419,7 @@ class Transaction:
         self._execute("UPDATE dataset SET lost = 0")
         return int(lost)
 
-    def _of_segment(self, segment: Segment) -> str:
+    def data_of(self, segment: Segment) -> str:
         """Return the SQL that joins a segment with its data."""
         span = "" if segment.id in self._outside() else ' AND reftime >= "begin" AND reftime < "end"'
         return f"datum JOIN segment ON segment.id = datum.segment{span}"
@@ -447,38 +447,6 @@ class Transaction:
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Set the places of data: (generation, offset, seq)."""
         self._execute_many("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
-
-    def set_aside(self, segment: Segment) -> None:
-        """Remove the rows of a segment's data into a temporary table, until `forget_aside`."""
-        rows = f"SELECT datum.* FROM {self._of_segment(segment)} WHERE segment.id = ?"
-        self._execute(f"CREATE TEMP TABLE aside AS {rows}", (segment.id,))  # a rollback drops it
-        self._execute("CREATE INDEX temp.aside_by_reftime ON aside (reftime, size)")
-        self._execute("DELETE FROM datum WHERE seq IN (SELECT seq FROM aside)")
-
-    def seqs_aside(self, data: Iterable[tuple[Any, ...]]) -> list[int]:
-        """Return the seqs of data that were set aside, by reftime, size and fields; new ones for other data.
-
-        Each seq is returned once.
-        """
-        equal = " AND ".join(f"f_{name} IS ?" for name in ("", *self.schema.kinds) if name)
-        sql = f"SELECT seq FROM aside WHERE reftime = ? AND size = ?{' AND ' * bool(equal)}{equal} ORDER BY seq LIMIT 1"
-        seqs = []
-        with sqlite_errors(self.directory):
-            for each in data:
-                found = self.connection.execute(sql, each).fetchone()
-                if found is not None:
-                    self.connection.execute("DELETE FROM aside WHERE seq = ?", found)
-                seqs.append(self.take_seqs(1)[0] if found is None else found[0])
-        return seqs
-
-    def forget_aside(self) -> int:
-        """Note the data that are still set aside as forgotten, and count them as lost. Return how many."""
-        numbered = f"SELECT {self.seq} + row_number() OVER (ORDER BY seq), seq, 1 FROM aside"
-        forgotten = self._execute(f"INSERT INTO deletion (seq, datum, forgotten) {numbered}").rowcount
-        self._execute("DROP TABLE aside")
-        self.take_seqs(forgotten)
-        self.count_lost(forgotten)
-        return forgotten
 
     def relocate(self, old: Segment, new: Segment, places: Iterable[tuple[int, int, int]]) -> int:
         """Move data to the next generation of their segment: (seq, old offset, new offset).
@@ -538,6 +506,13 @@ class Transaction:
                 if piece:
                     yield piece
 
+    def block_at(self, segment: Segment, offset: int) -> Block | None:
+        """Return the block of a compressed segment that contains an offset; None if none begins before it."""
+        sql = (
+            "SELECT offset, position, stored FROM block WHERE segment = ? AND offset <= ? ORDER BY offset DESC LIMIT 1"
+        )
+        return next(map(Block._make, self._rows(sql, (segment.id, offset))), None)
+
     def forget_blocks(self, segment: Segment) -> None:
         """Remove all blocks of a segment."""
         self._execute("DELETE FROM block WHERE segment = ?", (segment.id,))
@@ -575,16 +550,16 @@ class Transaction:
     def save_segment(self, segment: Segment, interval: Interval) -> None:
         """Insert a segment, or update its end and its facts."""
         end, facts = segment.end, segment.facts
-        now = (end.size, end.length, end.count, facts.mtime, facts.inode, facts.tail, facts.checksum, segment.unread)
-        columns = ("size", "length", "count", "mtime", "inode", "tail", "checksum", "unread")
+        values = (end.size, end.length, end.count, end.compressed)
+        now = (*values, facts.mtime, facts.inode, facts.tail, facts.checksum, segment.unread)
+        columns = ("size", "length", "count", "compressed", "mtime", "inode", "tail", "checksum", "unread")
         update = f"UPDATE segment SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ? AND name = ?"
         if self._execute(update, (*now, segment.id, segment.name)).rowcount == 0:
             insert = (
-                f'INSERT INTO segment ({", ".join(columns)}, id, name, format, "begin", "end", compressed, deleted)'
+                f'INSERT INTO segment ({", ".join(columns)}, id, name, format, "begin", "end", deleted)'
                 f" VALUES (?{', ?' * 13}, 0)"
             )
-            row = (segment.id, segment.name, segment.format, interval.begin, interval.end, end.compressed)
-            self._execute(insert, (*now, *row))
+            self._execute(insert, (*now, segment.id, segment.name, segment.format, interval.begin, interval.end))
 
     def save_blocks(self, segment: Segment, blocks: Iterable[Block]) -> None:
         """Insert new blocks of a compressed segment."""

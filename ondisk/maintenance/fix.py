@@ -121,11 +121,12 @@ def _fix(
         begun = snapshot.dataset()
     inspection = Inspection(access, now, ages=ages, forget=forget)
     other = OtherIndex(archives, access)
-    # Missing segments first: if a file was renamed, the rows of its old name would make its data duplicates.
+    # Missing segments last: if a file was renamed, the rows of its old name become those of the new one, and only the
+    # data that are nowhere else are lost.
     waiting = []
     is_wanted = partial(_is_wanted, needs_check=needs_check)
     found = readable(inspection.diagnoses(is_wanted), errors)
-    for before in sorted(found, key=lambda each: State.MISSING not in each.state):
+    for before in sorted(found, key=lambda each: State.MISSING in each.state):
         if is_wanted(before):
             waiting.append(before)
         else:
@@ -301,7 +302,7 @@ def _fixed(
     if diagnosis.error is not None:  # it may contain data that the index has lost
         raise diagnosis.error
     if State.CORRUPTED in before.state | diagnosis.state:
-        return _checked_again(access, transaction, before, known, other)
+        return _checked_again(access, transaction, before, known, other, rewriting=rewriting)
     if diagnosis.held:
         return _left_alone(diagnosis)
     rescan, is_believed = Rescan(access, transaction, name, known, other), True
@@ -327,7 +328,13 @@ def _fixed(
 
 
 def _checked_again(
-    access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None, other: OtherIndex
+    access: Access,
+    transaction: Transaction,
+    diagnosis: Diagnosis,
+    known: Known | None,
+    other: OtherIndex,
+    *,
+    rewriting: bool,
 ) -> Done:
     """Read a damaged segment again: somebody may have restored its file from a backup, or deleted the damaged data."""
     if known is None or (known.damage is None and not access.has_sentinel()):
@@ -338,6 +345,14 @@ def _checked_again(
         transaction.note_check(known.segment, reason)
         transaction.commit()
         return _left_alone(diagnosis)
+    rescan = Rescan(access, transaction, diagnosis.segment, known, other)
+    if diagnosis.noted and diagnosis.is_touched and rescan.is_another_file():
+        if rewriting:
+            rescan.rewrite()
+        else:
+            rescan.in_place()
+            commit(transaction, access.directory, [rescan])
+        return rescan.done(replace(diagnosis, state=State.UNALIGNED, reasons=(_OTHER_BYTES,)))
     with access.current().index.snapshot() as snapshot:
         content = read_content(access, snapshot, known.segment)
     if diagnosis.noted and not content.is_whole and not known.damage.endswith(REMEDY):
@@ -352,7 +367,6 @@ def _checked_again(
     said = "its file is complete again"
     if content.wrong is not None:  # the index may have wrong offsets for data after the damage
         said += " and was read again; data that were deleted, but not yet removed by a repack, are back"
-    rescan = Rescan(access, transaction, diagnosis.segment, known, other)
     rescan.in_place(is_believed=content.wrong is None)
     commit(transaction, access.directory, [rescan])
     return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)

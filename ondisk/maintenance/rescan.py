@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -19,11 +19,13 @@ from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Row, Segment, Snapshot, Transaction
+from ondisk.index.aside import Aside
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.relaid import have_old_bytes
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import is_second_copy
 from ondisk.maintenance.states import Diagnosis, Done
@@ -118,8 +120,9 @@ class Rescan:
         self._damage, self._duplicates = Tally(), Tally()
         self._file: ReadableFile | None = None
         self._is_directory = False
-        self._is_matched = False  # the rows of the index are replaced by what the bytes say
+        self._aside: Aside | None = None  # the rows of the index, which are replaced by what the bytes say
         self._forgotten = 0  # data that are gone
+        self._changed = 0  # data that were found again, and do not have their bytes
         self._missing = 0
         self._others: dict[int, Segment | None] = {}
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
@@ -142,6 +145,8 @@ class Rescan:
             all_reasons.append(f"{self._returned} data that the index did not know were read")
         if self._forgotten:
             all_reasons.append(f"{self._forgotten} data that the index knew are gone")
+        if self._changed:
+            all_reasons.append(f"data in it have other bytes than those that were stored: {REMEDY}")
         if duplicates := self._duplicates.count:
             all_reasons.append(
                 f"{duplicates} data are already in other segments and were skipped: {self._duplicates.text()}"
@@ -152,7 +157,7 @@ class Rescan:
         if self._is_salvaged and not self._damage.count and not self._missing:
             all_reasons.append(self._remedy)
         # A datum that is gone is most likely what was at a damaged place.
-        lost = max(self._forgotten, self._damage.count + self._missing)
+        lost = max(self._forgotten + self._changed, self._damage.count + self._missing)
         return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, lost)
 
     def in_place(self, *, trusted: bool = False, is_believed: bool = True, scanned: Scanned | None = None) -> bool:
@@ -185,15 +190,17 @@ class Rescan:
         generations.set_aside(self._directory, self._name, segment.id, verb="fix")
         file = self._file = self._directory.open_to_read(self._name)
         before = file.stat()
-        self._is_matched = known is not None and not (is_believed and self._is_same(segment, file))
-        if known is not None:
-            transaction.forget_blocks(segment)
-        results = self._format.scan(file) if scanned is None else scanned.results(self._access, file)
-        end = self._add_all(segment, results)
+        is_matched = known is not None and not (is_believed and self._is_same(segment, file))
+        with self._matching(is_matched):
+            if known is not None:
+                transaction.forget_blocks(segment)
+            results = self._format.scan(file) if scanned is None else scanned.results(self._access, file)
+            end = self._add_all(segment, results)
+            self._compare(replace(segment, end=end), file)
         if (
             known is not None
             and known.count
-            and not self._is_matched
+            and not is_matched
             and (end.length < known.data_end or (end.compressed and self._damage.count))
         ):
             reason = f"it can be read up to byte {end.length}, but has data up to byte {known.data_end}; {REMEDY}"
@@ -217,6 +224,13 @@ class Rescan:
             return False
         self._save(replace(segment, facts=self._facts(file, segment.end, before)), keep_damage=True)
         return True
+
+    def is_another_file(self) -> bool:
+        """Return whether the committed bytes of a concat segment have changed, although they end as before."""
+        if self._format.is_dir:
+            return False
+        file = self._directory.open_to_read(self._name)
+        return self._access.committed(self._segment()).is_whole_in(file) is False
 
     def _is_same(self, segment: Segment, file: ReadableFile) -> bool:
         """Return whether the index may be believed about a file."""
@@ -283,8 +297,8 @@ class Rescan:
             if is_read:
                 if renews_only:
                     return False
-                self._is_matched = known is not None and not is_same
-                end = self._add_all(segment, scan(folder, self._name, self._format.describe))
+                with self._matching(known is not None and not is_same):
+                    end = self._add_all(segment, scan(folder, self._name, self._format.describe))
             if facts_in(folder, self._name, segment.end) != before:
                 raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
             facts, unread = facts_in(folder, self._name, end), segment.unread and not is_read
@@ -309,8 +323,6 @@ class Rescan:
     def _add_all(self, segment: Segment, results: Iterable[ScanResult]) -> End:
         """Insert the data of all scan results, and return where the segment ends."""
         end = segment.end
-        if self._is_matched:
-            self._transaction.set_aside(segment)
         with self._known_offsets(segment) as known_offsets:
             first = self._transaction.take_seqs(0).start
             for found in results:
@@ -320,13 +332,39 @@ class Rescan:
                 self._add(found, segment, first, known_offsets)
                 self._transaction.save_blocks(segment, found.blocks)
                 self._note(found)
-        if self._is_matched:
-            self._forgotten = self._transaction.forget_aside()
+        if self._aside is not None:
+            self._forgotten = self._aside.forget()
             is_all = self._known is not None and 0 < self._known.count == self._forgotten and not self._returned
             if is_all and not self._is_salvaged:
                 reason = self._damaged() if self._damage.count else "no datum in it can be read"
                 raise DataAfterDamage(segment, reason)  # then the index keeps its data
         return end
+
+    @contextlib.contextmanager
+    def _matching(self, is_matched: bool) -> Iterator[None]:
+        """For the block, replace the rows of the segment by what is found, if `is_matched`."""
+        if not is_matched or self._known is None:
+            yield
+            return
+        with Aside(self._transaction, self._known.segment) as self._aside:
+            yield
+        self._aside = None
+
+    def _compare(self, segment: Segment, file: ReadableFile) -> None:
+        """Note if data have other bytes than those that were committed, although all of them were found.
+
+        Bytes that were damaged before cannot be compared, nor those of an older revision, which has no checksum.
+
+        Args:
+            segment: what was read.
+            file: its file.
+        """
+        known = self._known
+        if self._aside is None or known is None or not known.count or self._forgotten or known.damage is not None:
+            return
+        if known.segment.facts.checksum is not None:
+            is_same = have_old_bytes(self._aside, self._transaction, self._format, known.segment, segment, file)
+            self._changed = int(not is_same)
 
     def salvage(self) -> None:
         """Keep what is whole of a damaged segment, and commit. The original goes to quarantine."""
@@ -355,13 +393,33 @@ class Rescan:
         else:  # these are data of another file: ondisk never appends to a file that must be rewritten
             old = known.segment.id
             generations.complete(self._directory, self._name, old, self._access.committed(known.segment))
-            self._is_matched = True
-            transaction.set_aside(known.segment)
-            transaction.supersede(known.segment)
-        source = self._directory.open_to_read(self._name)
-        first = transaction.take_seqs(0).start
         aliases = [generations.hidden(self._name, each) for each in (segment.id, old)]
         transaction.on_rollback(lambda: self._directory.discard(*aliases))
+        with self._matching(known is not None):
+            if known is not None:
+                transaction.supersede(known.segment)
+            segment = self._write(segment)
+            if self._aside is not None:
+                self._forgotten = self._aside.forget()
+                self._compare(segment, self._directory.open_to_read(aliases[0]))
+        if is_damaged or self._damage.count or self._missing:
+            kept = quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
+            self._remedy, self._is_salvaged = f"the original file is now {kept}", True
+        generations.link_old(self._directory, self._name, old, None)
+        self._save(segment, keep_damage=True)
+        self._explain(segment, segment.end)
+        if not is_damaged:  # else the fix that found the damage has counted it
+            self._count_lost()
+        self._access.clean_up_later(self._name)
+        committed = self._access.committed(segment)
+        transaction.after_commit(lambda: generations.complete(self._directory, self._name, segment.id, committed))
+        transaction.check_space()
+        transaction.commit()
+
+    def _write(self, segment: Segment) -> Segment:
+        """Write the data of the file to a new generation, and return it with its end and its facts."""
+        transaction, source = self._transaction, self._directory.open_to_read(self._name)
+        first = transaction.take_seqs(0).start
         with generations.stage(self._directory, self._name, segment.id) as staged:
             writer = SegmentWriter(self._format, staged, save_blocks=partial(transaction.save_blocks, segment))
             for batch in self._format.parse(_Stream(source, _end_of_data(source, self._format.padding)), 100_000):
@@ -374,22 +432,7 @@ class Rescan:
                 for _, reason in batch.refused:
                     self._damage.add(reason)
             end, facts = writer.seal(), writer.facts()
-        if self._is_matched:
-            self._forgotten = transaction.forget_aside()
-        if is_damaged or self._damage.count or self._missing:
-            kept = quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
-            self._remedy, self._is_salvaged = f"the original file is now {kept}", True
-        generations.link_old(self._directory, self._name, old, None)
-        segment = replace(segment, end=end, facts=facts)
-        self._save(segment, keep_damage=True)
-        self._explain(segment, end)
-        if not is_damaged:  # else the fix that found the damage has counted it
-            self._count_lost()
-        self._access.clean_up_later(self._name)
-        committed = self._access.committed(segment)
-        transaction.after_commit(lambda: generations.complete(self._directory, self._name, segment.id, committed))
-        transaction.check_space()
-        transaction.commit()
+        return replace(segment, end=end, facts=facts)
 
     def _add(
         self, found: ScanResult, segment: Segment, first: int, known_offsets: Callable[[int, int], set[int]]
@@ -415,9 +458,9 @@ class Rescan:
             self._access.current().index.outside = None  # a search by time does not find these data
         fields = transaction.columns(metadata)
         seqs: Sequence[int]
-        if self._is_matched:
+        if self._aside is not None:
             first_new = transaction.seq
-            seqs = transaction.seqs_aside([*zip(reftimes, sizes, *fields, strict=True)])
+            seqs = self._aside.seqs(zip(offsets, reftimes, sizes, *fields, strict=True))
             self._returned += transaction.seq - first_new
         else:
             seqs = transaction.take_seqs(len(offsets))
@@ -430,7 +473,12 @@ class Rescan:
             if other is not None and other[0] == row[0]:
                 continue
             if other is None or other[2] == segment.id:
-                if other is None or other[3] < row[3]:
+                if other is not None and other[3] >= row[3]:
+                    continue
+                if other is not None and self._aside is not None and self._aside.is_same(other, row):
+                    transaction.move([(row[3], other[0])])
+                    self._aside.move(other[0], row[3])
+                else:
                     transaction.replace(row, first, None)
             elif self._is_there(other):
                 self._skip(row[3])
@@ -478,8 +526,8 @@ class Rescan:
             self._count_lost()
 
     def _count_lost(self) -> None:
-        """Count what is damaged as lost, unless it was counted with the data that are gone."""
-        self._transaction.count_lost(max(0, self._damage.count + self._missing - self._forgotten))
+        """Count what is damaged or changed as lost, unless it was counted with the data that are gone."""
+        self._transaction.count_lost(max(0, self._damage.count + self._missing - self._forgotten) + self._changed)
 
     def _damaged(self) -> str:
         damage = self._damage

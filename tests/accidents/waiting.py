@@ -6,16 +6,10 @@ that ends well although it is listed fails, until it goes from the list.
 
 from __future__ import annotations
 
-FACTS = "what has changed in a file is not found, or not counted, in this order of commands"
-UNKNOWN = "a file that the index does not know is not read, or not in this order of commands"
-GENERATIONS = "a folder under the hidden name of a generation takes the place of the segment"
 TIDE = "an older or foreign index is not noticed by readers, or not in every place"
 ROWS = "rows of the index that somebody edits are not compared with the bytes that a query reads"
 
 WAITING: dict[str, str] = {
-    "11-renamed-mended-and-renamed-back/jsonl-* plain-*": UNKNOWN,
-    "14-zeros-over-a-segment-and-the-index-lost/vm2-dataset-* jsonl-dataset-*": FACTS,
-    "15-digit-changed/vm2-* *-archive-*": FACTS,
     "15-index-fields-of-another/*": ROWS,
     "15-index-offset-of-the-next/vm2-* jsonl-*": ROWS,
     "15-index-reftime/vm2-* jsonl-*": ROWS,

@@ -220,13 +220,14 @@ def test_a_segment_is_saved_once_and_grows(index):
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_whether_a_segment_is_compressed_comes_back_and_never_changes(index, compressed):
+def test_whether_a_segment_is_compressed_changes_with_its_file(index, compressed):
     packed = replace(PACKED, end=End(900, 900, 3, compressed))
     with Transaction(index) as transaction:
         transaction.save_segment(packed, DAY_ONE)
         assert transaction.segments([packed.name]) == {packed.name: packed}
-        transaction.save_segment(replace(packed, end=End(999, 999, 4, not compressed)), DAY_ONE)
-        assert transaction.segments([packed.name]) == {packed.name: replace(packed, end=End(999, 999, 4, compressed))}
+        other = replace(packed, end=End(999, 999, 4, not compressed))
+        transaction.save_segment(other, DAY_ONE)
+        assert transaction.segments([packed.name]) == {packed.name: other}
 
 
 def test_blocks_are_saved_for_their_segment_and_those_that_come_later_beside_them(index):
@@ -280,85 +281,6 @@ def test_two_generations_of_one_name_cannot_stand_beside_each_other(index):
     insert(index, row(1))
     with Transaction(index) as transaction, pytest.raises(IndexCorrupt):
         transaction.save_segment(replace(SEGMENT, id=2), DAY_ONE)
-
-
-def aside(index, *data):
-    """Set the data of the segment aside, and insert others: (reftime, size, station, product). Return the forgotten."""
-    with Transaction(index) as transaction:
-        transaction.set_aside(SEGMENT)
-        seqs = transaction.seqs_aside([(reftime, size, station, product) for reftime, size, station, product in data])
-        rows = [
-            (seq, reftime, SEGMENT.id, 1000 + place, size, station, product)
-            for place, (seq, (reftime, size, station, product)) in enumerate(zip(seqs, data, strict=True))
-        ]
-        assert transaction.insert(rows) == len(rows)
-        forgotten = transaction.forget_aside()
-        transaction.commit()
-    return seqs, forgotten
-
-
-def notes(index):
-    return index.writer().execute("SELECT seq, datum, forgotten FROM deletion ORDER BY seq").fetchall()
-
-
-def test_data_that_are_found_again_keep_their_number_and_are_no_change(index):
-    insert(index, row(1, station=1), row(2, station=2), row(3, 7, station=None))
-    assert aside(index, (0, 10, 2, 0), (0, 10, 1, 0), (7, 10, None, 0)) == ([2, 1, 3], 0)
-    assert stored(index) == [(1, 0, 1, 0), (2, 0, 2, 0), (3, 7, None, 0)]
-    assert notes(index) == []
-    assert counters(index) == (3, 0)
-
-
-@pytest.mark.parametrize("other", [(1, 10, 1, 0), (0, 11, 1, 0), (0, 10, 2, 0), (0, 10, None, 0), (0, 10, 1, 4)])
-def test_a_datum_with_another_time_size_or_metadata_is_a_new_one_and_the_old_one_is_forgotten(index, other):
-    insert(index, row(1))
-    assert aside(index, other) == ([2], 1)
-    assert [seq for seq, *_ in stored(index)] == [2]
-    assert notes(index) == [(3, 1, 1)]
-    assert counters(index) == (3, 0)
-
-
-def test_each_number_is_given_to_one_datum(index):
-    insert(index, row(1), row(2, station=2, offset=20))
-    with Transaction(index) as transaction:
-        transaction.set_aside(SEGMENT)
-        assert transaction.seqs_aside([(0, 10, 1, 0)] * 2 + [(0, 10, 2, 0)]) == [1, 3, 2]
-        assert transaction.forget_aside() == 0
-        transaction.commit()
-    assert notes(index) == []
-
-
-def test_what_is_gone_is_noted_as_forgotten_and_what_somebody_deleted_is_not(index):
-    insert(index, row(1), row(2, station=2), row(3, station=3))
-    with Transaction(index) as transaction:
-        assert transaction.delete(Fields(CONFIG.fields).station == 2) == 1
-        transaction.commit()
-    assert aside(index, (0, 10, 3, 0)) == ([3], 1)
-    assert notes(index) == [(4, 2, 0), (5, 1, 1)]
-
-
-def test_without_commit_what_was_set_aside_is_back(index):
-    insert(index, row(1))
-    for _ in range(2):
-        with Transaction(index) as transaction:
-            transaction.set_aside(SEGMENT)
-            assert transaction.seqs_aside([(5, 5, 5, 5)]) == [2]
-            assert transaction.forget_aside() == 1
-        with Transaction(index) as transaction:  # one that breaks off in between
-            transaction.set_aside(SEGMENT)
-        assert [seq for seq, *_ in stored(index)] == [1]
-        assert notes(index) == []
-
-
-def test_only_the_data_of_one_segment_are_set_aside(index):
-    other = replace(SEGMENT, id=2, name="1970/01-02.jsonl")
-    insert(index, row(1))
-    with Transaction(index) as transaction:
-        transaction.save_segment(other, Interval(DAY, 2 * DAY))
-        transaction.insert([(*transaction.take_seqs(1), DAY, other.id, 0, 10, 1, 0)])
-        transaction.commit()
-    assert aside(index) == ([], 1)
-    assert [seq for seq, *_ in stored(index)] == [2]
 
 
 def test_deleting_takes_a_number_for_each_datum(index):

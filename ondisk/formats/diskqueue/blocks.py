@@ -108,7 +108,7 @@ def pack(frames: Sequence[bytes], offset: int) -> list[Packed]:
         data = b"".join(frames[first:last])
         for at in range(0, len(data), BLOCK_SIZE):
             piece = data[at : at + BLOCK_SIZE]
-            blocks.append(Packed(offset + begin + at, len(piece), _compress(piece)))
+            blocks.append(Packed(offset + begin + at, len(piece), compress(piece)))
         first = last
     return blocks
 
@@ -159,7 +159,8 @@ def _closest(begin: bytes) -> dict[str, Any]:
     return _OWN if own <= beats else _BEATS
 
 
-def _compress(data: bytes) -> bytes:
+def compress(data: bytes) -> bytes:
+    """Return a block as stored: its size and its bytes, without compression if that would make it larger."""
     compressed: bytes = lz4.block.compress(data, store_size=False)
     if len(compressed) < len(data):
         return _U32.pack(len(compressed)) + compressed

@@ -67,6 +67,7 @@ class FrameReader:
         self._corrupt: tuple[int, str, bool] | None = None  # position, reason, torn: of a damaged block
         self._dropped = 0  # bytes after the last whole frame that are not held any more
         self._searched = 0
+        self._is_over = False  # what follows is only counted: no frame is read from it
         self.offset = offset
         self.count = 0
         self.damage: frame.Fault | None = None
@@ -173,6 +174,7 @@ class FrameReader:
 
     def left(self) -> int:
         """Read to the end of the file and return the number of bytes after the last whole frame."""
+        self._is_over = True
         size = self._dropped + len(self._held) + sum(map(len, self._pieces))
         if self._blocks is not None:
             size += self._blocks.unfinished
@@ -184,6 +186,7 @@ class FrameReader:
         """Return the bytes after the last whole frame; None if there are more than `limit`."""
         if self._dropped:
             return None
+        self._is_over = True
         while len(self._held) <= limit:
             if not self._fill(2 * len(self._held) + _CHUNK):
                 return bytes(self._held)
@@ -225,8 +228,9 @@ class FrameReader:
     def _of_blocks(self) -> Iterator[bytes]:
         try:
             for block in self._iterator:
-                self._starts[block.offset] = block.position
-                if self._found is not None:
+                if not self._is_over or block.offset == self.offset:
+                    self._starts[block.offset] = block.position
+                if not self._is_over and self._found is not None:
                     self._found.append(Block(block.offset, block.position, block.stored_size))
                 if block.data:
                     yield block.data

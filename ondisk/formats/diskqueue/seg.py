@@ -22,7 +22,7 @@ from ondisk import frame
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType
 from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
-from ondisk.formats.base import BATCH_BYTES, Batch, Chained, Format, Loaded, Readable, is_zeros
+from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, Chained, Format, Loaded, Readable, is_zeros
 from ondisk.formats.diskqueue import blocks, header, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.payload import Event
@@ -37,7 +37,6 @@ _NOTHING = None, None
 _PASSED = 100_000  # limit for damaged places to skip in one file
 _MAX_COUNT = 2**32 - 1
 _BEGINNINGS = (header.Header(options=header.LZ4).pack() + blocks.FRAME_HEADER, header.Header().pack())
-_MOVE = "Restore the file from a backup, or move it out of the dataset."
 _MAGIC = 4  # bytes that an LZ4 frame begins with
 _BEGINNING = max(map(len, _BEGINNINGS)) + 1
 _TYPES = {
@@ -152,7 +151,8 @@ class Seg(Format):
             end = replace(end, length=end.size)
         foreign = head.compressed and not (frames.continuable or last < (frames.sealed_at or 0))
         missing = max(0, head.frame_count - frames.count - passed)
-        yield ScanResult(blocks=kept, damage=damage, end=end, foreign=foreign, missing=missing)
+        read = [block for block in kept if block.offset < frames.offset]
+        yield ScanResult(blocks=read, damage=damage, end=end, foreign=foreign, missing=missing)
 
     def is_empty(self, file: SegmentFile) -> bool:
         return _is_begun(file.read(0, _BEGINNING), file.size())
@@ -251,7 +251,7 @@ class Seg(Format):
             new_end: int | None = sealed if frames.rest(limit) == b"" else None
         elif frames.damage is not None and not _is_torn(frames, file, limit):
             reason = f"damage at byte {frames.damage.offset}: {frames.damage.reason}; it is more than a torn end"
-            hint = "Restore the file from a backup." if end.size else _MOVE
+            hint = "Restore the file from a backup." if end.size else MOVE
             raise SegmentCorrupt(reason, hint=hint, offset=frames.damage.offset)
         else:
             new_end = frames.position() if frames.continuable else None
@@ -281,6 +281,9 @@ class Seg(Format):
 
     def unpack(self, stored: memoryview) -> bytes:
         return blocks.unpack(stored)
+
+    def packed(self, data: bytes) -> bytes:
+        return blocks.compress(data)
 
     def _add(self, batch: Batch, scanned: Scan, begin: int, end: int) -> int:
         """Add frames to a batch and return their size in bytes. Only frames without a valid event are refused."""
@@ -436,7 +439,7 @@ def _read(stream: Readable, size: int) -> bytes:
 def _header_of(file: SegmentFile) -> header.Header:
     """Return the header of a segment in order to append to it."""
     if is_zeros(file, 0):
-        raise SegmentCorrupt("it contains only zeros", hint=_MOVE)
+        raise SegmentCorrupt("it contains only zeros", hint=MOVE)
     head = file.read(0, header.SIZE + _MAGIC)
     try:
         found = header.Header.parse(head)
@@ -444,7 +447,7 @@ def _header_of(file: SegmentFile) -> header.Header:
         raise StateError(error.message, hint=error.hint) from None
     if not found.compressed and head[found.size :] == blocks.FRAME_HEADER[:_MAGIC]:
         reason = "its header says that it is plain, but LZ4 follows"
-        raise SegmentCorrupt(reason, hint=_MOVE)
+        raise SegmentCorrupt(reason, hint=MOVE)
     return found
 
 

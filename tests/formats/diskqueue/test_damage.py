@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ondisk import Datum, frame
 from ondisk.errors import InvalidInput
-from ondisk.formats.diskqueue import blocks, frame_reader
+from ondisk.formats.diskqueue import blocks, frame_reader, seg
 from ondisk.formats.diskqueue.payload import FIRST_KEY
 from ondisk.segment import End
 
@@ -317,3 +317,21 @@ def test_where_damage_is_skipped_the_end_is_that_of_the_file(compression):
     *_, last = FORMATS[compression].scan(Stored(damaged))
     assert last.end.size == len(content)
     assert last.end != End()
+
+
+def test_what_is_left_after_too_much_damage_is_counted_without_memory_for_each_block(monkeypatch):
+    monkeypatch.setattr(seg, "_PASSED", 0)
+    content, frames, places = written("lz4", some(), together=2)
+    (tiny,) = blocks.pack([b"\xa4"], 12)
+    count = 200_000
+    damaged = Stored(content[: places[2][0]] + tiny.stored * count)
+    tracemalloc.start()
+    results = [*FORMATS["lz4"].scan(damaged)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 25_000_000
+    kept = [size for result in results for size in result.sizes]
+    assert kept == [len(each) for each in frames[: len(kept)]]
+    (damage,) = (each for result in results for each in result.damage)
+    assert damage.size == count
+    assert [block.position for result in results for block in result.blocks] == [begin for begin, *_ in places[:2]]
