@@ -572,6 +572,19 @@ def migrate(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | 
         _acknowledge(file, None)
 
 
+def rebuild(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
+    """Be the process that crashes while it rebuilds a damaged index; otherwise as `migrate`."""
+    _let_others_trace_me()
+    file = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    start.recv_bytes()
+    try:
+        ondisk.rebuild(path)
+    except ondisk.OndiskError as error:
+        _acknowledge(file, error)
+    else:
+        _acknowledge(file, None)
+
+
 def acknowledged(acks: Path) -> list[dict[str, Any] | None]:
     """Read what the process acknowledged, in order; a torn last line is none."""
     if not acks.exists():

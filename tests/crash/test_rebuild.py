@@ -1,0 +1,105 @@
+"""A process that rebuilds a damaged index is killed, or its disk fails, at every point where it touches the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.errors import IndexCorrupt
+
+from . import workload
+from .conftest import POINTS
+from .killpoints import CHANGING, Bench, Run, needs_strace
+from .recovery import LATER, make
+from .workload import CONFIGS, Append, Story, check_index, datum_of, lines_of, random_lines
+
+pytestmark = needs_strace
+Record = Callable[[str, object], None]
+
+STORY = Story([Append(random_lines(1, 40))], [Append(())])
+PLACES = (".", ".archive/last")
+
+
+def bench(tmp_path: Path) -> Bench:
+    """Make a dataset with an archive, and damage the second half of both indices."""
+    template = make(tmp_path / "template", STORY, CONFIGS["vm2"])
+    with ondisk.open(template) as dataset:
+        dataset.archive(next(each.segment for each in dataset.check()))
+    for place in PLACES:
+        index = template / place / "index.sqlite"
+        for suffix in ("-wal", "-shm"):
+            index.with_name(index.name + suffix).unlink()
+        half = index.stat().st_size // 2
+        with index.open("r+b") as file:
+            file.seek(half)
+            file.write(bytes(half))
+    return Bench(tmp_path / "runs", template, STORY.steps, target=workload.rebuild)
+
+
+def check_rebuilt(run: Run, template: Path) -> None:
+    """The damaged indices are still there; readers get an error, or a warning; repeated, it ends well."""
+    for place in PLACES:
+        content = (template / place / "index.sqlite").read_bytes()
+        assert content in [each.read_bytes() for each in (run.path / place).glob("index.sqlite*")]
+    try:
+        with ondisk.open(run.path, read_only=True) as dataset:
+            assert dataset.needs_check
+    except IndexCorrupt:
+        assert not run.acked
+    if not run.acked:
+        ondisk.rebuild(run.path)
+    with ondisk.open(run.path) as dataset:
+        dataset.fix()
+        assert lines_of(dataset) == STORY.end
+        assert not dataset.needs_check
+        assert dataset.append([datum_of(LATER, dataset.config.format)]).imported == 1
+        assert len(lines_of(dataset)) == len(STORY.end) + 1
+    for place in PLACES:
+        check_index(run.path / place)
+        assert [each.name for each in (run.path / place).iterdir() if each.name.startswith(".index")] == []
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("call", CHANGING)
+def test_killed_anywhere_a_rebuild_loses_neither_data_nor_the_damaged_index(
+    call: str, tmp_path: Path, record_property: Record
+) -> None:
+    points = 0
+    place = bench(tmp_path)
+    for run in place.killed_at(call):
+        check_rebuilt(run, place.template)
+        points += run.killed
+    record_property(POINTS, points)
+
+
+@pytest.mark.parametrize(("call", "every"), [("renameat", 1), ("linkat", 2), ("fsync", 4), ("unlinkat", 6)])
+def test_killed_at_a_few_points_a_rebuild_loses_neither_data_nor_the_damaged_index(
+    call: str, every: int, tmp_path: Path, record_property: Record
+) -> None:
+    points = 0
+    place = bench(tmp_path)
+    for run in place.killed_at(call, every):
+        check_rebuilt(run, place.template)
+        points += run.killed
+    assert points >= 1
+    record_property(POINTS, points)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    ("call", "error", "every"),
+    [("pwrite64", "ENOSPC", 1), ("pwrite64", "EIO", 1), ("fsync", "EIO", 1), ("fdatasync", "EIO", 1),
+     ("renameat", "EIO", 1), ("linkat", "ENOSPC", 1), ("unlinkat", "EIO", 1), ("openat", "EIO", 13)],
+)  # fmt: skip
+def test_on_a_disk_that_fails_a_rebuild_can_be_tried_again(
+    call: str, error: str, every: int, tmp_path: Path, record_property: Record
+) -> None:
+    points = 0
+    place = bench(tmp_path)
+    for run in place.failed_at(call, error, every):
+        check_rebuilt(run, place.template)
+        points += 1
+    record_property(POINTS, points)
