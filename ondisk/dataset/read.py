@@ -91,7 +91,7 @@ class DatasetReader:
                 segment = snapshot.segment(run[0][1])
                 format = self._format(segment.format)
                 padding = format.padding
-                for base, content, part in self._spans(snapshot, run):
+                for base, content, part in self._spans(snapshot, run, len(padding)):
                     stored = [content[row[2] - base : row[2] - base + row[3]] for row in part]
                     whole, damage = len(part), None
                     try:
@@ -136,7 +136,7 @@ class DatasetReader:
         """
         segment = snapshot.segment(rows[0][1])
         format, name = self._format(segment.format), self.prefix + segment.name
-        for base, content, part in self._spans(snapshot, rows):
+        for base, content, part in self._spans(snapshot, rows, len(format.padding)):
             payloads = [content[row[2] - base : row[2] - base + row[3]] for row in part]
             if format.raw:
                 yield payloads
@@ -173,9 +173,14 @@ class DatasetReader:
             if segment.end.compressed:
                 return None  # only a snapshot knows its blocks
             # Without a snapshot a repack may remove the file before it is opened. An open file stays readable.
-            payload = self._files.read_open(segment.id, row[2], row[3])
+            format = self._format(segment.format)
+            padding = len(format.padding)
+            payload = self._files.read_open(segment.id, row[2], row[3] + padding)
             if payload is None:
                 return None
+            if padding:
+                check_end(format, segment, row[2], len(payload), payload[-padding:])
+                payload = payload[:-padding]
             data.append(self._one(segment, metadata, row, payload, partial(self._committed, segment)))
         return data
 
@@ -215,7 +220,7 @@ class DatasetReader:
         segment = snapshot.segment(run[0][1])
         format = self._format(segment.format)
         try:
-            for base, content, rows in self._spans(snapshot, run):
+            for base, content, rows in self._spans(snapshot, run, len(format.padding)):
                 data = _made(snapshot, rows, content, base, self.prefix)
                 if format.undeclared or not format.raw:
                     self._decode(segment, data, rows, format, self._known(snapshot, segment))
@@ -249,8 +254,12 @@ class DatasetReader:
         else:
             _fill(name, data, rows, format, [datum.data for datum in data])
 
-    def _spans(self, snapshot: Snapshot, run: list[Row]) -> Iterator[tuple[int, bytes, list[Row]]]:
-        """Read the bytes of rows, neighbours at once; yield the offset of the first byte, the bytes, and their rows."""
+    def _spans(self, snapshot: Snapshot, run: list[Row], padding: int = 0) -> Iterator[tuple[int, bytes, list[Row]]]:
+        """Read the bytes of rows, neighbours at once; yield the offset of the first byte, the bytes, and their rows.
+
+        Args:
+            padding: bytes after each datum, to raise `SegmentCorrupt` unless they are there.
+        """
         segment = snapshot.segment(run[0][1])
         begin = min(map(_offset_of, run))
         if begin >= 0 and self._format(segment.format).is_dir:
@@ -265,10 +274,30 @@ class DatasetReader:
             raise misplaced(snapshot, segment, begin)
         if len(run) > 1 and (size > _SPAN or size > 2 * wanted + _GAPS):
             half = len(run) // 2
-            yield from self._spans(snapshot, run[:half])
-            yield from self._spans(snapshot, run[half:])
+            yield from self._spans(snapshot, run[:half], padding)
+            yield from self._spans(snapshot, run[half:], padding)
             return
-        yield begin, self.content(snapshot, segment, begin, size), run
+        content = self.content(snapshot, segment, begin, size + padding)
+        if padding:
+            self._check_ends(segment, begin, content, run, wanted)
+        yield begin, content, run
+
+    def _check_ends(self, segment: Segment, begin: int, content: bytes, rows: list[Row], wanted: int) -> None:
+        """Raise `SegmentCorrupt` unless each datum is followed by its padding.
+
+        Args:
+            begin: offset of the first byte of `content`, which ends with the padding of a datum.
+            wanted: bytes of the data. If they and their padding fill the content, only its end can be wrong.
+        """
+        format = self._format(segment.format)
+        padding = len(format.padding)
+        if content.endswith(format.padding) and wanted + padding * len(rows) == len(content):
+            return
+        tails = {content[(end := row[2] + row[3] - begin) : end + padding] for row in rows}
+        if not all(format.ends(tail, padding) for tail in tails):
+            for row in rows:
+                end = row[2] + row[3] - begin
+                check_end(format, segment, row[2], row[3] + padding, content[end : end + padding])
 
     def _known(self, snapshot: Snapshot, segment: Segment) -> Callable[[], Committed]:
         """Return a function that returns the facts of a segment as they are in the snapshot: an append changes them."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from ondisk import json_shapes
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import Datum, FieldType, restored
 from ondisk.errors import FrameCorrupt, InvalidInput
+from ondisk.formats.base import Loaded
 from ondisk.formats.lines import LineFormat, why_not_text
 from ondisk.formats.metadata import canonical_metadata
 
@@ -45,17 +46,33 @@ class JsonLines(LineFormat):
     def undeclared(self) -> bool:
         return False  # keys that are not declared are data
 
+    def load(self, payloads: Sequence[bytes]) -> Loaded:
+        data, reftimes = [], []
+        for position, payload in enumerate(payloads):
+            try:
+                content = self._loads(payload, MAX_DEPTH)
+                reftimes.append(self._reftime(content))
+            except InvalidInput as error:
+                raise FrameCorrupt(f"not a line of JSON: {error.message}", position=position) from None
+            data.append(self._data(content, payload))
+        return Loaded(data, None, reftimes)
+
     def decode(self, payload: bytes) -> dict[str, Any]:
-        fields = self.config.fields
         try:
             content = self._loads(payload, MAX_DEPTH)
         except InvalidInput as error:
             raise FrameCorrupt(f"not a line of JSON: {error.message}") from None
+        return self._data(content, payload)
+
+    def _data(self, content: dict[str, Any], payload: bytes) -> dict[str, Any]:
+        """Return the keys of a line that are neither its reftime nor declared fields."""
+        fields = self.config.fields
+        content.pop("reftime", None)
         shaped = b'"$' in payload or b"\\u0024" in payload
         return {
             key: json_shapes.from_json(value) if shaped else value
             for key, value in content.items()
-            if key != "reftime" and key not in fields
+            if key not in fields
         }
 
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from worlds import START, datum, sql
+from worlds import START, content, datum, sql
 
 import ondisk
 from ondisk import Datum
-from ondisk.errors import SegmentCorrupt
+from ondisk.errors import FrameCorrupt, SegmentCorrupt
 from ondisk.maintenance.states import State
 
 FIRST = "seq = (SELECT min(seq) FROM datum)"
@@ -104,6 +104,47 @@ def test_an_append_cuts_nothing_off_behind_a_lowered_end(path: Path, format: str
         dataset.fix()
         dataset.append([made(4, format)])
         assert numbers(dataset) == [0, 1, 2, 3, 4]
+
+
+EDITS = {
+    "reftime": "UPDATE datum SET reftime = reftime + 60000000 WHERE",
+    "field": "UPDATE datum SET f_{} = (SELECT max(id) FROM value) WHERE",
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_row_is_noticed_by_an_accurate_check_and_read_again_by_the_next_fix(
+    path: Path, format: str, edit: str
+) -> None:
+    with ondisk.open(path) as dataset:
+        stored = content(dataset)
+    sql(path, "INSERT INTO value SELECT max(id) + 1, 'VM2,99' FROM value")
+    sql(path, f"{EDITS[edit].format('area' if format == 'vm2' else 'station')} {FIRST}")
+    with ondisk.open(path) as dataset:
+        dataset.repack()
+        assert not dataset.check(accurate=True).is_clean
+        dataset.check(max_duration=60)
+        dataset.fix()
+        assert content(dataset) == stored
+        assert dataset.check(accurate=True).is_clean
+
+
+@pytest.mark.parametrize("format", ["jsonl", "seg", "blob"], indirect=True)
+def test_a_query_raises_where_the_decoded_datum_has_another_reftime(path: Path) -> None:
+    sql(path, f"{EDITS['reftime']} {FIRST}")
+    with ondisk.open(path) as dataset, pytest.raises(FrameCorrupt, match="the index says"):
+        [*dataset.query()]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "vm2"], indirect=True)
+@pytest.mark.parametrize("match", [None, "one"])
+def test_a_query_raises_where_a_line_does_not_end(path: Path, format: str, match: str | None) -> None:
+    sql(path, f"UPDATE datum SET size = size - 1 WHERE {FIRST}")
+    with ondisk.open(path) as dataset:
+        with pytest.raises(SegmentCorrupt, match="although the index says so"):
+            [*dataset.query(match and _of(0, format))]
+        with pytest.raises(SegmentCorrupt, match="although the index says so"):
+            [*dataset.payloads(match and _of(0, format))]
 
 
 def _of(number: int, format: str) -> str:
