@@ -435,7 +435,7 @@ def _strangers(files: Files) -> Iterator[str]:
         yield f"{others.count} names do not belong to the segment: {others.text()}"
 
 
-def remove(directory: Directory, name: str, kept: set[int], *, whole: bool, length: int = 2**63) -> int:
+def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> int:
     """Remove the files of a segment, and return their bytes. A file that is not the segment's goes to quarantine.
 
     Args:
@@ -460,7 +460,7 @@ def remove(directory: Directory, name: str, kept: set[int], *, whole: bool, leng
             if number in kept:
                 continue
             file = dir.file_name(name, number)
-            if number < length and entries is not None and entries.has_size(number, size):
+            if entries is not None and entries.has_size(number, size):
                 folder.unlink(file)
                 freed += size
             else:

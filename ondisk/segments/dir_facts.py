@@ -23,7 +23,7 @@ from ondisk.segments.dir import SEQUENCE, number_of
 from ondisk.segments.facts import Committed, Seen, facts_of, tail_of
 from ondisk.segments.metadata_file import METADATA
 
-_STAT = struct.Struct("<QQqQ")
+_STAT = struct.Struct("<4q")
 
 
 def seen_in(folder: Directory, facts: Facts, size: int) -> Seen:
@@ -81,9 +81,9 @@ def checksum_of_stats(files: Mapping[int, Entry], length: int) -> int:
         files: by their number.
         length: the number after the last one that counts.
     """
-    counted = ((number, files[number]) for number in sorted(files) if number < length)
-    stats = (stat_of(number, each.size, each.mtime, each.inode) for number, each in counted)
-    return int(extend(0, b"".join(stats)))
+    counted = [(number, files[number]) for number in sorted(files) if number < length]
+    numbers = [each for number, at in counted for each in (number, at.size, at.mtime, at.inode & INTEGER_MAX)]
+    return int(extend(0, struct.pack(f"<{len(numbers)}q", *numbers)))
 
 
 def stat_of(number: int, size: int, mtime: int, inode: int) -> bytes:
