@@ -1,11 +1,11 @@
-"""Kill a process, or fail a system call, at every point where it touches the disk; with strace.
+"""Kill a process, or fail a system call, at every point where it changes what is on disk; with strace.
 
     strace -p PID -e trace=pwrite64 -e inject=pwrite64:signal=KILL:when=7
 
-ends the process before its seventh `pwrite64`. Calls are counted for each system call alone, so a sweep goes through
-the system calls, and for each through 1, 2, 3 … until the process ends by itself: then every point was killed.
+ends the process before its seventh `pwrite64`. A first run, in which nothing fails, records all calls: those that have
+changed something are the points of a sweep, and each point is a run of its own on a fresh copy of the dataset.
 The process is forked from a server that has imported everything, and waits until strace is attached: a point costs
-some 50 ms, and all calls that are counted are ondisk's and SQLite's own.
+some 70 ms, and all calls that are counted are ondisk's and SQLite's own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -26,15 +28,20 @@ import pytest
 from . import workload
 from .workload import Step
 
-CHANGING = ("openat", "write", "pwrite64", "copy_file_range", "fsync", "fdatasync", "ftruncate", "mkdir", "mkdirat",
-            "link", "linkat", "rename", "renameat", "renameat2", "unlink", "unlinkat")  # fmt: skip
+SYNCS = ("fsync", "fdatasync", "syncfs")
+CHANGING = ("openat", "write", "pwrite64", "copy_file_range", "ftruncate", "utimensat", "mkdir", "mkdirat", "link",
+            "linkat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", *SYNCS)  # fmt: skip
 """Every system call by which ondisk or SQLite changes what is on disk. (`openat` creates files; SQLite maps `-shm`.)"""
 
-CHANGING_SEG = tuple(call for call in CHANGING if call != "openat")
-"""The same for a segment of seg: killed at its first write, a process leaves what one killed behind `openat` leaves."""
+EVERY_CALL = bool(os.environ.get("ONDISK_EVERY_CALL"))
+"""Whether sweeps leave nothing out; `make crash` then takes hours."""
 
 _HERE = Path(__file__).resolve()
-_ENOUGH = 5000
+_CALL = re.compile(r"([0-9]+) +([a-z0-9]+)\((.*)")
+_PAGES = re.compile(r"[0-9]+<([^>]*/\.?index\.sqlite[^>]*)>")
+_CREATING = ("O_CREAT", "O_TRUNC")
+_OF_NOBODY = ("/.lock>", "/acks>")
+"""Files that may hold anything after a crash: the record of who holds the lock, and this test's own."""
 
 
 def server() -> ForkServerContext:
@@ -48,15 +55,20 @@ def server() -> ForkServerContext:
     return context
 
 
-@dataclass(frozen=True)
+@dataclass
 class Run:
     """How a process ended."""
 
     path: Path
     acks: list[dict[str, Any] | None]
     killed: bool
-    calls: list[str]
+    log: str
     """strace's lines, in order, with the paths of descriptors."""
+
+    @cached_property
+    def calls(self) -> list[str]:
+        """The calls, without the numbers of threads."""
+        return [re.sub(r"^\d+ +", "", each) for each in self.log.splitlines()]
 
     @property
     def injected(self) -> int | None:
@@ -106,9 +118,11 @@ class Bench:
             shutil.copytree(self.template, path)
         # A question mark: not every architecture has every one of them.
         trace = ",".join(f"?{call}" for call in trace.split(","))
-        receive, start = self._context.Pipe(duplex=False)
+        receive, start = self._context.Pipe()
         process = self._context.Process(target=self.target, args=(path, self.steps, acks, self.create, receive))
         process.start()
+        assert start.poll(60), f"{inject}: does not start"
+        start.recv_bytes()
         strace = subprocess.Popen(
             [
                 "strace",
@@ -143,31 +157,72 @@ class Bench:
             start.close()
             receive.close()
         assert process.exitcode in (0, -9), f"{inject}: the process failed with {process.exitcode}"
-        calls = [re.sub(r"^\d+ +", "", each) for each in log.read_text(errors="replace").splitlines()]
-        return Run(path, workload.acknowledged(acks), process.exitcode == -9, calls)
+        return Run(path, workload.acknowledged(acks), process.exitcode == -9, log.read_text("utf-8", "replace"))
 
-    def killed_at(self, call: str, every: int = 1) -> Iterator[Run]:
-        """Kill the process at its first, second … such call, until it ends by itself."""
-        for number in range(1, _ENOUGH, every):
+    def recorded(self) -> Run:
+        """Run the workload to its end."""
+        run = self.run("fsync:error=EIO:when=65535", ",".join(CHANGING))
+        assert run.acked == len(run.acks) == len(self.steps) + (self.create is not None), run.acks
+        return run
+
+    def killed(self, most: int | None = None) -> Iterator[Run]:
+        """Kill the process before each call that changes something; the last run comes to its end.
+
+        A kill before or after a sync leaves the same: these are no points of their own.
+
+        Args:
+            most: only at so many of them, or less, evenly spread.
+        """
+        recorded = self.recorded()
+        for call, number in spread(changes(recorded.log, SYNCS), most):
             run = self.run(f"{call}:signal=KILL:when={number}", call)
+            assert run.killed, f"{call} {number} was not reached"
             yield run
-            if not run.killed:
-                assert run.acked == len(run.acks) == len(self.steps) + (self.create is not None), run.acks
-                return
             shutil.rmtree(run.path.parent)
-        raise AssertionError(f"more than {_ENOUGH} {call}")
+        yield recorded
 
-    def failed_at(self, call: str, error: str, every: int = 1) -> Iterator[Run]:
-        """Fail one call at a time, until the process ends without having made so many of them."""
-        traced = ",".join(CHANGING)
-        for number in range(1, _ENOUGH, every):
-            run = self.run(f"{call}:error={error}:when={number}", traced)
-            if run.injected is None:
-                assert all(ack is None for ack in run.acks)
-                return
+    def failed(self, error: str, *calls: str, most: int | None = None) -> Iterator[Run]:
+        """Fail each call that changes or syncs something, one in each run.
+
+        Args:
+            calls: only these; else all.
+            most: only so many of them, or less, evenly spread.
+        """
+        recorded = self.recorded()
+        for call, number in spread([each for each in changes(recorded.log) if not calls or each[0] in calls], most):
+            run = self.run(f"{call}:error={error}:when={number}", ",".join(CHANGING))
+            assert run.injected is not None, f"{call} {number} was not reached"
             yield run
             shutil.rmtree(run.path.parent)
-        raise AssertionError(f"more than {_ENOUGH} {call}")
+
+
+def changes(log: str, without: Collection[str] = ()) -> list[tuple[str, int]]:
+    """Return the calls that changed something: the name, and the number among the calls of this name in its thread.
+
+    Where SQLite writes to one file several times with nothing in between, the first and the last write are points, and
+    with `EVERY_CALL` those between them, too: a transaction is not in the log as long as its last page is missing, and
+    a checkpoint is done again from the log.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    found: list[tuple[str, int]] = []
+    files: list[str] = []
+    for line in log.splitlines():
+        if call := _CALL.fullmatch(line):
+            thread, name, rest = call.groups()
+            counts[thread, name] += 1
+            is_change = name != "openat" or any(flag in rest for flag in _CREATING)
+            is_ours = not any(each in rest for each in _OF_NOBODY) and name not in without
+            if is_change and is_ours and " = -1 " not in rest:
+                found.append((name, counts[thread, name]))
+                written = _PAGES.match(rest) if name == "pwrite64" else None
+                files.append("" if written is None else written[1])
+    inside = {at for at in range(1, len(found) - 1) if files[at] and files[at - 1] == files[at] == files[at + 1]}
+    return [each for at, each in enumerate(found) if EVERY_CALL or at not in inside]
+
+
+def spread(points: list[tuple[str, int]], most: int | None) -> list[tuple[str, int]]:
+    """Return at most so many of the points, evenly spread; None for all."""
+    return points if most is None else points[:: -(-len(points) // most)][-most:]
 
 
 def synced_path(call: str) -> str:

@@ -8,22 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from .killpoints import CHANGING, CHANGING_SEG, Bench, Run, synced_path
-from .recovery import check, make
-from .workload import CONFIGS, Story
+from .killpoints import SYNCS, Bench, Run, synced_path
+from .recovery import LOST, check, check_rebuilt, check_whole, make
+from .workload import CONFIGS, VERBS, Append, Story
 
 Stories = Mapping[tuple[str, str], Story]
 """Format and name of a story → the story."""
 
-CALLS = (*CHANGING_SEG, "openat")
-FAILING = tuple(call for call in CHANGING_SEG if call not in ("write", "mkdir", "mkdirat"))
-"""Calls that are failed. `write` is that of the acknowledgements alone; what SQLite cannot open for writing it opens to
-read, and says then that it may only be read."""
-
 _CHANGES = ("pwrite64(", "copy_file_range(", "ftruncate(", "link", "rename", "fsync(", "fdatasync(")
 _NO_CHANGE = re.compile(r"/\.lock>|/\.index\.sqlite\.new|^fdatasync\([0-9]+<[^>]*/(dataset|last)>")
-_LOST = 52
+_FULL, _LOST = 51, 52
 _FOLDER = re.compile(r"[0-9]+<([^>]*/[0-9]{2,4})>")  # of segments
 _QUOTED = re.compile(r'"([^"]*)"')
 
@@ -34,42 +30,71 @@ def bench(stories: Stories, case: tuple[str, str], tmp_path: Path) -> Bench:
     return Bench(tmp_path / "runs", make(tmp_path / "template", story, config), story.steps)
 
 
-def killed(stories: Stories, case: tuple[str, str], call: str, tmp_path: Path, every: int = 1) -> int:
-    """Kill the process at each such call, and look at what it leaves; gives at how many."""
+def killed(stories: Stories, case: tuple[str, str], tmp_path: Path, most: int | None = None) -> int:
+    """Kill the process at each call, and look at what it leaves, with its index and without; gives at how many."""
     points = 0
-    for run in bench(stories, case, tmp_path).killed_at(call, every):
+    for run in bench(stories, case, tmp_path).killed(most):
+        check_without_index(run, run.acked, stories[case])
         check(run.path, run.acked, stories[case])
         points += run.killed
     return points
 
 
-def failed(stories: Stories, case: tuple[str, str], call: str, error: str, tmp_path: Path, every: int = 1) -> int:
-    """Fail each such call, and look at what that leaves; gives at how many."""
+def failed(stories: Stories, case: tuple[str, str], error: str, tmp_path: Path, most: int | None = None) -> int:
+    """Fail each call, and look at what that leaves, with its index and without; gives at how many."""
     points = 0
-    for run in bench(stories, case, tmp_path).failed_at(call, error, every):
-        check_failed(run, stories[case], call, error)
+    for run in bench(stories, case, tmp_path).failed(error, most=most):
+        check_failed(run, stories[case])
         points += 1
     return points
 
 
 def ordered(stories: Stories, case: tuple[str, str], tmp_path: Path) -> int:
     """Look at the order of the calls of a story; gives how many had to stand behind others."""
-    return check_order(bench(stories, case, tmp_path).run("fsync:error=EIO:when=9999", ",".join(CHANGING)).calls)
+    return check_order(bench(stories, case, tmp_path).recorded().calls)
 
 
-def check_failed(run: Run, story: Story, call: str, error: str) -> None:
-    """A failure was told by an error of the right type, or did no harm; nothing was written behind a failed sync."""
+def check_without_index(run: Run, acked: int, story: Story) -> None:
+    """Lose the index of the dataset, and all indices, those of archives, too."""
+    check_rebuilt(run.path, acked, story)
+    archives = [str(each.relative_to(run.path)) for each in run.path.glob(".archive/*/")]
+    if archives:
+        check_rebuilt(run.path, acked, story, " ".join((LOST, *archives)))
+
+
+def check_failed(run: Run, story: Story) -> None:
+    """A failure was told by an error of the right type, or did no harm; nothing was written behind a failed sync.
+
+    A step that was refused may be done or not, whole; if steps behind it were done, it is not.
+    """
     assert run.injected is not None
-    refused = [ack for ack in run.acks if ack is not None]
-    first = next((place for place, ack in enumerate(run.acks) if ack is not None), len(run.acks))
-    assert run.acks[first:] == refused, "after an error the same is tried again, with the same end"
-    for ack in refused:
+    call = run.calls[run.injected]
+    refused = {place: ack for place, ack in enumerate(run.acks) if ack is not None}
+    codes = {ack["code"] for ack in refused.values()}
+    for ack in refused.values():
         assert 50 <= ack["code"] < 60, ack
         assert ack["next"] in (None, _LOST if ack["code"] == _LOST else 0), ack  # None: it was not even opened
-    if call in ("fsync", "fdatasync") and not _is_ignored(run):
-        assert [*_changes(run.calls[run.injected + 1 :])] == [], run.calls[run.injected]
-        assert [ack["code"] for ack in refused] in ([_LOST], []), run.acks
-    check(run.path, first, story, in_order=False)
+    if call.partition("(")[0] in SYNCS and not _is_ignored(run):
+        assert [*_changes(run.calls[run.injected + 1 :])] == [], call
+        assert codes <= {_LOST}, run.acks
+    if call.startswith("pwrite64(") and "ENOSPC" in call and not any(isinstance(each, VERBS) for each in story.steps):
+        assert codes <= {_FULL}, run.acks
+        assert len(run.acks) == len(story.steps)
+        check_whole(run.path)  # the process could take back what it had written, the frame count included
+    acked = min(refused, default=len(run.acks))
+    if len(run.acks) > acked + len(refused):
+        acked, story = len(run.acks), _without(story, refused)
+    check_without_index(run, acked, story)
+    check(run.path, acked, story, in_order=False)
+
+
+def _without(story: Story, refused: Mapping[int, Mapping[str, Any]]) -> Story:
+    """Leave out the steps that were refused, but not the batches that had been appended before."""
+    steps = list(story.steps)
+    for place, ack in refused.items():
+        step = steps[place]
+        steps[place] = Append(step.lines[: ack["done"]], step.batch_size) if isinstance(step, Append) else Append(())
+    return Story(story.before, steps, replace=story.replace)
 
 
 def check_order(calls: list[str]) -> int:

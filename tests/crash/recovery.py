@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import shutil
 import struct
+from collections import Counter
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
 from formats.diskqueue import beats_reader
+from worlds import lose_index
 
 import ondisk
+from ondisk.cli import main
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 from ondisk.maintenance.states import State
 
 from .workload import (
@@ -29,6 +36,7 @@ from .workload import (
     day_of,
     file_of,
     kept,
+    key,
     left_behind,
     line,
     lines_of,
@@ -39,6 +47,9 @@ LATER = line(3650, 0, 1, 1)
 """A datum of a day that no workload touches."""
 
 LAST = ".archive/last"
+
+LOST = "."
+"""The part of a dataset whose index is lost, where nothing else is said."""
 
 _LATER_STATION = 99
 _COUNT = struct.Struct("<I")
@@ -79,6 +90,58 @@ def check(path: Path, acked: int, story: Story, *, in_order: bool = True) -> Non
         assert lines_of(dataset) == sorted([*story.end, *more])
         assert dataset.append([datum_of(LATER, format)]).imported == (0 if dataset.config.unique else 1)
     check_index(path)
+
+
+def check_rebuilt(path: Path, acked: int, story: Story, lost: str = LOST) -> None:
+    """Lose the index after a crash, too, and fix: every datum is answered, once. Deleted data may come back.
+
+    A batch that was not acknowledged may be there in part. The copy of the dataset that this works on is removed.
+
+    Args:
+        lost: the parts of the dataset whose index is lost, separated by blanks.
+    """
+    copy = path.with_name("rebuilt")
+    shutil.copytree(path, copy, symlinks=True)
+    for part in lost.split():
+        lose_index(copy / part)
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        for part in (".", *(each for each in lost.split() if each not in (".", LAST))):
+            code = main(["fix", "--yes", str(copy / part)])
+            assert code in (EXIT_DONE, EXIT_FINDINGS), f"fix ended with {code}: {said.getvalue()}"
+    found = check_answered(copy, acked, story)
+    assert "come back" in said.getvalue() or not story.returned(acked, found), "deleted data are back, without a word"
+    check_maintained(copy)
+    left = check_answered(copy, acked, story)
+    with ondisk.open(copy) as dataset:
+        old = {day_of(each) for each in found} - {day_of(each) for each in left} if dataset.config.delete_age else set()
+        assert left == [each for each in found if day_of(each) not in old]
+        assert dataset.check(accurate=True).is_clean
+    assert left_behind(copy) == []
+    shutil.rmtree(copy)
+
+
+def check_maintained(path: Path) -> None:
+    """Maintain ends well; it may report, once, what it moved to quarantine, as nobody knows whose it was."""
+    before = len(kept(path))
+    code = main(["maintain", str(path)])
+    if len(kept(path)) > before:
+        assert code == EXIT_FINDINGS, f"maintain ended with {code}"
+        code = main(["maintain", str(path)])
+    assert code == EXIT_DONE, f"maintain ended with {code}"
+
+
+def check_answered(path: Path, acked: int, story: Story) -> Content:
+    """Return what is there. What was acknowledged is, and nothing that nobody appended, nor anything twice."""
+    with ondisk.open(path, read_only=True) as dataset:
+        found, is_unique = lines_of(dataset), bool(dataset.config.unique)
+    given = story.given(acked)
+    keys = Counter(map(key, found))
+    assert [*(Counter(found) - Counter(story.appended))] == [], "nobody appended this, or not as often"
+    assert not is_unique or [each for each, count in keys.items() if count > 1] == [], "it is there twice"
+    there = {key(each): each for each in found}
+    assert [name for name, lines in given.items() if there.get(name) not in lines] == [], "lost, or from before"
+    return found
 
 
 def check_kept(path: Path) -> None:

@@ -8,11 +8,8 @@ import pytest
 
 import ondisk
 
-from .conftest import POINTS
 from .killpoints import needs_strace
-from .maintenance import failed, killed
 from .recovery import LAST, make
-from .test_append import Record
 from .workload import (
     CONFIGS,
     Append,
@@ -50,7 +47,12 @@ STORIES = {
     ("vm2", "two"): _TWO,
     ("vm2", "merged"): _MERGED,
     ("seg lz4", "merged"): _MERGED,
+    ("blob", "clean"): _CLEAN,
+    ("blob", "merged"): _MERGED,
+    ("blob", "back"): _BACK,
+    ("blob", "merged back"): _MERGED_BACK,
     ("vm2", "aged"): _AGED,
+    ("blob", "aged"): _AGED,
     ("vm2", "back"): _BACK,
     ("seg lz4", "back"): _BACK,
     ("vm2", "merged back"): _MERGED_BACK,
@@ -70,41 +72,3 @@ def test_the_stories_are_what_they_are_called(case: tuple[str, str], tmp_path: P
         assert len(both) == {"merged": 2, "merged back": 2}.get(case[1], 0)
         assert (path / LAST).exists() == (case[1] not in ("clean", "two", "aged"))
         assert any(each.state for each in dataset.check()) == (case[1] in ("aged", "deleted"))
-
-
-@pytest.mark.parametrize(
-    ("case", "call", "every"),
-    [
-        (("vm2", "clean"), "renameat", 1),
-        (("vm2", "two"), "linkat", 2),
-        (("vm2", "merged"), "unlinkat", 2),
-        (("seg lz4", "merged"), "fdatasync", 3),
-        (("vm2", "aged"), "fsync", 5),
-        (("vm2", "back"), "linkat", 1),
-        (("seg plain", "merged back"), "fdatasync", 2),
-        (("vm2", "replacing"), "fdatasync", 1),
-    ],
-)
-def test_killed_at_a_few_points_every_datum_is_there_once(
-    case: tuple[str, str], call: str, every: int, tmp_path: Path, record_property: Record
-) -> None:
-    points = killed(STORIES, case, call, tmp_path, every)
-    assert points >= 1
-    record_property(POINTS, points)
-
-
-@pytest.mark.parametrize(
-    ("case", "call", "error", "every"),
-    [
-        (("vm2", "clean"), "fsync", "EIO", 3),
-        (("vm2", "merged"), "renameat", "EIO", 1),
-        (("vm2", "back"), "fdatasync", "EIO", 2),
-        (("vm2", "clean"), "pwrite64", "ENOSPC", 17),
-    ],
-)
-def test_a_few_calls_that_fail_are_told_and_nothing_is_lost_or_there_twice(
-    case: tuple[str, str], call: str, error: str, every: int, tmp_path: Path, record_property: Record
-) -> None:
-    points = failed(STORIES, case, call, error, tmp_path, every)
-    assert points >= 2
-    record_property(POINTS, points)

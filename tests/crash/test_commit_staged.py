@@ -11,9 +11,10 @@ import ondisk
 from ondisk.staging.jobs import ABANDONED
 
 from .conftest import POINTS
-from .killpoints import CHANGING, CHANGING_SEG, Bench, Run, needs_strace
+from .killpoints import SYNCS, Bench, Run, needs_strace
+from .maintenance import check_failed
 from .recovery import check, make
-from .test_append import Record, check_failed_sync
+from .test_append import Record
 from .workload import CONFIGS, Append, Archive, Commit, Story, line, random_lines
 
 pytestmark = needs_strace
@@ -69,31 +70,20 @@ def check_litter(run: Run) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(
-    ("format", "name", "call"),
-    [(*case, call) for case in CASES for call in (CHANGING if case[0] == "vm2" else CHANGING_SEG)],
-)
-def test_killed_anywhere_a_commit_is_done_or_not(
-    format: str, name: str, call: str, tmp_path: Path, record_property: Record
-) -> None:
+@pytest.mark.parametrize(("format", "name"), CASES)
+def test_killed_anywhere_a_commit_is_done_or_not(format: str, name: str, room: Path, record_property: Record) -> None:
     story, points = story_of(format, name), 0
-    for run in bench(story, tmp_path, format).killed_at(call):
+    for run in bench(story, room, format).killed():
         check(run.path, run.acked, story)
         check_litter(run)
         points += run.killed
     record_property(POINTS, points)
 
 
-@pytest.mark.parametrize(
-    ("name", "call", "every"),
-    [*((next(iter(STORIES)), *point) for point in (("pwrite64", 29), ("fsync", 4), ("unlinkat", 2))),
-     *(("marks", *point) for point in (("fdatasync", 1), ("copy_file_range", 3)))],
-)  # fmt: skip
-def test_killed_at_a_few_points_a_commit_is_done_or_not(
-    name: str, call: str, every: int, tmp_path: Path, record_property: Record
-) -> None:
+@pytest.mark.parametrize("name", [next(iter(STORIES)), "marks"])
+def test_killed_at_a_few_points_a_commit_is_done_or_not(name: str, tmp_path: Path, record_property: Record) -> None:
     story, points = story_of("vm2", name), 0
-    for run in bench(story, tmp_path, "vm2").killed_at(call, every):
+    for run in bench(story, tmp_path, "vm2").killed(most=6):
         check(run.path, run.acked, story)
         check_litter(run)
         points += run.killed
@@ -102,14 +92,13 @@ def test_killed_at_a_few_points_a_commit_is_done_or_not(
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("call", ["fsync", "fdatasync"])
 @pytest.mark.parametrize(("format", "name"), CASES)
 def test_a_failed_sync_is_told_and_ends_all_writing(
-    format: str, name: str, call: str, tmp_path: Path, record_property: Record
+    format: str, name: str, room: Path, record_property: Record
 ) -> None:
     story, points = story_of(format, name), 0
-    for run in bench(story, tmp_path, format).failed_at(call, "EIO"):
-        check_failed_sync(run, story)
+    for run in bench(story, room, format).failed("EIO", *SYNCS):
+        check_failed(run, story)
         check_litter(run)
         points += 1
     record_property(POINTS, points)

@@ -11,7 +11,7 @@ import ondisk
 from ondisk.errors import DatasetNotFound
 
 from .conftest import POINTS
-from .killpoints import CHANGING, Bench, Run, needs_strace
+from .killpoints import Bench, Run, needs_strace
 from .recovery import check
 from .workload import CONFIG, Append, Story, random_lines
 
@@ -38,23 +38,19 @@ def check_created(run: Run) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("call", CHANGING)
-def test_killed_anywhere_what_create_leaves_opens_or_can_be_created_again(
-    call: str, tmp_path: Path, record_property: Record
-) -> None:
+def test_killed_anywhere_what_create_leaves_opens_or_can_be_created_again(room: Path, record_property: Record) -> None:
     points = 0
-    for run in bench(tmp_path).killed_at(call):
+    for run in bench(room).killed():
         check_created(run)
         points += run.killed
     record_property(POINTS, points)
 
 
-@pytest.mark.parametrize("call", ["renameat", "unlinkat", "fsync"])
 def test_killed_at_a_few_points_what_create_leaves_opens_or_can_be_created_again(
-    call: str, tmp_path: Path, record_property: Record
+    tmp_path: Path, record_property: Record
 ) -> None:
     points = 0
-    for run in bench(tmp_path).killed_at(call, every=3):
+    for run in bench(tmp_path).killed(most=6):
         check_created(run)
         points += run.killed
     assert points >= 1
@@ -64,10 +60,10 @@ def test_killed_at_a_few_points_what_create_leaves_opens_or_can_be_created_again
 @pytest.mark.crash
 @pytest.mark.parametrize(("call", "error", "code"), [("pwrite64", "ENOSPC", 51), ("fsync", "EIO", 52)])
 def test_a_disk_that_fails_while_creating_is_told_and_create_can_be_tried_again(
-    call: str, error: str, code: int, tmp_path: Path, record_property: Record
+    call: str, error: str, code: int, room: Path, record_property: Record
 ) -> None:
     points = 0
-    for run in bench(tmp_path).failed_at(call, error):
+    for run in bench(room).failed(error, call):
         if run.acks[0] is not None:
             # SQLite does not say why it could not turn to WAL mode: that is a StorageError, 50
             assert [ack and ack["code"] for ack in run.acks] in ([code], [50])

@@ -129,7 +129,7 @@ def writing(path: Path, room: Path, steps: list[Step]) -> Iterator[Writer]:
     os.mkfifo(fifo)
     acks = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     context = server()
-    receive, start = context.Pipe(duplex=False)
+    receive, start = context.Pipe()
     process = context.Process(target=workload.run, args=(path, steps, fifo, None, receive))
     process.start()
     start.send_bytes(b"go")

@@ -10,7 +10,7 @@ import ondisk
 from ondisk.segments.quarantine_items import UNKNOWN
 
 from .conftest import POINTS
-from .killpoints import CHANGING, Bench, Run, needs_strace
+from .killpoints import Bench, Run, needs_strace
 from .test_append import Record
 from .workload import CONFIG, PIECE, Quarantine, carry_out
 
@@ -30,7 +30,6 @@ _STEPS = [
     Quarantine("restore", _FOLDERS[2]),
     Quarantine("drop", _FOLDERS[3]),
 ]
-_FEW = [("pwrite64", 3), ("unlinkat", 4), ("fsync", 9)]
 
 
 def content_of(name: str) -> dict[str, bytes]:
@@ -90,10 +89,9 @@ def is_whole(path: Path, name: str) -> bool:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("call", CHANGING)
-def test_killed_anywhere_everything_is_whole_somewhere(call: str, tmp_path: Path, record_property: Record) -> None:
+def test_killed_anywhere_everything_is_whole_somewhere(room: Path, record_property: Record) -> None:
     points = 0
-    for run in bench(tmp_path).killed_at(call):
+    for run in bench(room).killed():
         check(run)
         points += run.killed
     record_property(POINTS, points)
@@ -101,12 +99,9 @@ def test_killed_anywhere_everything_is_whole_somewhere(call: str, tmp_path: Path
 
 @pytest.mark.crash
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
-@pytest.mark.parametrize("call", [call for call in CHANGING if call not in ("openat", "write")])
-def test_a_failing_disk_is_told_and_loses_nothing(
-    call: str, error: str, tmp_path: Path, record_property: Record
-) -> None:
+def test_a_failing_disk_is_told_and_loses_nothing(error: str, room: Path, record_property: Record) -> None:
     points = 0
-    for run in bench(tmp_path).failed_at(call, error):
+    for run in bench(room).failed(error):
         for ack in run.acks:
             assert ack is None or 50 <= ack["code"] < 60, ack
         check(run)
@@ -114,12 +109,9 @@ def test_a_failing_disk_is_told_and_loses_nothing(
     record_property(POINTS, points)
 
 
-@pytest.mark.parametrize(("call", "every"), _FEW)
-def test_killed_at_a_few_points_everything_is_whole_somewhere(
-    call: str, every: int, tmp_path: Path, record_property: Record
-) -> None:
+def test_killed_at_a_few_points_everything_is_whole_somewhere(tmp_path: Path, record_property: Record) -> None:
     points = 0
-    for run in bench(tmp_path).killed_at(call, every):
+    for run in bench(tmp_path).killed(most=6):
         check(run)
         points += run.killed
     assert points

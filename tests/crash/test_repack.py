@@ -10,11 +10,9 @@ import pytest
 import ondisk
 from ondisk.maintenance.states import State
 
-from .conftest import POINTS
 from .killpoints import needs_strace
-from .maintenance import failed, killed, ordered
+from .maintenance import ordered
 from .recovery import make
-from .test_append import Record
 from .workload import (
     CONFIGS,
     Append,
@@ -66,6 +64,9 @@ STORIES = {
     ("seg lz4", "goes on"): _GOES_ON,
     ("seg plain", "dirty"): _DIRTY,
     ("seg plain", "copied"): _COPIED,
+    ("blob", "dirty"): _DIRTY,
+    ("blob", "dropped"): _DROPPED,
+    ("blob", "goes on"): _GOES_ON,
 }
 TO_FAIL = [case for case in STORIES if case[1] not in ("generations", "goes on")]
 
@@ -82,41 +83,9 @@ def test_the_stories_are_what_they_are_called(case: tuple[str, str], tmp_path: P
         for each in dataset.check():
             states |= each.state
         dropped = State.DELETED | State.MISSING | State.DELETE_AGE
-        assert states & (State.DIRTY | dropped) == {"dropped": State.DIRTY | dropped, "goes on": State.OK}.get(
-            name, State.DIRTY
-        )
-
-
-@pytest.mark.parametrize(
-    ("case", "call", "every"),
-    [
-        (("vm2", "dirty"), "renameat", 1),
-        (("vm2", "dropped"), "unlinkat", 2),
-        (("vm2", "copied"), "copy_file_range", 1),
-        (("vm2", "generations"), "fsync", 3),
-        (("seg lz4", "dirty"), "fdatasync", 3),
-        (("seg lz4", "generations"), "linkat", 1),
-        (("seg plain", "dirty"), "pwrite64", 9),
-    ],
-)
-def test_killed_at_a_few_points_a_repack_loses_nothing(
-    case: tuple[str, str], call: str, every: int, tmp_path: Path, record_property: Record
-) -> None:
-    points = killed(STORIES, case, call, tmp_path, every)
-    assert points >= 1
-    record_property(POINTS, points)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "every"),
-    [("fsync", "EIO", 2), ("renameat", "EIO", 2), ("linkat", "ENOSPC", 2), ("pwrite64", "ENOSPC", 11)],
-)
-def test_a_few_calls_of_a_repack_that_fail_are_told_and_change_nothing_or_all(
-    call: str, error: str, every: int, tmp_path: Path, record_property: Record
-) -> None:
-    points = failed(STORIES, ("vm2", "dirty"), call, error, tmp_path, every)
-    assert points >= 2
-    record_property(POINTS, points)
+        unordered = State.OK if format == "blob" else State.DIRTY
+        expected = {"dropped": dropped | unordered, "goes on": State.OK}.get(name, State.DIRTY)
+        assert states & (State.DIRTY | dropped) == expected
 
 
 @pytest.mark.parametrize(

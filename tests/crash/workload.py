@@ -47,7 +47,7 @@ from ondisk.dataset import Dataset
 from ondisk.datum import Datum
 from ondisk.errors import SegmentMissing
 from ondisk.filesystem import Directory
-from ondisk.formats import find
+from ondisk.formats import find, is_known
 from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index.import_log import Mark
@@ -70,6 +70,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "vm2": CONFIG,
     "seg lz4": {**CONFIG, "format": "seg"},
     "seg plain": {**CONFIG, "format": "seg", "compression": "none"},
+    "blob": {**CONFIG, "format": "blob"},
 }
 SEG = ["seg lz4", "seg plain"]
 PIECE = (2, 7)  # offset and length
@@ -224,6 +225,7 @@ class Model:
         on_disk: the last line of each key that stands in a segment's file, known to the index or not.
         missing: days whose segment the index knows, and the disk has not.
         archived: the keys of what stands in the archive.
+        given: what was acknowledged and not deleted since, known to the index or not.
         oldest: data of days before it are old enough to be deleted.
     """
 
@@ -231,6 +233,7 @@ class Model:
         self.replace = replace
         self.data: dict[bytes, Line] = {}
         self.on_disk: dict[bytes, Line] = {}
+        self.given: dict[bytes, Line] = {}
         self.missing: set[bytes] = set()
         self.archived: set[bytes] = set()
         self.oldest = b""
@@ -242,18 +245,14 @@ class Model:
                 for begin in range(0, max(1, len(lines)), batch_size):
                     for each in lines[begin : begin + batch_size]:
                         if self.replace or key(each) not in self.data:
-                            self.data[key(each)] = self.on_disk[key(each)] = each
+                            self.data[key(each)] = self.on_disk[key(each)] = self.given[key(each)] = each
                             self.archived.discard(key(each))
                     yield self.content()
             case Commit(lines, _, _, over):
-                gone = self._of(over)
-                self.data = {name: each for name, each in self.data.items() if name not in gone}
-                self.archived -= gone
+                self._delete(over)
                 yield from self.carry_out(Append(lines, len(lines)))
             case Delete(station):
-                gone = self._of(station)
-                self.data = {name: each for name, each in self.data.items() if name not in gone}
-                self.archived -= gone
+                self._delete(station)
                 yield self.content()
             case Repack():
                 yield self.content()
@@ -285,7 +284,7 @@ class Model:
             case LoseSegment(number):
                 day = day_of(line(number, 0, 0, 0))
                 self.missing.add(day)
-                self.on_disk = {name: each for name, each in self.on_disk.items() if day_of(name) != day}
+                self.on_disk, self.given = without(self.on_disk, day), without(self.given, day)
                 yield self.content()
             case MakeForeign() | LetArchive() | LeaveOut() | RenameArchive():
                 yield self.content()
@@ -293,11 +292,13 @@ class Model:
                 self.oldest = (datetime.now(UTC) - timedelta(days=days)).strftime("%Y%m%d").encode()
                 yield self.content()
 
-    def _of(self, station: int | None) -> set[bytes]:
-        return {name for name in self.data if int(name.split(b",")[1]) == station}
+    def _delete(self, station: int | None) -> None:
+        for name in [name for name in self.data if int(name.split(b",")[1]) == station]:
+            del self.data[name], self.given[name]
+            self.archived.discard(name)
 
     def _remove(self, day: bytes) -> None:
-        self.data = {name: each for name, each in self.data.items() if day_of(name) != day}
+        self.data, self.given = without(self.data, day), without(self.given, day)
         self.missing.discard(day)
 
     def content(self) -> Content:
@@ -305,6 +306,11 @@ class Model:
 
     def there(self) -> Content:
         return sorted(each for name, each in self.data.items() if day_of(name) not in self.missing)
+
+
+def without(data: dict[bytes, Line], day: bytes) -> dict[bytes, Line]:
+    """Leave out a day's data."""
+    return {name: each for name, each in data.items() if day_of(name) != day}
 
 
 def day_of(key: bytes) -> bytes:
@@ -324,8 +330,13 @@ class Story:
             deque(model.carry_out(step), maxlen=0)
         self._after = [[model.content()]]
         self._there = [model.there()]
+        self._given = [[model.given.copy()]]
         for step in steps:
-            self._after.append(list(model.carry_out(step)))
+            self._after.append([])
+            self._given.append([])
+            for content in model.carry_out(step):
+                self._after[-1].append(content)
+                self._given[-1].append(model.given.copy())
             self._there.append(model.there())
 
     def possible(self, acked: int) -> list[Content]:
@@ -336,9 +347,31 @@ class Story:
         """Give the data that can be read, wherever a segment is missing, before and after the next step."""
         return self._there[acked : acked + 2]
 
+    def given(self, acked: int) -> dict[bytes, set[Line]]:
+        """Give the data that no crash after so many acknowledged steps may lose: key → lines that may be there."""
+        states = [self._given[acked][-1], *(self._given[acked + 1] if acked < len(self.steps) else [])]
+        return {name: {each[name] for each in states} for name in set.intersection(*map(set, states))}
+
+    def returned(self, acked: int, found: Content) -> set[bytes]:
+        """Give the keys of what was found although it was deleted before the step that was not acknowledged."""
+        states = [self._given[acked][-1], *(self._given[acked + 1] if acked < len(self.steps) else [])]
+        return {*map(key, found)}.difference(*states)
+
+    @property
+    def appended(self) -> list[Line]:
+        """All lines that were to be appended."""
+        return [line for each in (*self.before, *self.steps) for line in lines_in(each)]
+
     @property
     def end(self) -> Content:
         return self._after[-1][-1]
+
+
+def lines_in(step: Step) -> list[Line]:
+    """Give the lines that a step appends."""
+    if isinstance(step, Beside):
+        return [line for each in step.steps for line in lines_in(each)]
+    return [*step.lines] if isinstance(step, Append | Commit) else []
 
 
 def carry_out(dataset: Dataset, step: Step) -> None:
@@ -381,7 +414,8 @@ def carry_out(dataset: Dataset, step: Step) -> None:
         case LeaveOut("index"):
             ondisk.index.connection._FULL = 0  # PRAGMA synchronous=OFF
         case LoseSegment(day):
-            segment_of(dataset, day).unlink()
+            segment = segment_of(dataset, day)
+            shutil.rmtree(segment) if segment.is_dir() else segment.unlink()
         case MakeForeign(day):
             segment = segment_of(dataset, day)
             segment.write_bytes(foreign(segment.read_bytes()))
@@ -437,12 +471,12 @@ def foreign(segment: bytes) -> bytes:
 
 
 def datum_of(line: Line, format: str = "vm2") -> Datum:
-    """Make the datum that a line stands for; in seg data are a mapping or bytes, by turns."""
+    """Make the datum that a line stands for; in blob data are bytes, in seg a mapping or bytes, by turns."""
     time = datetime.strptime(line[:12].decode(), "%Y%m%d%H%M").replace(tzinfo=UTC)
     if format == "vm2":
         return Datum(time, {}, line)
     _, station, variable, value, _, note, _ = line.decode().split(",")
-    as_bytes = int(value) % 2
+    as_bytes = format == "blob" or int(value) % 2
     data = f"{value},{note}".encode() if as_bytes else {"value": int(value), "note": note}
     return Datum(time, {"area": f"VM2,{station}", "product": f"VM2,{variable}"}, data)
 
@@ -491,8 +525,15 @@ def check_index(path: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         rows = connection.execute(
             "SELECT segment.id, name, segment.size, segment.length, compressed, max(offset + datum.size) FROM datum"
-            " LEFT JOIN segment ON segment.id = datum.segment GROUP BY datum.segment"
+            " LEFT JOIN segment ON segment.id = datum.segment WHERE format != 'blob' GROUP BY datum.segment"
         ).fetchall()
+        files = connection.execute(
+            "SELECT segment.id, name, printf('%06d.blob', offset), datum.size FROM datum"
+            " LEFT JOIN segment ON segment.id = datum.segment WHERE format = 'blob'"
+        ).fetchall()
+    for generation, name, number, size in files:
+        folder = file_of(path, name, generation)
+        assert not folder.exists() or (folder / number).stat().st_size == size, (name, number)
     for generation, name, committed, length, compressed, last in rows:
         assert last <= length, name
         assert compressed or length == committed, name
@@ -538,9 +579,8 @@ def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None
     The file of acknowledgements gets a line of JSON a step: null, or the error that ended it. After an error the lock
     must be free, and what it was does to the next change is told, too.
     """
-    _let_others_trace_me()
     file = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    start.recv_bytes()
+    _wait(start)
     try:
         dataset = ondisk.create(path, create) if create is not None else ondisk.open(path)
     except ondisk.OndiskError as error:
@@ -561,9 +601,8 @@ def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None
 
 def migrate(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
     """Be the process that crashes while it migrates; otherwise as `run`, with one step, whatever `steps` are."""
-    _let_others_trace_me()
     file = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    start.recv_bytes()
+    _wait(start)
     try:
         ondisk.migrate(path)
     except ondisk.OndiskError as error:
@@ -624,6 +663,12 @@ def _done(error: ondisk.OndiskError) -> int:
     return 0 if result is None else result.count
 
 
-def _let_others_trace_me() -> None:
-    """Where Yama restricts ptrace to parents, allow strace, which is no parent of this process."""
+def _wait(start: Connection) -> None:
+    """Wait until strace is attached. What an opening looks for besides the dataset, installed formats, is found first.
+
+    Where Yama restricts ptrace to parents, strace is allowed: it is no parent of this process.
+    """
+    is_known("none")
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(_PR_SET_PTRACER_ANY), 0, 0, 0)
+    start.send_bytes(b"ready")
+    start.recv_bytes()
