@@ -52,7 +52,12 @@ class DirSegments(SegmentKind):
         complete_folder(directory, segment.name, segment.id, segment.committed(format.mutable))
 
     def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
-        return directory.stat(f"{name}/{METADATA}") is not None
+        """Return whether `.metadata` has an entry, or there are no files: a killed archive leaves files without any."""
+        with contextlib.suppress(FileNotFoundError, StorageError), directory.inside(name) as folder:
+            entries = MetadataFile.of(folder)
+            is_empty = all(each.name.startswith(".") for each in folder.entries())
+            return entries is not None and (is_empty or any(True for _ in entries))
+        return False
 
     def diagnose(
         self,

@@ -138,3 +138,16 @@ def test_a_kill_and_the_loss_of_the_index_lose_no_data(verb, tmp_path):
             dataset.fix()
             assert [each for each in found if each not in content(dataset)] == []
             assert not is_damaged(dataset)
+
+
+@pytest.mark.parametrize("verb", [archive, unarchive])
+def test_a_kill_and_the_loss_of_all_indices_lose_no_data_and_count_none_as_lost(verb, tmp_path):
+    for path in killed_at_every_call(verb, tmp_path):
+        with ondisk.open(path, read_only=True) as dataset:
+            found = content(dataset)
+        for part in (path, *path.glob(".archive/*/")):
+            lose_index(part)
+        with ondisk.open(path) as dataset:
+            assert dataset.fix().lost == 0
+            assert content(dataset) == found
+            assert not is_damaged(dataset)
