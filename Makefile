@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto
+# Tests sync thousands of small files: in memory, if there is room, that takes no time.
+IN_MEMORY := $(shell test "$$(df --output=avail -BM /dev/shm 2>/dev/null | tr -dc 0-9)" -gt 4096 2>/dev/null && echo TMPDIR=/dev/shm)
 WITHOUT_SPARK := -m "not slow and not crash" --ignore=tests/spark
 
 .DEFAULT_GOAL := help
@@ -18,7 +20,7 @@ demo: $(VENV)/installed java ## Install into .venv, and do the main job on a sam
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh sample_datasets/demo.sh
 
 test: $(VENV)/installed-dev java lint ## Install into .venv, and pass lint and the tests (a few minutes).
-	$(PYTEST) $(WITHOUT_SPARK)
+	$(IN_MEMORY) $(PYTEST) $(WITHOUT_SPARK)
 	$(PYTEST) -m "not slow and not crash" --dist=loadgroup tests/spark # one Spark session, in a process of its own
 
 lint: $(VENV)/installed-dev ## Check style and types.
@@ -44,7 +46,7 @@ pythons: ## Run the tests without Spark on each Python from 3.11 to 3.13 that is
 		.venv-$$version/bin/python -m pytest --numprocesses=auto $(WITHOUT_SPARK) || status=1; \
 	done; exit $$status
 
-crash: $(VENV)/installed-dev ## Kill processes at every write, cut the power (root only): some minutes.
+crash: $(VENV)/installed-dev ## Kill processes at every write, cut the power (root only): up to an hour.
 	$(PYTEST) -m crash
 
 cluster: $(VENV)/installed-dev java ## Test on a cluster of Spark's on loopback, and kill its workers: some minutes.

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import ondisk
+
 from .killpoints import SYNCS, Bench, Run, synced_path
 from .recovery import LOST, check, check_rebuilt, check_whole, make
-from .workload import CONFIGS, VERBS, Append, Story
+from .workload import CONFIGS, VERBS, Append, Step, Story, lines_in, lines_of
 
 Stories = Mapping[tuple[str, str], Story]
 """Format and name of a story → the story."""
@@ -63,40 +66,55 @@ def check_without_index(run: Run, acked: int, story: Story) -> None:
 
 
 def check_failed(run: Run, story: Story) -> None:
-    """A failure was told by an error of the right type, or did no harm; nothing was written behind a failed sync.
+    """A failure was told by an error of the right type, or did no harm. A step that was refused is done whole, or not.
 
-    A step that was refused may be done or not, whole; if steps behind it were done, it is not.
+    Behind a failed sync nothing is written, but to take back what an append had written.
     """
     assert run.injected is not None
     call = run.calls[run.injected]
+    takes_back = not any(isinstance(each, VERBS) for each in story.steps)
     refused = {place: ack for place, ack in enumerate(run.acks) if ack is not None}
     codes = {ack["code"] for ack in refused.values()}
     # What SQLite cannot open for writing it opens to read.
-    allowed = {_READ_ONLY} if call.startswith("openat(") and "/index.sqlite" in call else set()
+    allowed = {_READ_ONLY} if call.startswith("openat(") and "index.sqlite" in call else set()
     for ack in refused.values():
         assert 50 <= ack["code"] < 60 or ack["code"] in allowed, ack
         assert ack["next"] in {None, _LOST if ack["code"] == _LOST else 0, *allowed}, ack  # None: not even opened
     if call.partition("(")[0] in SYNCS and not _is_ignored(run):
-        assert [*_changes(run.calls[run.injected + 1 :])] == [], call
+        later = run.calls[run.injected + 1 :]
+        again = [each for each in later if each.partition("(")[0] in SYNCS and synced_path(each) == synced_path(call)]
+        assert (again if takes_back else [*_changes(later)]) == [], call
         assert codes <= {_LOST}, run.acks
-    if call.startswith("pwrite64(") and "ENOSPC" in call and not any(isinstance(each, VERBS) for each in story.steps):
+    if call.startswith("pwrite64(") and "ENOSPC" in call and takes_back:
         assert codes <= {_FULL}, run.acks
         assert len(run.acks) == len(story.steps)
         check_whole(run.path)  # the process could take back what it had written, the frame count included
     acked = min(refused, default=len(run.acks))
     if len(run.acks) > acked + len(refused):
-        acked, story = len(run.acks), _without(story, refused)
+        acked, story = len(run.acks), _as_found(run, story, refused)
     check_without_index(run, acked, story)
     check(run.path, acked, story, in_order=False)
 
 
-def _without(story: Story, refused: Mapping[int, Mapping[str, Any]]) -> Story:
-    """Leave out the steps that were refused, but not the batches that had been appended before."""
-    steps = list(story.steps)
-    for place, ack in refused.items():
-        step = steps[place]
-        steps[place] = Append(step.lines[: ack["done"]], step.batch_size) if isinstance(step, Append) else Append(())
-    return Story(story.before, steps, replace=story.replace)
+def _as_found(run: Run, story: Story, refused: Mapping[int, Mapping[str, Any]]) -> Story:
+    """Leave out what was refused and not done: what had been done before stays, and what was done whole."""
+    with ondisk.open(run.path, read_only=True) as dataset:
+        found = lines_of(dataset)
+    left = [line for place in refused for line in lines_in(story.steps[place])]
+    stories = []
+    for choice in product(*(_outcomes(story.steps[place], ack) for place, ack in refused.items())):
+        chosen = dict(zip(refused, choice, strict=True))
+        steps = [chosen.get(place, step) for place, step in enumerate(story.steps)]
+        stories.append(Story(story.before, steps, replace=story.replace, refused=left))
+    return next((each for each in stories if each.end == found), stories[0])
+
+
+def _outcomes(step: Step, ack: Mapping[str, Any]) -> list[Step]:
+    """Return what a step that was refused may have done: what it said, or a batch more."""
+    if isinstance(step, Append):
+        counts = (ack["done"], ack["done"] + step.batch_size)
+        return [Append(step.lines[:count], step.batch_size) for count in counts]
+    return [Append(()), step]
 
 
 def check_order(calls: list[str]) -> int:

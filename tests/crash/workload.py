@@ -319,9 +319,16 @@ def day_of(key: bytes) -> bytes:
 
 
 class Story:
-    """What a dataset held before, and the steps that a process then takes on it."""
+    """What a dataset held before, and the steps that a process then takes on it.
 
-    def __init__(self, before: Sequence[Step], steps: Sequence[Step], *, replace: bool = False) -> None:
+    Args:
+        refused: lines that were to be appended, too, but were refused. Without its index, a dataset may have them.
+    """
+
+    def __init__(
+        self, before: Sequence[Step], steps: Sequence[Step], *, replace: bool = False, refused: Sequence[Line] = ()
+    ) -> None:
+        self._refused = refused
         self.before = before
         self.steps = list(steps)
         self.replace = replace
@@ -350,7 +357,10 @@ class Story:
     def given(self, acked: int) -> dict[bytes, set[Line]]:
         """Give the data that no crash after so many acknowledged steps may lose: key → lines that may be there."""
         states = [self._given[acked][-1], *(self._given[acked + 1] if acked < len(self.steps) else [])]
-        return {name: {each[name] for each in states} for name in set.intersection(*map(set, states))}
+        found = {name: {each[name] for each in states} for name in set.intersection(*map(set, states))}
+        for line in self._refused:
+            found.get(key(line), set()).add(line)
+        return found
 
     def returned(self, acked: int, found: Content) -> set[bytes]:
         """Give the keys of what was found although it was deleted before the step that was not acknowledged."""
@@ -360,7 +370,7 @@ class Story:
     @property
     def appended(self) -> list[Line]:
         """All lines that were to be appended."""
-        return [line for each in (*self.before, *self.steps) for line in lines_in(each)]
+        return [*self._refused, *(line for each in (*self.before, *self.steps) for line in lines_in(each))]
 
     @property
     def end(self) -> Content:
