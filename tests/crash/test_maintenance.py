@@ -27,13 +27,6 @@ _VERBS = {
 }
 CASES = [(verb, case) for verb, module in _VERBS.items() for case in module.STORIES]
 TO_FAIL = [(verb, case) for verb, module in _VERBS.items() for case in module.TO_FAIL]
-_IN_PLACE = "a repack that is killed while it removes the files of a folder leaves it UNALIGNED until a fix"
-WAITING = {
-    ("repack", ("blob", "dirty")): _IN_PLACE,
-    ("repack", ("blob", "goes on")): _IN_PLACE,
-    ("archive", ("blob", "aged")): _IN_PLACE,
-}
-"""What does not end well yet."""
 SAMPLE = [
     ("append", ("vm2", "known and new segments")),
     ("append", ("seg lz4", "replacing")),
@@ -51,14 +44,12 @@ SAMPLE = [
 """What is swept at a few points in each run of the tests."""
 
 
-def waiting(cases: list[tuple[str, tuple[str, str]]]) -> list[Any]:
-    """Mark the cases that wait."""
-    waits = {each: [pytest.mark.xfail(strict=False, reason=reason)] for each, reason in WAITING.items()}
-    return [pytest.param(*each, marks=waits.get(each, []), id=" ".join((each[0], *each[1]))) for each in cases]
+def named(cases: list[tuple[str, tuple[str, str]]]) -> list[Any]:
+    return [pytest.param(*each, id=" ".join((each[0], *each[1]))) for each in cases]
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(("verb", "case"), waiting(CASES))
+@pytest.mark.parametrize(("verb", "case"), named(CASES))
 def test_killed_anywhere_every_datum_is_there_once(
     verb: str, case: tuple[str, str], room: Path, record_property: Record
 ) -> None:
@@ -69,7 +60,7 @@ def test_killed_anywhere_every_datum_is_there_once(
 
 @pytest.mark.crash
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
-@pytest.mark.parametrize(("verb", "case"), waiting(TO_FAIL))
+@pytest.mark.parametrize(("verb", "case"), named(TO_FAIL))
 def test_a_call_that_fails_is_told_and_nothing_is_lost_or_there_twice(
     verb: str, case: tuple[str, str], error: str, room: Path, record_property: Record
 ) -> None:
@@ -78,12 +69,12 @@ def test_a_call_that_fails_is_told_and_nothing_is_lost_or_there_twice(
     record_property(POINTS, points)
 
 
-@pytest.mark.parametrize(("verb", "case"), waiting(CASES))
+@pytest.mark.parametrize(("verb", "case"), named(CASES))
 def test_all_commits_and_removals_stand_behind_syncs(verb: str, case: tuple[str, str], tmp_path: Path) -> None:
     assert ordered(_VERBS[verb].STORIES, case, tmp_path) >= (verb != "delete")
 
 
-@pytest.mark.parametrize(("verb", "case"), waiting(SAMPLE))
+@pytest.mark.parametrize(("verb", "case"), named(SAMPLE))
 def test_killed_at_a_few_points_every_datum_is_there_once(
     verb: str, case: tuple[str, str], tmp_path: Path, record_property: Record
 ) -> None:
@@ -93,7 +84,7 @@ def test_killed_at_a_few_points_every_datum_is_there_once(
 
 
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
-@pytest.mark.parametrize(("verb", "case"), waiting(SAMPLE[::4]))
+@pytest.mark.parametrize(("verb", "case"), named(SAMPLE[::4]))
 def test_a_few_calls_that_fail_are_told_and_nothing_is_lost_or_there_twice(
     verb: str, case: tuple[str, str], error: str, tmp_path: Path, record_property: Record
 ) -> None:
