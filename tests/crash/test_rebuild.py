@@ -12,7 +12,7 @@ from ondisk.errors import IndexCorrupt
 
 from . import workload
 from .conftest import POINTS
-from .killpoints import CHANGING, Bench, Run, needs_strace
+from .killpoints import Bench, Run, needs_strace
 from .recovery import LATER, make
 from .workload import CONFIGS, Append, Story, check_index, datum_of, lines_of, random_lines
 
@@ -63,25 +63,23 @@ def check_rebuilt(run: Run, template: Path) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("call", CHANGING)
 def test_killed_anywhere_a_rebuild_loses_neither_data_nor_the_damaged_index(
-    call: str, tmp_path: Path, record_property: Record
+    room: Path, record_property: Record
 ) -> None:
     points = 0
-    place = bench(tmp_path)
-    for run in place.killed_at(call):
+    place = bench(room)
+    for run in place.killed():
         check_rebuilt(run, place.template)
         points += run.killed
     record_property(POINTS, points)
 
 
-@pytest.mark.parametrize(("call", "every"), [("renameat", 1), ("linkat", 2), ("fsync", 4), ("unlinkat", 6)])
 def test_killed_at_a_few_points_a_rebuild_loses_neither_data_nor_the_damaged_index(
-    call: str, every: int, tmp_path: Path, record_property: Record
+    tmp_path: Path, record_property: Record
 ) -> None:
     points = 0
     place = bench(tmp_path)
-    for run in place.killed_at(call, every):
+    for run in place.killed(most=6):
         check_rebuilt(run, place.template)
         points += run.killed
     assert points >= 1
@@ -95,11 +93,11 @@ def test_killed_at_a_few_points_a_rebuild_loses_neither_data_nor_the_damaged_ind
      ("linkat", "ENOSPC"), ("unlinkat", "EIO")],
 )  # fmt: skip
 def test_on_a_disk_that_fails_a_rebuild_can_be_tried_again(
-    call: str, error: str, tmp_path: Path, record_property: Record
+    call: str, error: str, room: Path, record_property: Record
 ) -> None:
     points = 0
-    place = bench(tmp_path)
-    for run in place.failed_at(call, error):
+    place = bench(room)
+    for run in place.failed(error, call):
         check_rebuilt(run, place.template)
         points += 1
     record_property(POINTS, points)

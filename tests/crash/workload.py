@@ -623,9 +623,8 @@ def migrate(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | 
 
 def rebuild(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
     """Be the process that crashes while it rebuilds a damaged index; otherwise as `migrate`."""
-    _let_others_trace_me()
     file = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    start.recv_bytes()
+    _wait(start)
     try:
         ondisk.rebuild(path)
     except ondisk.OndiskError as error:
