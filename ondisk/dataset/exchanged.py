@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import stat
+from dataclasses import replace
 
 from ondisk.dataset.layout import EXCHANGED_TEXT, FOREIGN, SENTINEL
 from ondisk.filesystem import Directory
 from ondisk.formats import find, is_dir
 from ondisk.index.swap import set_aside
 from ondisk.index.tide import Exchanged, Recorded
+from ondisk.segment import Facts
 from ondisk.segments.dir_facts import seen_in
-from ondisk.segments.facts import Committed, Seen
+from ondisk.segments.facts import NO_TAIL, Committed, Seen
+from ondisk.segments.generations import hidden
 
 _OTHER = (Seen.OTHER, Seen.UNKNOWN)
 
@@ -18,9 +22,11 @@ _OTHER = (Seen.OTHER, Seen.UNKNOWN)
 def take_over(directory: Directory, exchanged: Exchanged, timeout: float) -> None:
     """Make an exchanged index safe to write to; create the sentinel first. The caller must hold the writers' lock.
 
-    An older state of the index gets a new UUID, continues after the numbers of the tide mark, and forgets the
-    segments that have changed since. The index of another dataset knows nothing of these segments: it is renamed, and
-    counts as lost. In both cases, a fix reads the segments that the index does not know.
+    An older state of the index gets a new UUID, continues after the numbers of the tide mark, and believes nothing
+    about the segments that have changed since. It forgets dir segments. A fix compares its rows of the others with
+    their files, so that data which are still there keep their `seq`. The index of another dataset knows nothing of
+    these segments: it is renamed, and counts as lost. In all cases, a fix reads the segments that the index does not
+    know.
 
     Args:
         timeout: seconds to wait for readers.
@@ -32,24 +38,35 @@ def take_over(directory: Directory, exchanged: Exchanged, timeout: float) -> Non
         return
     from ondisk.index.rebuild import renew  # imports SQLAlchemy
 
-    renew(directory, exchanged, timeout, lambda recorded: _has_changed(directory, recorded))
+    renew(directory, exchanged, timeout, lambda recorded: _renewed(directory, recorded))
 
 
-def _has_changed(directory: Directory, recorded: Recorded) -> bool:
-    """Return whether there is something else at the name of a segment than an older state of the index describes.
+def _renewed(directory: Directory, recorded: Recorded) -> Recorded | None:
+    """Return what the index records of a segment from now on; None if it forgets it.
 
     What is missing has not changed: its bytes may be at a hidden name, which only its row explains.
     """
     name = recorded.name
     found = directory.stat(name)
     if found is None:
-        return False
-    if not is_dir(recorded.format):
-        committed = Committed(recorded.size, recorded.facts, find(recorded.format).mutable)
-        return not stat.S_ISREG(found.st_mode) or committed.seen_in(directory.open_to_read(name), found) in _OTHER
+        return recorded
+    if is_dir(recorded.format):
+        return None if _has_changed_dir(directory, recorded, found) else recorded
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    committed = Committed(recorded.size, recorded.facts, find(recorded.format).mutable)
+    if committed.seen_in(directory.open_to_read(name), found) not in _OTHER:
+        return recorded
+    if directory.stat(hidden(name, recorded.generation)) is not None:
+        return None  # these rows are about the hidden file, and that at the name has newer data
+    return replace(recorded, size=min(recorded.size, found.st_size), facts=Facts(tail=NO_TAIL))
+
+
+def _has_changed_dir(directory: Directory, recorded: Recorded, found: os.stat_result) -> bool:
+    """Return whether there is something else at the name of a dir segment than the older state describes."""
     if not stat.S_ISDIR(found.st_mode):
         return True
-    with directory.inside(name) as folder:
+    with directory.inside(recorded.name) as folder:
         is_same = seen_in(folder, recorded.facts, recorded.size) is Seen.UNTOUCHED
     # Whoever creates or removes a file in it changes the time of the directory.
     return not is_same or max(found.st_mtime_ns, found.st_ctime_ns) // 1000 > recorded.committed_at

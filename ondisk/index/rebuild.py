@@ -281,14 +281,16 @@ def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
     return taken
 
 
-def renew(directory: Directory, exchanged: Exchanged, timeout: float, has_changed: Callable[[Recorded], bool]) -> None:
+def renew(
+    directory: Directory, exchanged: Exchanged, timeout: float, renewed: Callable[[Recorded], Recorded | None]
+) -> None:
     """Replace an older state of the index by a copy with a new UUID that continues after the numbers of the tide mark.
 
     The new file makes every process read it again: their caches are those of the index before the exchange.
 
     Args:
         timeout: seconds to wait for readers.
-        has_changed: whether a segment is another one now; the copy does not know it any more.
+        renewed: returns what the copy records of a segment; None if it does not know it any more.
 
     Raises:
         NeedsMigration: it has an older revision.
@@ -304,7 +306,7 @@ def renew(directory: Directory, exchanged: Exchanged, timeout: float, has_change
         check_revision(source, directory)
         with contextlib.closing(_copied(directory, source, NEW)) as copy:
             copy.execute("BEGIN")
-            _forget(copy, has_changed)
+            _forget(copy, renewed)
             copy.execute("UPDATE dataset SET uuid = ?, seq = max(seq, ?), generation = max(generation, ?)",
                          (new, mark.seq, mark.generation))  # fmt: skip
             copy.execute("COMMIT")
@@ -315,19 +317,33 @@ def renew(directory: Directory, exchanged: Exchanged, timeout: float, has_change
     swap_in(directory, timeout, with_log=not exchanged.is_log_foreign)
 
 
-def _forget(copy: sqlite3.Connection, has_changed: Callable[[Recorded], bool]) -> None:
-    """Remove segments that have changed, with their data. The data are not deleted: a fix finds them again."""
+def _forget(copy: sqlite3.Connection, renewed: Callable[[Recorded], Recorded | None]) -> None:
+    """Renew the records of segments; remove those that are not known any more, with their data.
+
+    The data are not deleted: a fix finds them again.
+    """
     columns = "segment.id, name, format, size, committed_at, mtime, inode, tail, checksum"
     rows = copy.execute(f"SELECT {columns} FROM segment, dataset").fetchall()
-    changed = json.dumps(
-        [
-            id
-            for id, name, format, size, committed_at, *facts in rows
-            if has_changed(Recorded(name, format, size, committed_at, Facts(*facts)))
-        ]
-    )
+    before = [
+        Recorded(id, name, format, size, committed_at, Facts(*facts))
+        for id, name, format, size, committed_at, *facts in rows
+    ]
+    changed = [(each, now) for each in before if (now := renewed(each)) != each]
+    forgotten = json.dumps([each.generation for each, now in changed if now is None])
     for table, column in (("datum", "segment"), ("block", "segment"), ("segment", "id")):
-        copy.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (changed,))
+        copy.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (forgotten,))
+    update = (
+        "UPDATE segment SET size = ?, length = iif(compressed, length, ?), mtime = ?, inode = ?, tail = ?, checksum = ?"
+        " WHERE id = ?"
+    )
+    copy.executemany(
+        update,
+        [
+            (now.size, now.size, now.facts.mtime, now.facts.inode, now.facts.tail, now.facts.checksum, now.generation)
+            for _, now in changed
+            if now is not None
+        ],
+    )
 
 
 def _copied(directory: Directory, source: sqlite3.Connection, name: str) -> sqlite3.Connection:

@@ -112,6 +112,7 @@ class Exchanged:
 class Recorded:
     """What an older state of the index says of a segment, and when that state was committed, microseconds."""
 
+    generation: int
     name: str
     format: str
     size: int

@@ -27,6 +27,9 @@ from ondisk.segment import Facts, SegmentFile
 TAIL = 4096
 """Bytes of a segment's end that are compared when its file was touched."""
 
+NO_TAIL = -1
+"""In place of the checksum of a tail: no file ends like that, so each must be read before it is believed."""
+
 _PIECE = 128 * 1024
 _SECOND = 1_000_000_000
 

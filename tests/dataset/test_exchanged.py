@@ -161,6 +161,38 @@ def test_an_exchanged_index_of_the_archive_loses_nothing(tmp_path, kind, is_fore
     check_whole(case, [*range(12)], fix_first)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "blob"])
+@pytest.mark.parametrize("order", ORDERS, ids=lambda each: each.__name__)
+def test_data_that_a_repack_has_moved_since_keep_their_numbers(tmp_path, kind, order):
+    case = Case(tmp_path / "dataset", kind)
+    copy, before = case.back_up(), seqs(case)
+    case.repack()
+    put(copy, case.path, with_log=False)
+    order(case.path)
+    assert seqs(case) == before
+    with ondisk.open(case.path, read_only=True) as dataset:
+        assert dataset.info()["lost"] == 0
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "blob"])
+def test_a_segment_that_has_changed_since_is_not_read_before_a_fix(tmp_path, kind):
+    case = Case(tmp_path / "dataset", kind)
+    copy = case.back_up()
+    case.repack()
+    put(copy, case.path, with_log=False)
+    with ondisk.open(case.path) as dataset:
+        with pytest.raises(ondisk.OndiskError, match="is not the file that the index describes"):
+            list(dataset.query())
+        dataset.fix()
+    assert case.numbers() == [*range(12)]
+
+
+def seqs(case: Case) -> dict[int, int]:
+    """Return reftime → seq of all data."""
+    with closing(sqlite3.connect(case.path / INDEX)) as index:
+        return dict(index.execute("SELECT reftime, seq FROM datum"))
+
+
 def check_whole(case: Case, expected: list[int], order: Callable[[Path], None]) -> None:
     """After the exchange a query returns right bytes or an error; after maintenance all data, and nothing is left."""
     with suppress(ondisk.OndiskError):
