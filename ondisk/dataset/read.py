@@ -174,13 +174,14 @@ class DatasetReader:
                 return None  # only a snapshot knows its blocks
             # Without a snapshot a repack may remove the file before it is opened. An open file stays readable.
             format = self._format(segment.format)
-            padding = len(format.padding)
-            payload = self._files.read_open(segment.id, row[2], row[3] + padding)
+            padding = format.padding
+            payload = self._files.read_open(segment.id, row[2], row[3] + len(padding))
             if payload is None:
                 return None
             if padding:
-                check_end(format, segment, row[2], len(payload), payload[-padding:])
-                payload = payload[:-padding]
+                if not payload.endswith(padding):
+                    check_end(format, segment, row[2], len(payload), payload[row[3] :])
+                payload = payload[: row[3]]
             data.append(self._one(segment, metadata, row, payload, partial(self._committed, segment)))
         return data
 
