@@ -280,7 +280,8 @@ def test_newlines_are_padding():
 
 @pytest.mark.parametrize("known", [0, 4, 9])
 @pytest.mark.parametrize(
-    ("content", "before"), [(b"a\n", b""), (LINE + b"\n", b""), (LINE, b"\0\n"), (b"\n" + LINE[:-1], b"\0\n")]
+    ("content", "before"),
+    [(b"a\n" + LINE + b"\n", b""), (LINE + b"\n", b""), (LINE, b"\0\n"), (b"\n" + LINE[:-1], b"\0\n")],
 )
 def test_behind_a_file_that_nobody_vouches_for_a_line_begins_anew_and_nothing_is_cut(content, before, known):
     content = b"known\n\n\n\n"[:known] + content
