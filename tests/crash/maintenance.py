@@ -72,7 +72,7 @@ def check_failed(run: Run, story: Story) -> None:
     """
     assert run.injected is not None
     call = run.calls[run.injected]
-    takes_back = not any(isinstance(each, VERBS) for each in story.steps)
+    takes_back = not all(isinstance(each, VERBS) for each in story.steps)
     refused = {place: ack for place, ack in enumerate(run.acks) if ack is not None}
     codes = {ack["code"] for ack in refused.values()}
     # What SQLite cannot open for writing it opens to read.
