@@ -15,7 +15,7 @@ import ondisk
 
 from .killpoints import SYNCS, Bench, Run, synced_path
 from .recovery import LOST, check, check_rebuilt, check_whole, make
-from .workload import CONFIGS, VERBS, Append, Step, Story, lines_in, lines_of
+from .workload import ALL_CONFIGS, VERBS, Append, Step, Story, lines_in, lines_of
 
 Stories = Mapping[tuple[str, str], Story]
 """Format and name of a story → the story."""
@@ -29,7 +29,7 @@ _QUOTED = re.compile(r'"([^"]*)"')
 
 def bench(stories: Stories, case: tuple[str, str], tmp_path: Path) -> Bench:
     story = stories[case]
-    config = CONFIGS[case[0]] | ({"replace": "yes"} if story.replace else {})
+    config = ALL_CONFIGS[case[0]] | ({"replace": "yes"} if story.replace else {})
     return Bench(tmp_path / "runs", make(tmp_path / "template", story, config), story.steps)
 
 

@@ -11,7 +11,7 @@ import ondisk
 from .killpoints import needs_strace
 from .recovery import LAST, make
 from .workload import (
-    CONFIGS,
+    ALL_CONFIGS,
     Append,
     Archive,
     Delete,
@@ -66,7 +66,7 @@ TO_FAIL = [case for case in STORIES if len(STORIES[case].steps) == 1]
 @pytest.mark.parametrize("case", STORIES)
 def test_the_stories_are_what_they_are_called(case: tuple[str, str], tmp_path: Path) -> None:
     """So that the sweeps sweep what they should."""
-    path = make(tmp_path / "dataset", STORIES[case], CONFIGS[case[0]])
+    path = make(tmp_path / "dataset", STORIES[case], ALL_CONFIGS[case[0]])
     with ondisk.open(path) as dataset:
         both = [each for each in path.glob("2*/*") if (path / LAST / each.relative_to(path)).exists()]
         assert len(both) == {"merged": 2, "merged back": 2}.get(case[1], 0)

@@ -11,7 +11,7 @@ import ondisk
 
 from .killpoints import needs_strace
 from .recovery import make
-from .workload import CONFIGS, Append, Archive, Delete, RenameArchive, Story, day_of, line, random_lines
+from .workload import ALL_CONFIGS, Append, Archive, Delete, RenameArchive, Story, day_of, line, random_lines
 
 pytestmark = needs_strace
 Record = Callable[[str, object], None]
@@ -40,7 +40,7 @@ def test_the_stories_delete_something() -> None:
 @pytest.mark.parametrize("case", OVER_ARCHIVES)
 def test_the_stories_over_archives_delete_something_in_each_of_them(case: tuple[str, str], tmp_path: Path) -> None:
     story = STORIES[case]
-    path = make(tmp_path / "dataset", story, CONFIGS[case[0]])
+    path = make(tmp_path / "dataset", story, ALL_CONFIGS[case[0]])
     parts = (path / ".archive/2026", path / ".archive/last")
 
     def counts() -> list[int]:

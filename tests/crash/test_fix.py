@@ -11,7 +11,7 @@ from ondisk.maintenance.states import State
 
 from .killpoints import needs_strace
 from .recovery import make
-from .workload import CONFIGS, Append, Delete, Fix, LoseIndex, LoseSegment, MakeForeign, Story, random_lines
+from .workload import ALL_CONFIGS, Append, Delete, Fix, LoseIndex, LoseSegment, MakeForeign, Story, random_lines
 
 pytestmark = needs_strace
 
@@ -46,7 +46,7 @@ def content_of(path: Path) -> dict[Path, bytes]:
 def test_the_stories_are_what_they_are_called(case: tuple[str, str], tmp_path: Path) -> None:
     """So that the sweeps sweep what they should."""
     format, name = case
-    path = make(tmp_path / "dataset", STORIES[case], CONFIGS[format])
+    path = make(tmp_path / "dataset", STORIES[case], ALL_CONFIGS[format])
     before = content_of(path)
     with ondisk.open(path) as dataset:
         assert dataset.needs_check == (name != "missing segment")

@@ -14,7 +14,7 @@ from .killpoints import needs_strace
 from .maintenance import ordered
 from .recovery import make
 from .workload import (
-    CONFIGS,
+    ALL_CONFIGS,
     Append,
     Beside,
     Delete,
@@ -76,7 +76,7 @@ TO_FAIL = [case for case in STORIES if case[1] not in ("generations", "goes on")
 def test_the_stories_are_what_they_are_called(case: tuple[str, str], tmp_path: Path) -> None:
     """So that the sweeps sweep what they should."""
     format, name = case
-    path = make(tmp_path / "dataset", STORIES[case], CONFIGS[format])
+    path = make(tmp_path / "dataset", STORIES[case], ALL_CONFIGS[format])
     assert (len(left_behind(path)) > 4) == (name == "generations")
     with ondisk.open(path) as dataset:
         assert left_behind(path) == []

@@ -70,8 +70,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "vm2": CONFIG,
     "seg lz4": {**CONFIG, "format": "seg"},
     "seg plain": {**CONFIG, "format": "seg", "compression": "none"},
-    "blob": {**CONFIG, "format": "blob"},
 }
+ALL_CONFIGS = {**CONFIGS, "blob": {**CONFIG, "format": "blob"}}
+"""Those of dir segments, too."""
 SEG = ["seg lz4", "seg plain"]
 PIECE = (2, 7)  # offset and length
 START = datetime(2026, 11, 20, tzinfo=UTC)
