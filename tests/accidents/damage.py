@@ -89,7 +89,7 @@ def _(victim: Victim) -> None:
     victim.destroyed = {SECOND}
 
 
-@accident("x-file-of-a-datum-removed", kinds=("blob",), fix=8, maintain=8)
+@accident("x-file-of-a-datum-removed", kinds=("blob",), check=("CORRUPTED",), fix=9, repack=9, maintain=9)
 def _(victim: Victim) -> None:
     victim.part(SECOND).unlink()
     victim.destroyed = {SECOND}
