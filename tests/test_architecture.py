@@ -134,6 +134,7 @@ TESTED_ELSEWHERE = {
     "formats/diskqueue/cbor.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/frame_reader.py": "formats/diskqueue/test_seg.py",
     "formats/metadata.py": "formats/diskqueue/test_seg.py",
+    "index/atomic_change.py": "index/test_transaction.py",
     "index/columns.py": "index/test_tables.py",
     "index/rebuild.py": "maintenance/test_migrate.py",
     "index/recover.py": "maintenance/test_rebuild.py",
