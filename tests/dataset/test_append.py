@@ -510,7 +510,7 @@ def test_a_tail_that_was_never_acknowledged_is_cut_off(create):
     assert numbers(dataset) == [1, 2]
 
 
-@pytest.mark.parametrize("left", [b"", b"unknown", b"unknown\n", b'{"half'])
+@pytest.mark.parametrize("left", [b"", b'{"half'])
 def test_behind_a_file_that_the_index_does_not_know_nothing_is_cut(create, left):
     dataset = create()
     (dataset.path / "2026").mkdir()
@@ -520,6 +520,18 @@ def test_behind_a_file_that_the_index_does_not_know_nothing_is_cut(create, left)
     separator = b"\n" if left and not left.endswith(b"\n") else b""
     assert segment(dataset) == left + separator + line(1) + line(2)
     assert numbers(dataset) == [1, 2]
+
+
+@pytest.mark.parametrize("left", [b"unknown", b"unknown\n"])
+def test_nothing_is_appended_to_an_unknown_file_with_nothing_of_the_format(create, left):
+    """Behind new data it would look like a part of the segment that was damaged."""
+    dataset = create()
+    (dataset.path / "2026").mkdir()
+    (dataset.path / SEGMENT).write_bytes(left)
+    with pytest.raises(SegmentCorrupt, match="nothing in it is of the format jsonl"):
+        dataset.append(data(1))
+    assert segment(dataset) == left
+    assert numbers(dataset) == []
 
 
 @pytest.mark.parametrize("tail", [b"unknown", b"unknown\n"])
