@@ -43,4 +43,6 @@ def open_dataset(path: str, *, read_only: bool = False) -> Iterator[ondisk.Datas
                 for message in dict.fromkeys(str(each.message) for each in caught):
                     complain("warning", message)
                 for item in dataset.quarantine.kept:
-                    complain("warning", printable(f"data were in the way, and are kept in quarantine: {item}"))
+                    how = f"`ondisk quarantine {path} export {item} FILE` copies them"
+                    kept = printable(f"data were in the way, and are kept in quarantine: {item}")
+                    complain("warning", f"{kept}\n{printable(how)}")

@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         found = ondisk.rebuild(arguments.dataset, dry_run=not arguments.yes)
         if not arguments.yes:
             output.would_rebuild(found)
+            complain("note", "deleted data that no repack has removed yet would come back")
             return EXIT_FINDINGS
         rebuilt = found.segments
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
@@ -80,7 +81,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
         if not arguments.yes:
             if arguments.salvage:
-                hint = "`ondisk check DATASET` reports what is damaged. The file itself stays, in the quarantine."
+                check = f"`ondisk check {arguments.dataset}` reports what is damaged"
+                hint = f"{check}. The file itself is moved to the quarantine."
                 raise InvalidInput("--salvage replaces the file of a segment, so it needs --yes", hint=hint)
             report, error = examined(dataset.check)
             found = noted(report)

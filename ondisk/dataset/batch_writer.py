@@ -104,7 +104,8 @@ class BatchWriter:
             raise self._missing(f"the folder {folder} is empty, but the index knows segments in it")
 
     def _missing(self, problem: str) -> SegmentMissing:
-        hint = f"Mount its disk, or restore it; if its data are lost, run `ondisk fix {self._directory.path} --yes`."
+        how = f"`ondisk fix {self._directory.path} --yes` removes them from the index, or says why not"
+        hint = f"Mount its disk, or restore it. If its data are lost, {how}."
         return SegmentMissing(problem, hint=hint)
 
     def write(

@@ -108,7 +108,8 @@ def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Sou
 
 def no_dataset(path: str | os.PathLike[str]) -> DatasetNotFound:
     """Return the error for a path that contains no dataset."""
-    return DatasetNotFound(f"{os.fspath(path)} holds no dataset", hint="Make one with `ondisk init` or ondisk.create.")
+    hint = "Check the path, and whether its disk is mounted. `ondisk init` and ondisk.create make a new one."
+    return DatasetNotFound(f"{os.fspath(path)} holds no dataset", hint=hint)
 
 
 def check_free(directory: Directory) -> None:

@@ -408,15 +408,17 @@ def changed(directory: Directory, name: str) -> SegmentCorrupt:
 
 
 def _missing(directory: Directory, name: str) -> SegmentMissing:
-    how = f"run `ondisk fix {directory.dataset} --yes`, which removes its data from the index"
-    hint = f"Restore it from a backup, or {how}."
+    how = f"`ondisk fix {directory.dataset} --yes` removes them from the index, or says why not"
+    hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}."
     return SegmentMissing(f"{directory.path / name} is in the index but not on disk", hint=hint, segment=name)
 
 
 def _too_short(directory: Directory, name: str, size: int, wanted: int) -> SegmentCorrupt:
+    path = directory.path / name
+    whole = f"`ondisk fix {directory.dataset} --salvage {os.path.relpath(path, directory.dataset)} --yes`"
     return SegmentCorrupt(
-        f"{directory.path / name} ends at byte {size}, but the index has data up to byte {wanted}",
-        hint="Restore the file from a backup. The data before that byte can still be read.",
+        f"{path} ends at byte {size}, but the index has data up to byte {wanted}",
+        hint=f"Restore the file from a backup; or {whole} keeps what is whole of it.",
         segment=name,
         size=size,
         wanted=wanted,

@@ -69,8 +69,8 @@ def open_directory(directory: Directory, name: str) -> Directory:
     try:
         return directory.inside(name)
     except FileNotFoundError:
-        how = f"run `ondisk fix {directory.dataset} --yes`, which removes its data from the index"
-        hint = f"Restore it from a backup, or {how}."
+        how = f"`ondisk fix {directory.dataset} --yes` removes them from the index, or says why not"
+        hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}."
         raise SegmentMissing(f"{directory.path / name} is not on disk", hint=hint, segment=name) from None
 
 

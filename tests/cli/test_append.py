@@ -231,7 +231,9 @@ def test_what_was_in_the_way_is_named_and_the_exit_code_is_9(run, weather, tmp_p
     assert done.code == 9
     (item,) = (weather / "2026/.quarantine").glob("*Z-11-20.vm2@*[0-9]")
     assert item.read_bytes() == added
-    assert f"ondisk: warning: data were in the way, and are kept in quarantine: {item.relative_to(weather)}" in done.err
+    name = item.relative_to(weather)
+    assert f"ondisk: warning: data were in the way, and are kept in quarantine: {name}\n" in done.err
+    assert f"`ondisk quarantine {weather} export {name} FILE` copies them\n" in done.err
     done = run("append", weather, new, "--json")
     assert (done.code, done.json["duplicates"], done.json["kept"]) == (0, 1, [])
     assert run("maintain", weather).code == 0

@@ -59,6 +59,7 @@ def test_a_damaged_index_is_rebuilt_as_the_error_says(run, weather, verb):
     done = run("fix", weather, "--rebuild")
     total = f"{weather.absolute()}: 1 index to rebuild; --yes does it, and reads the segments"
     assert (done.code, done.text.splitlines()[1]) == (9, total)
+    assert "deleted data that no repack has removed yet would come back" in done.err
     (found, _) = run("fix", weather, "--rebuild", "--json").lines
     assert (found["segment"], found["states"], found["action"]) == ("index.sqlite", ["CORRUPTED"], "rebuild")
     done = run("fix", weather, "--rebuild", "--yes")

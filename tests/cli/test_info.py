@@ -31,4 +31,5 @@ def test_init_and_info_print_a_path_the_same_way(run, folder):
 def test_a_path_without_a_dataset_is_an_error_with_a_hint(run):
     done = run("info", "nowhere")
     assert (done.code, done.out) == (11, b"")
-    assert done.err == "ondisk: error: nowhere holds no dataset\nMake one with `ondisk init` or ondisk.create.\n"
+    hint = "Check the path, and whether its disk is mounted. `ondisk init` and ondisk.create make a new one."
+    assert done.err == f"ondisk: error: nowhere holds no dataset\n{hint}\n"
