@@ -90,7 +90,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         with executors(arguments.spark) as spark:
 
             def fix(progress: Progress) -> Report:
-                report = noted(dataset.fix(**options, progress=progress, spark=spark))
+                try:
+                    report = noted(dataset.fix(**options, progress=progress, spark=spark))
+                except OndiskError as error:  # the index was moved aside all the same
+                    if "report" in error.context:
+                        error.context["report"].segments[:0] = rebuilt
+                    raise
                 report.segments[:0] = rebuilt
                 return report
 

@@ -86,7 +86,7 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
             index.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             index.execute("COMMIT")
         tide.announce(directory, new)
-        kept = _free(directory)
+        kept = free_name(directory)
         swap_in(directory, timeout, with_log=False, kept_as=kept)
     finally:
         directory.discard(NEW, f"{NEW}-journal")
@@ -131,7 +131,7 @@ def _given_out(source: sqlite3.Connection, counter: str, columns: tuple[str, ...
                 yield highest
 
 
-def _free(directory: Directory) -> str:
+def free_name(directory: Directory) -> str:
     """Return the first name for a damaged index that neither an index nor its log has."""
     names = chain([DAMAGED], map(f"{DAMAGED}.{{}}".format, count(2)))
     return next(each for each in names if all(directory.stat(each + end) is None for end in ("", "-wal", "-journal")))

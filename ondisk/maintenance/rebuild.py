@@ -10,7 +10,7 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.layout import LAST, SENTINEL, SENTINEL_TEXT, last_generation, open_directory, read_config
 from ondisk.errors import IndexCorrupt, NeedsMigration, OndiskError
 from ondisk.index import INDEX
-from ondisk.index.recover import DAMAGED, damage_of, recover
+from ondisk.index.recover import damage_of, free_name, recover
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.states import Done, Report, State
 
@@ -53,8 +53,9 @@ def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
         report = Report(str(access.path), needs_check=True)
         for part in damaged or parts[: access in found]:
             problem = found[part]
-            kept = f"it is renamed to {DAMAGED}" if dry_run else f"it is {_rebuilt(part)} now"
             state = State.OK if problem is None else State.CORRUPTED
+            name = free_name(part.directory) if dry_run else _rebuilt(part)
+            kept = f"it would be renamed to {name}" if dry_run else f"it is {name} now"
             report.segments.append(Done(f"{part.prefix}{INDEX}", state, (problem or _SOUND, kept), "rebuild"))
         return report
 

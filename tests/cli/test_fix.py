@@ -67,6 +67,14 @@ def test_a_damaged_index_is_rebuilt_as_the_error_says(run, weather, verb):
     assert "it is index.sqlite.damaged now -> rebuild\n" in done.text
     assert (weather / "index.sqlite.damaged").read_bytes() == b"garbage" * 1000
     assert run("query", weather, "--data").out == LINES
+    assert "it would be renamed to index.sqlite.damaged.2 -> rebuild\n" in run("fix", weather, "--rebuild").text
+
+
+def test_a_rebuilt_index_is_reported_also_if_the_fix_after_it_fails(run, weather):
+    (weather / "index.sqlite").write_bytes(b"garbage" * 1000)
+    done = run("fix", weather, "--rebuild", "--yes", "--forget-archive", "2020")
+    assert done.code == 10
+    assert "it is index.sqlite.damaged now -> rebuild\n" in done.text
 
 
 def test_a_sentinel_on_a_clean_dataset_is_work_too(run, weather):
