@@ -136,7 +136,7 @@ class Access:
         return 0
 
     def elsewhere(self) -> Iterable[Access]:
-        """Return the other places of the same dataset, where its segments may be moved: its archives, or itself."""
+        """Return the places where segments of this one may have been moved: archives, or an archive's dataset."""
         return ()
 
     @contextlib.contextmanager

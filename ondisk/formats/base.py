@@ -20,7 +20,7 @@ BATCH_BYTES = 64 * 1024 * 1024
 """A batch ends at this many bytes, even if it has fewer data than allowed."""
 
 MOVE = "Restore the file from a backup, or move it out of the dataset."
-"""What to do about a file in the place of a segment which is none."""
+"""What to do about a file that has the name of a segment and is not one."""
 
 _HEAD = 64 * 1024
 _PIECE = 1024 * 1024

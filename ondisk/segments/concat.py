@@ -59,8 +59,6 @@ class ConcatWriter:
 
     Args:
         take_generation: returns a generation that was never used.
-
-    Attributes:
     """
 
     def __init__(self, directory: Directory, take_generation: Callable[[], int]) -> None:
