@@ -247,7 +247,7 @@ def _unaligned(known: Known, found: OnDisk) -> Iterator[str]:
         yield "it is not the file that the index describes: another program has changed or replaced it"
     if known.segment.unread:
         yield "data were appended after data of another program, which the index may not know"
-    if known.unexplained and found.seen not in OTHER_BYTES:
+    elif known.unexplained and found.seen not in OTHER_BYTES:
         yield unexplained(known, "bytes")
 
 
