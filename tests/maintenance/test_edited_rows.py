@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from worlds import START, content, datum, sql
+from worlds import START, content, datum, lose_index, sql
 
 import ondisk
 from ondisk import Datum
@@ -69,6 +69,17 @@ def test_data_that_ondisk_deletes_or_replaces_are_no_finding_of_that_kind(path: 
         dataset.repack()
         assert dataset.check().is_clean
         assert numbers(dataset) == [0, 2, 3]
+
+
+def test_data_before_those_that_were_appended_to_a_lost_index_are_not_called_removed(path: Path, format: str) -> None:
+    lose_index(path)
+    with ondisk.open(path) as dataset:
+        dataset.append([made(4, format)])
+        (found,) = dataset.check()
+        assert found.state & State.UNALIGNED
+        assert "were changed" not in "; ".join(found.reasons)
+        dataset.fix()
+        assert numbers(dataset) == [0, 1, 2, 3, 4]
 
 
 def test_a_removed_row_is_noticed_beside_data_that_were_deleted(path: Path, format: str) -> None:
