@@ -20,10 +20,10 @@ from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, unusable_archives
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, OtherIndex, Rescan, commit
+from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import salvaged
 from ondisk.maintenance.scanned import Scanned
-from ondisk.maintenance.second_copy import moved_to
+from ondisk.maintenance.second_copy import OtherIndex, moved_to
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State, readable
 from ondisk.segments import generations
 from ondisk.segments.generations import hidden

@@ -11,14 +11,11 @@ from functools import partial
 from itertools import accumulate, compress
 from typing import Any
 
-from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.archived import of_same_key
-from ondisk.dataset.archives import Archives
-from ondisk.datum import Location, microseconds
-from ondisk.errors import IntegrityError, SegmentMissing, StorageError
+from ondisk.dataset.access import Access
+from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
-from ondisk.index import Row, Segment, Snapshot, Transaction
+from ondisk.index import Segment, Transaction
 from ondisk.index.aside import Aside
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
@@ -27,7 +24,7 @@ from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.relaid import have_old_bytes
 from ondisk.maintenance.scanned import Scanned
-from ondisk.maintenance.second_copy import is_second_copy
+from ondisk.maintenance.second_copy import OtherIndex
 from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Facts, ScanResult
@@ -46,46 +43,6 @@ REMEDY = "to have them back, put the file back from a backup, and fix again"
 
 Never change this text: `fix` looks for it in the index, where older versions have written it.
 """
-
-
-class OtherIndex:
-    """The indices of the archives, while a fix works on the dataset; or the others, while it works on the archive.
-
-    After a move, the files may still be in both places: a query still reads them, or a crash came before their removal.
-    People copy segments by hand, too. A fix must not read these data a second time.
-
-    Args:
-        archives: of the dataset.
-        access: what the fix works on.
-    """
-
-    def __init__(self, archives: Archives, access: Access) -> None:
-        self._archives = archives
-        self._fixed = access
-        self._access = archives.counterpart(access)
-
-    def copy_of(self, name: str) -> str | None:
-        """Return where all data of a segment are, too, with the same bytes; None if they are nowhere else."""
-        for access in self._archives.all():
-            if access is not self._fixed and is_second_copy(self._fixed, name, access):
-                return access.prefix + name
-        return None
-
-    def places(self, found: ScanResult) -> set[int]:
-        """Return the positions in a scan result of data that the other index has, and that can be read there."""
-        if self._access is None:
-            return set()
-        opened = self._access.current()
-        with opened.index.snapshot() as snapshot:
-            same = of_same_key(snapshot, found.reftimes, found.metadata)
-            return {place for place, (_, *row) in same if self._is_readable(opened, snapshot, tuple(row))}
-
-    def _is_readable(self, opened: Opened, snapshot: Snapshot, row: Row) -> bool:
-        """Return whether a datum can be read: somebody may have moved or damaged its file, and copied it back here."""
-        location = Location(snapshot.segment(row[1]).name, row[2], row[3])
-        with contextlib.suppress(IntegrityError, SegmentMissing, StorageError):
-            return bool(microseconds(opened.reader.read(snapshot, location).reftime) == row[0])
-        return False
 
 
 class NeedsRewrite(Exception):

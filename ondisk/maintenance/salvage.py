@@ -6,7 +6,8 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing
 from ondisk.maintenance.check import with_damage, wrong_with
 from ondisk.maintenance.inspect import Inspection, interval_of
-from ondisk.maintenance.rescan import OtherIndex, Rescan
+from ondisk.maintenance.rescan import Rescan
+from ondisk.maintenance.second_copy import OtherIndex
 from ondisk.maintenance.states import Done, State
 
 

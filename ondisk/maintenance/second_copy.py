@@ -13,10 +13,14 @@ from collections.abc import Iterator
 from itertools import islice
 
 from ondisk.dataset.access import Access, Opened
+from ondisk.dataset.archived import of_same_key
+from ondisk.dataset.archives import Archives
+from ondisk.datum import Location, microseconds
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import Row, Segment, Snapshot, segment_rows
+from ondisk.segment import ScanResult
 from ondisk.segments import dir
 from ondisk.segments.dir_facts import seen_in
 from ondisk.segments.facts import SAME_BYTES
@@ -26,6 +30,46 @@ from ondisk.segments.metadata_file import METADATA, NEW_METADATA
 _ROWS = 1024  # rows whose data are compared together
 _CHUNK = 1024 * 1024  # bytes that are compared together
 _OWN = {METADATA, NEW_METADATA, dir.SEQUENCE}
+
+
+class OtherIndex:
+    """The indices of the archives, while a fix works on the dataset; or the others, while it works on the archive.
+
+    After a move, the files may still be in both places: a query still reads them, or a crash came before their removal.
+    People copy segments by hand, too. A fix must not read these data a second time.
+
+    Args:
+        archives: of the dataset.
+        access: what the fix works on.
+    """
+
+    def __init__(self, archives: Archives, access: Access) -> None:
+        self._archives = archives
+        self._fixed = access
+        self._access = archives.counterpart(access)
+
+    def copy_of(self, name: str) -> str | None:
+        """Return where all data of a segment are, too, with the same bytes; None if they are nowhere else."""
+        for access in self._archives.all():
+            if access is not self._fixed and is_second_copy(self._fixed, name, access):
+                return access.prefix + name
+        return None
+
+    def places(self, found: ScanResult) -> set[int]:
+        """Return the positions in a scan result of data that the other index has, and that can be read there."""
+        if self._access is None:
+            return set()
+        opened = self._access.current()
+        with opened.index.snapshot() as snapshot:
+            same = of_same_key(snapshot, found.reftimes, found.metadata)
+            return {place for place, (_, *row) in same if self._is_readable(opened, snapshot, tuple(row))}
+
+    def _is_readable(self, opened: Opened, snapshot: Snapshot, row: Row) -> bool:
+        """Return whether a datum can be read: somebody may have moved or damaged its file, and copied it back here."""
+        location = Location(snapshot.segment(row[1]).name, row[2], row[3])
+        with contextlib.suppress(IntegrityError, SegmentMissing, StorageError):
+            return bool(microseconds(opened.reader.read(snapshot, location).reftime) == row[0])
+        return False
 
 
 def is_second_copy(access: Access, name: str, other: Access) -> bool:
