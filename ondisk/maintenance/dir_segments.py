@@ -250,6 +250,8 @@ class _Move(Move):
         writer.sync()
         end, _, facts = writer.appended(name)
         transaction.save_segment(replace(new, end=end, facts=facts), interval)
+        if there is not None:  # files that a killed move has left have no datum, and nobody has removed their rows
+            transaction.add_deleted(new.id, shift - there.end.length, 0)
         transaction.after_commit(writer.reveal)
 
 

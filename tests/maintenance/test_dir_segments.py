@@ -666,6 +666,18 @@ def test_segments_move_to_the_archive_and_back(dataset, path):
     assert states(dataset.check(accurate=True)) == {}
 
 
+def test_a_file_that_a_killed_move_left_in_the_other_folder_is_no_sign_of_removed_rows(dataset, path):
+    dataset.archive(NAME)
+    dataset.append([Datum(T + timedelta(hours=20), {"station": 5}, b"late 5")])
+    (dataset.path / ".archive/last" / NAME / "000004.h5").write_bytes(b"late 5")
+    dataset.archive(NAME)
+    assert states(dataset.check()) == {f".archive/last/{NAME}": "DIRTY"}
+    assert dataset.fix().lost == 0
+    dataset.repack()
+    assert states(dataset.check(accurate=True)) == {}
+    assert len([*dataset.query()]) == 5
+
+
 def test_a_field_declared_later_is_read_back_from_what_stands_beside_the_files(dataset):
     dataset.append(some(600, day=1))
     dataset.close()
