@@ -210,6 +210,10 @@ class Rescan:
             raise StorageError(f"{file.path} was changed while it was read", hint="Fix it again.")
         return facts
 
+    def _item(self, kept: str) -> str:
+        """Return the name of an item as the dataset's quarantine lists it, also if its segment is in the archive."""
+        return os.path.relpath(self._directory.path / kept, self._directory.dataset)
+
     def _explain(self, segment: Segment, end: End) -> None:
         """Note that all bytes of the segment were read: those that belong to no datum are no data to lose."""
         self._transaction.explain(segment, self._format.holes(end, *self._transaction.sums_of(segment)))
@@ -327,7 +331,7 @@ class Rescan:
         """Keep what is whole of a damaged segment, and commit. The original goes to quarantine."""
         if self._format.is_dir:
             kept = quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
-            self._remedy, self._is_salvaged = f"the original directory is now {kept}", True
+            self._remedy, self._is_salvaged = f"the original directory is now {self._item(kept)}", True
             with self._directory.inside(self._name) as folder:
                 results = scan(folder, self._name, self._format.describe)
                 whole = {number for found in results for number in found.offsets}
@@ -361,7 +365,7 @@ class Rescan:
                 self._compare(segment, self._directory.open_to_read(aliases[0]))
         if is_damaged or self._damage.count or self._missing:
             kept = quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
-            self._remedy, self._is_salvaged = f"the original file is now {kept}", True
+            self._remedy, self._is_salvaged = f"the original file is now {self._item(kept)}", True
         generations.link_old(self._directory, self._name, old, None)
         self._save(segment, keep_damage=True)
         self._explain(segment, segment.end)

@@ -142,6 +142,19 @@ def test_a_damaged_segment_is_salvaged_only_with_yes(run, weather):
     assert run("fix", weather, "--salvage", FIRST, "--yes").code == 2
 
 
+def test_a_salvage_in_the_archive_names_the_item_as_the_quarantine_lists_it(run, weather):
+    run("archive", weather, FIRST, "--yes")
+    path = weather / ".archive/last" / FIRST
+    path.write_bytes(path.read_bytes()[:-2])
+    done = run("query", weather)
+    assert done.code == 62
+    (_, command, _) = done.err.split("`")
+    done = run(*command.split()[1:])
+    assert done.code == 8
+    (item, _) = run("quarantine", weather, "--json").lines
+    assert f"the original file is now {item['item']} -> salvage" in done.text
+
+
 @pytest.mark.parametrize("place", ["", ".archive/last"])
 def test_the_error_of_a_query_has_the_command_that_mends_it(run, weather, place):
     """Also for a segment of the archive, which a fix of the dataset mends."""
