@@ -84,8 +84,7 @@ def is_dir(name: str) -> bool:
 
 def extent(name: str, count: int, size: int) -> int:
     """Return how much `count` data of `size` bytes together add to the offsets in a segment of a format."""
-    format = find(name)
-    return count if format.is_dir else size + count * len(format.padding)
+    return find(name).extent(count, size)
 
 
 def has_extension(name: str, extension: str) -> bool:

@@ -301,9 +301,10 @@ class Format(ABC):
         """Return how much each datum of these sizes adds to the offset of the next one."""
         return map(len(self.padding).__add__, sizes) if self.padding else sizes
 
-    def extent(self, count: int, size: int) -> int:
+    @classmethod
+    def extent(cls, count: int, size: int) -> int:
         """Return how much `count` data of `size` bytes add to an offset together."""
-        return size + count * len(self.padding)
+        return size + count * len(cls.padding)
 
     def holes(self, end: End, count: int, size: int) -> int:
         """Return how many bytes up to the end of a segment do not belong to its `count` data of `size` bytes."""

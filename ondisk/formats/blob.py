@@ -110,7 +110,8 @@ class Blob(Format):
     def extents(self, sizes: Iterable[int]) -> Iterable[int]:
         return (1 for _ in sizes)
 
-    def extent(self, count: int, size: int) -> int:
+    @classmethod
+    def extent(cls, count: int, size: int) -> int:
         return count
 
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
