@@ -21,7 +21,7 @@ from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
-from ondisk.maintenance.second_copy import moved_to
+from ondisk.maintenance.second_copy import is_known_there, moved_to
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.metadata_file import METADATA
 from ondisk.step import Interval, days_ago
@@ -183,9 +183,13 @@ def _diagnosed(
     if known is not None:
         known.interval = segment_rows.interval_of(snapshot, known.segment)
     found = kind_of(format).diagnose(access.directory, snapshot, name, known, entry, at, format)
-    if known is None or State.MISSING not in found.state or (moved := moved_to(access, known.segment)) is None:
+    if known is None or State.MISSING not in found.state or (other := moved_to(access, known.segment)) is None:
         return found
-    return replace(found, reasons=(*found.reasons, f"it was moved to {moved}"), moved=moved)
+    place = str(other.path / name)
+    moved = replace(found, reasons=(*found.reasons, f"it was moved to {place}"), moved=place)
+    if is_known_there(known.segment, other):
+        return moved
+    return moved.hold(f"the index there does not know it: run `ondisk fix {other.path} --yes` first")
 
 
 def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tuple[str, Entry]]:

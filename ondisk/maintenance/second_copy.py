@@ -15,6 +15,7 @@ from itertools import islice
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.archived import of_same_key
 from ondisk.dataset.archives import Archives
+from ondisk.dataset.layout import LAST
 from ondisk.datum import Location, microseconds
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
@@ -100,7 +101,7 @@ def is_second_copy(access: Access, name: str, other: Access) -> bool:
     return False
 
 
-def moved_to(access: Access, segment: Segment, *, is_read: bool = False) -> str | None:
+def moved_to(access: Access, segment: Segment, *, is_read: bool = False) -> Access | None:
     """Return where the files of a missing segment are now: somebody moved them to an archive, or from it.
 
     Args:
@@ -110,8 +111,17 @@ def moved_to(access: Access, segment: Segment, *, is_read: bool = False) -> str 
         with contextlib.suppress(FileNotFoundError, StorageError):
             is_there = _is_moved_folder if is_dir(segment.format) else _is_moved_file
             if is_there(access, segment, other.directory, is_read):
-                return str(other.path / segment.name)
+                return other
     return None
+
+
+def is_known_there(segment: Segment, other: Access) -> bool:
+    """Return whether the index of the place that a segment was moved to describes it, or the same fix reads it."""
+    if other.path.name == LAST or not other.prefix:
+        return True
+    with other.current().index.snapshot() as there:
+        found = there.segment_named(segment.name)
+    return found is not None and (found.end.size, found.facts.tail) == (segment.end.size, segment.facts.tail)
 
 
 def _is_moved_file(access: Access, segment: Segment, directory: Directory, is_read: bool) -> bool:

@@ -17,6 +17,7 @@ from ondisk import Datum
 from ondisk.dataset.archives import Archives
 from ondisk.index import INDEX
 from ondisk.maintenance import archive as archiving
+from ondisk.maintenance.states import State
 from ondisk.testing.crashes import killed_in
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -131,6 +132,32 @@ def test_a_segment_that_people_moved_back_by_hand_is_read_there(dataset: ondisk.
         (dataset.path / name / ".sequence").touch()  # its age is that of a dir segment
     with ondisk.open(dataset.path) as again:
         again.fix()
+        assert same(content(again), before)
+        assert not [each for each in again.check() if each.state]
+
+
+def test_a_segment_that_people_moved_to_another_archive_is_left_until_that_archive_knows_it(
+    dataset: ondisk.Dataset,
+) -> None:
+    form, name, path = dataset.config.format, name_of(dataset), dataset.path
+    early = [Datum(T - timedelta(days=2), {"n": 9}, some(1, form=form)[0].data)]
+    dataset.append(early)
+    before = content(dataset)
+    dataset.archive(name.replace("20.", "18."))
+    dataset.close()
+    other = (path / LAST).rename(path / ".archive/other")
+    (path / name).rename(other / name)
+    with ondisk.open(path) as again:
+        for verb in (again.fix, again.repack, lambda: again.fix(forget=True)):
+            assert verb().lost == 0
+            (found,) = [each for each in again.check() if each.state]
+            assert found.state == State.MISSING
+            assert found.held
+            assert f"run `ondisk fix {other} --yes` first" in found.reasons[-1]
+    with ondisk.open(other) as archive:
+        archive.fix()
+    with ondisk.open(path) as again:
+        assert again.fix().lost == 0
         assert same(content(again), before)
         assert not [each for each in again.check() if each.state]
 
