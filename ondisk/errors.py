@@ -16,6 +16,7 @@ The numbers are a promise to scripts: their meaning never changes.
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, ClassVar
 
 EXIT_DONE = 0
@@ -25,8 +26,17 @@ EXIT_INTERRUPTED = 130  # by SIGINT: 128 + 2
 EXIT_TERMINATED = 143  # by SIGTERM: 128 + 15
 
 
+def command(*words: object) -> str:
+    """Return a command of ondisk for a hint, in backticks. Words are quoted as a shell needs it: it can be copied."""
+    return f"`ondisk {shlex.join(map(str, words))}`"
+
+
 class ArchiveOffline(UserWarning):
     """An answer lacks data of an archive: only the archive's summary is available, or its index was lost."""
+
+
+class ArchiveUntrusted(ArchiveOffline):
+    """An answer may lack data of an archive: its index was lost and may not know all data."""
 
 
 class OndiskError(Exception):

@@ -86,3 +86,8 @@ def test_every_error_says_in_one_line_when_it_is_raised():
 def test_errors_import_nothing_of_ondisk():
     source = Path(errors.__file__).read_text()
     assert not re.search(r"^\s*(from|import) ondisk", source, re.MULTILINE)
+
+
+def test_a_command_of_a_hint_can_be_copied():
+    assert errors.command("fix", Path("/data/weather"), "--yes") == "`ondisk fix /data/weather --yes`"
+    assert errors.command("fix", "/my data/it's", "--yes") == """`ondisk fix '/my data/it'"'"'s' --yes`"""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ondisk.cli.arguments import add_dataset
 from ondisk.cli.dataset import examined, open_dataset
 from ondisk.cli.output import Output
-from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, OndiskError, SegmentMissing
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, OndiskError, SegmentMissing, command
 
 if TYPE_CHECKING:
     from ondisk import Dataset
@@ -57,7 +57,7 @@ def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callab
         if name not in known:
             if denied is not None:
                 raise denied
-            hint = f"`ondisk check {arguments.dataset} --all` lists the segments."
+            hint = f"{command('check', arguments.dataset, '--all')} lists the segments."
             raise SegmentMissing(f"{arguments.dataset} has no segment {name!r}", hint=hint, segment=name)
     named = [known[name] for name in arguments.segments]
     work = [Done(each.segment, each.state, each.reasons, None if each.state & UNMOVABLE else verb) for each in named]

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.streams import complain, printable
-from ondisk.errors import ArchiveOffline, OndiskError
+from ondisk.errors import ArchiveOffline, ArchiveUntrusted, OndiskError, command
 from ondisk.filesystem import is_denied
 
 if TYPE_CHECKING:
     from ondisk.maintenance.states import Report
-
-_REMEDY = "Run `ondisk fix {} --yes`: it rebuilds the index from the segments."
 
 
 def examined(check: Callable[[], Report]) -> tuple[Report, OndiskError | None]:
@@ -29,12 +27,19 @@ def examined(check: Callable[[], Report]) -> tuple[Report, OndiskError | None]:
 
 
 @contextlib.contextmanager
-def open_dataset(path: str, *, read_only: bool = False) -> Iterator[ondisk.Dataset]:
-    """Open a dataset; warn if its index may not know all data, an archive cannot answer, or data were in the way."""
+def open_dataset(path: str, *, read_only: bool = False, doubts: list[str] | None = None) -> Iterator[ondisk.Dataset]:
+    """Open a dataset; warn if its index may not know all data, an archive cannot answer, or data were in the way.
+
+    Args:
+        doubts: takes the warnings of lost indices: the answer may be incomplete.
+    """
+    doubts = [] if doubts is None else doubts
     with ondisk.open(path, read_only) as dataset:
         if dataset.needs_check:
             problem = f"{path}: the index was lost and may not know all data: answers may be incomplete"
-            complain("warning", f"{problem}\n{_REMEDY.format(path)}")
+            remedy = f"Run {command('fix', path, '--yes')}: it rebuilds the index from the segments."
+            complain("warning", f"{problem}\n{remedy}")
+            doubts.append(problem)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ArchiveOffline)
             try:
@@ -42,7 +47,8 @@ def open_dataset(path: str, *, read_only: bool = False) -> Iterator[ondisk.Datas
             finally:
                 for message in dict.fromkeys(str(each.message) for each in caught):
                     complain("warning", message)
+                doubts += [str(each.message) for each in caught if issubclass(each.category, ArchiveUntrusted)]
                 for item in dataset.quarantine.kept:
-                    how = f"`ondisk quarantine {path} export {item} FILE` copies them"
+                    how = f"{command('quarantine', path, 'export', item, 'FILE')} copies them"
                     kept = printable(f"data were in the way, and are kept in quarantine: {item}")
                     complain("warning", f"{kept}\n{printable(how)}")

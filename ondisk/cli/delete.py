@@ -22,10 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
+    doubts: list[str] = []
+    with open_dataset(arguments.dataset, read_only=not arguments.yes, doubts=doubts) as dataset:
         if arguments.yes:
             output.deleted(dataset.delete(arguments.match))
-            return EXIT_FINDINGS if dataset.quarantine.kept else EXIT_DONE
-        found = dataset.summary(arguments.match)
-    output.would_delete(found)
-    return EXIT_FINDINGS if found.count else EXIT_DONE
+            remains = bool(dataset.quarantine.kept)
+        else:
+            found = dataset.summary(arguments.match)
+            output.would_delete(found)
+            remains = found.count > 0
+    return EXIT_FINDINGS if remains or doubts else EXIT_DONE

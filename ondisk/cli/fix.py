@@ -20,7 +20,7 @@ from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
 from ondisk.cli.spark import add_spark, executors
 from ondisk.cli.streams import complain
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError, command
 
 if TYPE_CHECKING:
     from ondisk import Dataset
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
         if not arguments.yes:
             if arguments.salvage:
-                check = f"`ondisk check {arguments.dataset}` reports what is damaged"
+                check = f"{command('check', arguments.dataset)} reports what is damaged"
                 hint = f"{check}. The file itself is moved to the quarantine."
                 raise InvalidInput("--salvage replaces the file of a segment, so it needs --yes", hint=hint)
             report, error = examined(dataset.check)

@@ -11,7 +11,7 @@ import argparse
 from ondisk.cli.arguments import add_dataset
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
-from ondisk.errors import EXIT_DONE
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    with open_dataset(arguments.dataset, read_only=True) as dataset:
+    doubts: list[str] = []
+    with open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset:
         output.info(dataset.info())
-    return EXIT_DONE
+    return EXIT_FINDINGS if doubts else EXIT_DONE

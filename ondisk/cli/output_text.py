@@ -13,6 +13,7 @@ from ondisk import json_shapes
 from ondisk.cli.output_json import json_data, metadata_of, time_text
 from ondisk.cli.streams import complain, printable, write_stdout
 from ondisk.datum import Datum
+from ondisk.errors import command
 
 if TYPE_CHECKING:
     from ondisk import AppendResult, Summary
@@ -113,7 +114,7 @@ class TextOutput:
         _print_lines([f"{item.name}: {_many(item.size, 'byte')} copied to {file}"])
 
     def restored(self, item: Item, dataset: str) -> None:
-        _print_lines([f"{item.segment} is back; run `ondisk fix {dataset} --yes` to read it"])
+        _print_lines([f"{item.segment} is back; run {command('fix', dataset, '--yes')} to read it"])
 
     def would_drop(self, items: Sequence[Item]) -> None:
         size = sum(item.size for item in items)
@@ -249,13 +250,13 @@ def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
 
 
 def _untrusted(report: Report) -> list[str]:
-    how = f"run `ondisk fix {report.dataset} --yes`, else nothing is repacked"
+    how = f"run {command('fix', report.dataset, '--yes')}, else nothing is repacked"
     return [f"the index was lost and may not know all data: {how}"] if report.needs_check else []
 
 
 def _quarantine(report: Report) -> list[str]:
     items, size = report.quarantine
-    how = f"`ondisk quarantine {report.dataset}` lists what was in the way"
+    how = f"{command('quarantine', report.dataset)} lists what was in the way"
     return [f"{_many(items, 'item')} in quarantine, {_many(size, 'byte')}: {how}"] if items else []
 
 
@@ -272,7 +273,7 @@ def _complain_of(result: Maintained) -> None:
         back = "deleted data that no repack had removed yet are back"
         complain("note", f"{result.dataset}: the index was lost and was rebuilt: {back}")
     if result.kept:
-        hint = f"`ondisk quarantine {result.dataset}` lists it"
+        hint = f"{command('quarantine', result.dataset)} lists it"
         complain("warning", printable(f"{result.dataset}: {_many(result.kept, 'item')} moved to quarantine; {hint}"))
     unknown = [each for each in result.done if each.action == "delete" and "DELETED" in each.state.names]
     lost = [each for each in result.done if each.lost]

@@ -15,7 +15,7 @@ from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
 from ondisk.cli.output_text import print_table
 from ondisk.cli.streams import write_stdout
-from ondisk.errors import EXIT_DONE, InvalidInput
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.data and arguments.fields is not None:
         raise InvalidInput("--fields cannot be combined with --data, which prints the stored bytes")
-    with open_dataset(arguments.dataset, read_only=True) as dataset:
+    doubts: list[str] = []
+    with open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset:
         choice = {"sort": arguments.sort, "limit": arguments.limit}
         fields = _known(arguments.fields, dataset)
         if arguments.data:
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             print_table(dataset.query(arguments.match, **choice), shown)
         else:
             output.data(dataset.query(arguments.match, **choice), fields)
-    return EXIT_DONE
+    return EXIT_FINDINGS if doubts else EXIT_DONE
 
 
 def _known(fields: list[str] | None, dataset: ondisk.Dataset) -> list[str] | None:

@@ -19,6 +19,7 @@ skips such a datum in the archive's snapshot:
 from __future__ import annotations
 
 import contextlib
+import shlex
 import stat
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -42,7 +43,16 @@ from ondisk.dataset.known_archives import (
 from ondisk.dataset.layout import ARCHIVE, CONFIG, LAST, clear_unmade, create_files, read_config, untrusted
 from ondisk.dataset.read import Summary
 from ondisk.datum import microseconds
-from ondisk.errors import ArchiveOffline, DatasetNotFound, DurabilityLost, NotFound, OndiskError, StateError
+from ondisk.errors import (
+    ArchiveOffline,
+    ArchiveUntrusted,
+    DatasetNotFound,
+    DurabilityLost,
+    NotFound,
+    OndiskError,
+    StateError,
+    command,
+)
 from ondisk.filesystem import Directory
 from ondisk.index import Index, Snapshot, segment_rows
 from ondisk.index.connection import Connection, connect_to_read
@@ -309,9 +319,9 @@ class Archives:
             warnings.warn(message, ArchiveOffline, stacklevel=2)
         for archive in self.online():
             if archive.path.name != LAST and archive.needs_check():
-                hint = f"run `ondisk fix {archive.path} --yes`"
+                hint = f"run {command('fix', archive.path, '--yes')}"
                 message = f"{archive.path}: its index was lost and may not know all data; {hint}"
-                warnings.warn(message, ArchiveOffline, stacklevel=2)
+                warnings.warn(message, ArchiveUntrusted, stacklevel=2)
 
     def get(self, name: str) -> Access | None:
         """Open an archive by its name, or return None if it does not exist.
@@ -329,7 +339,8 @@ class Archives:
                 if directory.stat(f"{place}/{CONFIG}") is not None:  # it was created in between
                     return self.get(name)
                 path = self._main.path / place
-                hint = f"Restore it from a backup, or copy the dataset's: cp {self._main.path / CONFIG} {path}/"
+                copy = shlex.join(("cp", str(self._main.path / CONFIG), f"{path}/"))
+                hint = f"Restore it from a backup, or copy the dataset's: {copy}"
                 raise StateError(f"the archive {path} has segments and no {CONFIG}", hint=hint)
             return None
         if found is not None and found.inode == there.st_ino:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ondisk.errors import SegmentMissing
+from ondisk.errors import SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.index import Segment, Transaction
@@ -104,7 +104,7 @@ class BatchWriter:
             raise self._missing(f"the folder {folder} is empty, but the index knows segments in it")
 
     def _missing(self, problem: str) -> SegmentMissing:
-        how = f"`ondisk fix {self._directory.path} --yes` removes them from the index, or says why not"
+        how = f"{command('fix', self._directory.path, '--yes')} removes them from the index, or says why not"
         hint = f"Mount its disk, or restore it. If its data are lost, {how}."
         return SegmentMissing(problem, hint=hint)
 

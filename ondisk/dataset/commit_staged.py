@@ -17,7 +17,7 @@ from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.dataset.layout import LAST
 from ondisk.dataset.query import Match, Query
 from ondisk.datum import FieldType, restored
-from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError
+from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError, command
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Format
 from ondisk.index import Transaction, import_log
@@ -385,5 +385,5 @@ def _check_matches_nothing(archive: Access, query: Query) -> None:
         count = snapshot.totals(query.tree(index)).count
     if count:
         message = f"{count} matching data are in the archive {archive.path} and cannot be replaced in one commit"
-        hint = f"Delete them first with `ondisk delete {archive.path} MATCH --yes`."
+        hint = f"Delete them first with {command('delete', archive.path, 'MATCH', '--yes')}."
         raise InvalidInput(message, hint=hint, count=count)

@@ -25,7 +25,7 @@ from pathlib import Path
 from ondisk.dataset.access import Access
 from ondisk.dataset.layout import ARCHIVE
 from ondisk.datum import from_microseconds
-from ondisk.errors import OndiskError, StateError
+from ondisk.errors import OndiskError, StateError, command
 from ondisk.index import Index, Snapshot, segment_rows
 from ondisk.index.segment_rows import KnownArchive
 from ondisk.index.tide import State
@@ -201,7 +201,7 @@ def problem(unusable: Unusable, dataset: Path) -> StateError:
     """
     folder = dataset / ARCHIVE
     path, interval = folder / unusable.name, unusable.interval
-    forget = f"`ondisk fix {dataset} --forget-archive {unusable.name} --yes`"
+    forget = command("fix", dataset, "--forget-archive", unusable.name, "--yes")
     span = "" if interval is None else f" with data from {_day(interval.begin)} to {_day(interval.end)}"
     other = dataset if unusable.twin is None else folder / unusable.twin
     match unusable.fault:

@@ -17,6 +17,7 @@ from ondisk.errors import (
     MatchError,
     NeedsCheck,
     StorageError,
+    command,
 )
 from ondisk.filesystem import Directory, denied
 from ondisk.index import INDEX, Index, Transaction
@@ -64,7 +65,7 @@ def open_directory(path: str | os.PathLike[str]) -> Directory:
 def untrusted(path: str | os.PathLike[str]) -> NeedsCheck:
     """Return the error for a command that refuses to run because the index may not know all data."""
     place = os.fspath(path)
-    hint = f"Run `ondisk fix {place} --yes` first; it removes {SENTINEL} when the index knows all data again."
+    hint = f"Run {command('fix', place, '--yes')} first; it removes {SENTINEL} when the index knows all data again."
     return NeedsCheck(f"{place} needs a check: its index was lost, and may not know all data", hint=hint)
 
 

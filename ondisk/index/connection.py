@@ -22,6 +22,7 @@ from ondisk.errors import (
     ReadOnly,
     StateError,
     StorageError,
+    command,
 )
 from ondisk.filesystem import Directory, SharedLock, denied, space_hint
 
@@ -259,7 +260,7 @@ def damaged(directory: Directory, problem: str, **context: Any) -> IndexCorrupt:
         problem: the message after the index's path.
     """
     path = str(directory.path / INDEX)
-    how = f"`ondisk fix {directory.dataset} --rebuild --yes` moves {path} aside"
+    how = f"{command('fix', directory.dataset, '--rebuild', '--yes')} moves {path} aside"
     hint = f"{how}, and rebuilds it from the segments, which contain the data."
     return IndexCorrupt(f"{path}{problem}", hint=hint, path=path, **context)
 

@@ -24,6 +24,7 @@ from ondisk.errors import (
     OndiskError,
     StateError,
     VersionTooNew,
+    command,
 )
 from ondisk.filesystem import Directory
 from ondisk.index import tide
@@ -204,7 +205,7 @@ class Index:
                 " `ondisk query OLD --data | ondisk append NEW -`."
             )
             return ConfigError(message, hint=hint, key=key)
-        hint = f"`ondisk migrate {self.directory.path}` shows what to do; or restore {key} in dataset.toml."
+        hint = f"{command('migrate', self.directory.path)} shows what to do; or restore {key} in dataset.toml."
         return NeedsMigration(message, hint=hint)
 
     def snapshot(self) -> Snapshot:
@@ -473,7 +474,7 @@ def check_revision(connection: sqlite3.Connection, directory: Directory) -> None
     """Raise unless an index has the revision of this ondisk."""
     found = revision_of(connection, directory)
     if found != REVISION:
-        hint = f"`ondisk migrate {directory.path}` shows what to do, and does it with --yes."
+        hint = f"{command('migrate', directory.path)} shows what to do, and does it with --yes."
         path = directory.path / INDEX
         raise NeedsMigration(f"{path} has revision {found}, this ondisk needs {REVISION}", hint=hint)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
+from ondisk.errors import command
 from ondisk.index import Snapshot, segment_rows
 from ondisk.maintenance import holds
 from ondisk.matcher import Everything
@@ -67,7 +68,7 @@ class Ages:
 
 def by_age_remedy(access: Access, doubt: str) -> str:
     """Return the reason for which something is not deleted by age, and the command that deletes it."""
-    return f"{doubt}; to delete it, run `ondisk repack {access.dataset_path} --yes --by-age`"
+    return f"{doubt}; to delete it, run {command('repack', access.dataset_path, '--yes', '--by-age')}"
 
 
 def _last_commit(dataset: DatasetAccess, snapshot: Snapshot) -> int:

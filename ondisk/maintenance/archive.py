@@ -14,7 +14,7 @@ from functools import partial
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.overlap import common, in_both
-from ondisk.errors import LockError, OndiskError, SegmentCorrupt, SegmentMissing, StateError
+from ondisk.errors import LockError, OndiskError, SegmentCorrupt, SegmentMissing, StateError, command
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.diagnosis import Known
@@ -168,7 +168,7 @@ def _finish(access: Access, last: Access, name: str) -> bool:
             is_equal = is_verified(access.current(), main, segment, last.current(), there, other)
             # If only the file in the dataset is damaged, the archive's has all that is left of it, and all data.
             if not is_equal and not (is_second_copy(access, name, last) and wrong_with(last, name) is None):
-                hint = f"`ondisk check {access.path} --accurate` reports what is wrong with it."
+                hint = f"{command('check', access.path, '--accurate')} reports what is wrong with it."
                 message = f"{last.path / name} differs from {access.path / name}, though a move began to replace that"
                 raise SegmentCorrupt(message, hint=hint, segment=last.prefix + name)
             is_whole = count == segment_rows.count_of(main, segment)
@@ -233,9 +233,9 @@ def _check_whole(access: Access, name: str) -> None:
 
 def _refused(access: Access, name: str, diagnosis: Diagnosis | None, verb: str) -> OndiskError:
     if diagnosis is None:
-        hint = f"`ondisk check {access.dataset_path} --all` lists the segments."
+        hint = f"{command('check', access.dataset_path, '--all')} lists the segments."
         return SegmentMissing(f"{access.path} has no segment {name!r}", hint=hint, segment=name)
-    hint = f"`ondisk check {access.dataset_path}` reports what mends it."
+    hint = f"{command('check', access.dataset_path)} reports what mends it."
     states = ", ".join(diagnosis.state.names)
     return StateError(f"{access.path / name} cannot be {verb}: it is {states}: {diagnosis.reasons[0]}", hint=hint)
 

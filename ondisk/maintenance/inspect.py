@@ -12,7 +12,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.known_archives import Fault
 from ondisk.dataset.layout import ARCHIVE, untrusted
-from ondisk.errors import StorageError
+from ondisk.errors import StorageError, command
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
 from ondisk.index import Snapshot, segment_rows
@@ -117,7 +117,8 @@ class Inspection:
             if name not in self._missing:
                 return diagnosis.hold("it was not missing a moment ago: the next fix decides")
             if (reason := self._kept.get(name)) is not None:
-                remedy = f"if these data are lost for good, run `ondisk fix {self.access.dataset_path} --yes --forget`"
+                forget = command("fix", self.access.dataset_path, "--yes", "--forget")
+                remedy = f"if these data are lost for good, run {forget}"
                 return diagnosis.hold(f"{reason}: is a disk not mounted? {remedy}")
         if State.DELETE_AGE in state and self._ages is not None and self._ages.doubt is not None:
             return diagnosis.hold(by_age_remedy(self.access, self._ages.doubt))

@@ -11,7 +11,7 @@ from pathlib import Path
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.datum import microseconds
-from ondisk.errors import AlreadyExists, InvalidInput, NotFound, OndiskError, ReadOnly, StorageError
+from ondisk.errors import AlreadyExists, InvalidInput, NotFound, OndiskError, ReadOnly, StorageError, command
 from ondisk.filesystem import Directory
 from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.states import FATAL, Diagnosis, Done, Report, State
@@ -97,7 +97,8 @@ class Quarantine:
                 raise InvalidInput(f"{name} is not a whole segment, so it cannot be restored", hint=hint, item=name)
             if generations := generations_of(access.directory, item.segment):
                 alias = access.directory.path / hidden(item.segment, generations[-1])
-                hint = f"Wait for the end of open queries, run `ondisk fix {self._dataset.path} --yes`, then try again."
+                fix = command("fix", self._dataset.path, "--yes")
+                hint = f"Wait for the end of open queries, run {fix}, then try again."
                 raise AlreadyExists(f"{alias} exists, and may be the segment that the index means", hint=hint)
             try:
                 return access.prefix + quarantine.restore(access.directory, item)
@@ -131,12 +132,12 @@ class Quarantine:
 
     def _missing(self, name: str) -> NotFound:
         path = self._dataset.path
-        hint = f"`ondisk quarantine {path}` lists all items."
+        hint = f"{command('quarantine', path)} lists all items."
         return NotFound(f"{path} has no item {name!r} in quarantine", hint=hint, item=name)
 
     def _to_append(self, name: str) -> str:
         path = self._dataset.path
-        return f"`ondisk quarantine {path} export {name} FILE`, then append what is worth keeping."
+        return f"{command('quarantine', path, 'export', name, 'FILE')}, then append what is worth keeping."
 
     @contextlib.contextmanager
     def _held(self, *accesses: Access) -> Iterator[None]:

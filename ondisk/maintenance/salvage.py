@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing
+from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, command
 from ondisk.maintenance.check import with_damage, wrong_with
 from ondisk.maintenance.inspect import Inspection, interval_of
 from ondisk.maintenance.rescan import Rescan
@@ -35,7 +35,7 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
         if diagnosis is not None and known is not None and not diagnosis.state & (State.CORRUPTED | State.MISSING):
             diagnosis = with_damage(diagnosis, wrong_with(access, inner))  # only reading it shows bit rot
         if diagnosis is None or State.MISSING in diagnosis.state:
-            hint = f"`ondisk check {access.dataset_path} --all` lists the segments."
+            hint = f"{command('check', access.dataset_path, '--all')} lists the segments."
             raise SegmentMissing(f"{access.path} has no file {inner!r}", hint=hint, segment=name)
         if State.CORRUPTED not in diagnosis.state or interval_of(access, inner) is None:
             states = ", ".join(diagnosis.state.names)
@@ -45,7 +45,7 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
         try:
             rescan.salvage()
         except InvalidInput as error:  # as for a file of another version
-            how = f"run `ondisk fix {access.dataset_path} --yes`"
+            how = f"run {command('fix', access.dataset_path, '--yes')}"
             hint = f"Put the file back from a backup; or move it away, and {how}."
             message = f"{access.path / inner}: nothing in it can be read: {error.message}"
             raise SegmentCorrupt(message, hint=hint, segment=name) from error

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
 from ondisk.dataset.access import Access
-from ondisk.errors import AlreadyExists, IndexCorrupt
+from ondisk.errors import AlreadyExists, IndexCorrupt, command
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.index import INDEX, Segment, Snapshot, Transaction, segment_rows
@@ -153,7 +153,7 @@ class Move(ABC):
     def _same_numbers(self, error: IndexCorrupt) -> IndexCorrupt:
         paths = " and ".join(str(access.path / INDEX) for access in (self._source, self._target))
         message = f"{paths} have different data with the same seqs: one of them is damaged ({error.message})"
-        how = f"`ondisk fix {self._source.directory.dataset} --rebuild --yes` moves an index aside"
+        how = f"{command('fix', self._source.directory.dataset, '--rebuild', '--yes')} moves an index aside"
         hint = f"{how}, and rebuilds it from the segments, which contain the data."
         return IndexCorrupt(message, hint=hint, segment=self._segment.name)
 
@@ -161,5 +161,5 @@ class Move(ABC):
         """Raise unless nothing is at the segment's name in the target."""
         target = self._target.directory
         if target.stat(name) is not None:
-            hint = f"Move it away, or read it into the index with `ondisk fix {self._target.dataset_path} --yes`."
+            hint = f"Move it away, or read it into the index with {command('fix', self._target.dataset_path, '--yes')}."
             raise AlreadyExists(f"{target.path / name} exists, but the index does not know it", hint=hint)

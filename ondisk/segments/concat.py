@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StateError, StorageError
+from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StateError, StorageError, command
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.segment import Block, End, Facts, Laid, Layout, Patch, Start
 from ondisk.segments import quarantine
@@ -398,22 +398,23 @@ class ConcatReader:
 
 def changed(directory: Directory, name: str) -> SegmentCorrupt:
     """Return the error for a file that is not the one that the index describes."""
+    fix = command("fix", directory.dataset, "--yes")
     return SegmentCorrupt(
         f"{directory.path / name} is not the file that the index describes: another program has changed or replaced it",
-        hint=f"`ondisk fix {directory.dataset} --yes` reads it into the index; or restore the file from a backup.",
+        hint=f"{fix} reads it into the index; or restore the file from a backup.",
         segment=name,
     )
 
 
 def _missing(directory: Directory, name: str) -> SegmentMissing:
-    how = f"`ondisk fix {directory.dataset} --yes` removes them from the index, or says why not"
+    how = f"{command('fix', directory.dataset, '--yes')} removes them from the index, or says why not"
     hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}."
     return SegmentMissing(f"{directory.path / name} is in the index but not on disk", hint=hint, segment=name)
 
 
 def _too_short(directory: Directory, name: str, size: int, wanted: int) -> SegmentCorrupt:
     path = directory.path / name
-    whole = f"`ondisk fix {directory.dataset} --salvage {os.path.relpath(path, directory.dataset)} --yes`"
+    whole = command("fix", directory.dataset, "--salvage", os.path.relpath(path, directory.dataset), "--yes")
     return SegmentCorrupt(
         f"{path} ends at byte {size}, but the index has data up to byte {wanted}",
         hint=f"Restore the file from a backup; or {whole} keeps what is whole of it.",

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 from zlib import crc32
 
-from ondisk.errors import FrameCorrupt, SegmentCorrupt, SegmentMissing
+from ondisk.errors import FrameCorrupt, SegmentCorrupt, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.segment import Damage, End, ScanResult
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataEntry, MetadataFile, end_of_entries
@@ -69,7 +69,7 @@ def open_directory(directory: Directory, name: str) -> Directory:
     try:
         return directory.inside(name)
     except FileNotFoundError:
-        how = f"`ondisk fix {directory.dataset} --yes` removes them from the index, or says why not"
+        how = f"{command('fix', directory.dataset, '--yes')} removes them from the index, or says why not"
         hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}."
         raise SegmentMissing(f"{directory.path / name} is not on disk", hint=hint, segment=name) from None
 

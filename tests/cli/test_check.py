@@ -226,3 +226,17 @@ def test_text_lists_the_first_of_many_segments_and_json_all(run, weather):
         assert len(run(command, weather, "--json").lines) == 337
     assert len(run("check", weather, "--all").text.splitlines()) == 340
     assert "and 236 more; --json lists all" in run("repack", weather, "--yes").text.splitlines()
+
+
+def test_commands_in_hints_can_be_copied_although_the_path_has_a_blank(run, weather, folder):
+    weather = weather.rename("my weather")
+    lose_index(weather)
+    fix = f"`ondisk fix '{folder}/my weather' --yes`"
+    assert fix in run("check", weather).text
+    assert f"run {fix}, else" in run("maintain", weather, "--dry-run").err
+    assert "`ondisk fix 'my weather' --yes`" in run("query", weather).err
+    run("fix", weather, "--yes")
+    (weather / "2026/11-20.vm2").unlink()
+    assert fix in run("query", weather).err
+    (weather / "index.sqlite").write_bytes(b"garbage" * 1000)
+    assert f"`ondisk fix '{folder}/my weather' --rebuild --yes`" in run("query", weather).err

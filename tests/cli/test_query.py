@@ -192,15 +192,35 @@ def test_long_data_are_cut_in_text_and_whole_in_json(run, jsonl):
 
 def test_a_query_after_the_index_was_lost_warns_and_changes_nothing(run, weather):
     lose_index(weather)
-    for command in ("query", "summary", "info"):
-        done = run(command, weather)
-        assert done.code == 0
+    for command in (["query"], ["query", "--data"], ["query", "--table"], ["summary"], ["info"], ["delete", ""]):
+        done = run(command[0], weather, *command[1:])
+        assert done.code == 9
         warning, remedy = done.err.splitlines()
         assert warning.startswith("ondisk: warning: weather: ")
         assert "incomplete" in warning
         assert remedy == "Run `ondisk fix weather --yes`: it rebuilds the index from the segments."
     assert not (weather / "index.sqlite").exists()
     assert not (weather / "needs-check-do-not-pack").exists()
+
+
+def test_an_answer_while_the_sentinel_stands_ends_with_9(run, weather):
+    (weather / "needs-check-do-not-pack").touch()
+    for command in (["query"], ["summary"], ["info"], ["delete", "area: 0", "--yes"]):
+        done = run(command[0], weather, *command[1:])
+        assert (done.code, "answers may be incomplete" in done.err) == (9, True)
+    run("fix", weather, "--yes")
+    assert run("query", weather).code == 0
+
+
+def test_an_answer_without_the_index_of_an_archive_ends_with_9(run, weather):
+    run("archive", weather, "2026/11-20.vm2", "--yes")
+    (weather / ".archive/last").rename(weather / ".archive/2026")
+    with ondisk.open(weather):
+        pass
+    lose_index(weather / ".archive/2026")
+    for command in (["query", weather, "reftime: =2026-11-21"], ["summary", weather, "reftime: =2026-11-21"]):
+        done = run(*command)
+        assert (done.code, "its index was lost and may not know all data" in done.err) == (9, True)
 
 
 def test_a_lost_segment_is_an_error_after_the_data_that_could_be_read(run, weather):
