@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -282,7 +283,17 @@ def test_dir_segments_and_archives_are_maintained_as_on_one_machine(spark: Any, 
         assert [each.segment for each in report] == ["2026/11-21.blob", ".archive/last/2026/11-20.blob"]
         assert dataset.repack(spark=spark).segments == alone.repack().segments
         assert dataset.check(True, spark=spark).segments == alone.check(True).segments
-    assert tree(path) == tree(other)
+    assert without_times(tree(path)) == without_times(tree(other))
+
+
+def without_times(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Leave out what a move to quarantine depends on: its time, and the inode and the times of the file."""
+    return {
+        re.sub(r"(/.quarantine/)[^-]+-", r"\1", name): b""
+        if "/.quarantine/" in name and name.endswith(".json")
+        else content
+        for name, content in files.items()
+    }
 
 
 def blobs(path: Path) -> Path:
