@@ -20,7 +20,7 @@ from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
 from ondisk.cli.spark import add_spark, executors
 from ondisk.cli.streams import complain
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError, command
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
 
 if TYPE_CHECKING:
     from ondisk import Dataset
@@ -57,9 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    from ondisk.maintenance.states import FIXED, State
+    from ondisk.maintenance.states import FIXED
 
-    forget = arguments.forget
     names = ("salvage", "forget", "acknowledge", "forget_archive")
     options = {name: getattr(arguments, name) for name in names}
     rebuilt: list[Diagnosis | Done] = []
@@ -80,13 +79,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             return report
 
         if not arguments.yes:
-            if arguments.salvage:
-                check = f"{command('check', arguments.dataset)} reports what is damaged"
-                hint = f"{check}. The file itself is moved to the quarantine."
-                raise InvalidInput("--salvage replaces the file of a segment, so it needs --yes", hint=hint)
-            report, error = examined(dataset.check)
-            found = noted(report)
-            return would_mend(found.released(State.MISSING) if forget else found, error, "fix", FIXED, output)
+            report, error = examined(lambda: dataset.fix(**options, dry_run=True))
+            lost = dataset.info()["lost"] if arguments.acknowledge else 0
+            if lost:
+                complain("note", f"{lost} data that are lost would not be counted any more")
+            code = would_mend(noted(report), error, "fix", FIXED, output)
+            return EXIT_FINDINGS if lost else code
         with executors(arguments.spark) as spark:
 
             def fix(progress: Progress) -> Report:
@@ -103,9 +101,20 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def would_mend(report: Report, error: OndiskError | None, verb: str, states: State, output: Output) -> int:
-    """Print what fix or repack would do to segments in `states`. Return the exit code, or raise the check's error."""
+    """Print what fix or repack would do: what was asked for, and to segments in `states`.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        OndiskError: the check's error.
+    """
+    from ondisk.maintenance.states import Done
+
+    asked = [each for each in report if each.action and isinstance(each, Done)]
+    work = [*asked, *(each for each in report.mended_by(states) if each not in asked)]
     held = [each for each in report.held if each.state & states]
-    output.would_mend(report, verb, report.mended_by(states), held)
+    output.would_mend(report, verb, work, held)
     if error is not None:
         raise error
     return EXIT_DONE if report.is_clean else EXIT_FINDINGS

@@ -141,8 +141,7 @@ class TextOutput:
         _print(printable(f"{result.dataset}: {'; '.join(parts)}"))
         for line in () if result.left is None else _untrusted(result.left):
             complain("warning", printable(f"{result.dataset}: {line}"))
-        if not dry_run:
-            _complain_of(result)
+        _complain_of(result)
 
     def migrated(self, migration: Migration) -> None:
         for each in (*migration.archives, migration):
@@ -286,7 +285,8 @@ def _complain_of(result: Maintained) -> None:
         for each in segments[:_NAMED]:
             complain(kind, printable(f"{result.dataset}: {_found(each) if kind == 'warning' else _done(each)}"))
         if len(segments) > _NAMED:
-            complain(kind, f"{result.dataset}: and {len(segments) - _NAMED} more segments")
+            how = f"; {command('check', result.dataset)} lists all" if kind == "warning" else ""
+            complain(kind, printable(f"{result.dataset}: and {len(segments) - _NAMED} more segments{how}"))
 
 
 def _print(text: str) -> None:

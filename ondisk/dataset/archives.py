@@ -280,6 +280,19 @@ class Archives:
         Raises:
             NotFound: no archive of this name is missing.
         """
+        uuids, lost = self.forgettable(name)
+        with self._main.transaction("fix") as transaction:
+            transaction.forget_archives(uuids)
+            transaction.count_lost(lost)
+            transaction.commit()
+        return lost
+
+    def forgettable(self, name: str) -> tuple[set[str], int]:
+        """Return the UUIDs that `forget` forgets, and how many data it counts as lost.
+
+        Raises:
+            NotFound: no archive of this name is missing.
+        """
         gone = [each for each in self.unusable() if each.fault not in (Fault.COPY, Fault.TWIN)]
         uuids = {each.uuid for each in gone if each.name == name}
         if not uuids:
@@ -287,12 +300,7 @@ class Archives:
             raise NotFound(f"{self._main.path}: no archive {name!r} is missing", hint=f"Missing archives: {names}.")
         older = [described(archive, {}) for archive in self._present().values()]
         known = {each.uuid: each.count for each in self.known() if each.uuid in uuids}
-        lost = max(0, sum(known.values()) - sum(each.count for each in older if each.uuid in uuids))
-        with self._main.transaction("fix") as transaction:
-            transaction.forget_archives(uuids)
-            transaction.count_lost(lost)
-            transaction.commit()
-        return lost
+        return uuids, max(0, sum(known.values()) - sum(each.count for each in older if each.uuid in uuids))
 
     def kept(self) -> list[str]:
         """Return what was moved to quarantine here, in the dataset and in its archives."""

@@ -463,6 +463,7 @@ class Dataset:
         forget: bool = False,
         acknowledge: bool = False,
         forget_archive: str | None = None,
+        dry_run: bool = False,
         progress: Progress = _unseen,
         spark: SparkSession | None = None,
     ) -> Report:
@@ -473,10 +474,13 @@ class Dataset:
             forget: remove missing segments from the index, even if many are missing, as when a disk is not mounted.
             acknowledge: first, count no data as lost any more.
             forget_archive: first, forget the archive of this name, which is missing, and count its data as lost.
+            dry_run: change nothing, and report what would be done.
             spark: a session whose executors scan the segments; this process writes the index.
         """
-        from ondisk.maintenance.fix import ScanAll, fix, scan_later
+        from ondisk.maintenance.fix import ScanAll, fix, planned, scan_later
 
+        if dry_run:
+            return planned(self._access, salvage=salvage, forget=forget, forget_archive=forget_archive)
         scan_all: ScanAll = scan_later
         if spark is not None:
             from ondisk.spark.maintenance import scans

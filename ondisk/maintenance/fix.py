@@ -16,12 +16,12 @@ from ondisk.dataset.layout import ARCHIVE, SENTINEL
 from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError
 from ondisk.index import Transaction
 from ondisk.maintenance.ages import Ages
-from ondisk.maintenance.check import read_content
+from ondisk.maintenance.check import check, read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, unusable_archives
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, Rescan, commit
-from ondisk.maintenance.salvage import salvaged
+from ondisk.maintenance.salvage import salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import OtherIndex, moved_to
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State, readable
@@ -81,8 +81,7 @@ def fix(
     with report.attached(errors):
         if forget_archive is not None:
             lost = dataset.archives.forget(forget_archive)
-            reasons = (f"{lost} data of this archive are lost",)
-            report.segments.append(Done(f"{ARCHIVE}/{forget_archive}", State.MISSING, reasons, "forget", 0, lost))
+            report.segments.append(_forgotten(forget_archive, lost, "are lost"))
         report.segments += [salvaged(dataset, name) for name in salvage]
         for access in dataset.archives.maintained():
             if acknowledge:
@@ -98,6 +97,38 @@ def fix(
         dataset.archives.record()
         report.segments += [_left_alone(each) for each in unusable_archives(dataset)]
     return report
+
+
+def planned(
+    dataset: DatasetAccess, *, salvage: Sequence[str] = (), forget: bool = False, forget_archive: str | None = None
+) -> Report:
+    """Return what a fix with these arguments would do, and change nothing.
+
+    The arguments and the errors are those of `fix`; the report is that of a check, with what was asked for first.
+    """
+    asked = []
+    if forget_archive is not None:
+        _, lost = dataset.archives.forgettable(forget_archive)
+        asked.append(_forgotten(forget_archive, lost, "would be lost"))
+    asked += [would_salvage(dataset, name) for name in salvage]
+    try:
+        return _with(asked, check(dataset), forget=forget)
+    except OndiskError as error:
+        if "report" in error.context:
+            error.context["report"] = _with(asked, error.context["report"], forget=forget)
+        raise
+
+
+def _with(asked: list[Done], found: Report, *, forget: bool) -> Report:
+    """Return a report with what was asked for in the place of the findings about it."""
+    names = {each.segment for each in asked}
+    others = [each for each in found.segments if each.segment not in names]
+    report = replace(found, segments=[*asked, *others])
+    return report.released(State.MISSING) if forget else report
+
+
+def _forgotten(name: str, lost: int, are_lost: str) -> Done:
+    return Done(f"{ARCHIVE}/{name}", State.MISSING, (f"{lost} data of this archive {are_lost}",), "forget", 0, lost)
 
 
 def _fix(

@@ -190,7 +190,7 @@ def _diagnosed(
     moved = replace(found, reasons=(*found.reasons, f"it was moved to {place}"), moved=place)
     if is_known_there(known.segment, other):
         return moved
-    return moved.hold(f"the index there does not know it: run `ondisk fix {other.path} --yes` first")
+    return moved.hold(f"the index there does not know it: run {command('fix', other.path, '--yes')} first")
 
 
 def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tuple[str, Entry]]:

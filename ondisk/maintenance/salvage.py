@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, command
 from ondisk.maintenance.check import with_damage, wrong_with
+from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, interval_of
 from ondisk.maintenance.rescan import Rescan
 from ondisk.maintenance.second_copy import OtherIndex
-from ondisk.maintenance.states import Done, State
+from ondisk.maintenance.states import Diagnosis, Done, State
+
+_SALVAGE = "salvage"
 
 
 def salvaged(dataset: DatasetAccess, name: str) -> Done:
@@ -30,17 +34,7 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
     access, inner = dataset.archives.of(name) or (dataset, name)
     archives = dataset.archives
     with archives.assigning_seq(access, "fix"), access.transaction("fix") as transaction:
-        with access.current().index.snapshot() as snapshot:
-            diagnosis, known = Inspection(access).examine(snapshot, inner)
-        if diagnosis is not None and known is not None and not diagnosis.state & (State.CORRUPTED | State.MISSING):
-            diagnosis = with_damage(diagnosis, wrong_with(access, inner))  # only reading it shows bit rot
-        if diagnosis is None or State.MISSING in diagnosis.state:
-            hint = f"{command('check', access.dataset_path, '--all')} lists the segments."
-            raise SegmentMissing(f"{access.path} has no file {inner!r}", hint=hint, segment=name)
-        if State.CORRUPTED not in diagnosis.state or interval_of(access, inner) is None:
-            states = ", ".join(diagnosis.state.names)
-            hint = "Only a damaged segment whose name fits the step can be salvaged; `ondisk check` reports the states."
-            raise InvalidInput(f"{access.path / inner} cannot be salvaged: it is {states}", hint=hint)
+        diagnosis, known = _damaged(access, name, inner)
         rescan = Rescan(access, transaction, inner, known, OtherIndex(archives, access))
         try:
             rescan.salvage()
@@ -50,4 +44,31 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
             message = f"{access.path / inner}: nothing in it can be read: {error.message}"
             raise SegmentCorrupt(message, hint=hint, segment=name) from error
     done = rescan.done(diagnosis)
-    return Done(name, done.state, done.reasons, "salvage", 0, done.lost)
+    return Done(name, done.state, done.reasons, _SALVAGE, 0, done.lost)
+
+
+def would_salvage(dataset: DatasetAccess, name: str) -> Done:
+    """Return the result of a salvage without what it finds; raise as `salvaged` if it cannot begin."""
+    access, inner = dataset.archives.of(name) or (dataset, name)
+    diagnosis, _ = _damaged(access, name, inner)
+    return Done(name, diagnosis.state, diagnosis.reasons, _SALVAGE)
+
+
+def _damaged(access: Access, name: str, inner: str) -> tuple[Diagnosis, Known | None]:
+    """Return the diagnosis of a segment that can be salvaged, and what the index knows about it.
+
+    Raises:
+        SegmentMissing, InvalidInput: as `salvaged`.
+    """
+    with access.current().index.snapshot() as snapshot:
+        diagnosis, known = Inspection(access).examine(snapshot, inner)
+    if diagnosis is not None and known is not None and not diagnosis.state & (State.CORRUPTED | State.MISSING):
+        diagnosis = with_damage(diagnosis, wrong_with(access, inner))  # only reading it shows bit rot
+    if diagnosis is None or State.MISSING in diagnosis.state:
+        hint = f"{command('check', access.dataset_path, '--all')} lists the segments."
+        raise SegmentMissing(f"{access.path} has no file {inner!r}", hint=hint, segment=name)
+    if State.CORRUPTED not in diagnosis.state or interval_of(access, inner) is None:
+        states = ", ".join(diagnosis.state.names)
+        hint = "Only a damaged segment whose name fits the step can be salvaged; `ondisk check` reports the states."
+        raise InvalidInput(f"{access.path / inner} cannot be salvaged: it is {states}", hint=hint)
+    return diagnosis, known

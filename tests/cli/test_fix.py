@@ -131,9 +131,13 @@ def test_a_damaged_segment_is_salvaged_only_with_yes(run, weather):
     assert run("fix", weather, "--yes").code == 8
     before = (weather / FIRST).read_bytes()
     done = run("fix", weather, "--salvage", FIRST)
-    assert (done.code, done.text) == (2, "")
-    assert "needs --yes" in done.err
+    assert (done.code, done.err) == (9, "")
+    first, *_, last = done.text.splitlines()
+    assert (first.partition(": ")[0], first.rpartition(" ")[2]) == (FIRST, "salvage")
+    assert last == "1 segment to fix; --yes does it"
     assert (weather / FIRST).read_bytes() == before
+    assert run("fix", weather, "--salvage", SECOND).code == 2
+    assert run("fix", weather, "--salvage", "2026/11-30.vm2").code == 13
     done = run("fix", weather, "--salvage", FIRST, "--yes")
     assert done.code == 8
     assert done.text.splitlines()[0].endswith("-> salvage")
@@ -173,3 +177,28 @@ def test_a_dry_run_of_maintain_has_the_command_for_a_lost_index(run, weather):
     done = run("maintain", weather, "--dry-run")
     assert done.code == 9
     assert f"the index was lost and may not know all data: run `ondisk fix {weather.absolute()} --yes`" in done.err
+
+
+def test_a_dry_run_says_what_forgetting_an_archive_would_lose(run, weather):
+    run("archive", weather, FIRST, "--yes")
+    (weather / ".archive/last").rename("elsewhere")
+    done = run("fix", weather, "--forget-archive", "lost")
+    assert (done.code, done.text) == (10, "")
+    assert "Missing archives: last." in done.err
+    for option, are in (([], "would be lost"), (["--yes"], "are lost")):
+        done = run("fix", weather, "--forget-archive", "last", *option)
+        assert done.code == (8 if option else 9)
+        assert done.text.splitlines()[0] == f".archive/last: MISSING: 2 data of this archive {are} -> forget"
+        assert (run("query", weather).code == 0) is bool(option)
+    assert run("fix", weather, "--forget-archive", "last").code == 10
+
+
+def test_a_dry_run_says_what_would_be_acknowledged(run, weather):
+    assert (run("fix", weather, "--acknowledge").code, run("fix", weather).code) == (0, 0)
+    (weather / SECOND).unlink()
+    assert run("fix", weather, "--yes").code == 8
+    done = run("fix", weather, "--acknowledge")
+    assert (done.code, done.err) == (9, "ondisk: note: 1 data that are lost would not be counted any more\n")
+    assert run("info", weather, "--json").json["lost"] == 1
+    assert run("fix", weather, "--acknowledge", "--yes").code == 0
+    assert run("info", weather, "--json").json["lost"] == 0

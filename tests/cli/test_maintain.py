@@ -43,12 +43,28 @@ def test_a_dry_run_only_prints_what_it_would_do(run, weather):
     run("delete", weather, "area: VM2,7", "--yes")
     (weather / SECOND).unlink()
     done = run("maintain", weather, "--dry-run", "--metrics", "ondisk.prom")
-    assert (done.code, done.err) == (9, "")
+    assert done.code == 9
+    first, second = done.err.splitlines()
+    assert first.startswith(f"ondisk: warning: {weather.absolute()}: {FIRST}: DIRTY: ")
+    assert second.startswith(f"ondisk: warning: {weather.absolute()}: {SECOND}: MISSING: ")
     would = "would repack 1, remove from the index 1"
     assert done.text == f"{weather.absolute()}: 0 segments OK, 1 DIRTY, 1 MISSING; {would}\n"
     assert run("maintain", weather, "--dry-run", "--json").json["summary"]["freed"] == 35
     assert run("check", weather).code == 9
     assert not Path("ondisk.prom").exists()
+
+
+def test_more_findings_than_are_printed_have_a_command_that_lists_all(run, vm2):
+    lines = "".join(f"202611{day:02}0600,5,227,1.2,,,0\n" for day in range(1, 13))
+    run("append", vm2, "-", "--format", "vm2", stdin=lines.encode())
+    for path in vm2.glob("2026/*.vm2"):
+        path.unlink()
+    for option in ([], ["--dry-run"]):
+        first, *_, last = run("maintain", vm2, *option).err.splitlines()
+        assert "is a disk not mounted? " in first
+        assert last == (
+            f"ondisk: warning: {vm2.absolute()}: and 2 more segments; `ondisk check {vm2.absolute()}` lists all"
+        )
 
 
 def test_losses_and_findings_are_printed_on_standard_error(run, weather):
