@@ -45,7 +45,8 @@ class Facts:
 
     Attributes:
         mtime: of the file after its last durable change, nanoseconds since 1970; 0 if somebody else had touched the
-            file before that change, so that only the tail can show that the bytes are the same.
+            file before that change, so that only the tail can show that the bytes are the same. Negative: of another
+            file at its name, in which a fix has found none of its data, so that nobody reads that file again.
         inode: of the file; None if unknown.
         tail: CRC-32C of the last committed bytes; None if unknown.
         checksum: CRC-32C of all committed bytes; None if unknown.

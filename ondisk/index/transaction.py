@@ -18,7 +18,7 @@ from ondisk.index.segment_rows import KnownArchive
 from ondisk.index.snapshot import Segment
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import Expression
-from ondisk.segment import Block
+from ondisk.segment import Block, Facts
 from ondisk.step import Interval
 
 _CACHED_IDS = 200_000
@@ -347,10 +347,18 @@ class Transaction(AtomicChange):
         """Remove all blocks of a segment."""
         self._execute("DELETE FROM block WHERE segment = ?", (segment.id,))
 
-    def note_check(self, segment: Segment, damage: str | None) -> None:
-        """Note that the data of a segment were checked now, and the damage found; None for no damage."""
+    def note_check(self, segment: Segment, damage: str | None, facts: Facts | None = None) -> None:
+        """Note that the data of a segment were checked now, and the damage found; None for no damage.
+
+        Args:
+            facts: what to record about its file; None for no change.
+        """
         values = (time.time_ns() // 1000, damage, segment.id)
         self._execute("UPDATE segment SET checked_at = ?, checked = ? WHERE id = ?", values)
+        if facts is not None:
+            self._execute(
+                "UPDATE segment SET mtime = ?, inode = ? WHERE id = ?", (facts.mtime, facts.inode, segment.id)
+            )
 
     def duplicate_of(self, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the row of `datum` that a row duplicates; None if it duplicates nothing."""

@@ -162,7 +162,8 @@ def _look(directory: Directory, name: str, entry: Entry, known: Known | None, fo
         file = directory.open_to_read(path)
     except FileNotFoundError:
         return on_disk
-    seen = None if committed is None else committed.seen_in(file, file.stat())
+    stat = file.stat()
+    seen = None if committed is None else committed.seen_in(file, stat)
     if known is None or committed is None or not known.count:
         is_empty = format.is_empty(file)
         is_readable = is_empty or format.is_readable(file)
@@ -172,6 +173,7 @@ def _look(directory: Directory, name: str, entry: Entry, known: Known | None, fo
     seal = format.seal(end)
     is_sealed = size == end.size + len(seal) and file.read(end.size, len(seal)) == seal
     is_readable = seen not in OTHER_BYTES or format.is_readable(file)
+    on_disk = replace(on_disk, is_refused=committed.is_refused(stat))
     return replace(on_disk, seen=seen, is_readable=is_readable, sealed=len(seal) if is_sealed else 0)
 
 

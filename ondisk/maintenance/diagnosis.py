@@ -74,6 +74,7 @@ class OnDisk:
         sealed: bytes of the end mark after the last datum; 0 if the segment is not sealed.
         stray: a file that readers would treat as the segment because of its name, but that is none of its generations;
             None without one.
+        is_refused: a fix has read this file, and found none of the segment's data in it.
     """
 
     is_file: bool
@@ -84,6 +85,7 @@ class OnDisk:
     is_zeros: bool = False
     sealed: int = 0
     stray: str | None = None
+    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,8 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
         yield f"it ends at byte {found.size}, and once ended at byte {known.segment.end.size}; {data}"
     if not found.is_readable and found.seen in OTHER_BYTES:
         yield f"{_unreadable(found)}, and it is not the file that the index describes"
-    if known.damage is not None and found.seen not in OTHER_BYTES:  # else it was noted about another file
+    # Else it was noted about a file that is not there any more.
+    if known.damage is not None and (found.is_refused or found.seen not in OTHER_BYTES):
         yield known.damage
 
 

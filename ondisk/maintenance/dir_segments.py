@@ -30,7 +30,7 @@ from ondisk.segment import End, Laid, ScanResult, Start
 from ondisk.segments import DirWriter, dir, quarantine
 from ondisk.segments.concat import changed
 from ondisk.segments.dir import open_directory
-from ondisk.segments.dir_facts import checksum_of_stats, facts_in, seen_in, seen_with_files
+from ondisk.segments.dir_facts import checksum_of_stats, facts_in, is_refused, seen_in, seen_with_files
 from ondisk.segments.dir_generations import complete_folder, hide
 from ondisk.segments.facts import Seen
 from ondisk.segments.generations import hidden
@@ -262,6 +262,7 @@ class Files:
     Attributes:
         size: bytes of the data's files.
         seen: how the directory agrees with the facts in the index; None if the index does not know the segment.
+        is_refused: a fix has read the directory with this `.metadata`, and found none of the segment's data in it.
         highest: the highest number of a file; -1 without one.
         sequence: the last number used; None if `.sequence` does not exist or is damaged.
         has_metadata: `.metadata` exists.
@@ -279,6 +280,7 @@ class Files:
 
     size: int = 0
     seen: Seen | None = None
+    is_refused: bool = False
     highest: int = -1
     sequence: int | None = None
     has_metadata: bool = False
@@ -327,6 +329,7 @@ def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[t
         segment = known.segment
         stats = checksum_of_stats(found_files, segment.end.length)
         files.seen = seen_with_files(folder, segment.facts, segment.end.size, stats)
+        files.is_refused = is_refused(folder, segment.facts)
     sizes = {number: each.size for number, each in found_files.items()}
     files.size, files.highest = sum(sizes.values()), max(sizes, default=-1)
     before, last, used = None, None, 0
@@ -412,7 +415,8 @@ def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
         yield f"{files.resized.count} files have another size, the first {files.resized.named[0]}"
     if not files.has_metadata:
         yield f"{METADATA} is missing"
-    if known.damage is not None and files.seen not in OTHER_BYTES:  # else it was noted about another directory
+    # Else it was noted about a directory that is not there any more.
+    if known.damage is not None and (files.is_refused or files.seen not in OTHER_BYTES):
         yield known.damage
 
 

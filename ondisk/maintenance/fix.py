@@ -311,7 +311,7 @@ def _fix_alone(
         fix_once(rewriting=True)
     except DataAfterDamage as error:
         with inspection.access.transaction("fix") as transaction:
-            transaction.note_check(error.segment, str(error))
+            transaction.note_check(error.segment, str(error), error.facts)
             transaction.commit()
             fixed.append(Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, str(error))))
 

@@ -32,7 +32,8 @@ from ondisk.segments import SegmentWriter, generations, quarantine
 from ondisk.segments.dir import files_of, raise_sequence, scan
 from ondisk.segments.dir_facts import facts_in, seen_with_files
 from ondisk.segments.dir_generations import complete_folder
-from ondisk.segments.facts import SAME_BYTES, Seen, checksum_of, facts_of, tail_of
+from ondisk.segments.facts import SAME_BYTES, Seen, checksum_of, facts_of, refused, tail_of
+from ondisk.segments.metadata_file import METADATA
 from ondisk.step import Interval
 
 _PIECE = 1024 * 1024
@@ -52,9 +53,11 @@ class NeedsRewrite(Exception):
 class DataAfterDamage(Exception):
     """The index knows data that a scan cannot find: after damage, or in a file of which nothing can be read."""
 
-    def __init__(self, segment: Segment, reason: str) -> None:
+    def __init__(self, segment: Segment, reason: str, facts: Facts | None = None) -> None:
         super().__init__(reason)
         self.segment = segment
+        self.facts = facts
+        """What notes that the file was read, if it is another one than the segment's; see `refused`."""
 
 
 class Rescan:
@@ -76,6 +79,7 @@ class Rescan:
         self._copied = other.copy_of(name) if known is None else None  # where all data of a second copy are, too
         self._damage, self._duplicates = Tally(), Tally()
         self._file: ReadableFile | None = None
+        self._foreign: os.stat_result | None = None  # of a file that is not the one that the index describes
         self._is_directory = False
         self._aside: Aside | None = None  # the rows of the index, which are replaced by what the bytes say
         self._forgotten = 0  # data that are gone
@@ -148,6 +152,8 @@ class Rescan:
         file = self._file = self._directory.open_to_read(self._name)
         before = file.stat()
         is_matched = known is not None and not (is_believed and self._is_same(segment, file))
+        if is_matched and self._access.committed(segment).seen_in(file, before) not in SAME_BYTES:
+            self._foreign = before
         with self._matching(is_matched):
             if known is not None:
                 transaction.forget_blocks(segment)
@@ -258,6 +264,8 @@ class Rescan:
             if is_read:
                 if renews_only:
                     return False
+                if seen not in SAME_BYTES:
+                    self._foreign = folder.stat(METADATA)
                 with self._matching(known is not None and not is_same):
                     end = self._add_all(segment, scan(folder, self._name, self._format.describe))
             if facts_in(folder, self._name, segment.end) != before:
@@ -297,8 +305,9 @@ class Rescan:
             self._forgotten = self._aside.forget()
             is_all = self._known is not None and 0 < self._known.count == self._forgotten and not self._returned
             if is_all and not self._is_salvaged:
-                reason = self._damaged() if self._damage.count else "no datum in it can be read"
-                raise DataAfterDamage(segment, reason)  # then the index keeps its data
+                reason = self._damaged() if self._damage.count else f"no datum in it can be read; {REMEDY}"
+                facts = None if self._foreign is None else refused(segment.facts, self._foreign)
+                raise DataAfterDamage(segment, reason, facts)  # then the index keeps its data
         return end
 
     @contextlib.contextmanager

@@ -16,6 +16,7 @@ import stat
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StateError, StorageError, command
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
@@ -217,7 +218,7 @@ class ConcatWriter:
         if found.st_size < committed.size:
             raise _too_short(self._directory, name, found.st_size, committed.size)
         if committed.seen_in(file, found) is Seen.OTHER:
-            raise changed(self._directory, name)
+            raise changed(self._directory, name, is_refused=committed.is_refused(found))
 
     def _open(
         self, path: str, name: str, generation: int, position: int, *, is_new: bool
@@ -369,19 +370,18 @@ class ConcatReader:
         second, the next repack may replace the file at the name and link the old one to the alias. Then try again: a
         drop may have begun and been undone meanwhile.
         """
-        size = None
+        file = None
         for place in (alias, name, alias) * LOOKS:
-            file = self._open_if_there(place, is_alias=place == alias)
-            if file is not None:
-                opened = _Open(file)
+            found = self._open_if_there(place, is_alias=place == alias)
+            if found is not None:
+                opened = _Open(file := found)
                 if opened.verify(committed):
                     return opened
-                size = file.size()
-        if size is None:
+        if file is None:
             raise _missing(self._directory, name)
-        if size < committed.size:
-            raise _too_short(self._directory, name, size, committed.size)
-        raise changed(self._directory, name)
+        if file.size() < committed.size:
+            raise _too_short(self._directory, name, file.size(), committed.size)
+        raise changed(self._directory, name, is_refused=committed.is_refused(file.stat()))
 
     def _open_if_there(self, name: str, *, is_alias: bool) -> ReadableFile | None:
         """Open a file; return None if nothing has this name, or if it is hidden and not a regular file."""
@@ -396,14 +396,23 @@ class ConcatReader:
             return None
 
 
-def changed(directory: Directory, name: str) -> SegmentCorrupt:
-    """Return the error for a file that is not the one that the index describes."""
-    fix = command("fix", directory.dataset, "--yes")
-    return SegmentCorrupt(
-        f"{directory.path / name} is not the file that the index describes: another program has changed or replaced it",
-        hint=f"{fix} reads it into the index; or restore the file from a backup.",
-        segment=name,
-    )
+def changed(directory: Directory, name: str, *, is_refused: bool = False) -> SegmentCorrupt:
+    """Return the error for a file that is not the one that the index describes.
+
+    Args:
+        is_refused: a fix has read it, and found none of the segment's data.
+    """
+    path, how = directory.path / name, "another program has changed or replaced it"
+    hint = f"{command('fix', directory.dataset, '--yes')} reads it into the index, or says why not"
+    hint += "; or restore the file from a backup."
+    if is_refused:
+        how, hint = f"{how}, and none of its data can be read", _restore_or_salvage(directory, path)
+    return SegmentCorrupt(f"{path} is not the file that the index describes: {how}", hint=hint, segment=name)
+
+
+def _restore_or_salvage(directory: Directory, path: Path) -> str:
+    whole = command("fix", directory.dataset, "--salvage", os.path.relpath(path, directory.dataset), "--yes")
+    return f"Restore the file from a backup; or {whole} keeps what is whole of it."
 
 
 def _missing(directory: Directory, name: str) -> SegmentMissing:
@@ -414,10 +423,9 @@ def _missing(directory: Directory, name: str) -> SegmentMissing:
 
 def _too_short(directory: Directory, name: str, size: int, wanted: int) -> SegmentCorrupt:
     path = directory.path / name
-    whole = command("fix", directory.dataset, "--salvage", os.path.relpath(path, directory.dataset), "--yes")
     return SegmentCorrupt(
         f"{path} ends at byte {size}, but the index has data up to byte {wanted}",
-        hint=f"Restore the file from a backup; or {whole} keeps what is whole of it.",
+        hint=_restore_or_salvage(directory, path),
         segment=name,
         size=size,
         wanted=wanted,

@@ -48,6 +48,12 @@ def seen_in(folder: Directory, facts: Facts, size: int) -> Seen:
     return Seen.UNTOUCHED if is_untouched else Seen.SAME_TAIL
 
 
+def is_refused(folder: Directory, facts: Facts) -> bool:
+    """Return whether a fix has found none of the segment's data in the directory with this `.metadata`."""
+    entries = folder.stat(METADATA)
+    return entries is not None and Committed(0, facts, range(0)).is_refused(entries)
+
+
 def seen_with_files(folder: Directory, facts: Facts, size: int, stats: int | None) -> Seen:
     """Compare the directory of a segment with the facts in the index, its files included.
 

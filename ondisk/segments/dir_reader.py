@@ -12,7 +12,7 @@ from ondisk.errors import FrameCorrupt, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.segments.concat import changed
 from ondisk.segments.dir import RESTORE, file_name, open_directory, verify
-from ondisk.segments.dir_facts import seen_in
+from ondisk.segments.dir_facts import is_refused, seen_in
 from ondisk.segments.facts import Committed, Seen
 from ondisk.segments.generations import LOOKS, hidden
 from ondisk.segments.metadata_file import METADATA, MetadataFile
@@ -46,16 +46,16 @@ class DirReader:
         folder = self._folders.get(generation)
         if folder is not None:
             return folder
-        is_other, alias, committed = False, hidden(name, generation), known()
+        other, alias, committed = None, hidden(name, generation), known()
         for place in (alias, name) * LOOKS:  # it may be moved in between, and a drop may be undone meanwhile
             folder = self._inside(place)
             if folder is not None and seen_in(folder, committed.facts, committed.size) is not Seen.OTHER:
                 self._keep_open(generation, folder)
                 return folder
-            is_other |= folder is not None
-        if not is_other:
+            other = folder or other
+        if other is None:
             open_directory(self._directory, name).close()  # reports that it is missing
-        raise changed(self._directory, name)
+        raise changed(self._directory, name, is_refused=other is not None and is_refused(other, committed.facts))
 
     def read(self, generation: int, name: str, known: Known, number: int, size: int) -> bytes:
         """Read one file, which must have `size` bytes and the checksum in its entry.

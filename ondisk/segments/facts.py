@@ -16,7 +16,7 @@ do not count: an append may be running, and an end mark is overwritten by the ne
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from google_crc32c import extend
@@ -77,6 +77,10 @@ class Committed:
             and facts.inode in (None, found.st_ino & INTEGER_MAX)
             and (facts.tail is None or facts.mtime % _SECOND != 0)
         )
+
+    def is_refused(self, found: os.stat_result) -> bool:
+        """Return whether a fix has found none of the segment's data in the file with this stat; see `refused`."""
+        return found.st_mtime_ns == -self.facts.mtime and found.st_ino & INTEGER_MAX == self.facts.inode
 
     def seen_in(self, file: SegmentFile, found: os.stat_result) -> Seen:
         """Compare a file with the facts; read at most its tail."""
@@ -142,6 +146,14 @@ def facts_of(found: os.stat_result, tail: int | None, checksum: int | None, *, i
         is_touched: somebody else had touched the file before its last change by ondisk.
     """
     return Facts(0 if is_touched else found.st_mtime_ns, found.st_ino & INTEGER_MAX, tail, checksum)
+
+
+def refused(facts: Facts, found: os.stat_result) -> Facts:
+    """Return the facts of a segment that note that none of its data are in the file that is at its name now.
+
+    They agree with no untouched file, so the tail decides about each file that is put there later.
+    """
+    return replace(facts, mtime=-found.st_mtime_ns, inode=found.st_ino & INTEGER_MAX)
 
 
 def add_to_checksum(content: bytes, position: int, mutable: range, before: int = 0) -> int:
