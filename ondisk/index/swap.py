@@ -57,6 +57,7 @@ def swap_in(directory: Directory, timeout: float, *, with_log: bool = True, kept
                 if directory.inode(INDEX + suffix) is not None:
                     directory.link(INDEX + suffix, kept_as + suffix)
             directory.sync()
+        directory.discard(f"{NEW}-journal")  # SQLite leaves it behind while a file is locked exclusively
         directory.rename(NEW, NEXT)
         _replace(directory)
 

@@ -190,6 +190,12 @@ def read(directory: Directory) -> Mark | None:
         return None
 
 
+def is_log_foreign(directory: Directory) -> bool:
+    """Return whether the write-ahead log does not belong to the index, which then looks damaged; a fix mends that."""
+    mark = read(directory)
+    return mark is not None and _main_compared(directory, mark) is not None
+
+
 def announce(directory: Directory, uuid: str) -> None:
     """Write into the mark, if there is one, that an index with a new UUID is about to appear.
 
@@ -240,16 +246,23 @@ def _opened(directory: Directory) -> WritableFile:
 
 
 def _compared(directory: Directory, mark: Mark, whole: Callable[[], State | None], *, alone: bool) -> Exchanged | None:
-    main = read_main(directory) if alone else None
-    if main is not None:
-        if not mark.knows(main[0]):
-            return Exchanged(mark, is_foreign=True, is_log_foreign=True)
-        if main[1] < mark.moved[0] or main[2] < mark.moved[1]:
-            return Exchanged(mark, is_foreign=False, is_log_foreign=True)
+    found = _main_compared(directory, mark) if alone else None
+    if found is not None:
+        return found
     state = whole()
     if state is None or mark.is_reached_by(state):
         return None
     return Exchanged(mark, not mark.knows(state[0]))
+
+
+def _main_compared(directory: Directory, mark: Mark) -> Exchanged | None:
+    main = read_main(directory)
+    if main is None:
+        return None
+    is_foreign = not mark.knows(main[0])
+    if is_foreign or main[1] < mark.moved[0] or main[2] < mark.moved[1]:
+        return Exchanged(mark, is_foreign, is_log_foreign=True)
+    return None
 
 
 def _text(stored: bytes) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+from pathlib import Path
+
 import pytest
 from worlds import lose_index
 
@@ -75,6 +79,32 @@ def test_a_rebuilt_index_is_reported_also_if_the_fix_after_it_fails(run, weather
     done = run("fix", weather, "--rebuild", "--yes", "--forget-archive", "2020")
     assert done.code == 10
     assert "it is index.sqlite.damaged now -> rebuild\n" in done.text
+
+
+def test_a_log_that_belongs_to_another_index_is_mended_as_the_error_says(run, vm2):
+    """Somebody copied a backup over a dataset, and the newer write-ahead log stayed there."""
+
+    def append(*days: int) -> None:
+        for day in days:
+            lines = (f"202611{day:02}{at // 60:02}{at % 60:02},{at},227,1,,,0\n" for at in range(100 * day))
+            run("append", vm2, "-", "--format", "vm2", stdin="".join(lines).encode())
+
+    append(1, 2)
+    with contextlib.closing(sqlite3.connect(vm2 / "index.sqlite")) as index, sqlite3.connect("backup") as backup:
+        index.backup(backup)
+    append(3, 4)
+    run("delete", vm2, "reftime: <2026-11-03", "--yes")
+    run("repack", vm2, "--yes")
+    append(5, 6)
+    (vm2 / "index.sqlite").write_bytes(Path("backup").read_bytes())
+    done = run("query", vm2)
+    assert done.code == 63
+    fix = f"`ondisk fix {vm2.absolute()} --yes` mends that. If it fails, `ondisk fix {vm2.absolute()} --rebuild --yes`"
+    assert fix in done.err
+    run("fix", vm2, "--yes")
+    assert run("check", vm2, "--accurate").code == 0
+    assert run("summary", vm2, "--json").json["count"] == 1800
+    assert not [*vm2.glob(".index*")]
 
 
 def test_a_sentinel_on_a_clean_dataset_is_work_too(run, weather):
