@@ -125,23 +125,23 @@ def raise_sequence(folder: Directory, name: str) -> None:
 def scan(folder: Directory, name: str, describe: Describe) -> Iterator[ScanResult]:
     """Yield the data of a segment: the files that match their entries. Offsets of data and damage are file numbers.
 
-    An entry without a file is damage, unless a repack removed the file. Files above the last entry belong to an
-    interrupted append and are ignored. If the last entry is torn or no entry exists, only files above `.sequence` are
-    ignored: those up to it once had an entry.
+    An entry without a file is damage, unless a repack removed the file. Files without an entry belong to interrupted
+    appends and are ignored. If an entry is damaged or torn, or no entry exists, only files above `.sequence` are
+    ignored: those up to it may have had an entry.
 
     Memory: a few numbers for each file; the bytes of one.
     """
     sequence, entries = read_sequence(folder), MetadataFile.of(folder)
     sizes, kept = files_of(folder, name), MetadataFile.of(folder, NEW_METADATA)
     lost = {each for each in entries or () if each not in sizes and (kept is None or each in kept)}
-    last = -1 if entries is None or entries.damage is not None else max(entries, default=-1)
+    is_intact = entries is not None and entries.is_intact
     found = ScanResult()
     for number in sorted(lost.union(sizes)):
         if number in lost:
             found.damage.append(Damage(number, 1, f"its file is missing, but {METADATA} has an entry for it"))
             continue
         if entries is None or number not in entries:
-            is_interrupted = number > last >= 0 or (sequence is not None and number > sequence)
+            is_interrupted = is_intact or (sequence is not None and number > sequence)
             if not is_interrupted:
                 found.damage.append(Damage(number, 1, f"{METADATA} has no entry for it"))
             continue

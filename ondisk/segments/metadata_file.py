@@ -46,6 +46,7 @@ class MetadataFile:
     Attributes:
         end: position after the last entry.
         damage: what is wrong after that; None if the file ends there.
+        skipped: a damaged entry before that was skipped.
 
     Memory: a few numbers for each entry.
     """
@@ -53,6 +54,7 @@ class MetadataFile:
     def __init__(self, file: ReadableFile) -> None:
         self.end = 0
         self.damage: frame.Fault | None = None
+        self.skipped = False
         self._file = file
         self._spans: dict[int, tuple[int, int, int]] = {}  # number → position and size of the entry, checksum
         self._lock = threading.Lock()
@@ -80,7 +82,7 @@ class MetadataFile:
                     size = _end_of_damaged(rest) if is_damaged or (scanned.damage is not None and not chunk) else 0
                     if not size:
                         break
-                    rest, at = rest[size:], at + size
+                    rest, at, self.skipped = rest[size:], at + size, True
                 self.end, self.damage = at, scanned.damage
                 if is_damaged or not chunk:
                     return
@@ -94,6 +96,11 @@ class MetadataFile:
                 number, _, checksum = _BEGIN.unpack_from(content)
                 self._spans[number] = offset, end - offset, checksum
         return scanned
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether no entry is damaged, and there is one: then a file without an entry never was a datum."""
+        return bool(self._spans) and self.damage is None and not self.skipped
 
     def __contains__(self, number: int) -> bool:
         return number in self._spans

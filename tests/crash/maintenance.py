@@ -6,16 +6,19 @@ A verb more is a `Step` of `workload`, told to `Model` and `carry_out`, and a fi
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from worlds import lose_index
+
 import ondisk
 
 from .killpoints import SYNCS, Bench, Run, synced_path
-from .recovery import LOST, check, check_rebuilt, check_whole, make
-from .workload import ALL_CONFIGS, VERBS, Append, Step, Story, lines_in, lines_of
+from .recovery import LOST, check, check_answered, check_maintained, check_rebuilt, check_whole, make
+from .workload import ALL_CONFIGS, VERBS, Append, Step, Story, carry_out, lines_in, lines_of
 
 Stories = Mapping[tuple[str, str], Story]
 """Format and name of a story → the story."""
@@ -39,6 +42,7 @@ def killed(stories: Stories, case: tuple[str, str], tmp_path: Path, most: int | 
     points = 0
     for run in bench(stories, case, tmp_path).killed(most):
         check_without_index(run, run.acked, stories[case])
+        check_repeated(run, stories[case])
         check(run.path, run.acked, stories[case])
         points += run.killed
     return points
@@ -64,6 +68,29 @@ def check_without_index(run: Run, acked: int, story: Story) -> None:
     archives = [str(each.relative_to(run.path)) for each in run.path.glob(".archive/*/")]
     if archives:
         check_rebuilt(run.path, acked, story, " ".join((LOST, *archives)))
+
+
+def check_repeated(run: Run, story: Story) -> None:
+    """Take the steps again that were not acknowledged, then lose the index: what a killed append left is no loss.
+
+    Other verbs may be refused, and a replaced datum comes back with its segment.
+    """
+    if not all(isinstance(each, Append) for each in story.steps):
+        return
+    copy = run.path.with_name("repeated")
+    shutil.copytree(run.path, copy, symlinks=True)
+    with ondisk.open(copy) as dataset:
+        for step in story.steps[run.acked :]:
+            carry_out(dataset, step)
+    lose_index(copy)
+    with ondisk.open(copy) as dataset:
+        assert dataset.fix().lost == 0
+    check_answered(copy, len(story.steps), story)
+    check_maintained(copy)
+    check_answered(copy, len(story.steps), story)
+    with ondisk.open(copy) as dataset:
+        assert dataset.check(accurate=True).is_clean
+    shutil.rmtree(copy)
 
 
 def check_failed(run: Run, story: Story) -> None:

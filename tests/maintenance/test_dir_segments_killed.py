@@ -140,6 +140,21 @@ def test_a_kill_and_the_loss_of_the_index_lose_no_data(verb, tmp_path):
             assert not is_damaged(dataset)
 
 
+def test_an_append_that_was_killed_and_repeated_before_the_index_was_lost_counts_none_as_lost(tmp_path):
+    for path in killed_at_every_call(append, tmp_path):
+        with ondisk.open(path) as dataset:
+            append(dataset)
+            found = content(dataset)
+        lose_index(path)
+        with ondisk.open(path) as dataset:
+            assert dataset.fix().lost == 0
+            assert content(dataset) == found
+            assert not is_damaged(dataset)
+            dataset.repack()
+            assert content(dataset) == found
+            assert not any(each.state for each in dataset.check(accurate=True))
+
+
 @pytest.mark.parametrize("verb", [archive, unarchive])
 def test_a_kill_and_the_loss_of_all_indices_lose_no_data_and_count_none_as_lost(verb, tmp_path):
     for path in killed_at_every_call(verb, tmp_path):
