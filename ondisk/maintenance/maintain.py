@@ -24,7 +24,7 @@ class Maintained:
         dataset: its path, absolute.
         done: the segments that fix and repack changed.
         left: the report of a check after that, or instead of it (dry run); None if it could not be checked.
-        missing: segments that the fix found missing.
+        missing: segments that the fix found missing; None if there was no fix, for example in a dry run.
         count: data in the dataset, without its archives; None if they could not be counted.
         lost: data that are lost, in this run and before, until somebody acknowledges it; None if unknown.
         rebuilt: its index was lost, and segments were read again. Data are back that were deleted, but not yet removed
@@ -38,7 +38,7 @@ class Maintained:
     dataset: str
     done: list[Done] = field(default_factory=list)
     left: Report | None = None
-    missing: int = 0
+    missing: int | None = None
     count: int | None = None
     lost: int | None = None
     rebuilt: bool = False
@@ -134,7 +134,7 @@ def _mend(
             report = error.context.get("report")
         found = [each for each in report or () if isinstance(each, Done)]
         result.done += [each for each in found if each.action is not None]
-        if verb is fix:
+        if verb is fix and report is not None:
             result.missing = sum(State.MISSING in each.state for each in found)
 
     def fix() -> Report:

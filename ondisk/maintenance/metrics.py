@@ -23,6 +23,7 @@ HELP = {
     "ondisk_index_rebuilt": "1: the last run rebuilt a lost index; 0: it did not.",
     "ondisk_quarantine_bytes": "Bytes in quarantine: files that stood in the way, kept until somebody drops them.",
     "ondisk_maintain_success": "1: the last run completed; 0: it ended with an error.",
+    "ondisk_maintain_exit_code": "The exit code of the last run.",
     "ondisk_maintain_duration_seconds": "How long the last run took.",
     "ondisk_maintain_timestamp_seconds": "When the last run ended, seconds since 1970.",
 }
@@ -45,12 +46,14 @@ def metrics(results: Iterable[Maintained]) -> str:
         if each.count is not None:
             add("ondisk_data", each, each.count)
         add("ondisk_freed_bytes", each, each.freed)
-        add("ondisk_lost", each, sum(done.lost for done in each.done))
+        if each.missing is not None:
+            add("ondisk_lost", each, sum(done.lost for done in each.done))
+            add("ondisk_segments_missing", each, each.missing)
         if each.lost is not None:
             add("ondisk_lost_data", each, each.lost)
-        add("ondisk_segments_missing", each, each.missing)
         add("ondisk_index_rebuilt", each, int(each.rebuilt))
         add("ondisk_maintain_success", each, int(each.error is None))
+        add("ondisk_maintain_exit_code", each, each.exit_code)
         add("ondisk_maintain_duration_seconds", each, round(each.duration, 3))
         add("ondisk_maintain_timestamp_seconds", each, round(each.ended, 3))
     text = []

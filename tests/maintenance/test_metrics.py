@@ -16,6 +16,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk.errors import NotFound, StorageError
+from ondisk.filesystem import Directory, MaintainLock
 from ondisk.maintenance.maintain import Maintained, maintain
 from ondisk.maintenance.metrics import HELP, metrics, write
 from ondisk.maintenance.states import Done, State
@@ -47,18 +48,20 @@ def test_metrics_have_help_and_type_once_and_a_sample_for_each_dataset(dataset, 
     assert samples[f"ondisk_quarantine_bytes{{{label}}}"] == "0"
     assert samples[f"ondisk_maintain_success{{{label}}}"] == "1"
     assert samples['ondisk_maintain_success{dataset="/nowhere"}'] == "0"
-    assert 'ondisk_data{dataset="/nowhere"}' not in samples
+    for name in ("data", "lost", "lost_data", "segments_missing"):
+        assert f'ondisk_{name}{{dataset="/nowhere"}}' not in samples
+    assert samples['ondisk_maintain_exit_code{dataset="/nowhere"}'] == "11"
     assert float(samples[f"ondisk_maintain_timestamp_seconds{{{label}}}"]) >= NOW.timestamp()
     names = re.findall(r"^# TYPE (\w+) gauge$", text, re.MULTILINE)
     assert names == re.findall(r"^# HELP (\w+) \S", text, re.MULTILINE)
-    assert len(names) == len(set(names)) == 11
+    assert len(names) == len(set(names)) == 12
     assert {name.partition("{")[0] for name in samples} == set(names)
     assert text.endswith("\n")
 
 
 def test_metrics_of_a_run_that_freed_and_lost():
     result = Maintained(
-        "x", done=[Done("a", State.DIRTY, (), "repack", 35), Done("b", State.UNALIGNED, (), "rescan", 0, 7)]
+        "x", missing=0, done=[Done("a", State.DIRTY, (), "repack", 35), Done("b", State.UNALIGNED, (), "rescan", 0, 7)]
     )
     text = metrics([result])
     assert 'ondisk_freed_bytes{dataset="x"} 35\n' in text
@@ -66,7 +69,7 @@ def test_metrics_of_a_run_that_freed_and_lost():
 
 
 def test_labels_are_escaped():
-    assert 'ondisk_lost{dataset="a\\"b\\\\c\\nd"} 0\n' in metrics([Maintained('a"b\\c\nd')])
+    assert 'ondisk_freed_bytes{dataset="a\\"b\\\\c\\nd"} 0\n' in metrics([Maintained('a"b\\c\nd')])
 
 
 def test_a_metrics_file_is_replaced_as_a_whole_and_nothing_else_is_left(tmp_path):
@@ -126,21 +129,29 @@ def values(text: str) -> dict[str, float]:
 def fired(text: str, now: float | None = None) -> set[str]:
     """Evaluate the rules of the guide: each compares metrics with a number."""
     now = time.time() if now is None else now
-    names = set()
-    for alert, expression in ALERTS.items():
-        for clause in expression.split(" or "):
-            matched = _CLAUSE.fullmatch(clause)
-            assert matched is not None, f"{alert}: the test does not understand {clause!r}"
-            since, metric, states, comparison, limit = matched.groups()
-            bound = math.prod(map(int, limit.split("*")))
-            for name, labels, value in SAMPLE.findall(text):
-                state = re.search('state="([^"]+)"', labels)
-                if name != metric or (states and (state is None or not re.fullmatch(states, state[1]))):
-                    continue
-                number = now - float(value) if since else float(value)
-                if number > bound if comparison == ">" else number == bound:
-                    names.add(alert)
-    return names
+    return {alert for alert, expression in ALERTS.items() if _holds(expression, text, now)}
+
+
+def _holds(expression: str, text: str, now: float) -> bool:
+    expression, _, exception = expression.partition(" unless ")
+    return not (exception and _holds(exception, text, now)) and any(
+        _is_met(clause, text, now) for clause in expression.split(" or ")
+    )
+
+
+def _is_met(clause: str, text: str, now: float) -> bool:
+    matched = _CLAUSE.fullmatch(clause)
+    assert matched is not None, f"the test does not understand {clause!r}"
+    since, metric, states, comparison, limit = matched.groups()
+    bound = math.prod(map(int, limit.split("*")))
+    for name, labels, value in SAMPLE.findall(text):
+        state = re.search('state="([^"]+)"', labels)
+        if name != metric or (states and (state is None or not re.fullmatch(states, state[1]))):
+            continue
+        number = now - float(value) if since else float(value)
+        if number > bound if comparison == ">" else number == bound:
+            return True
+    return False
 
 
 def test_the_guide_describes_exactly_the_metrics_that_there_are():
@@ -253,6 +264,16 @@ def test_damage_is_reported_as_long_as_it_is_there(weather):
         assert (code, found["ondisk_segments corrupted"], alerts) == (9, 1, {"OndiskDamaged"})
     (weather / segment(1)).write_bytes(content)
     assert measured(weather)[2] == set()
+
+
+def test_only_a_lock_may_be_held_for_a_while_before_an_alert(weather):
+    with Directory.open(weather) as directory, MaintainLock(directory).hold("maintain"):
+        code, _, alerts = measured(weather)
+    assert (code, alerts) == (40, {"OndiskMaintainLocked"})
+    (weather / "dataset.toml").rename(weather / "elsewhere")
+    code, found, alerts = measured(weather)
+    assert (code, alerts) == (11, {"OndiskMaintainFails"})
+    assert "ondisk_segments_missing" not in found
 
 
 def test_a_run_that_is_long_ago_is_reported():
