@@ -36,6 +36,7 @@ from ondisk.dataset.known_archives import (
     faults,
     hull,
     problem,
+    span_of,
     state_of,
     states_of,
     touching,
@@ -194,6 +195,10 @@ class Archives:
             unusable.append(Unusable(each.uuid, each.name, fault, each.interval))
         return unusable
 
+    def missing(self) -> list[Unusable]:
+        """Return the archives that the dataset knows and that are away, or not what it knows."""
+        return [each for each in self.unusable() if each.fault not in (Fault.COPY, Fault.TWIN)]
+
     def _away(self, known: list[KnownArchive], present: Mapping[str, Access], uuids: set[str]) -> list[KnownArchive]:
         def spans() -> list[Interval]:
             unknown = {*offline}.difference(each.name for each in known)
@@ -293,11 +298,12 @@ class Archives:
         Raises:
             NotFound: no archive of this name is missing.
         """
-        gone = [each for each in self.unusable() if each.fault not in (Fault.COPY, Fault.TWIN)]
+        gone = self.missing()
         uuids = {each.uuid for each in gone if each.name == name}
         if not uuids:
-            names = ", ".join(each.name for each in gone) or "none"
-            raise NotFound(f"{self._main.path}: no archive {name!r} is missing", hint=f"Missing archives: {names}.")
+            names = "; ".join(each.name + span_of(each) for each in gone)
+            hint = f"Missing archives, by their names at the last write: {names}." if gone else "None is missing."
+            raise NotFound(f"{self._main.path}: no archive {name!r} is missing", hint=hint)
         older = [described(archive, {}) for archive in self._present().values()]
         known = {each.uuid: each.count for each in self.known() if each.uuid in uuids}
         return uuids, max(0, sum(known.values()) - sum(each.count for each in older if each.uuid in uuids))

@@ -562,6 +562,7 @@ class Dataset:
             "needs_check": self.needs_check,
             "archives": [archive.path.name for archive in self._archives.online()],
             "offline": self._archives.offline(),
+            "missing": [each.name for each in self._archives.missing()],
             "quarantine": self.quarantine.total()._asdict(),
         }
 

@@ -200,9 +200,9 @@ def problem(unusable: Unusable, dataset: Path) -> StateError:
         dataset: the path of the dataset.
     """
     folder = dataset / ARCHIVE
-    path, interval = folder / unusable.name, unusable.interval
+    path = folder / unusable.name
     forget = command("fix", dataset, "--forget-archive", unusable.name, "--yes")
-    span = "" if interval is None else f" with data from {_day(interval.begin)} to {_day(interval.end)}"
+    span = span_of(unusable)
     other = dataset if unusable.twin is None else folder / unusable.twin
     match unusable.fault:
         case Fault.COPY:
@@ -217,10 +217,17 @@ def problem(unusable: Unusable, dataset: Path) -> StateError:
                 f"Put the newer state back; or, if it is gone for good, use this one, and count what is lost: {forget}."
             )
             return StateError(f"the archive {path}{span} is missing: an older state of it is in its place", hint=hint)
-    where = f"it is not in {folder}" if unusable.fault is Fault.AWAY else "another archive is in its place"
+    nowhere = f"it is not in {folder}, under this name or another"
+    where = nowhere if unusable.fault is Fault.AWAY else "another archive is in its place"
     hint = f"Mount its disk, or move it back; or write its summary to {path}.summary; or, if it is gone for good:"
     hint += f" {forget}."
     return StateError(f"the archive {path}{span} is missing: {where}", hint=hint)
+
+
+def span_of(unusable: Unusable) -> str:
+    """Return the words for the times of the data that an archive has; empty if it has none."""
+    interval = unusable.interval
+    return "" if interval is None else f" with data from {_day(interval.begin)} to {_day(interval.end)}"
 
 
 def _day(time: int) -> str:

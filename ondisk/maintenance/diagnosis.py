@@ -97,6 +97,7 @@ class Circumstances:
         needs_check: the sentinel exists, or the index is missing.
         archive_before, delete_before: segments that end at or before it are old enough, microseconds; None: never.
         is_archive: it is an archive: the names of every step are valid.
+        built_for: the step that the index was built for, if it is another one.
         deletes_unknown: `unknown_segments = "delete"`: a repack deletes segments that the index does not know.
     """
 
@@ -106,6 +107,7 @@ class Circumstances:
     delete_before: int | None = None
     is_archive: bool = False
     deletes_unknown: bool = False
+    built_for: Step | None = None
 
     def interval(self, name: str) -> Interval | None:
         """Return the interval that a segment's name means, or None if the name is not valid here."""
@@ -220,7 +222,8 @@ def misnamed(known: Known, interval: Interval | None, at: Circumstances, seen: S
         seen: how its file agrees with the facts; if it is another file, the rows are not about its data.
     """
     if interval is None:
-        yield f"its name does not fit the step {at.step}"
+        was = "" if at.built_for is None else f'; to restore it, write step = "{at.built_for}" into dataset.toml'
+        yield f"its name does not fit the step {at.step}{was}"
     elif known.interval not in (None, interval):
         yield "its interval in the index is not that of its name"
     elif seen not in OTHER_BYTES and known.count and (known.begin not in interval or known.end not in interval):

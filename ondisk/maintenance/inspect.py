@@ -54,6 +54,7 @@ class Inspection:
         config = self.access.config
         now = self.now if self._ages is None else self._ages.now
         is_archive = self.access.prefix != ""
+        built_for = self.access.current().index.config.step
         return Circumstances(
             config.step,
             self.access.needs_check(),
@@ -61,6 +62,7 @@ class Inspection:
             None if config.delete_age is None else days_ago(config.delete_age, now),
             is_archive,
             not is_archive and config.unknown_segments == "delete",
+            None if built_for is config.step else built_for,
         )
 
     def diagnoses(self, is_examined_later: Callable[[Diagnosis], bool] = lambda _: False) -> Iterator[Diagnosis]:

@@ -240,3 +240,13 @@ def test_commands_in_hints_can_be_copied_although_the_path_has_a_blank(run, weat
     assert fix in run("query", weather).err
     (weather / "index.sqlite").write_bytes(b"garbage" * 1000)
     assert f"`ondisk fix '{folder}/my weather' --rebuild --yes`" in run("query", weather).err
+
+
+def test_a_step_that_was_changed_in_the_configuration_is_named(run, weather):
+    config = weather / "dataset.toml"
+    config.write_text(config.read_text().replace("daily", "monthly"))
+    done = run("check", weather)
+    assert done.code == 9
+    assert done.text.count('does not fit the step monthly; to restore it, write step = "daily" into dataset.toml') == 2
+    config.write_text(config.read_text().replace("monthly", "daily"))
+    assert run("check", weather).code == 0

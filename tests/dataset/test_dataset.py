@@ -240,5 +240,6 @@ def test_info_tells_what_the_dataset_is(configured):
         "needs_check": False,
         "archives": [],
         "offline": [],
+        "missing": [],
         "quarantine": {"items": 0, "bytes": 0},
     }

@@ -188,11 +188,15 @@ def test_repack_archives_nothing_while_the_archive_is_away_and_does_all_else(dat
 
 def test_an_archive_that_is_gone_for_good_is_forgotten_on_request(dataset, archive):
     shutil.rmtree(archive)
-    with pytest.raises(NotFound, match="no archive '2024' is missing"):
+    with pytest.raises(NotFound, match="no archive '2024' is missing") as caught:
         dataset.fix(forget_archive="2024")
+    span = "with data from 2024-03-01 to 2024-03-04"
+    assert caught.value.hint == f"Missing archives, by their names at the last write: last {span}."
+    assert dataset.info()["missing"] == ["last"]
     (forgotten,) = dataset.fix(forget_archive="last").findings
     assert (forgotten.segment, forgotten.action, forgotten.lost) == (".archive/last", "forget", 3)
     assert dataset.info()["lost"] == 3
+    assert dataset.info()["missing"] == []
     assert len([*dataset.query()]) == 2
     assert dataset.check().is_clean
     assert dataset.append([datum(0)]).imported == 1
