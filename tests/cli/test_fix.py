@@ -214,7 +214,7 @@ def test_a_dry_run_says_what_forgetting_an_archive_would_lose(run, weather):
     (weather / ".archive/last").rename("elsewhere")
     done = run("fix", weather, "--forget-archive", "lost")
     assert (done.code, done.text) == (10, "")
-    assert "Missing archives: last." in done.err
+    assert "Missing archives, by their names at the last write: last with data from 2026-11-20 " in done.err
     for option, are in (([], "would be lost"), (["--yes"], "are lost")):
         done = run("fix", weather, "--forget-archive", "last", *option)
         assert done.code == (8 if option else 9)
