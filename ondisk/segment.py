@@ -109,6 +109,8 @@ class Start:
         is_new: nothing is at its name, so its file is made under a hidden name.
         is_touched: somebody else has touched the file since the index recorded its facts.
         unread: the file has data before this end that the index may not know.
+        is_found: the end is that of the last whole datum in the file; the index, which may have lost some, did not say
+            it.
         checksum: of the bytes before the end, as in `Facts`; None if unknown.
     """
 
@@ -116,6 +118,7 @@ class Start:
     is_new: bool = False
     is_touched: bool = False
     unread: bool = False
+    is_found: bool = False
     checksum: int | None = None
 
 

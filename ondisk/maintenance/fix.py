@@ -21,7 +21,7 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, unusable_archives
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, Rescan, commit
-from ondisk.maintenance.salvage import salvaged, would_salvage
+from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import OtherIndex, moved_to
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State, readable
@@ -78,11 +78,14 @@ def fix(
     report = Report(str(dataset.path))
     errors: list[OndiskError] = []
     ages = Ages.of(dataset, now)
+    salvage = list(dict.fromkeys(salvage))
     with report.attached(errors):
+        check_salvageable(dataset, salvage)  # all of them, before anything is done
         if forget_archive is not None:
             lost = dataset.archives.forget(forget_archive)
             report.segments.append(_forgotten(forget_archive, lost, "are lost"))
-        report.segments += [salvaged(dataset, name) for name in salvage]
+        for name in salvage:
+            report.segments.append(salvaged(dataset, name))  # an error at the next one reports this one
         for access in dataset.archives.maintained():
             if acknowledge:
                 with access.transaction("fix") as transaction:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, command
@@ -45,6 +47,14 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
             raise SegmentCorrupt(message, hint=hint, segment=name) from error
     done = rescan.done(diagnosis)
     return Done(name, done.state, done.reasons, _SALVAGE, 0, done.lost)
+
+
+def check_salvageable(dataset: DatasetAccess, names: Iterable[str]) -> None:
+    """Raise if a segment cannot be salvaged, as `salvaged` does; that replaces a lost index, and so does this."""
+    for name in names:
+        access, inner = dataset.archives.of(name) or (dataset, name)
+        with dataset.archives.assigning_seq(access, "fix"), access.transaction("fix"):
+            _damaged(access, name, inner)
 
 
 def would_salvage(dataset: DatasetAccess, name: str) -> Done:

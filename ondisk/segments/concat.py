@@ -107,9 +107,12 @@ class ConcatWriter:
             raise type(error)(message, hint=error.hint, segment=name) from error
         if end is None or committed is None:
             is_begun = laid.end.size == len(laid.content)  # nothing of the file stays
-            return Start(laid, is_touched=not is_begun, unread=not is_begun, checksum=0 if is_begun else None)
+            if is_begun:
+                return Start(laid, checksum=0)
+            return Start(laid, is_touched=True, unread=True, is_found=True)
         unread = laid.end.size - len(laid.content) > end.size
-        return Start(laid, is_touched=True, unread=unread, checksum=None if unread else committed.facts.checksum)
+        checksum = None if unread else committed.facts.checksum
+        return Start(laid, is_touched=True, unread=unread, is_found=True, checksum=checksum)
 
     def clear(self, name: str, generation: int) -> None:
         """Remove what a crash left at the hidden name of a new generation."""
@@ -127,8 +130,8 @@ class ConcatWriter:
             count data that do not exist; or the file of a new segment under its hidden name.
 
         Args:
-            start: where it continues. Bytes after that belong to an interrupted append, or somebody has added them:
-                what may be data is copied to quarantine.
+            start: where it continues. Bytes after that belong to an interrupted append, or somebody has added or
+                damaged them: what may be data is copied to quarantine.
             known: the index knows the segment, so its directory entry is durable.
 
         Raises:
@@ -143,9 +146,9 @@ class ConcatWriter:
         file, before = self._open(path, name, generation, position, is_new=start.is_new)
         append = _Append(path, generation, file, before, position, layout.patch(laid.end), known, start.is_touched)
         if before is not None and before.st_size > position:
-            if known:  # before `undo` may cut these bytes off
+            if known or start.is_found:  # before `undo` may cut these bytes off
                 end = replace(laid.end, size=position)
-                keep_data_after(self._directory, name, end, layout, verb="append")
+                keep_data_after(self._directory, name, end, layout, verb="append", is_committed=not start.is_found)
             file.truncate(position)
         self._appends[name] = append
         self._unsynced.append(name)
@@ -244,22 +247,40 @@ class ConcatWriter:
         return file, found
 
 
-def keep_data_after(directory: Directory, name: str, end: End, layout: Layout, *, verb: str) -> None:
-    """Copy the bytes of a segment's file after its committed end to quarantine, unless they are no data."""
+def keep_data_after(
+    directory: Directory, name: str, end: End, layout: Layout, *, verb: str, is_committed: bool = True
+) -> None:
+    """Copy the bytes of a segment's file after its end to quarantine, unless they are certainly no data.
+
+    They are the rest of an append that nobody acknowledged if no whole datum is among them and the header counts only
+    the data before them: an append counts its data when all are written. Without such a count nobody knows: they may be
+    data of which a bit is damaged, or the end is cut off.
+
+    Args:
+        is_committed: the index says that the segment ends there, and has counted the data before; otherwise only the
+            whole data in the file show where it ends.
+    """
     file = directory.open_to_read(name)
     size = file.size() - end.size
     mark = layout.seal(end)
     if size <= 0 or (size == len(mark) and file.read(end.size, size) == mark):
         return
+    if is_committed and _is_never_counted(file, end, layout):
+        return
+    why = "bytes after the last datum that is whole: damaged, of an interrupted append, or added by somebody else"
+    quarantine.keep_piece(directory, name, file, end.size, size, verb=verb, why=why)
+
+
+def _is_never_counted(file: ReadableFile, end: End, layout: Layout) -> bool:
+    """Return whether no whole datum is after the end of a segment, and its header counts none there."""
+    count = layout.patch(end)
+    if count is None or file.read(count.position, len(count.content)) != count.content:
+        return False
     try:
         laid = layout.resume(file, end)
     except (SegmentCorrupt, StateError):
-        pass
-    else:
-        if laid.end.size - len(laid.content) <= end.size:
-            return
-    why = "bytes after the last committed datum: of an interrupted append, or somebody else has added them"
-    quarantine.keep_piece(directory, name, file, end.size, size, verb=verb, why=why)
+        return False
+    return laid.end.size - len(laid.content) <= end.size
 
 
 @dataclass(slots=True)

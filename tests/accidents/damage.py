@@ -360,6 +360,12 @@ def _(victim: Victim) -> None:
     lose_index(victim.here)
 
 
+@accident("26-length-of-the-last-damaged", kinds=("plain",), fix=8, maintain=8, answered=False)
+def _(victim: Victim) -> None:
+    """A bit of the length behind the last frame: its payload is whole, and must stay on disk."""
+    flip(victim.file(A), victim.file(A).stat().st_size - 2)
+
+
 @accident("26-block-size-flipped-index-lost", kinds=("lz4",), fix=8, repack=31, maintain=8)
 def _(victim: Victim) -> None:
     victim.destroyed = {number_of(A, 0), number_of(A, 200)}

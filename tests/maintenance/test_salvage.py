@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from worlds import KINDS, START, A, C, Kind, World, rot
+from worlds import KINDS, START, A, B, C, Kind, World, rot
 
 import ondisk
 from ondisk import Datum
@@ -101,6 +101,22 @@ def test_a_segment_that_is_whole_cannot_be_salvaged(world: World) -> None:
         salvage(world)
     assert world.file(A).read_bytes() == before
     assert kept(world) == []
+
+
+def test_nothing_is_salvaged_if_one_of_the_names_is_refused(world: World) -> None:
+    flip(world)
+    before = world.file(A).read_bytes()
+    with pytest.raises(InvalidInput, match="cannot be salvaged: it is OK") as raised:
+        world.opened(lambda dataset: dataset.fix(salvage=[world.name(A), world.name(B)]))
+    assert [*raised.value.context["report"]] == []
+    assert world.file(A).read_bytes() == before
+    assert (kept(world), lost(world)) == ([], 0)
+
+
+def test_a_name_that_is_given_twice_is_salvaged_once(world: World) -> None:
+    flip(world)
+    report = world.opened(lambda dataset: dataset.fix(salvage=[world.name(A)] * 2))
+    assert (report.lost, lost(world)) == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["2026/11-23", LAST + "2026/11-20"])

@@ -472,6 +472,25 @@ def test_a_tail_without_data_is_cut_and_kept_by_nobody(writer, directory, path, 
     assert kept(directory) == []
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_torn_tail_is_kept_if_the_header_or_a_lost_index_may_have_counted_it(writer, directory, path, trusted):
+    path.write_bytes(b"0001one\n")
+    recorded = committed(directory, layout=COUNTED)
+    path.write_bytes((b"0002" if trusted else b"0001") + b"one\ntorn")
+    continued(writer, recorded, b"two", layout=COUNTED, trusted=trusted)
+    assert path.read_bytes() == b"0002one\ntwo\n"
+    assert kept(directory) == [(8, b"torn", "append")]
+
+
+def test_a_torn_tail_of_a_segment_that_no_index_knows_is_kept(writer, directory, path):
+    path.write_bytes(b"0002one\ntorn")
+    start = writer.start(NAME, None, None, COUNTED, trusted=False)
+    with writer.writing(NAME, 1, start, COUNTED, known=False) as segment:
+        segment.add([b"two"])
+    assert path.read_bytes()[4:] == b"one\ntwo\n"
+    assert kept(directory) == [(8, b"torn", "append")]
+
+
 def test_a_tail_that_cannot_be_read_is_kept(writer, directory, path):
     path.write_bytes(b"one\n")
     recorded = committed(directory)
