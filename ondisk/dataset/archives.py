@@ -34,7 +34,9 @@ from ondisk.dataset.known_archives import (
     away,
     described,
     faults,
+    former_uuids,
     hull,
+    identified,
     problem,
     span_of,
     state_of,
@@ -58,6 +60,7 @@ from ondisk.filesystem import Directory
 from ondisk.index import Index, Snapshot, segment_rows
 from ondisk.index.connection import Connection, connect_to_read
 from ondisk.index.segment_rows import KnownArchive
+from ondisk.index.tide import State
 from ondisk.segments.generations import parents
 from ondisk.step import Interval
 
@@ -150,7 +153,8 @@ class Archives:
             with contextlib.suppress(OndiskError):  # who reads it raises this error
                 indices[name] = archive.current().index
         if indices and (self._faulty or indices != self._judged):
-            known, states = self.known(), states_of(indices)
+            known = self.known()
+            states = self._identified(states_of(indices), known, present)
             main = state_of(self._main.current().index)
             self._faulty = {
                 name: fault
@@ -159,6 +163,11 @@ class Archives:
             }
         self._judged = indices
         return self._faulty
+
+    def _identified(
+        self, states: Mapping[str, State], known: list[KnownArchive], present: Mapping[str, Access]
+    ) -> dict[str, State]:
+        return identified(states, known, lambda name: former_uuids(present[name].current().index))
 
     def known(self, main: Snapshot | None = None) -> list[KnownArchive]:
         """Return the archives that the dataset knows.
@@ -182,6 +191,7 @@ class Archives:
         if not known and not found:
             return []
         states = {name: state_of(archive.current().index) for name, archive in present.items()}
+        states = self._identified(states, known, present)
         records = {each.uuid: each.interval for each in known}
         unusable = []
         for name, fault in found.items():
@@ -247,6 +257,9 @@ class Archives:
     def record(self, *, recount: bool = False) -> None:
         """Record the archives that are used now in the dataset's index, if anything is new about them.
 
+        Counts as lost the data that an archive had and lacks since its index was rebuilt: somebody may have rebuilt an
+        older state of it, which has later numbers now.
+
         Args:
             recount: count the data of each.
         """
@@ -256,12 +269,18 @@ class Archives:
         known = self.known()
         before = {} if recount else {each.uuid: each for each in known}
         present = [found for archive in online if (found := described(archive, before)).uuid]
-        names = {each.name for each in present}
-        old = {each.uuid for each in known if each.name in names}.difference(each.uuid for each in present)
+        names, uuids = {each.name for each in present}, {each.uuid for each in present}
+        former = {uuid: archive.path.name for archive in online for uuid in former_uuids(archive.current().index)}
+        old = {each.uuid for each in known if each.name in names or each.uuid in former} - uuids
+        trusted = {archive.path.name for archive in online if not archive.needs_check()}
+        had = {name: each.count for each in known if each.uuid in old and (name := former.get(each.uuid)) in trusted}
+        lost = sum(max(0, had[each.name] - each.count) for each in present if each.name in had)
         new = [each for each in present if each not in known]
         if new or old:
             with self._main.transaction("open") as transaction:
                 transaction.forget_archives(old)
+                if lost:
+                    transaction.count_lost(lost)
                 for each in new:
                     transaction.know_archive(each)
                 transaction.commit()
@@ -277,7 +296,12 @@ class Archives:
         self._accepted[archive.path.name] = archive.current().index
 
     def forget(self, name: str) -> int:
-        """Forget an archive that is away, or that an older state of it has been there; count its data as lost.
+        """Forget an archive that is not used, and count as lost the data that it had.
+
+        If an older state of it is in its place, that is used from now on, and its data are not lost.
+
+        Args:
+            name: of the archive; if it is away, its last name.
 
         Returns:
             How many data are lost.
@@ -304,9 +328,10 @@ class Archives:
             names = "; ".join(each.name + span_of(each) for each in gone)
             hint = f"Missing archives, by their names at the last write: {names}." if gone else "None is missing."
             raise NotFound(f"{self._main.path}: no archive {name!r} is missing", hint=hint)
-        older = [described(archive, {}) for archive in self._present().values()]
-        known = {each.uuid: each.count for each in self.known() if each.uuid in uuids}
-        return uuids, max(0, sum(known.values()) - sum(each.count for each in older if each.uuid in uuids))
+        known, present = self.known(), self._present()
+        states = self._identified(states_of({each: present[each].current().index for each in present}), known, present)
+        older = sum(described(present[each], {}).count for each, (uuid, *_) in states.items() if uuid in uuids)
+        return uuids, max(0, sum(each.count for each in known if each.uuid in uuids) - older)
 
     def kept(self) -> list[str]:
         """Return what was moved to quarantine here, in the dataset and in its archives."""

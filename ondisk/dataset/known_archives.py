@@ -8,7 +8,8 @@ An archive is not away if
 
 - it had no segments;
 - an archive with its UUID is in `.archive/`, under any name;
-- the index of the archive with its name was lost, and so has another UUID now;
+- an archive there had its UUID before its index was lost, rebuilt or exchanged;
+- the index of the archive with its name was lost, and has not been fixed yet;
 - the summary of an offline archive has its name, or is of a time in its interval.
 
 An archive in `.archive/` is neither read nor written to if it has one of the faults of `Fault`.
@@ -173,6 +174,30 @@ def states_of(indices: Mapping[str, Index]) -> dict[str, State]:
         with contextlib.suppress(OndiskError):
             states[name] = state_of(index)
     return {name: state for name, state in states.items() if state[0]}
+
+
+def identified(
+    states: Mapping[str, State], known: Iterable[KnownArchive], former: Callable[[str], Iterable[str]]
+) -> dict[str, State]:
+    """Return the states of archives with the UUIDs that the dataset knows: those from before an index was rebuilt.
+
+    Args:
+        former: returns the UUIDs that the index of the archive with a name had before.
+    """
+    uuids = {each.uuid for each in known}
+    missing = uuids.difference(uuid for uuid, *_ in states.values())
+    found = dict(states)
+    if missing:
+        for name, (uuid, seq, generation) in states.items():
+            if uuid not in uuids:
+                found[name] = next((each for each in former(name) if each in missing), uuid), seq, generation
+    return found
+
+
+def former_uuids(index: Index) -> list[str]:
+    """Return the UUIDs that an index had before it was lost, rebuilt or exchanged."""
+    with index.snapshot() as snapshot:
+        return segment_rows.former_uuids(snapshot)
 
 
 def state_of(index: Index) -> State:

@@ -19,6 +19,9 @@ UNIQUE = "datum_unique"
 MISSING = "x''"
 """What the UNIQUE index contains for a missing value."""
 
+FORMER = "INSERT OR IGNORE INTO archive VALUES (?, '', NULL, NULL, 0, 0, 0)"
+"""Records the UUID that an index had before; see `archive` in `ondisk.index.tables`."""
+
 _TABLES = {
     "dataset": ("id", "uuid", "seq", "generation", "config", "committed_at", "lost"),
     "segment": (

@@ -28,7 +28,7 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory
 from ondisk.index import tide
-from ondisk.index.columns import REVISION, Columns
+from ondisk.index.columns import FORMER, REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
     NEW,
@@ -141,7 +141,7 @@ class Index:
             sync the directory; build `.index.sqlite.new`, synced by SQLite; announce its UUID in the tide mark; rename
             it; sync the directory.
         """
-        new = str(uuid.uuid4())
+        new, mark = str(uuid.uuid4()), tide.read(directory)
         directory.discard(NEW, f"{NEW}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm")
         directory.sync()  # else a power cut could keep the rename and lose an unlink
         directory.create_file(NEW).close()
@@ -154,6 +154,8 @@ class Index:
                     connection.execute(statement)
                 row = (1, new, seq, generation, dump(config), time.time_ns() // 1000)
                 connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, 0)", row)
+                if mark is not None:
+                    connection.execute(FORMER, (mark.uuid,))
                 connection.execute("COMMIT")
             finally:
                 connection.close()
@@ -250,7 +252,7 @@ class Index:
         """Return whether the dataset has had archives, without the cost of a snapshot."""
         connection = self.borrow()
         try:
-            return connection.execute("SELECT 1 FROM archive LIMIT 1").fetchone() is not None
+            return connection.execute("SELECT 1 FROM archive WHERE name != '' LIMIT 1").fetchone() is not None
         except sqlite3.Error:
             return True  # a snapshot meets the error again, and translates it
         finally:

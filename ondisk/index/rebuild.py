@@ -21,7 +21,7 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, Value, restored
 from ondisk.filesystem import Directory
 from ondisk.index import tide
-from ondisk.index.columns import REVISION, Columns
+from ondisk.index.columns import FORMER, REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
     NEW,
@@ -307,6 +307,7 @@ def renew(
         with contextlib.closing(_copied(directory, source, NEW)) as copy:
             copy.execute("BEGIN")
             _forget(copy, renewed)
+            copy.execute(FORMER, (mark.uuid,))
             copy.execute("UPDATE dataset SET uuid = ?, seq = max(seq, ?), generation = max(generation, ?)",
                          (new, mark.seq, mark.generation))  # fmt: skip
             copy.execute("COMMIT")

@@ -16,7 +16,7 @@ from itertools import chain, count
 from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
 from ondisk.index import tide
-from ondisk.index.columns import Columns
+from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import INDEX, NEW, SQLITE_ERRORS, connect_to_damaged, sqlite_errors
 from ondisk.index.index import dump
 from ondisk.index.swap import swap_in
@@ -75,13 +75,15 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
             index.execute("BEGIN")
             for statement in Tables(config).create_statements():
                 index.execute(statement)
-            lost = 0
+            lost, former = 0, set() if mark is None else {mark.uuid}
             with contextlib.suppress(*SQLITE_ERRORS), contextlib.closing(connect_to_damaged(directory)) as source:
                 if _is_ours(source, mark):
                     _copy_tables(source, index, Columns(config))
                     seq = max(seq, *_given_out(source, "seq", _SEQS))
                     generation = max(generation, *_given_out(source, "generation", _GENERATIONS))
                     lost = max(0, *_given_out(source, "lost", ()))
+                    former.update(_uuids(source))
+            index.executemany(FORMER, ((each,) for each in former))
             row = (1, new, seq, generation, dump(config), time.time_ns() // 1000, lost)
             index.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             index.execute("COMMIT")
@@ -96,9 +98,14 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
 
 def _is_ours(source: sqlite3.Connection, mark: Mark | None) -> bool:
     """Return whether an index is not that of another dataset, as far as it can be read."""
+    return mark is None or all(map(mark.knows, _uuids(source)))
+
+
+def _uuids(source: sqlite3.Connection) -> list[str]:
+    """Return the UUID of an index; nothing if it cannot be read."""
     with contextlib.suppress(*SQLITE_ERRORS):
-        return mark is None or all(mark.knows(found) for (found,) in source.execute("SELECT uuid FROM dataset"))
-    return True
+        return [found for (found,) in source.execute("SELECT uuid FROM dataset") if isinstance(found, str)]
+    return []
 
 
 def _copy_tables(source: sqlite3.Connection, index: sqlite3.Connection, columns: Columns) -> None:

@@ -180,11 +180,17 @@ def ended_by(snapshot: Snapshot, time: int) -> tuple[int, int]:
 
 def known_archives(snapshot: Snapshot) -> list[KnownArchive]:
     """Return the archives that the dataset has had."""
-    rows = snapshot.fetch('SELECT uuid, name, "begin", "end", seq, generation, "count" FROM archive')
+    columns = 'uuid, name, "begin", "end", seq, generation, "count"'
+    rows = snapshot.fetch(f"SELECT {columns} FROM archive WHERE name != ''")
     return [
         KnownArchive(uuid, name, None if begin is None else Interval(begin, end), *numbers)
         for uuid, name, begin, end, *numbers in rows
     ]
+
+
+def former_uuids(snapshot: Snapshot) -> list[str]:
+    """Return the UUIDs that an index had before it was lost, rebuilt or exchanged."""
+    return [uuid for (uuid,) in snapshot.fetch("SELECT uuid FROM archive WHERE name = ''")]
 
 
 def numbers_of(snapshot: Snapshot, segment: Segment, last: int) -> Iterator[tuple[int, int]]:

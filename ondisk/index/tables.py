@@ -15,7 +15,8 @@
                `forgotten`: nobody deleted the datum, it was lost
     done       one row for each part of a source that was stored, see `ondisk.index.import_log`
     archive    one row for each archive that the dataset has had: the UUID of its index, its name, its interval, the
-               last numbers that its index had given out, and how many data it had
+               last numbers that its index had given out, and how many data it had; with '' as its name, the UUID
+               that this index itself had before it was lost, rebuilt or exchanged
     archived_deletion
                one row for each run of deletions of data in an archive: the UUID of the archive's index, and the first
                and the last `seq` of the run; '' stands for `.archive/last` in an index of revision 3 that was upgraded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -252,6 +253,68 @@ def test_an_archive_whose_index_was_lost_is_still_the_same(dataset, archive):
     assert known(dataset) == [("last", 3)]
     with ondisk.open(dataset.path) as again:
         assert len([*again.query()]) == 5
+
+
+@pytest.fixture
+def other(dataset, archive):
+    """Give an archive that repack does not fill, which the dataset knows."""
+    dataset.close()
+    archive = archive.rename(archive.with_name("2024"))
+    ondisk.open(dataset.path).close()
+    assert known(dataset) == [("2024", 3)]
+    return archive
+
+
+def rebuilt(archive):
+    ondisk.rebuild(archive)
+
+
+def exchanged(archive):
+    """Put an older state of the index back."""
+    with sqlite3.connect(archive / "index.sqlite") as index:
+        index.execute("UPDATE dataset SET seq = seq - 1")
+    index.close()
+
+
+TIMES = [(lose_index, 1), (rebuilt, 1), (rebuilt, 2), (exchanged, 1), (exchanged, 2)]
+
+
+@pytest.mark.parametrize(("end", "times"), TIMES)
+@pytest.mark.parametrize("name", ["2024", "renamed"])
+def test_another_archive_that_was_fixed_by_itself_is_still_the_same(name, times, end, dataset, other):
+    for _ in range(times):
+        end(other)
+        with ondisk.open(other) as fixing:
+            fixing.fix()
+            assert not fixing.needs_check
+    other.rename(other.with_name(name))
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        assert len([*reader.query()]) == 5
+    with ondisk.open(dataset.path) as again:
+        assert len([*again.query()]) == 5
+        with pytest.raises(NotFound, match="None is missing"):
+            again.fix(forget_archive="2024")
+        assert again.check().is_clean
+        assert again.info()["lost"] == 0
+    assert known(dataset) == [(name, 3)]
+    assert maintain(dataset.path).exit_code == 0
+
+
+def test_what_an_older_state_lacks_that_was_rebuilt_is_counted_as_lost(dataset, archive, tmp_path):
+    shutil.copytree(archive, tmp_path / "older")
+    dataset.archive("2024/03-11.jsonl")
+    dataset.close()
+    archive = archive.rename(archive.with_name("2024"))
+    ondisk.open(dataset.path).close()
+    shutil.rmtree(archive)
+    (tmp_path / "older").rename(archive)
+    ondisk.rebuild(archive)
+    with ondisk.open(archive) as fixing:
+        fixing.fix()
+    with ondisk.open(dataset.path) as again:
+        assert len([*again.query()]) == 4
+        assert again.info()["lost"] == 1
+    assert known(dataset) == [("2024", 3)]
 
 
 def copied(dataset, archive, name):

@@ -25,7 +25,7 @@ FIELDS = {"station": "integer", "name": "text"}
 KEPT = {
     "deletion": "SELECT seq, datum FROM deletion ORDER BY seq",
     "done": "SELECT source, part FROM done ORDER BY source, part",
-    "archive": "SELECT uuid, name FROM archive",
+    "archive": "SELECT uuid, name FROM archive WHERE name != ''",
 }
 
 
