@@ -58,7 +58,7 @@ OUTSIDE = {
     ("index/connection.py", "sqlite3.connect"),
     ("index/index.py", "sqlite3.connect"),
     ("index/rebuild.py", "sqlite3.connect"),
-    ("index/recover.py", "sqlite3.connect"),
+    ("sqlite3.connect"),
     ("staging/rows.py", "sqlite3.connect"),
 }
 """What may touch the disk besides filesystem."""

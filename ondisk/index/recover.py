@@ -69,20 +69,23 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
     directory.discard(NEW, f"{NEW}-journal")
     directory.create_file(NEW).close()
     try:
-        with sqlite_errors(directory), contextlib.closing(sqlite3.connect(directory.path / NEW)) as index:
+        with contextlib.ExitStack() as opened, sqlite_errors(directory):
+            index = opened.enter_context(contextlib.closing(sqlite3.connect(directory.path / NEW)))
             index.isolation_level = None
             index.execute("PRAGMA synchronous=EXTRA")
             index.execute("BEGIN")
             for statement in Tables(config).create_statements():
                 index.execute(statement)
             lost, former = 0, set() if mark is None else {mark.uuid}
-            with contextlib.suppress(*SQLITE_ERRORS), contextlib.closing(connect_to_damaged(directory)) as source:
-                if _is_ours(source, mark):
-                    _copy_tables(source, index, Columns(config))
-                    seq = max(seq, *_given_out(source, "seq", _SEQS))
-                    generation = max(generation, *_given_out(source, "generation", _GENERATIONS))
-                    lost = max(0, *_given_out(source, "lost", ()))
-                    former.update(_uuids(source))
+            source = None
+            with contextlib.suppress(*SQLITE_ERRORS):
+                source = opened.enter_context(contextlib.closing(connect_to_damaged(directory)))
+            if source is not None and _is_ours(source, mark):
+                _copy_tables(source, index, Columns(config))
+                seq = max(seq, *_given_out(source, "seq", _SEQS))
+                generation = max(generation, *_given_out(source, "generation", _GENERATIONS))
+                lost = max(0, *_given_out(source, "lost", ()))
+                former.update(_uuids(source))
             index.executemany(FORMER, ((each,) for each in former))
             row = (1, new, seq, generation, dump(config), time.time_ns() // 1000, lost)
             index.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, ?)", row)
@@ -111,20 +114,38 @@ def _uuids(source: sqlite3.Connection) -> list[str]:
 def _copy_tables(source: sqlite3.Connection, index: sqlite3.Connection, columns: Columns) -> None:
     """Copy the rows that can be read, from both ends of each table."""
     for table, keys in _KEYS.items():
-        with contextlib.suppress(*SQLITE_ERRORS):  # an older revision may have fewer columns, or not the table
-            there = {name for (name,) in source.execute("SELECT name FROM pragma_table_info(?)", (table,))}
-            names = [name for name in columns.of_table[table] if name in there]
-            listed = ", ".join(f'"{name}"' for name in names)
-            insert = f"INSERT OR IGNORE INTO {table} ({listed}) VALUES ({', '.join('?' * len(names))})"
-            for direction in ("ASC", "DESC"):
-                order = ", ".join(f'"{key}" {direction}' for key in keys)
-                try:
-                    index.executemany(insert, source.execute(f"SELECT {listed} FROM {table} ORDER BY {order}"))
-                    break
-                except SQLITE_ERRORS:
-                    continue
+        there: set[str] = set()  # an older revision may have fewer columns, or not the table
+        with contextlib.suppress(*SQLITE_ERRORS):
+            there.update(name for (name,) in source.execute("SELECT name FROM pragma_table_info(?)", (table,)))
+        names = [name for name in columns.of_table[table] if name in there]
+        listed = ", ".join(f'"{name}"' for name in names)
+        insert = f"INSERT OR IGNORE INTO {table} ({listed}) VALUES ({', '.join('?' * len(names))})"
+        for direction in ("ASC", "DESC"):
+            order = ", ".join(f'"{key}" {direction}' for key in keys)
+            if _copy_rows(source, f"SELECT {listed} FROM {table} ORDER BY {order}", index, insert):
+                break
     index.execute(f"DELETE FROM deletion WHERE seq NOT BETWEEN 0 AND {HIGHEST}")
     index.execute(f'DELETE FROM archived_deletion WHERE "last" NOT BETWEEN "first" AND {HIGHEST}')
+
+
+def _copy_rows(source: sqlite3.Connection, select: str, index: sqlite3.Connection, insert: str) -> bool:
+    """Copy rows until one cannot be read, and return whether all could. A row that the new index refuses is skipped.
+
+    Other errors of the new index are raised: on a full disk, a part of the import log would look like all of it.
+    """
+    try:
+        rows = source.execute(select)
+    except SQLITE_ERRORS:
+        return False
+    while True:
+        try:
+            row = rows.fetchone()
+        except SQLITE_ERRORS:
+            return False
+        if row is None:
+            return True
+        with contextlib.suppress(sqlite3.IntegrityError):
+            index.execute(insert, row)
 
 
 def _given_out(source: sqlite3.Connection, counter: str, columns: tuple[str, ...]) -> Iterator[int]:

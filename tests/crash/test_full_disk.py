@@ -6,9 +6,11 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -400,3 +402,30 @@ def test_a_segment_with_more_data_than_one_commit_has_space_for_is_removed_from_
         assert not segment.exists()
         assert not dataset.check().findings
     check_index(path)
+
+
+def test_a_rebuild_on_a_full_disk_says_so_and_does_not_go_on_with_a_part_of_the_import_log(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    path = tmp_path / "dataset"
+    with ondisk.create(path, CONFIGS["vm2"]) as dataset:
+        append(dataset, batch(1))
+        before = lines_of(dataset)
+    imported = [("folder", f"{number:080}") for number in range(20_000)]
+    with closing(sqlite3.connect(path / INDEX)) as index, index:
+        index.executemany("INSERT INTO done VALUES (?, ?)", imported)
+    with closing(sqlite3.connect(path / INDEX)) as index:
+        index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    size = (path / INDEX).stat().st_size
+    assert _SIZE / 2 < size < _SIZE - 100_000
+    moved = Path(shutil.copytree(path, small_disk / "dataset"))
+    with pytest.raises(DiskFull):
+        ondisk.rebuild(moved)
+    assert (moved / INDEX).stat().st_size == size
+    again = Path(shutil.copytree(moved, tmp_path / "again"))
+    ondisk.rebuild(again)
+    with closing(sqlite3.connect(again / INDEX)) as index:
+        assert index.execute("SELECT source, part FROM done ORDER BY part").fetchall() == imported
+    with ondisk.open(again) as dataset:
+        dataset.fix()
+        assert lines_of(dataset) == before
