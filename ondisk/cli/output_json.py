@@ -134,7 +134,7 @@ class JsonOutput:
                 "findings": list(map(_segment, result.findings)),
                 "count": result.count,
                 "rebuilt": result.rebuilt,
-                "kept": result.kept,
+                "kept": _json(result.kept),
                 "duration": round(result.duration, 3),
                 **(_state(left, freed) if left is not None else _NO_STATE),
             }

@@ -273,7 +273,8 @@ def _complain_of(result: Maintained) -> None:
         complain("note", f"{result.dataset}: the index was lost and was rebuilt: {back}")
     if result.kept:
         hint = f"{command('quarantine', result.dataset)} lists it"
-        complain("warning", printable(f"{result.dataset}: {_many(result.kept, 'item')} moved to quarantine; {hint}"))
+        items = _many(len(result.kept), "item")
+        complain("warning", printable(f"{result.dataset}: {items} moved to quarantine; {hint}"))
     unknown = [each for each in result.done if each.action == "delete" and "DELETED" in each.state.names]
     lost = [each for each in result.done if each.lost]
     groups: list[tuple[Literal["note", "damaged", "warning"], Sequence[Diagnosis | Done]]] = [

@@ -104,15 +104,18 @@ class DatasetAccess(Access):
 class _Archive(Access):
     """Access to an archive of a dataset."""
 
-    def __init__(self, main: Access, directory: Directory, config: DatasetConfig, prefix: str) -> None:
+    def __init__(
+        self, main: Access, archives: Archives, directory: Directory, config: DatasetConfig, prefix: str
+    ) -> None:
         super().__init__(directory, config, read_only=main.read_only, prefix=prefix, connect=main.connect)
         self._main = main
+        self._archives = archives
 
     def seq_elsewhere(self) -> int:
         return _seq(self._main)
 
-    def elsewhere(self) -> list[Access]:
-        return [self._main]
+    def elsewhere(self) -> Iterator[Access]:
+        return (access for access in self._archives.all() if access is not self)
 
 
 class Archives:
@@ -558,7 +561,7 @@ class Archives:
             directory.close()
             raise
         config = replace(config, **{name: getattr(self._main.config, name) for name in _OF_DATASET})
-        return _Archive(self._main, directory, config, prefix)
+        return _Archive(self._main, self, directory, config, prefix)
 
     def _drop(self, name: str) -> None:
         found = self._opened.pop(name, None)

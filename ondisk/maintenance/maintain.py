@@ -29,7 +29,7 @@ class Maintained:
         lost: data that are lost, in this run and before, until somebody acknowledges it; None if unknown.
         rebuilt: its index was lost, and segments were read again. Data are back that were deleted, but not yet removed
             by a repack.
-        kept: how many files or pieces of files were moved to quarantine.
+        kept: what was moved to quarantine: names of files, or of pieces of files.
         error: the first error that maintenance ended with, or that left a segment unchanged.
         duration: seconds.
         ended: seconds since 1970.
@@ -42,7 +42,7 @@ class Maintained:
     count: int | None = None
     lost: int | None = None
     rebuilt: bool = False
-    kept: int = 0
+    kept: list[str] = field(default_factory=list)
     error: Exception | None = None
     duration: float = 0.0
     ended: float = 0.0
@@ -148,7 +148,7 @@ def _mend(
         if max_duration is not None:  # before the repack, which then does not touch what is damaged
             run(lambda: dataset.check(max_duration=max_duration, progress=progress))
         run(lambda: dataset.repack(progress=progress))
-        result.kept = len(dataset.quarantine.kept)
+        result.kept = dataset.quarantine.kept
         run(lambda: _look(dataset, result))
     if errors:
         raise errors[0]

@@ -54,6 +54,16 @@ def test_a_dry_run_only_prints_what_it_would_do(run, weather):
     assert not Path("ondisk.prom").exists()
 
 
+def test_what_was_moved_to_quarantine_is_named(run, weather):
+    with (weather / "2026/11-20.vm2").open("ab") as file:
+        file.write(b"202611201200,9,227,1.4,,,000000000\n")
+    run("delete", weather, "area: VM2,7", "--yes")
+    done = run("maintain", weather, "--json")
+    (item,) = (weather / "2026/.quarantine").glob("*Z-11-20.vm2@*[0-9]")
+    assert (done.code, done.json["kept"]) == (9, [str(item.relative_to(weather))])
+    assert run("maintain", weather, "--json").json["kept"] == []
+
+
 def test_more_findings_than_are_printed_have_a_command_that_lists_all(run, vm2):
     lines = "".join(f"202611{day:02}0600,5,227,1.2,,,0\n" for day in range(1, 13))
     run("append", vm2, "-", "--format", "vm2", stdin=lines.encode())

@@ -162,6 +162,33 @@ def test_a_segment_that_people_moved_to_another_archive_is_left_until_that_archi
         assert not [each for each in again.check() if each.state]
 
 
+def test_a_segment_that_people_moved_from_last_to_another_archive_is_left_until_that_archive_knows_it(
+    dataset: ondisk.Dataset,
+) -> None:
+    form, name, path = dataset.config.format, name_of(dataset), dataset.path
+    early = [Datum(T - timedelta(days=2), {"n": 9}, some(1, form=form)[0].data)]
+    dataset.append(early)
+    before = content(dataset)
+    dataset.archive(name.replace("20.", "18."))
+    dataset.close()
+    other = (path / LAST).rename(path / ".archive/other")
+    with ondisk.open(path) as again:
+        again.archive(name)
+    (path / LAST / name).rename(other / name)
+    with ondisk.open(path) as again:
+        for verb in (again.fix, again.repack, lambda: again.fix(forget=True)):
+            assert verb().lost == 0
+            (found,) = [each for each in again.check() if each.state]
+            assert found.held
+            assert f"run `ondisk fix {other} --yes` first" in found.reasons[-1]
+    with ondisk.open(other) as archive:
+        archive.fix()
+    with ondisk.open(path) as again:
+        assert again.fix().lost == 0
+        assert same(content(again), before)
+        assert not [each for each in again.check() if each.state]
+
+
 def test_without_a_key_nothing_is_asked_of_the_archive(kind: dict[str, Any], tmp_path: Path) -> None:
     dataset = ondisk.create(tmp_path / "dataset", {**kind, "unique": []})
     for _ in range(2):
