@@ -8,8 +8,9 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, command
 from ondisk.maintenance.check import with_damage, wrong_with
-from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.diagnosis import Known, misnamed
 from ondisk.maintenance.inspect import Inspection, interval_of
+from ondisk.maintenance.known import all_known
 from ondisk.maintenance.rescan import Rescan
 from ondisk.maintenance.second_copy import OtherIndex
 from ondisk.maintenance.states import Diagnosis, Done, State
@@ -27,7 +28,7 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
 
     Raises:
         SegmentMissing: neither the index nor the disk has such a segment.
-        InvalidInput: the segment is not damaged, or its name does not fit the step.
+        InvalidInput: the segment is not damaged, or its name does not fit the step or the times of its data.
         SegmentCorrupt: its header is damaged, so nothing in it can be read. It stays as it is.
 
     Durability: the new file is written and synced, then one commit puts it in the place of the old one.
@@ -70,8 +71,10 @@ def _damaged(access: Access, name: str, inner: str) -> tuple[Diagnosis, Known | 
     Raises:
         SegmentMissing, InvalidInput: as `salvaged`.
     """
+    inspection = Inspection(access)
     with access.current().index.snapshot() as snapshot:
-        diagnosis, known = Inspection(access).examine(snapshot, inner)
+        before = next((each for each in all_known(access, snapshot) if each.segment.name == inner), None)
+        diagnosis, known = inspection.examine(snapshot, inner, before)
     if diagnosis is not None and known is not None and not diagnosis.state & (State.CORRUPTED | State.MISSING):
         diagnosis = with_damage(diagnosis, wrong_with(access, inner))  # only reading it shows bit rot
     if diagnosis is None or State.MISSING in diagnosis.state:
@@ -81,4 +84,9 @@ def _damaged(access: Access, name: str, inner: str) -> tuple[Diagnosis, Known | 
         states = ", ".join(diagnosis.state.names)
         hint = "Only a damaged segment whose name fits the step can be salvaged; `ondisk check` reports the states."
         raise InvalidInput(f"{access.path / inner} cannot be salvaged: it is {states}", hint=hint)
+    named = [] if known is None else [*misnamed(known, interval_of(access, inner), inspection.circumstances())]
+    if wrong := [each for each in diagnosis.reasons if each in named]:
+        query = command("query", access.dataset_path, "MATCH", "--data")
+        hint = f"Copy these data with {query}, delete them with the same MATCH, append the copy, and run maintain."
+        raise InvalidInput(f"{access.path / inner} cannot be salvaged: {wrong[0]}", hint=hint)
     return diagnosis, known

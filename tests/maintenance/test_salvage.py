@@ -119,6 +119,20 @@ def test_a_name_that_is_given_twice_is_salvaged_once(world: World) -> None:
     assert (report.lost, lost(world)) == (1, 1)
 
 
+def test_a_segment_with_data_of_other_times_cannot_be_salvaged(world: World) -> None:
+    other = "2026/11-23"
+    world.put(other, world.foreign(), newer=True)
+    world.fix()
+    (found,) = (each for each in world.check() if each.state)
+    assert found.reasons == ("it has data of other times than its name says",)
+    before = world.file(other).read_bytes()
+    with pytest.raises(InvalidInput, match=f"cannot be salvaged: {found.reasons[0]}") as caught:
+        salvage(world, world.name(other))
+    assert "query" in str(caught.value.hint)
+    assert world.file(other).read_bytes() == before
+    assert kept(world) == []
+
+
 @pytest.mark.parametrize("name", ["2026/11-23", LAST + "2026/11-20"])
 def test_a_segment_that_is_nowhere_cannot_be_salvaged(name: str, world: World) -> None:
     with pytest.raises(SegmentMissing, match="has no file"):
