@@ -359,11 +359,17 @@ class Archives:
         for name in self.offline():
             message = f"{self._main.path}: the archive {name!r} is offline and {effect}"
             warnings.warn(message, ArchiveOffline, stacklevel=2)
+        for archive, reason in self.untrusted():
+            warnings.warn(f"{archive.path}: {reason}", ArchiveUntrusted, stacklevel=2)
+
+    def untrusted(self) -> Iterator[tuple[Access, str]]:
+        """Yield the archives whose indices may have lost data and which the dataset's maintenance leaves, and why."""
         for archive in self.online():
             if archive.path.name != LAST and archive.needs_check():
-                hint = f"run {command('fix', archive.path, '--yes')}"
-                message = f"{archive.path}: its index was lost and may not know all data; {hint}"
-                warnings.warn(message, ArchiveUntrusted, stacklevel=2)
+                yield (
+                    archive,
+                    f"its index was lost and may not know all data; run {command('fix', archive.path, '--yes')}",
+                )
 
     def get(self, name: str) -> Access | None:
         """Open an archive by its name, or return None if it does not exist.

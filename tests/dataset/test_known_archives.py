@@ -276,6 +276,23 @@ def exchanged(archive):
     index.close()
 
 
+def test_an_archive_of_another_name_whose_index_was_lost_is_reported_until_it_is_fixed(dataset, archive):
+    lose_index(archive)
+    dataset.append([datum(12)])
+    dataset.close()
+    archive = archive.rename(archive.with_name("2024"))
+    with ondisk.open(dataset.path) as again:
+        for verb in (again.check, again.fix):
+            found, _ = verb().findings  # and the archive is not recognised while its index is empty
+            assert (found.segment, found.state.name) == (".archive/2024", "UNALIGNED")
+            assert f"run `ondisk fix {archive} --yes`" in found.reasons[0]
+    with ondisk.open(archive) as fixed:
+        fixed.fix()
+    with ondisk.open(dataset.path) as again:
+        assert again.check().is_clean
+        assert again.summary().count == 6
+
+
 TIMES = [(lose_index, 1), (rebuilt, 1), (rebuilt, 2), (exchanged, 1), (exchanged, 2)]
 
 
