@@ -282,7 +282,12 @@ def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
 
 
 def renew(
-    directory: Directory, exchanged: Exchanged, timeout: float, renewed: Callable[[Recorded], Recorded | None]
+    directory: Directory,
+    exchanged: Exchanged,
+    timeout: float,
+    renewed: Callable[[Recorded], Recorded | None],
+    *,
+    kept_as: str | None = None,
 ) -> None:
     """Replace an older state of the index by a copy with a new UUID that continues after the numbers of the tide mark.
 
@@ -291,6 +296,7 @@ def renew(
     Args:
         timeout: seconds to wait for readers.
         renewed: returns what the copy records of a segment; None if it does not know it any more.
+        kept_as: a free name that the old index keeps; None to remove it.
 
     Raises:
         NeedsMigration: it has an older revision.
@@ -315,7 +321,7 @@ def renew(
                 copy.execute("PRAGMA journal_mode=wal")
     _sync(directory, NEW)
     tide.announce(directory, new)
-    swap_in(directory, timeout, with_log=not exchanged.is_log_foreign)
+    swap_in(directory, timeout, with_log=kept_as is None and not exchanged.is_log_foreign, kept_as=kept_as)
 
 
 def _forget(copy: sqlite3.Connection, renewed: Callable[[Recorded], Recorded | None]) -> None:

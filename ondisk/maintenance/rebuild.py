@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.layout import LAST, SENTINEL, SENTINEL_TEXT, last_generation, open_directory, read_config
 from ondisk.errors import IndexCorrupt, NeedsMigration, OndiskError
-from ondisk.index import INDEX
+from ondisk.filesystem import Directory
+from ondisk.index import INDEX, tide
+from ondisk.index.rebuild import renew
 from ondisk.index.recover import damage_of, free_name, recover
+from ondisk.index.tide import HIGHEST, Exchanged, Mark
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.states import Done, Report, State
+from ondisk.segments.generations import hidden
 
 _SOUND = "no damage was found in it"
+_SEGMENTS = (
+    "SELECT id, name, size,"
+    " iif(compressed, (SELECT max(position + stored) FROM block WHERE block.segment = segment.id), length) FROM segment"
+)
 
 
 def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
@@ -22,7 +31,8 @@ def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
 
     A new index knows no data yet: call `Dataset.fix` next. It keeps what can be read of the counters, the deletions,
     the import log and the known archives of the damaged one. If neither index is damaged as far as SQLite shows, that
-    of the dataset is rebuilt.
+    of the dataset is rebuilt: then the new one goes on knowing segments that are missing or too short, so that the fix
+    counts or reports what is gone.
 
     Args:
         dry_run: only report which index is damaged; writes nothing, and needs no permission to write.
@@ -54,7 +64,7 @@ def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
         for part in damaged or parts[: access in found]:
             problem = found[part]
             state = State.OK if problem is None else State.CORRUPTED
-            name = free_name(part.directory) if dry_run else _rebuilt(part)
+            name = free_name(part.directory) if dry_run else _rebuilt(part, is_sound=problem is None)
             kept = f"it would be renamed to {name}" if dry_run else f"it is {name} now"
             report.segments.append(Done(f"{part.prefix}{INDEX}", state, (problem or _SOUND, kept), "rebuild"))
         return report
@@ -73,12 +83,47 @@ def _damage(access: Access) -> str | None:
     return None if problem is None else f"it is damaged: {problem}"
 
 
-def _rebuilt(access: Access) -> str:
+def _rebuilt(access: Access, *, is_sound: bool) -> str:
     """Rebuild an index, and return the name that the damaged one has now."""
-    directory = access.directory
+    directory, timeout = access.directory, access.config.lock_timeout
     if not access.has_sentinel():
         directory.write_new(SENTINEL, SENTINEL_TEXT)
     seq = 0
     with contextlib.suppress(OndiskError):  # of the other index, which may be damaged, too
         seq = access.seq_elsewhere()
-    return recover(directory, access.config, access.config.lock_timeout, generation=last_generation(directory), seq=seq)
+    generation, mark = last_generation(directory), tide.read(directory)
+    uuid, gone = _gone(access, mark) if is_sound else ("", set())
+    if not gone:
+        return recover(directory, access.config, timeout, generation=generation, seq=seq)
+    if mark is not None:
+        generation, seq = max(generation, mark.generation), max(seq, mark.seq)
+    kept, exchanged = free_name(directory), Exchanged(Mark(uuid, seq, generation), is_foreign=False)
+    renew(directory, exchanged, timeout, lambda each: each if each.generation in gone else None, kept_as=kept)
+    return kept
+
+
+def _gone(access: Access, mark: Mark | None) -> tuple[str, set[int]]:
+    """Return the UUID of an index, and the segments, missing or too short, of which only it knows what they had.
+
+    No segments, if the index is of another revision, configuration or dataset, or has numbers that cannot be.
+    """
+    try:
+        with access.current().index.snapshot() as snapshot:
+            about, rows = snapshot.dataset(), snapshot.connection.execute(_SEGMENTS).fetchall()
+    except (NeedsMigration, IndexCorrupt):
+        return "", set()
+    is_ours = mark is None or mark.knows(about["uuid"])
+    counters = [about["seq"], about["generation"]]
+    if not is_ours or not all(isinstance(each, int) and 0 <= each < HIGHEST for each in counters):
+        return "", set()
+    return about["uuid"], {
+        id for id, name, size, end in rows if _is_gone(access.directory, name, id, size, is_explained=size == end)
+    }
+
+
+def _is_gone(directory: Directory, name: str, id: int, size: int, *, is_explained: bool) -> bool:
+    """Return whether a segment is missing, or its file is too short, as far as its row can be believed."""
+    found = directory.stat(name)
+    if found is None:
+        return directory.stat(hidden(name, id)) is None
+    return is_explained and stat.S_ISREG(found.st_mode) and found.st_size < size

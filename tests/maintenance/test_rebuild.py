@@ -21,6 +21,7 @@ from ondisk.maintenance.states import State
 
 PAGE = 4096
 LAST = ".archive/last"
+NAME = "2026/11-21.jsonl"
 FIELDS = {"station": "integer", "name": "text"}
 KEPT = {
     "deletion": "SELECT seq, datum FROM deletion ORDER BY seq",
@@ -193,6 +194,35 @@ def test_an_index_in_which_no_damage_is_found_is_rebuilt_too_because_somebody_as
     assert answers(weather) == stored
     assert rebuilt(weather) == [(INDEX, State.OK)]
     assert (weather / f"{DAMAGED}.2").exists()
+
+
+def test_what_an_index_without_damage_knows_of_a_missing_segment_is_counted_as_lost(weather: Path) -> None:
+    given, stored = counters(weather), answers(weather)
+    gone = weather / NAME
+    ((count,),) = sql(weather, "SELECT count(*) FROM datum JOIN segment ON segment.id = segment WHERE name = ?", NAME)
+    gone.rename(aside := weather.parent / "aside")
+    ondisk.rebuild(weather)
+    assert all(new >= old for new, old in zip(counters(weather), given, strict=True))
+    with ondisk.open(weather) as dataset:
+        assert dataset.fix().lost == dataset.info()["lost"] == count > 100
+        assert not dataset.needs_check
+    aside.rename(gone)
+    with ondisk.open(weather) as dataset:
+        dataset.fix()
+    assert answers(weather) == stored
+
+
+def test_a_segment_that_was_cut_is_reported_as_before_by_a_rebuilt_index(weather: Path) -> None:
+    stored, content = answers(weather), (weather / NAME).read_bytes()
+    (weather / NAME).write_bytes(b"".join(content.splitlines(keepends=True)[:50]))
+    ondisk.rebuild(weather)
+    with ondisk.open(weather) as dataset:
+        assert {each.segment: each.state for each in dataset.fix() if not each.action} == {NAME: State.CORRUPTED}
+    (weather / NAME).write_bytes(content)
+    with ondisk.open(weather) as dataset:
+        dataset.fix()
+        assert dataset.check(accurate=True).is_clean
+    assert answers(weather) == stored
 
 
 def test_a_lost_index_needs_no_rebuild(weather: Path) -> None:
