@@ -44,6 +44,11 @@ class Transaction(AtomicChange):
         except ValueError as error:
             raise self._corrupt(str(error)) from None
 
+    def segment(self, id_: int) -> Segment:
+        """Return the segment with an id, which the index knows."""
+        ((name,),) = self._rows("SELECT name FROM segment WHERE id = ?", (id_,))
+        return self.segments([name])[name]
+
     def segments_in(self, folder: str, count: int) -> list[str]:
         """Return the names of up to `count` segments that the index knows in a folder."""
         sql = "SELECT name FROM segment WHERE name > ? AND name < ? LIMIT ?"

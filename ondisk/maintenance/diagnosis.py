@@ -208,7 +208,7 @@ def _known_without_data(name: str, known: Known, found: OnDisk, at: Circumstance
         if not found.is_readable:
             return Diagnosis(name, State.CORRUPTED, (_unreadable(found),))
         return Diagnosis(name, State.UNALIGNED, ("the index knows no data of it, and may have lost them",))
-    return Diagnosis(name, State.DELETED, ("all its data were deleted",), found.size)
+    return Diagnosis(name, State.DELETED, ("all its data were deleted or are elsewhere",), found.size)
 
 
 def _unreadable(found: OnDisk) -> str:

@@ -46,7 +46,7 @@ def have_old_bytes(
     """
     checksum = position = 0
     with closing(aside.places()) as places, closing(aside.blocks()) as blocks:
-        read = _BlockCache(transaction, format, new, file).read if new.end.compressed else file.read
+        read = BlockCache(transaction, format, new, file).read if new.end.compressed else file.read
         lay = _packed if old.end.compressed else _plain
         head = _head(format, old.end, new.end, file)
         for piece in lay(format, old.end, head, places, blocks, read):
@@ -105,7 +105,7 @@ def _in_old_order(places: Iterable[Place], begin: int, end: int, read: Read) -> 
         shift = found - offset
 
 
-class _BlockCache:
+class BlockCache:
     """Reads the decompressed bytes of a segment from its blocks."""
 
     def __init__(self, transaction: Transaction, format: Format, segment: Segment, file: SegmentFile) -> None:

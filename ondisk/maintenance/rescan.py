@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -12,12 +12,14 @@ from itertools import accumulate, compress
 from typing import Any
 
 from ondisk.dataset.access import Access
+from ondisk.datum import Datum, microseconds
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Segment, Transaction
 from ondisk.index.aside import Aside
 from ondisk.maintenance.check import read_content
+from ondisk.maintenance.contents import Contents
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.inspect import interval_of
@@ -38,6 +40,7 @@ from ondisk.step import Interval
 
 _PIECE = 1024 * 1024
 _SALVAGED = "it is damaged; what is whole in it was written to a new file"
+_DIFFERENT = "data in it have the unique values of other data, which count, and other contents"
 
 REMEDY = "to have them back, put the file back from a backup, and fix again"
 """The end of the damage that is recorded for a segment which may contain data that the index has lost.
@@ -61,7 +64,13 @@ class DataAfterDamage(Exception):
 
 
 class Rescan:
-    """Reads a segment's data back from its file into the index, in one transaction."""
+    """Reads a segment's data back from its file into the index, in one transaction.
+
+    Of data with the same unique values only one counts: in one segment the last, else the one that was read first.
+    Others that are equal to it are second copies, and so are bytes that were deleted or replaced through ondisk; a
+    repack removes both. If there are any that differ, the file goes to quarantine: a second name of it, or the file
+    itself if none of its data counts.
+    """
 
     def __init__(
         self, access: Access, transaction: Transaction, name: str, known: Known | None, other: OtherIndex
@@ -86,6 +95,10 @@ class Rescan:
         self._changed = 0  # data that were found again, and do not have their bytes
         self._missing = 0
         self._others: dict[int, Segment | None] = {}
+        self._contents: Contents | None = None  # None: what is read cannot be compared
+        self._explained = 0  # data that begin before this offset, and have no row, were deleted through ondisk
+        self._different = 0  # data that do not count, and do not equal those that do
+        self._is_used = False  # some of its data count
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
         self._is_salvaged = False  # the original is in quarantine
@@ -108,6 +121,10 @@ class Rescan:
             all_reasons.append(f"{self._forgotten} data that the index knew are gone")
         if self._changed:
             all_reasons.append(f"data in it have other bytes than those that were stored: {REMEDY}")
+        if self._different:
+            kept = "its file was linked into" if self._is_kept_in_place() else "its file was moved to"
+            different = f"{self._different} data have the unique values of other data, and other contents"
+            all_reasons.append(f"{different}: {kept} quarantine")
         if duplicates := self._duplicates.count:
             all_reasons.append(
                 f"{duplicates} data are already in other segments and were skipped: {self._duplicates.text()}"
@@ -154,6 +171,7 @@ class Rescan:
         is_matched = known is not None and not (is_believed and self._is_same(segment, file))
         if is_matched and self._access.committed(segment).seen_in(file, before) not in SAME_BYTES:
             self._foreign = before
+        self._may_compare(segment, is_same=known is not None and not is_matched)
         with self._matching(is_matched):
             if known is not None:
                 transaction.forget_blocks(segment)
@@ -168,9 +186,34 @@ class Rescan:
         ):
             reason = f"it can be read up to byte {end.length}, but has data up to byte {known.data_end}; {REMEDY}"
             raise DataAfterDamage(segment, self._damaged() if self._damage.count else reason)
-        self._save(replace(segment, end=end, facts=self._facts(file, end, before), unread=False))
-        self._explain(segment, end)
+        facts = self._facts(file, end, before)
+        if self._is_kept_in_place():
+            self._save(replace(segment, end=end, facts=facts, unread=False))
+            self._explain(segment, end)
+        else:
+            transaction.forget_blocks(segment)
         return True
+
+    def _may_compare(self, segment: Segment, *, is_same: bool) -> None:
+        """Prepare to compare the data that are found.
+
+        Args:
+            is_same: the index describes the bytes.
+        """
+        self._contents = Contents(self._access, self._transaction, segment)
+        if is_same and self._known is not None and self._known.deleted is not None and not segment.unread:
+            self._explained = segment.end.length
+
+    def _is_kept_in_place(self) -> bool:
+        """Return whether the file stays: it is known, or some of its data count, or all could have been removed."""
+        is_whole = not self._damage.count and not self._missing
+        return self._known is not None or self._is_used or not self._different or not is_whole
+
+    def keep(self) -> None:
+        """Keep the file in quarantine if it has data that differ from those which count. Call it before the commit."""
+        if self._different and not self._is_salvaged:
+            keep = quarantine.link if self._is_kept_in_place() else quarantine.keep
+            keep(self._directory, self._name, verb="fix", why=_DIFFERENT)
 
     def renew_facts(self) -> bool:
         """Record the facts of a file that somebody has touched, if its committed bytes are still the same.
@@ -266,10 +309,13 @@ class Rescan:
                     return False
                 if seen not in SAME_BYTES:
                     self._foreign = folder.stat(METADATA)
+                self._may_compare(segment, is_same=is_same)
                 with self._matching(known is not None and not is_same):
                     end = self._add_all(segment, scan(folder, self._name, self._format.describe))
             if facts_in(folder, self._name, segment.end) != before:
                 raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
+            if not self._is_kept_in_place():
+                return True
             facts, unread = facts_in(folder, self._name, end), segment.unread and not is_read
             self._save(replace(segment, end=end, facts=facts, unread=unread), keep_damage=not is_read)
             if is_read:
@@ -298,8 +344,8 @@ class Rescan:
                 if found.foreign:
                     raise NeedsRewrite
                 end = found.end
-                self._add(found, segment, first, known_offsets)
                 self._transaction.save_blocks(segment, found.blocks)
+                self._add(found, segment, first, known_offsets)
                 self._note(found)
         if self._aside is not None:
             self._forgotten = self._aside.forget()
@@ -372,8 +418,10 @@ class Rescan:
             if self._aside is not None:
                 self._forgotten = self._aside.forget()
                 self._compare(segment, self._directory.open_to_read(aliases[0]))
-        if is_damaged or self._damage.count or self._missing:
-            kept = quarantine.link(self._directory, self._name, verb="fix", why=_SALVAGED)
+        if is_damaged or self._damage.count or self._missing or self._different:
+            is_whole = not (is_damaged or self._damage.count or self._missing)
+            why = _DIFFERENT if is_whole else _SALVAGED
+            kept = quarantine.link(self._directory, self._name, verb="fix", why=why)
             self._remedy, self._is_salvaged = f"the original file is now {self._item(kept)}", True
         generations.link_old(self._directory, self._name, old, None)
         self._save(segment, keep_damage=True)
@@ -413,11 +461,14 @@ class Rescan:
         reftimes, offsets, sizes, metadata = found.reftimes, found.offsets, found.sizes, found.metadata
         if self._copied is not None:
             return
-        here, elsewhere = known_offsets(offsets[0], offsets[-1] + 1), self._other.places(found)
-        if here or elsewhere:
-            for place in sorted(elsewhere):
-                if offsets[place] not in here:
+        here, elsewhere = known_offsets(offsets[0], offsets[-1] + 1), set()
+        for place, datum, content in self._other.places(found):
+            elsewhere.add(place)
+            if offsets[place] not in here:
+                row = (0, reftimes[place], segment.id, offsets[place], sizes[place])
+                if self._is_copy(row, metadata[place], datum, content):
                     self._skip(offsets[place])
+        if here or elsewhere:
             is_new = [offset not in here and place not in elsewhere for place, offset in enumerate(offsets)]
             reftimes, offsets, sizes = ([*compress(each, is_new)] for each in (reftimes, offsets, sizes))
             metadata = [*compress(metadata, is_new)]
@@ -435,26 +486,59 @@ class Rescan:
         else:
             seqs = transaction.take_seqs(len(offsets))
         columns = (seqs, reftimes, [segment.id] * len(offsets), offsets, sizes, *fields)
-        if transaction.insert(zip(*columns, strict=True)) == len(offsets):  # zip reuses one tuple: 5 % of a rebuild
+        inserted = transaction.insert(zip(*columns, strict=True))  # zip reuses one tuple: 5 % of a rebuild
+        self._is_used |= inserted > 0
+        if inserted < len(offsets):
+            for row in zip(*columns, strict=True):
+                self._settle(row, segment, first)
+
+    def _settle(self, row: tuple[Any, ...], segment: Segment, first: int) -> None:
+        """Let only one count of a datum that was found and the one that it duplicates, if there is one."""
+        transaction = self._transaction
+        other = transaction.duplicate_of(row)
+        if other is not None and other[0] == row[0]:
             return
-        rows = list(zip(*columns, strict=True))
-        for row in rows:
-            other = transaction.duplicate_of(row)
-            if other is not None and other[0] == row[0]:
-                continue
-            if other is None or other[2] == segment.id:
-                if other is not None and other[3] >= row[3]:
-                    continue
-                if other is not None and self._aside is not None and self._aside.is_same(other, row):
-                    transaction.move([(row[3], other[0])])
-                    self._aside.move(other[0], row[3])
-                else:
-                    transaction.replace(row, first, None)
-            elif self._is_there(other):
+        if other is None or other[2] == segment.id:
+            if other is not None and other[3] >= row[3]:
+                self._compare_with(row, other, is_known=False)
+                return
+            if other is not None:
+                self._compare_with(other, row, is_known=other[0] < first)
+            if other is not None and self._aside is not None and self._aside.is_same(other, row):
+                transaction.move([(row[3], other[0])])
+                self._aside.move(other[0], row[3])
+            else:
+                transaction.replace(row, first, None)
+        elif self._is_there(other):
+            if self._compare_with(row, other, is_known=False):
                 self._skip(row[3])
-            else:  # this is the only copy that can be read
-                transaction.drop_rows([other[0]])
-                transaction.insert([(other[0], *row[1:])])
+        else:  # this is the only copy that can be read; the other was not compared, so it was not deleted either
+            transaction.take_back([other[0]])
+            transaction.insert([(other[0], *row[1:])])
+            self._is_used = True
+
+    def _compare_with(self, row: tuple[Any, ...], counting: tuple[Any, ...], *, is_known: bool) -> bool:
+        """Return whether a datum is a second copy of the one that counts, or was deleted; else count it as different.
+
+        Args:
+            is_known: the index had a row of it.
+        """
+        if row[3] < self._explained and not is_known:
+            return True
+        is_equal = self._contents is not None and self._contents.are_equal(row, counting)
+        self._different += not is_equal
+        return is_equal
+
+    def _is_copy(self, row: tuple[Any, ...], metadata: Mapping[str, Any], datum: Datum, content: bytes) -> bool:
+        """Return whether a datum is a second copy of one in the other index, or was deleted; else count it."""
+        if row[3] < self._explained:
+            return True
+        found = None if self._contents is None else self._contents.read(row)
+        is_equal = found is not None and found[1] == content and row[1] == microseconds(datum.reftime)
+        # The bytes of other segments contain all metadata.
+        is_equal = is_equal and (not self._format.is_dir or {**metadata} == {**datum.metadata})
+        self._different += not is_equal
+        return is_equal
 
     def _is_there(self, other: tuple[Any, ...]) -> bool:
         """Return whether a datum of another segment is on disk, as far as the end of its file shows."""
@@ -510,10 +594,11 @@ class Rescan:
 def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Rescan]) -> None:
     """Commit segments that `Rescan.in_place` has read.
 
-    Durability: syncs them and the directories that contain them, then commits.
+    Durability: syncs them and the directories that contain them, keeps in quarantine what differs, then commits.
     """
     for each in rescans:
         each.sync()
+        each.keep()
     for folder in {each.folder for each in rescans}:
         directory.sync(folder)
     transaction.check_space()

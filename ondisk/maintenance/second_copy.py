@@ -16,7 +16,7 @@ from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.archived import of_same_key
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.layout import LAST
-from ondisk.datum import Location, microseconds
+from ondisk.datum import Datum, Location, microseconds
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
@@ -56,21 +56,28 @@ class OtherIndex:
                 return access.prefix + name
         return None
 
-    def places(self, found: ScanResult) -> set[int]:
-        """Return the positions in a scan result of data that the other index has, and that can be read there."""
+    def places(self, found: ScanResult) -> Iterator[tuple[int, Datum, bytes]]:
+        """Yield the positions in a scan result of data that the other index has, with those data and their bytes.
+
+        Data that cannot be read there are left out.
+        """
         if self._access is None:
-            return set()
+            return
         opened = self._access.current()
         with opened.index.snapshot() as snapshot:
-            same = of_same_key(snapshot, found.reftimes, found.metadata)
-            return {place for place, (_, *row) in same if self._is_readable(opened, snapshot, tuple(row))}
+            for place, (_, *row) in of_same_key(snapshot, found.reftimes, found.metadata):
+                read = self._read(opened, snapshot, tuple(row))
+                if read is not None:
+                    yield place, *read
 
-    def _is_readable(self, opened: Opened, snapshot: Snapshot, row: Row) -> bool:
-        """Return whether a datum can be read: somebody may have moved or damaged its file, and copied it back here."""
+    def _read(self, opened: Opened, snapshot: Snapshot, row: Row) -> tuple[Datum, bytes] | None:
+        """Read a datum; return None if somebody has moved or damaged its file, and copied it back here."""
         location = Location(snapshot.segment(row[1]).name, row[2], row[3])
         with contextlib.suppress(IntegrityError, SegmentMissing, StorageError):
-            return bool(microseconds(opened.reader.read(snapshot, location).reftime) == row[0])
-        return False
+            datum = opened.reader.read(snapshot, location)
+            if microseconds(datum.reftime) == row[0]:
+                return datum, next(opened.reader.contents(snapshot, [row]))
+        return None
 
 
 def is_second_copy(access: Access, name: str, other: Access) -> bool:

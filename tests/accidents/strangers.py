@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable
+
+import ondisk
 
 from .law import must
 from .table import accident
-from .tools import cp, cp_p, mv, put_index, tool
-from .victim import ARCHIVED, FILES, LAST, LINES, A, B, C, Victim, number_of, numbers_of, payload
+from .tools import cp, cp_p, lose_index, mv, put_index, tool
+from .victim import ARCHIVED, FILES, LAST, LINES, A, B, C, Victim, number_of, numbers_of, payload, token, variant
 
 NEW_DAY = 9
 STRANGE = (number_of(NEW_DAY, 0), number_of(NEW_DAY, 200), number_of(NEW_DAY, 400))
@@ -300,3 +303,75 @@ def _(victim: Victim) -> None:
     with victim.file(A).open("ab") as file:
         file.write(other.file(A).read_bytes())
     victim.maybe.add(number)
+
+
+EXPECTED = sorted(numbers_of(B))
+"""Data of which somebody has others, with the same unique values."""
+
+
+def others(victim: Victim, kind: str | None = None) -> Victim:
+    """Make another dataset with data that have the unique values of those of a day here, and other contents."""
+    other = Victim(victim.path.parent / "other", kind or victim.kind)
+    other.create(other.path)
+    victim.variants += [variant(each, other.kind) for each in EXPECTED]
+    with ondisk.open(other.path) as dataset:
+        assert dataset.append(victim.variants).imported == len(EXPECTED)
+    return other
+
+
+def both_are_there(victim: Victim) -> None:
+    """Repack, then look for the bytes of both on disk: neither was asked to be removed."""
+    victim.repack()
+    victim.maintain()
+    contents = [each.read_bytes() for each in victim.segments_on_disk()]
+    for each in EXPECTED:
+        for number in (each, each + 100_000):
+            assert any(token(number).encode() in content for content in contents), f"{number} is gone: {victim.codes}"
+
+
+OTHER_CONTENTS = {"fix": 9, "maintain": 9, "answered": False, "quiet": True, "after": both_are_there}
+SOME = ("vm2", "jsonl", "lz4", "blob")
+
+
+@accident("x-other-contents-under-the-name-before", kinds=SOME, **OTHER_CONTENTS)
+def _(victim: Victim) -> None:
+    cp_p(others(victim).file(B), victim.file(B).with_name(f"02-29.{victim.extension}"))
+
+
+@accident("x-other-contents-under-the-name-before-and-the-index-lost", kinds=SOME, repack=31, **OTHER_CONTENTS)
+def _(victim: Victim) -> None:
+    """Fix reads them first, so they count."""
+    cp_p(others(victim).file(B), victim.file(B).with_name(f"02-29.{victim.extension}"))
+    lose_index(victim.here)
+
+
+@accident("x-other-contents-under-the-name-after-and-the-index-lost", kinds=SOME, repack=31, **OTHER_CONTENTS)
+def _(victim: Victim) -> None:
+    cp_p(others(victim).file(B), victim.file(NEW_DAY))
+    lose_index(victim.here)
+
+
+@accident("x-other-contents-in-another-format", kinds=("vm2", "lz4", "blob"), **OTHER_CONTENTS)
+def _(victim: Victim) -> None:
+    cp_p(others(victim, "jsonl").file(B), victim.file(B).with_suffix(".jsonl"))
+
+
+@accident("x-other-contents-in-another-format-and-the-index-lost", kinds=("vm2", "lz4"), repack=31, **OTHER_CONTENTS)
+def _(victim: Victim) -> None:
+    cp_p(others(victim, "jsonl").file(B), victim.file(B).with_suffix(".jsonl"))
+    lose_index(victim.here)
+
+
+@accident("x-other-contents-inserted", kinds=LINES, **OTHER_CONTENTS)
+def _(victim: Victim) -> None:
+    victim.file(B).write_bytes(others(victim).file(B).read_bytes() + victim.file(B).read_bytes())
+
+
+@accident("x-other-contents-appended-after-the-index-was-lost", kinds=SOME, places=("dataset",), **OTHER_CONTENTS)
+def _(victim: Victim) -> None:
+    """An import goes on; the new index does not know that it stores data which are there already."""
+    others(victim)
+    lose_index(victim.path)
+    with warnings.catch_warnings(), ondisk.open(victim.path) as dataset:
+        warnings.simplefilter("ignore")
+        assert dataset.append(victim.variants).imported == len(EXPECTED)

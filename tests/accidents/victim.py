@@ -79,6 +79,14 @@ def datum(number: int, kind: str) -> Datum:
     return Datum(reftime, metadata, {"n": number, "token": token(number)})
 
 
+def variant(number: int, kind: str) -> Datum:
+    """Make a datum with the unique values of another one, and other contents."""
+    one, other = datum(number, kind), token(number + 100_000)
+    if isinstance(one.data, bytes):
+        return Datum(one.reftime, one.metadata, one.data.replace(token(number).encode(), other.encode()))
+    return Datum(one.reftime, one.metadata, {**one.data, "token": other})
+
+
 def payload(number: int, kind: str) -> bytes:
     """Return bytes that are in a file exactly where the datum is."""
     return token(number).encode() if kind in ("jsonl", *SEGS) else bytes(datum(number, kind).data)

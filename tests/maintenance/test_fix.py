@@ -279,6 +279,9 @@ def test_a_known_segment_replaced_by_a_foreign_file_is_read_anew_where_the_index
     assert world.content() == "0123ab"
 
 
+OTHER_CONTENTS = "have the unique values of other data, and other contents"
+
+
 def test_of_equal_data_in_one_segment_the_last_wins_and_of_those_in_two_the_first(tmp_path: Path) -> None:
     config = {"format": "jsonl", "step": "daily", "unique": ["key"], "replace": "yes", "fields": {"key": "integer"}}
     with ondisk.create(tmp_path / "dataset", config) as dataset:
@@ -290,12 +293,11 @@ def test_of_equal_data_in_one_segment_the_last_wins_and_of_those_in_two_the_firs
     with ondisk.open(tmp_path / "dataset") as dataset:
         report = dataset.fix()
         assert [datum.data["value"] for datum in dataset.query()] == [2, 3]
-        assert "1 data are already in other segments" in done(report, "2026/11-22").reasons[-1]
+        assert done(report, "2026/11-20").reasons[-1] == f"2 data {OTHER_CONTENTS}: its file was linked into quarantine"
+        assert done(report, "2026/11-22").reasons[-1] == f"1 data {OTHER_CONTENTS}: its file was moved to quarantine"
         assert done(report, "2026/11-22").lost == report.lost == 0  # it stands there already
-        assert {each.segment: each.state for each in dataset.check() if each.state} == {
-            "2026/11-20.jsonl": State.DIRTY,
-            "2026/11-22.jsonl": State.DELETED,
-        }
+        assert {each.segment: each.state for each in dataset.check() if each.state} == {"2026/11-20.jsonl": State.DIRTY}
+        assert [each.segment for each in dataset.quarantine] == ["2026/11-20.jsonl", "2026/11-22.jsonl"]
 
 
 def test_data_deleted_since_come_back_with_a_lost_index(world: World) -> None:

@@ -148,7 +148,7 @@ def test_errors_are_worse_than_data_left_out_and_these_than_findings(codes, chos
     assert worst(codes) == chosen
 
 
-def test_data_that_stand_in_another_segment_too_are_no_loss(tmp_path):
+def test_data_with_the_unique_values_of_others_are_kept_and_are_no_loss(tmp_path):
     config = {"format": "jsonl", "step": "daily", "unique": ["n"], "fields": {"n": "integer"}}
     with ondisk.create(tmp_path / "twins", config) as other:
         for day in (1, 2):
@@ -157,8 +157,10 @@ def test_data_that_stand_in_another_segment_too_are_no_loss(tmp_path):
         lose_index(other.path)
     (other.path / "2026/01-02.jsonl").write_bytes(copied.replace(b"2026-01-01", b"2026-01-02"))
     result = maintain(other.path)
-    assert any("are already in other segments" in each.reasons[-1] for each in result.done)
-    assert (result.error, result.exit_code) == (None, 0)
+    assert any("have the unique values of other data" in each.reasons[-1] for each in result.done)
+    assert (result.error, result.exit_code) == (None, 9)
+    assert result.kept
+    assert not any(each.lost for each in result.done)
 
 
 def test_a_segment_that_cannot_be_fixed_is_an_error_behind_which_the_others_are_fixed(tmp_path):
