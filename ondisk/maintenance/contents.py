@@ -78,6 +78,8 @@ class Contents:
 
         def read(offset: int, size: int) -> Content | None:
             is_packed = self._transaction.block_at(segment, offset) is not None
+            if not is_packed and offset + size > file.size():  # before memory is allocated for it
+                return None
             content = b""
             while len(content) < size:
                 at, wanted = offset + len(content), size - len(content)

@@ -68,8 +68,7 @@ class Rescan:
 
     Of data with the same unique values only one counts: in one segment the last, else the one that was read first.
     Others that are equal to it are second copies, and so are bytes that were deleted or replaced through ondisk; a
-    repack removes both. If there are any that differ, the file goes to quarantine: a second name of it, or the file
-    itself if none of its data counts.
+    repack removes both. If there are any that differ, the file gets a second name in quarantine.
     """
 
     def __init__(
@@ -98,7 +97,6 @@ class Rescan:
         self._contents: Contents | None = None  # None: what is read cannot be compared
         self._explained = 0  # data that begin before this offset, and have no row, were deleted through ondisk
         self._different = 0  # data that do not count, and do not equal those that do
-        self._is_used = False  # some of its data count
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
         self._is_salvaged = False  # the original is in quarantine
@@ -122,9 +120,8 @@ class Rescan:
         if self._changed:
             all_reasons.append(f"data in it have other bytes than those that were stored: {REMEDY}")
         if self._different:
-            kept = "its file was linked into" if self._is_kept_in_place() else "its file was moved to"
             different = f"{self._different} data have the unique values of other data, and other contents"
-            all_reasons.append(f"{different}: {kept} quarantine")
+            all_reasons.append(f"{different}: its file was linked into quarantine")
         if duplicates := self._duplicates.count:
             all_reasons.append(
                 f"{duplicates} data are already in other segments and were skipped: {self._duplicates.text()}"
@@ -186,12 +183,8 @@ class Rescan:
         ):
             reason = f"it can be read up to byte {end.length}, but has data up to byte {known.data_end}; {REMEDY}"
             raise DataAfterDamage(segment, self._damaged() if self._damage.count else reason)
-        facts = self._facts(file, end, before)
-        if self._is_kept_in_place():
-            self._save(replace(segment, end=end, facts=facts, unread=False))
-            self._explain(segment, end)
-        else:
-            transaction.forget_blocks(segment)
+        self._save(replace(segment, end=end, facts=self._facts(file, end, before), unread=False))
+        self._explain(segment, end)
         return True
 
     def _may_compare(self, segment: Segment, *, is_same: bool) -> None:
@@ -204,16 +197,10 @@ class Rescan:
         if is_same and self._known is not None and self._known.deleted is not None and not segment.unread:
             self._explained = segment.end.length
 
-    def _is_kept_in_place(self) -> bool:
-        """Return whether the file stays: it is known, or some of its data count, or all could have been removed."""
-        is_whole = not self._damage.count and not self._missing
-        return self._known is not None or self._is_used or not self._different or not is_whole
-
     def keep(self) -> None:
         """Keep the file in quarantine if it has data that differ from those which count. Call it before the commit."""
         if self._different and not self._is_salvaged:
-            keep = quarantine.link if self._is_kept_in_place() else quarantine.keep
-            keep(self._directory, self._name, verb="fix", why=_DIFFERENT)
+            quarantine.link(self._directory, self._name, verb="fix", why=_DIFFERENT)
 
     def renew_facts(self) -> bool:
         """Record the facts of a file that somebody has touched, if its committed bytes are still the same.
@@ -314,8 +301,6 @@ class Rescan:
                     end = self._add_all(segment, scan(folder, self._name, self._format.describe))
             if facts_in(folder, self._name, segment.end) != before:
                 raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
-            if not self._is_kept_in_place():
-                return True
             facts, unread = facts_in(folder, self._name, end), segment.unread and not is_read
             self._save(replace(segment, end=end, facts=facts, unread=unread), keep_damage=not is_read)
             if is_read:
@@ -487,7 +472,6 @@ class Rescan:
             seqs = transaction.take_seqs(len(offsets))
         columns = (seqs, reftimes, [segment.id] * len(offsets), offsets, sizes, *fields)
         inserted = transaction.insert(zip(*columns, strict=True))  # zip reuses one tuple: 5 % of a rebuild
-        self._is_used |= inserted > 0
         if inserted < len(offsets):
             for row in zip(*columns, strict=True):
                 self._settle(row, segment, first)
@@ -515,7 +499,6 @@ class Rescan:
         else:  # this is the only copy that can be read; the other was not compared, so it was not deleted either
             transaction.take_back([other[0]])
             transaction.insert([(other[0], *row[1:])])
-            self._is_used = True
 
     def _compare_with(self, row: tuple[Any, ...], counting: tuple[Any, ...], *, is_known: bool) -> bool:
         """Return whether a datum is a second copy of the one that counts, or was deleted; else count it as different.
