@@ -172,8 +172,11 @@ def span(snapshot: Snapshot) -> Interval | None:
 
 
 def ended_by(snapshot: Snapshot, time: int) -> tuple[int, int]:
-    """Return how many segments end at or before a time, and how many there are."""
-    sql = 'SELECT count(*) FILTER (WHERE "end" <= ?), count(*) FROM segment'
+    """Return how many segments with data end at or before a time, and how many there are."""
+    sql = (
+        'SELECT count(*) FILTER (WHERE "end" <= ?), count(*) FROM segment WHERE EXISTS (SELECT 1 FROM datum'
+        ' WHERE reftime >= "begin" AND reftime < "end" AND datum.segment = segment.id)'
+    )
     old, count = snapshot.connection.execute(sql, (time,)).fetchone()
     return int(old), int(count)
 

@@ -235,6 +235,17 @@ def test_half_of_all_segments_are_not_deleted_at_once(aging):
         assert len([*dataset.query()]) == 5
 
 
+def test_segments_whose_data_were_deleted_do_not_hold_others(create):
+    dataset = create(fields={"n": "integer"})
+    dataset.append(map(day, (0, 1, 2, 5, 6, 7)))
+    dataset.delete(f"reftime: ={day(7).reftime:%Y-%m-%d}")
+    dataset.close()
+    toml = dataset.path / "dataset.toml"
+    toml.write_text(toml.read_text() + "delete_age = 3\n")
+    result = maintain(dataset.path)
+    assert (result.exit_code, [each.action for each in result.done]) == (0, ["delete"] * 3)
+
+
 def test_a_dataset_that_is_maintained_every_night_deletes_a_day_a_night_and_stays_quiet(create):
     dataset = create(fields={"n": "integer"}, delete_age=10)
     dataset.append(map(day, range(8)))
