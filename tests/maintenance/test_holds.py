@@ -241,7 +241,7 @@ def test_segments_whose_data_were_deleted_do_not_hold_others(create):
     dataset.delete(f"reftime: ={day(7).reftime:%Y-%m-%d}")
     dataset.close()
     toml = dataset.path / "dataset.toml"
-    toml.write_text(toml.read_text() + "delete_age = 3\n")
+    toml.write_text("delete_age = 3\n" + toml.read_text())
     result = maintain(dataset.path)
     assert (result.exit_code, [each.action for each in result.done]) == (0, ["delete"] * 3)
 
