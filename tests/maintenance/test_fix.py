@@ -294,9 +294,10 @@ def test_of_equal_data_in_one_segment_the_last_wins_and_of_those_in_two_the_firs
         report = dataset.fix()
         assert [datum.data["value"] for datum in dataset.query()] == [2, 3]
         assert done(report, "2026/11-20").reasons[-1] == f"2 data {OTHER_CONTENTS}: its file was linked into quarantine"
-        assert done(report, "2026/11-22").reasons[-1] == f"1 data {OTHER_CONTENTS}: its file was moved to quarantine"
+        assert done(report, "2026/11-22").reasons[-1] == f"1 data {OTHER_CONTENTS}: its file was linked into quarantine"
         assert done(report, "2026/11-22").lost == report.lost == 0  # it stands there already
-        assert {each.segment: each.state for each in dataset.check() if each.state} == {"2026/11-20.jsonl": State.DIRTY}
+        states = {each.segment: each.state for each in dataset.check() if each.state}
+        assert states == {"2026/11-20.jsonl": State.DIRTY, "2026/11-22.jsonl": State.DELETED}
         assert [each.segment for each in dataset.quarantine] == ["2026/11-20.jsonl", "2026/11-22.jsonl"]
 
 
