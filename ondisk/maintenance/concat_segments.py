@@ -157,24 +157,25 @@ def _look(directory: Directory, name: str, entry: Entry, known: Known | None, fo
             other = stray(directory, name, generation, committed)
             if (found := waiting(directory, name, generation, committed)) is not None:
                 path, size = hidden(name, generation), found.st_size
-    on_disk = OnDisk(True, size, stray=other)
     try:
         file = directory.open_to_read(path)
     except FileNotFoundError:
-        return on_disk
+        return OnDisk(True, size, stray=other)
     stat = file.stat()
     seen = None if committed is None else committed.seen_in(file, stat)
     if known is None or committed is None or not known.count:
         is_empty = format.is_empty(file)
         is_readable = is_empty or format.is_readable(file)
         all_zeros = not is_readable and is_zeros(file, 0)
-        return replace(on_disk, is_empty=is_empty, is_readable=is_readable, is_zeros=all_zeros, seen=seen)
+        return OnDisk(True, size, seen, is_empty, is_readable, all_zeros, stray=other)
     end = known.segment.end
     seal = format.seal(end)
     is_sealed = size == end.size + len(seal) and file.read(end.size, len(seal)) == seal
     is_readable = seen not in OTHER_BYTES or format.is_readable(file)
-    on_disk = replace(on_disk, is_refused=committed.is_refused(stat))
-    return replace(on_disk, seen=seen, is_readable=is_readable, sealed=len(seal) if is_sealed else 0)
+    sealed = len(seal) if is_sealed else 0
+    return OnDisk(
+        True, size, seen, is_readable=is_readable, sealed=sealed, stray=other, is_refused=committed.is_refused(stat)
+    )
 
 
 class _Rewriting:

@@ -160,7 +160,7 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
     dirty = [*_dirty(known, found, start)]
     unaligned = [*_unaligned(known, found)]
     diagnosis = judge(known, corrupted, unaligned, dirty, _freed(known, found, start), found.size, at)
-    return replace(diagnosis, is_touched=found.seen is Seen.SAME_TAIL)
+    return replace(diagnosis, is_touched=True) if found.seen is Seen.SAME_TAIL else diagnosis
 
 
 def judge(

@@ -156,7 +156,7 @@ class Report:
         for each in found:
             self.ok += not each.state
             if each.state or isinstance(each, Diagnosis):
-                self.segments.append(replace(each, segment=prefix + each.segment))
+                self.segments.append(replace(each, segment=prefix + each.segment) if prefix else each)
 
     @contextlib.contextmanager
     def attached(self, errors: list[OndiskError]) -> Iterator[None]:
