@@ -94,7 +94,7 @@ class Archived:
 
 
 class Away(Archived):
-    """What stands for `Archived` while the archive is away: it refuses data that the archive may have."""
+    """Takes the place of `Archived` while the archive is away, and refuses data that the archive may have."""
 
     def __init__(self, archives: Archives, missing: Unusable, config: DatasetConfig) -> None:
         self._archives = archives

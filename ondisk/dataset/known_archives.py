@@ -2,7 +2,7 @@
 
 The dataset's index records each archive: the UUID of the archive's index, its name, its interval, the last numbers that
 its index has given out, and how many data it has. So a query does not silently return fewer data when an archive is
-away, and an archive of another dataset, or an older state of an archive, is not taken for it.
+away, and an archive of another dataset, or an older state of an archive, does not pass as it.
 
 An archive is not away if
 

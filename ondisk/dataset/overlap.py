@@ -99,7 +99,7 @@ def pending(main: Snapshot, there: Snapshot, archive: Access) -> Iterator[list[t
     They are committed in the dataset's index, and not yet in that of the archive: its `seq` would be as high. The index
     of another dataset, and one that was rebuilt since, has another UUID: none of them concern it.
 
-    Returns:
+    Yields:
         The `seq` of each deletion, and that of its datum.
     """
     for changes in _deletions(main, there, archive):

@@ -20,8 +20,9 @@ from sqlalchemy.schema import CreateTable
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, Value, restored
 from ondisk.filesystem import Directory
+from ondisk.formats import is_dir
 from ondisk.index import tide
-from ondisk.index.columns import FORMER, REVISION, Columns
+from ondisk.index.columns import REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
     NEW,
@@ -35,7 +36,7 @@ from ondisk.index.index import built_for, check_revision, check_tables, dump, re
 from ondisk.index.migrations import upgrade
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import DIALECT, Tables
-from ondisk.index.tide import Exchanged, Recorded
+from ondisk.index.tide import Exchanged, Mark, Recorded
 from ondisk.segment import Facts
 
 _BACKUP = ".index.sqlite.before"
@@ -312,8 +313,7 @@ def renew(
         check_revision(source, directory)
         with contextlib.closing(_copied(directory, source, NEW)) as copy:
             copy.execute("BEGIN")
-            _forget(copy, renewed)
-            copy.execute(FORMER, (mark.uuid,))
+            _note_unaccounted(copy, mark, _forget(copy, renewed))
             copy.execute("UPDATE dataset SET uuid = ?, seq = max(seq, ?), generation = max(generation, ?)",
                          (new, mark.seq, mark.generation))  # fmt: skip
             copy.execute("COMMIT")
@@ -324,10 +324,30 @@ def renew(
     swap_in(directory, timeout, with_log=kept_as is None and not exchanged.is_log_foreign, kept_as=kept_as)
 
 
-def _forget(copy: sqlite3.Connection, renewed: Callable[[Recorded], Recorded | None]) -> None:
+def _note_unaccounted(copy: sqlite3.Connection, mark: Mark, forgotten: int) -> None:
+    """Record the former UUID of an older state, and how many numbers the newest one had given out after it.
+
+    They belong to data, which a fix finds in the segments, and to deletions.
+
+    Args:
+        forgotten: data that the older state does not know any more, and that a fix finds with them.
+    """
+    columns = 'min("seq"), ifnull(sum("count"), 0)'
+    first, count = copy.execute(f"SELECT {columns} FROM archive WHERE name = '' AND \"count\" > 0").fetchone()
+    ((seq,),) = copy.execute("SELECT seq FROM dataset").fetchall()
+    copy.execute("UPDATE archive SET \"count\" = 0 WHERE name = ''")
+    first, count = (seq if first is None else first), count + max(0, mark.seq - seq)
+    count += forgotten if count else 0
+    copy.execute("INSERT OR REPLACE INTO archive VALUES (?, '', NULL, NULL, ?, 0, ?)", (mark.uuid, first, count))
+
+
+def _forget(copy: sqlite3.Connection, renewed: Callable[[Recorded], Recorded | None]) -> int:
     """Renew the records of segments; remove those that are not known any more, with their data.
 
     The data are not deleted: a fix finds them again.
+
+    Returns:
+        How many data it finds: also those that were deleted, and whose files are still in a folder.
     """
     columns = "segment.id, name, format, size, committed_at, mtime, inode, tail, checksum"
     rows = copy.execute(f"SELECT {columns} FROM segment, dataset").fetchall()
@@ -336,7 +356,12 @@ def _forget(copy: sqlite3.Connection, renewed: Callable[[Recorded], Recorded | N
         for id, name, format, size, committed_at, *facts in rows
     ]
     changed = [(each, now) for each in before if (now := renewed(each)) != each]
-    forgotten = json.dumps([each.generation for each, now in changed if now is None])
+    gone = [each for each, now in changed if now is None]
+    forgotten = json.dumps([each.generation for each in gone])
+    folders = json.dumps([each.generation for each in gone if is_dir(each.format)])
+    count = "SELECT count(*) FROM datum WHERE segment IN (SELECT value FROM json_each(?))"
+    deleted = "SELECT ifnull(sum(deleted), 0) FROM segment WHERE id IN (SELECT value FROM json_each(?))"
+    found = copy.execute(count, (forgotten,)).fetchone()[0] + copy.execute(deleted, (folders,)).fetchone()[0]
     for table, column in (("datum", "segment"), ("block", "segment"), ("segment", "id")):
         copy.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (forgotten,))
     update = (
@@ -351,6 +376,7 @@ def _forget(copy: sqlite3.Connection, renewed: Callable[[Recorded], Recorded | N
             if now is not None
         ],
     )
+    return int(found)
 
 
 def _copied(directory: Directory, source: sqlite3.Connection, name: str) -> sqlite3.Connection:

@@ -196,6 +196,22 @@ def former_uuids(snapshot: Snapshot) -> list[str]:
     return [uuid for (uuid,) in snapshot.fetch("SELECT uuid FROM archive WHERE name = ''")]
 
 
+def unaccounted(snapshot: Snapshot) -> tuple[int, int]:
+    """Return how many numbers belong to changes that were not found again since an older index was put back.
+
+    Returns:
+        The last number of the older index, and how many of those after it; (0, 0) for none.
+    """
+    sql = "SELECT ifnull(min(seq), 0), ifnull(sum(count), 0) FROM archive WHERE name = '' AND count > 0"
+    first, count = snapshot.fetch(sql)[0]
+    return first, count
+
+
+def count_after(snapshot: Snapshot, seq: int) -> int:
+    """Return how many data have a higher number than `seq`."""
+    return int(snapshot.fetch("SELECT count(*) FROM datum WHERE seq > ?", (seq,))[0][0])
+
+
 def numbers_of(snapshot: Snapshot, segment: Segment, last: int) -> Iterator[tuple[int, int]]:
     """Yield seq and reftime of one segment's data up to the seq `last`, in the order of appending."""
     # Without the +, SQLite may read all data in the order of seq.

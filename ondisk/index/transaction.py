@@ -248,6 +248,11 @@ class Transaction(AtomicChange):
         if count:
             self._execute("UPDATE dataset SET lost = lost + ?", (count,))
 
+    def account_for(self, count: int | None = None) -> None:
+        """Note that changes were found which an older index did not know when it was put back; None: all of them."""
+        left = "0" if count is None else f"max(0, count - {count:d})"
+        self._execute(f"UPDATE archive SET count = {left} WHERE name = '' AND count > 0")
+
     def acknowledge(self) -> int:
         """Count no data as lost any more, and return how many were."""
         ((lost,),) = self._rows("SELECT lost FROM dataset")

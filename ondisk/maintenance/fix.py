@@ -14,7 +14,8 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.layout import ARCHIVE, SENTINEL
 from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError
-from ondisk.index import Transaction
+from ondisk.index import INDEX, Transaction
+from ondisk.index.segment_rows import count_after, unaccounted
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import check, read_content
 from ondisk.maintenance.diagnosis import Known
@@ -186,7 +187,29 @@ def _fix(
                 if scanned is not None:
                     scanned.rows.discard(access.directory)
     if needs_check and len(errors) == errors_before:
+        if not access.prefix:
+            yield from _unaccounted(access, archives)
         _remove_sentinel(access, begun["uuid"])
+
+
+def _unaccounted(access: Access, archives: Archives) -> Iterator[Done]:
+    """Count as lost what the dataset's newest index had recorded, and was not found again after an older one."""
+    with access.current().index.snapshot() as snapshot:
+        seq, count = unaccounted(snapshot)
+    if not count:
+        return
+    lost = count
+    for archive in archives.online():
+        with archive.current().index.snapshot() as snapshot:
+            lost -= count_after(snapshot, seq)
+    lost = max(0, lost)
+    with access.transaction("fix") as transaction:
+        transaction.account_for()
+        transaction.count_lost(lost)
+        transaction.commit()
+    if lost:
+        reason = f"an older state was put back, and up to {lost} of the {count} changes after it were not found again"
+        yield Done(INDEX, State.MISSING, (f"{reason}: data, or deletions",), "forget", 0, lost)
 
 
 def _restore_generations(access: Access) -> None:

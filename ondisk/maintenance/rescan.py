@@ -97,6 +97,7 @@ class Rescan:
         self._contents: Contents | None = None  # None: what is read cannot be compared
         self._explained = 0  # data that begin before this offset, and have no row, were deleted through ondisk
         self._different = 0  # data that do not count, and do not equal those that do
+        self._numbers = 0  # that were given to data, but deleted ones, and to deletions of those that they replace
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
         self._is_salvaged = False  # the original is in quarantine
@@ -254,6 +255,11 @@ class Rescan:
         """Note that all bytes of the segment were read: those that belong to no datum are no data to lose."""
         self._transaction.explain(segment, self._format.holes(end, *self._transaction.sums_of(segment)))
 
+    def account_for(self) -> None:
+        """Note how many changes were found that the index did not know."""
+        if self._numbers:
+            self._transaction.account_for(self._numbers)
+
     def sync(self) -> None:
         """Make the files durable: the process that wrote them may not have synced them."""
         if self._file is not None:
@@ -330,7 +336,10 @@ class Rescan:
                     raise NeedsRewrite
                 end = found.end
                 self._transaction.save_blocks(segment, found.blocks)
+                before = self._transaction.seq
                 self._add(found, segment, first, known_offsets)
+                if not found.offsets or found.offsets[-1] >= self._explained:
+                    self._numbers += self._transaction.seq - before
                 self._note(found)
         if self._aside is not None:
             self._forgotten = self._aside.forget()
@@ -413,6 +422,7 @@ class Rescan:
         self._explain(segment, segment.end)
         if not is_damaged:  # else the fix that found the damage has counted it
             self._count_lost()
+        self.account_for()
         self._access.clean_up_later(self._name)
         committed = self._access.committed(segment)
         transaction.after_commit(lambda: generations.complete(self._directory, self._name, segment.id, committed))
@@ -434,6 +444,7 @@ class Rescan:
                 self._note(batch)
                 for _, reason in batch.refused:
                     self._damage.add(reason)
+            self._numbers += transaction.take_seqs(0).start - first
             end, facts = writer.seal(), writer.facts()
         return replace(segment, end=end, facts=facts)
 
@@ -582,6 +593,7 @@ def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Res
     for each in rescans:
         each.sync()
         each.keep()
+        each.account_for()
     for folder in {each.folder for each in rescans}:
         directory.sync(folder)
     transaction.check_space()

@@ -59,7 +59,7 @@ class OtherIndex:
     def places(self, found: ScanResult) -> Iterator[tuple[int, Datum, bytes]]:
         """Yield the positions in a scan result of data that the other index has, with those data and their bytes.
 
-        Data that cannot be read there are left out.
+        Data that cannot be read there are skipped.
         """
         if self._access is None:
             return

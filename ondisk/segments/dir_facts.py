@@ -1,7 +1,7 @@
 """The facts that the index records about a dir segment, and how they show that another program has changed it.
 
     mtime, inode    of `.sequence`, which every append and every repack writes
-    size, tail      of `.metadata`, to which every append adds, and which every repack writes anew
+    size, tail      of `.metadata`, to which every append adds, and which every repack replaces
     checksum        of number, size, mtime and inode of every file: compared by what looks at all of them anyway
 
 The tail is compared also if time and inode are as recorded: another directory may get a freed inode, and a clock may be

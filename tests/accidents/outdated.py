@@ -131,7 +131,7 @@ def old_index(victim: Victim, then: Callable[[Victim], None]) -> None:
     victim.revives = True
 
 
-@accident("08-older-index", fix=(0, 9), repack=31, maintain=0)
+@accident("08-older-index", fix=(0, 8, 9), repack=31, maintain=(0, 8))
 def _(victim: Victim) -> None:
     old_index(victim, with_new_data)
 
@@ -288,30 +288,28 @@ def _(victim: Victim) -> None:
     victim.destroyed = {LATE}
 
 
-@accident("08-older-index-and-tide", quiet=True, places=("dataset",), answered=False)
-def _(victim: Victim) -> None:
-    """All small files are put back from a backup, and the segments are not: no mark tells that the index is older."""
+def old_small_files(victim: Victim, *appended: int) -> None:
+    """Append between a backup of the files beside the segments and its return."""
     backup = victim.path.parent / "small-files"
     backup.mkdir()
     small = [each for each in victim.path.iterdir() if each.is_file()]
     for each in small:
         shutil.copy2(each, backup / each.name)
-    must(0, victim.append(LATE, number_of(5, 0)))
+    must(0, victim.append(*appended))
     for each in small:
         shutil.copy2(backup / each.name, each)
+
+
+@accident("08-older-index-and-tide", quiet=True, places=("dataset",), answered=False)
+def _(victim: Victim) -> None:
+    """All small files are put back from a backup, and the segments are not: no mark tells that the index is older."""
+    old_small_files(victim, LATE, number_of(5, 0))
 
 
 @accident("08-older-index-and-tide-then-append", quiet=True, places=("dataset",), answered=False)
 def _(victim: Victim) -> None:
     """The same, and the next append goes to the end that the older index knows."""
-    backup = victim.path.parent / "small-files"
-    backup.mkdir()
-    small = [each for each in victim.path.iterdir() if each.is_file()]
-    for each in small:
-        shutil.copy2(each, backup / each.name)
-    must(0, victim.append(LATE, number_of(A, 660), number_of(5, 0)))
-    for each in small:
-        shutil.copy2(backup / each.name, each)
+    old_small_files(victim, LATE, number_of(A, 660), number_of(5, 0))
     victim.append(number_of(A, 655), number_of(5, 10))
 
 

@@ -295,7 +295,8 @@ class Model:
 
     def _delete(self, station: int | None) -> None:
         for name in [name for name in self.data if int(name.split(b",")[1]) == station]:
-            del self.data[name], self.given[name]
+            del self.data[name]
+            self.given.pop(name, None)  # without its index, a dataset has data again that were deleted
             self.archived.discard(name)
 
     def _remove(self, day: bytes) -> None:
@@ -612,22 +613,19 @@ def run(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None
 
 def migrate(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
     """Be the process that crashes while it migrates; otherwise as `run`, with one step, whatever `steps` are."""
-    file = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    _wait(start)
-    try:
-        ondisk.migrate(path)
-    except ondisk.OndiskError as error:
-        _acknowledge(file, error)
-    else:
-        _acknowledge(file, None)
+    _run_one(ondisk.migrate, path, acks, start)
 
 
 def rebuild(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
     """Be the process that crashes while it rebuilds a damaged index; otherwise as `migrate`."""
+    _run_one(ondisk.rebuild, path, acks, start)
+
+
+def _run_one(do: Callable[[Path], object], path: Path, acks: Path, start: Connection) -> None:
     file = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     _wait(start)
     try:
-        ondisk.rebuild(path)
+        do(path)
     except ondisk.OndiskError as error:
         _acknowledge(file, error)
     else:
