@@ -12,7 +12,16 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.exchanged import take_over
 from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation
 from ondisk.dataset.read import DatasetReader
-from ondisk.errors import DiskFull, DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
+from ondisk.errors import (
+    DatasetNotFound,
+    DiskFull,
+    DurabilityLost,
+    InvalidInput,
+    LockError,
+    OndiskError,
+    ReadOnly,
+    StateError,
+)
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Segment, Transaction, tide
@@ -139,6 +148,10 @@ class Access:
         """Return the places where segments of this one may have been moved: archives, or an archive's dataset."""
         return ()
 
+    def knows_elsewhere(self) -> bool:
+        """Return whether none of these places is away, and all their indices are trusted."""
+        return True
+
     @contextlib.contextmanager
     def locked(self, verb: str, timeout: float | None = None) -> Iterator[None]:
         """Hold the writers' lock without a transaction, for the length of the block."""
@@ -205,6 +218,9 @@ class Access:
             if self._opened is None or not self._opened.index.is_current():
                 self._drop(queries=False)
                 index = Index.open(self.directory, self.config, self.connect)
+                if index.missing and self.directory.is_removed:
+                    hint = "If it was restored, or mounted again, open it again."
+                    raise DatasetNotFound(f"{self.path} was removed while it was open", hint=hint)
                 self._opened = Opened(index, DatasetReader(self.directory, index.config, self.prefix))
             return self._opened
 

@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType, TracebackType
@@ -42,13 +43,24 @@ _TRUNCATED: dict[SortInterval, int | str] = {
 }
 
 
+class Copies(IntEnum):
+    """Which data in a segment have no rows since they are second copies. Their bits are stored with `unread`."""
+
+    NONE = 0
+    SOME = 2
+    """Some are equal to data of other segments."""
+    ALL = 4
+    """All are also in the segment of the same name in another place: in an archive, or in the dataset."""
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment in the index. Its id is its generation, so for one id only `end`, `facts` and `unread` change.
+    """A segment in the index. Its id is its generation, so for one id the name and the format never change.
 
     Attributes:
         facts: what the index recorded about the committed bytes.
         unread: the file has data that the index may not know: somebody else's, which a fix must read.
+        copies: the second copies in it, which a repack removes if the others are still there.
     """
 
     id: int
@@ -57,6 +69,7 @@ class Segment:
     end: End
     facts: Facts = field(default_factory=Facts)
     unread: bool = False
+    copies: Copies = Copies.NONE
 
     COLUMNS: ClassVar[str] = "id, name, format, size, length, count, compressed, mtime, inode, tail, checksum, unread"
 
@@ -73,7 +86,8 @@ class Segment:
             raise ValueError(f"{name!r} is not the name of a {format!r} segment")
         if min(size, length, count) < 0 or not (compressed or length == size or is_dir(format)):
             raise ValueError(f"{name!r} cannot have {size=}, {length=}, {count=}")
-        return cls(id_, name, format, End(size, length, count, bool(compressed)), Facts(*facts), bool(unread))
+        end, copies = End(size, length, count, bool(compressed)), Copies(unread & ~1)
+        return cls(id_, name, format, end, Facts(*facts), bool(unread & 1), copies)
 
     def committed(self, mutable: range) -> Committed:
         """Return the committed bytes, to compare a file with.

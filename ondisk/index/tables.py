@@ -4,8 +4,9 @@
                data are lost until somebody acknowledges it
     segment    one row for each segment; its id is its generation, so a row of `datum` names exactly the bytes it points
                to; `size` is the size of the file, `length` that of its decompressed bytes; `mtime`, `inode`, `tail` and
-               `checksum` are the facts of its file, see `ondisk.segments.facts`; `unread`: the file has data that the
-               index may not know, so a fix must read it; `deleted`: bytes in it (files, of a dir segment) whose data
+               `checksum` are the facts of its file, see `ondisk.segments.facts`; `unread`: 1: the file has data that
+               the index may not know, so a fix must read it; 2 or 4: some or all of its data are second copies, which a
+               repack compares again before it removes them; `deleted`: bytes in it (files, of a dir segment) whose data
                were deleted or replaced, or that a fix has read and found to be no data of the dataset; NULL: unknown
     block      one row for each block of a compressed segment: the offset of its first decompressed byte, its position
                and its size in the file

@@ -399,7 +399,7 @@ class Transaction(AtomicChange):
         """Insert a segment, or update its end and its facts."""
         end, facts = segment.end, segment.facts
         values = (end.size, end.length, end.count, end.compressed)
-        now = (*values, facts.mtime, facts.inode, facts.tail, facts.checksum, segment.unread)
+        now = (*values, facts.mtime, facts.inode, facts.tail, facts.checksum, segment.unread | segment.copies)
         columns = ("size", "length", "count", "compressed", "mtime", "inode", "tail", "checksum", "unread")
         update = f"UPDATE segment SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ? AND name = ?"
         if self._execute(update, (*now, segment.id, segment.name)).rowcount == 0:

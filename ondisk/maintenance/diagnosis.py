@@ -135,6 +135,8 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
     if not found.is_file:
         return Diagnosis(name, State.CORRUPTED, ("it is not a regular file, and the index does not know it",))
     if found.is_empty:
+        if at.needs_check:
+            return Diagnosis(name, State.UNALIGNED, ("it is empty, and the lost index may have known data of it",))
         return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",), found.size)
     if not found.is_readable:
         reason = f"{_unreadable(found)}, and the index does not know it"

@@ -21,7 +21,7 @@ from ondisk.maintenance.check import check, read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, unusable_archives
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, NeedsRewrite, Rescan, commit
+from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import OtherIndex, moved_to
@@ -156,36 +156,42 @@ def _fix(
         begun = snapshot.dataset()
     inspection = Inspection(access, now, ages=ages, forget=forget)
     other = OtherIndex(archives, access)
-    # Missing segments last: if a file was renamed, the rows of its old name become those of the new one, and only the
-    # data that are nowhere else are lost.
     waiting = []
     is_wanted = partial(_is_wanted, needs_check=needs_check)
     found = readable(inspection.diagnoses(is_wanted), errors)
-    for before in sorted(found, key=lambda each: State.MISSING in each.state):
+    for before in found:
         if is_wanted(before):
             waiting.append(before)
         else:
             yield _left_alone(before)
-    with scan_all(access, waiting) as scanning:
-        for group in _groups(access, scanning):
-            for before, _ in group:
-                progress(before.segment)
-            fixed: list[Done] = []  # of what is committed, also if the disk fails after the commit
-            try:
-                _fix_together(inspection, archives, group, other, fixed)
-                for before, scanned in group[len(fixed) :]:
-                    try:
-                        with archives.assigning_seq(access, "fix"):
-                            _fix_alone(inspection, before, other, scanned, fixed)
-                    except FATAL:
-                        raise
-                    except (OndiskError, OSError) as error:
-                        fixed.append(before.failed("fixed", error, errors))
-            finally:
-                yield from fixed
-            for _, scanned in group:
-                if scanned is not None:
-                    scanned.rows.discard(access.directory)
+    missing: list[_Waiting] = [(each, None) for each in waiting if State.MISSING in each.state]
+    put_off: list[_Waiting] = []  # of a segment that was copied to another name without an index, the original counts
+    with scan_all(access, [each for each in waiting if State.MISSING not in each.state]) as scanning:
+        # Missing segments last: if a file was renamed, the rows of its old name become those of the new one, and only
+        # the data that are nowhere else are lost.
+        for some in (scanning, put_off, missing):
+            puts_off = needs_check and some is scanning
+            for group in _groups(access, some):
+                for before, _ in group:
+                    progress(before.segment)
+                fixed: list[Done] = []  # of what is committed, also if the disk fails after the commit
+                try:
+                    _fix_together(inspection, archives, group, other, fixed, puts_off=puts_off)
+                    for before, scanned in group[len(fixed) :]:
+                        try:
+                            with archives.assigning_seq(access, "fix"):
+                                _fix_alone(inspection, before, other, scanned, fixed, puts_off=puts_off)
+                        except Misnamed:
+                            put_off.append((before, None))
+                        except FATAL:
+                            raise
+                        except (OndiskError, OSError) as error:
+                            fixed.append(before.failed("fixed", error, errors))
+                finally:
+                    yield from fixed
+                for _, scanned in group:
+                    if scanned is not None:
+                        scanned.rows.discard(access.directory)
     if needs_check and len(errors) == errors_before:
         if not access.prefix:
             yield from _unaccounted(access, archives)
@@ -286,7 +292,13 @@ def _weight(access: Access, before: Diagnosis) -> int:
 
 
 def _fix_together(
-    inspection: Inspection, archives: Archives, group: list[_Waiting], other: OtherIndex, fixed: list[Done]
+    inspection: Inspection,
+    archives: Archives,
+    group: list[_Waiting],
+    other: OtherIndex,
+    fixed: list[Done],
+    *,
+    puts_off: bool,
 ) -> None:
     """Read segments into the index in one commit, and add the results to `fixed`; none if one must be fixed alone."""
     if len(group) == 1:
@@ -300,7 +312,7 @@ def _fix_together(
                     diagnosis, known = inspection.examine(snapshot, before.segment)
                 if diagnosis is None or diagnosis.error is not None or diagnosis.state & _ALONE:
                     return
-                rescan = Rescan(access, transaction, before.segment, known, other)
+                rescan = Rescan(access, transaction, before.segment, known, other, puts_off=puts_off)
                 if not diagnosis.state & FIXED:
                     if diagnosis.is_touched:
                         if not rescan.renew_facts():
@@ -315,18 +327,31 @@ def _fix_together(
             fixed += done
     except (DurabilityLost, LockError, StateError):
         raise
-    except (OndiskError, OSError, Changed, NeedsRewrite, DataAfterDamage):
+    except (OndiskError, OSError, Changed, NeedsRewrite, DataAfterDamage, Misnamed):
         return
 
 
 def _fix_alone(
-    inspection: Inspection, before: Diagnosis, other: OtherIndex, scanned: Scanned | None, fixed: list[Done]
+    inspection: Inspection,
+    before: Diagnosis,
+    other: OtherIndex,
+    scanned: Scanned | None,
+    fixed: list[Done],
+    *,
+    puts_off: bool,
 ) -> None:
-    """Fix one segment, and add the result to `fixed`."""
+    """Fix one segment, and add the result to `fixed`.
+
+    Raises:
+        Misnamed: see `Rescan`; nothing is committed.
+    """
 
     def fix_once(*, rewriting: bool = False, scanned: Scanned | None = None) -> None:
         with inspection.access.transaction("fix") as transaction:
-            fixed.append(_fixed(inspection, transaction, before, other, rewriting=rewriting, scanned=scanned))
+            done = _fixed(
+                inspection, transaction, before, other, rewriting=rewriting, scanned=scanned, puts_off=puts_off
+            )
+            fixed.append(done)
 
     try:
         if scanned is not None:
@@ -350,6 +375,7 @@ def _fixed(
     *,
     rewriting: bool,
     scanned: Scanned | None,
+    puts_off: bool,
 ) -> Done:
     access, name = inspection.access, before.segment
     with access.current().index.snapshot() as snapshot:
@@ -362,7 +388,7 @@ def _fixed(
         return _checked_again(access, transaction, before, known, other, rewriting=rewriting)
     if diagnosis.held:
         return _left_alone(diagnosis)
-    rescan, is_believed = Rescan(access, transaction, name, known, other), True
+    rescan, is_believed = Rescan(access, transaction, name, known, other, puts_off=puts_off), True
     if not diagnosis.state & FIXED:
         if not diagnosis.is_touched:
             return _left_alone(diagnosis)

@@ -13,7 +13,12 @@ from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskErr
 from ondisk.filesystem import Directory, MaintainLock, is_denied
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 
+_APPENDED = State.DIRTY
+"""What a segment is right after its repack if somebody has appended to it meanwhile."""
+
 _BUG = 1
+_APPENDED = State.DIRTY
+"""What a segment is after its repack if somebody has appended to it meanwhile."""
 
 
 @dataclass(slots=True)
@@ -152,3 +157,5 @@ def _mend(
         run(lambda: _look(dataset, result))
     if errors:
         raise errors[0]
+    if result.left is not None:
+        result.left.segments = [each for each in result.left.segments if each.state != _APPENDED]

@@ -16,7 +16,7 @@ from ondisk.datum import Datum, microseconds
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
-from ondisk.index import Segment, Transaction
+from ondisk.index import Copies, Segment, Transaction
 from ondisk.index.aside import Aside
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.contents import Contents
@@ -40,6 +40,7 @@ from ondisk.step import Interval
 
 _PIECE = 1024 * 1024
 _SALVAGED = "it is damaged; what is whole in it was written to a new file"
+_EMPTY = "it is empty, and the index that was lost may have known data of it"
 _DIFFERENT = "data in it have the unique values of other data, which count, and other contents"
 
 REMEDY = "to have them back, put the file back from a backup, and fix again"
@@ -63,17 +64,32 @@ class DataAfterDamage(Exception):
         """What notes that the file was read, if it is another one than the segment's; see `refused`."""
 
 
+class Misnamed(Exception):
+    """Data of a segment are of other times than its name says. Where another segment has them, too, that one counts."""
+
+
 class Rescan:
     """Reads a segment's data back from its file into the index, in one transaction.
 
     Of data with the same unique values only one counts: in one segment the last, else the one that was read first.
     Others that are equal to it are second copies, and so are bytes that were deleted or replaced through ondisk; a
     repack removes both. If there are any that differ, the file gets a second name in quarantine.
+
+    Args:
+        puts_off: raise `Misnamed` if data of a segment without rows are of other times than its name says.
     """
 
     def __init__(
-        self, access: Access, transaction: Transaction, name: str, known: Known | None, other: OtherIndex
+        self,
+        access: Access,
+        transaction: Transaction,
+        name: str,
+        known: Known | None,
+        other: OtherIndex,
+        *,
+        puts_off: bool = False,
     ) -> None:
+        self._puts_off = puts_off and (known is None or not known.count)
         self._access = access
         self._other = other
         self._directory = access.directory
@@ -84,7 +100,11 @@ class Rescan:
         assert interval is not None, "a name that does not fit is CORRUPTED"
         self._interval: Interval = interval
         self._known = known
-        self._copied = other.copy_of(name) if known is None else None  # where all data of a second copy are, too
+        self._copies = Copies.NONE if known is None else known.segment.copies
+        # Where all data of a second copy are, too.
+        self._copied = other.copy_of(name) if known is None or self._copies is Copies.ALL else None
+        if self._copies is Copies.ALL or self._copied is not None:
+            self._copies = Copies.NONE if self._copied is None else Copies.ALL
         self._damage, self._duplicates = Tally(), Tally()
         self._file: ReadableFile | None = None
         self._foreign: os.stat_result | None = None  # of a file that is not the one that the index describes
@@ -95,11 +115,13 @@ class Rescan:
         self._missing = 0
         self._others: dict[int, Segment | None] = {}
         self._contents: Contents | None = None  # None: what is read cannot be compared
+        self._believes_deleted = True  # what the index counts as deleted need not be compared
         self._explained = 0  # data that begin before this offset, and have no row, were deleted through ondisk
         self._different = 0  # data that do not count, and do not equal those that do
-        self._numbers = 0  # that were given to data, but deleted ones, and to deletions of those that they replace
+        self._new = 0  # changes that the index did not know: data, but deleted ones, and data that they replace
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
+        self._moved: str | None = None  # the item in quarantine that the segment is now
         self._is_salvaged = False  # the original is in quarantine
 
     @property
@@ -112,6 +134,8 @@ class Rescan:
         all_reasons = [*diagnosis.reasons, *reasons]
         if self._copied is not None:
             all_reasons.append(f"{self._copied} has the same bytes, so a repack removes this copy")
+        if self._moved is not None:
+            all_reasons.append(f"it is now {self._moved}")
         if self._damage.count:
             all_reasons.append(self._damaged())
         if self._returned:
@@ -176,6 +200,10 @@ class Rescan:
             results = self._format.scan(file) if scanned is None else scanned.results(self._access, file)
             end = self._add_all(segment, results)
             self._compare(replace(segment, end=end), file)
+        if known is None and self._access.needs_check() and self._format.is_empty(file):
+            kept = quarantine.keep(self._directory, self._name, verb="fix", why=_EMPTY)
+            self._moved = self._item(kept)
+            return False
         if (
             known is not None
             and known.count
@@ -184,7 +212,7 @@ class Rescan:
         ):
             reason = f"it can be read up to byte {end.length}, but has data up to byte {known.data_end}; {REMEDY}"
             raise DataAfterDamage(segment, self._damaged() if self._damage.count else reason)
-        self._save(replace(segment, end=end, facts=self._facts(file, end, before), unread=False))
+        self._save(replace(segment, end=end, facts=self._facts(file, end, before), unread=False, copies=self._copies))
         self._explain(segment, end)
         return True
 
@@ -195,13 +223,31 @@ class Rescan:
             is_same: the index describes the bytes.
         """
         self._contents = Contents(self._access, self._transaction, segment)
-        if is_same and self._known is not None and self._known.deleted is not None and not segment.unread:
+        is_counted = self._known is not None and self._known.deleted is not None and self._believes_deleted
+        if is_same and is_counted and not segment.unread:
             self._explained = segment.end.length
 
     def keep(self) -> None:
         """Keep the file in quarantine if it has data that differ from those which count. Call it before the commit."""
         if self._different and not self._is_salvaged:
             quarantine.link(self._directory, self._name, verb="fix", why=_DIFFERENT)
+
+    def has_only_copies(self) -> bool:
+        """Return whether all data in the file that the index does not know are in other segments, too.
+
+        The caller does not commit. Data that were deleted count as data that are nowhere else.
+
+        Raises:
+            StorageError: the file was changed while it was read.
+        """
+        if self._copied is not None:
+            return True
+        self._believes_deleted = False
+        try:
+            self.in_place()
+        except (NeedsRewrite, DataAfterDamage):
+            return False
+        return not self._new and not self._different
 
     def renew_facts(self) -> bool:
         """Record the facts of a file that somebody has touched, if its committed bytes are still the same.
@@ -257,8 +303,8 @@ class Rescan:
 
     def account_for(self) -> None:
         """Note how many changes were found that the index did not know."""
-        if self._numbers:
-            self._transaction.account_for(self._numbers)
+        if self._new:
+            self._transaction.account_for(self._new)
 
     def sync(self) -> None:
         """Make the files durable: the process that wrote them may not have synced them."""
@@ -308,7 +354,8 @@ class Rescan:
             if facts_in(folder, self._name, segment.end) != before:
                 raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
             facts, unread = facts_in(folder, self._name, end), segment.unread and not is_read
-            self._save(replace(segment, end=end, facts=facts, unread=unread), keep_damage=not is_read)
+            found = replace(segment, end=end, facts=facts, unread=unread, copies=self._copies)
+            self._save(found, keep_damage=not is_read)
             if is_read:
                 left = sum(number < end.length for number in files_of(folder, self._name))
                 self._transaction.explain(segment, left - self._transaction.sums_of(segment)[0])
@@ -336,10 +383,7 @@ class Rescan:
                     raise NeedsRewrite
                 end = found.end
                 self._transaction.save_blocks(segment, found.blocks)
-                before = self._transaction.seq
                 self._add(found, segment, first, known_offsets)
-                if not found.offsets or found.offsets[-1] >= self._explained:
-                    self._numbers += self._transaction.seq - before
                 self._note(found)
         if self._aside is not None:
             self._forgotten = self._aside.forget()
@@ -418,7 +462,7 @@ class Rescan:
             kept = quarantine.link(self._directory, self._name, verb="fix", why=why)
             self._remedy, self._is_salvaged = f"the original file is now {self._item(kept)}", True
         generations.link_old(self._directory, self._name, old, None)
-        self._save(segment, keep_damage=True)
+        self._save(replace(segment, copies=self._copies), keep_damage=True)
         self._explain(segment, segment.end)
         if not is_damaged:  # else the fix that found the damage has counted it
             self._count_lost()
@@ -444,7 +488,6 @@ class Rescan:
                 self._note(batch)
                 for _, reason in batch.refused:
                     self._damage.add(reason)
-            self._numbers += transaction.take_seqs(0).start - first
             end, facts = writer.seal(), writer.facts()
         return replace(segment, end=end, facts=facts)
 
@@ -457,6 +500,8 @@ class Rescan:
         reftimes, offsets, sizes, metadata = found.reftimes, found.offsets, found.sizes, found.metadata
         if self._copied is not None:
             return
+        if self._puts_off and not all(time in self._interval for time in (min(reftimes), max(reftimes))):
+            raise Misnamed
         here, elsewhere = known_offsets(offsets[0], offsets[-1] + 1), set()
         for place, datum, content in self._other.places(found):
             elsewhere.add(place)
@@ -479,10 +524,13 @@ class Rescan:
             first_new = transaction.seq
             seqs = self._aside.seqs(zip(offsets, reftimes, sizes, *fields, strict=True))
             self._returned += transaction.seq - first_new
+            self._new += transaction.seq - first_new
         else:
             seqs = transaction.take_seqs(len(offsets))
         columns = (seqs, reftimes, [segment.id] * len(offsets), offsets, sizes, *fields)
         inserted = transaction.insert(zip(*columns, strict=True))  # zip reuses one tuple: 5 % of a rebuild
+        if self._aside is None and offsets[-1] >= self._explained:
+            self._new += inserted
         if inserted < len(offsets):
             for row in zip(*columns, strict=True):
                 self._settle(row, segment, first)
@@ -504,9 +552,12 @@ class Rescan:
                 self._aside.move(other[0], row[3])
             else:
                 transaction.replace(row, first, None)
+                self._new += 2 * (other is not None and other[0] < first)  # and the deletion of the other
         elif self._is_there(other):
             if self._compare_with(row, other, is_known=False):
                 self._skip(row[3])
+                if row[3] >= self._explained:
+                    self._copies = Copies.SOME
         else:  # this is the only copy that can be read; the other was not compared, so it was not deleted either
             transaction.take_back([other[0]])
             transaction.insert([(other[0], *row[1:])])
@@ -532,6 +583,8 @@ class Rescan:
         # The bytes of other segments contain all metadata.
         is_equal = is_equal and (not self._format.is_dir or {**metadata} == {**datum.metadata})
         self._different += not is_equal
+        if is_equal:
+            self._copies = Copies.SOME
         return is_equal
 
     def _is_there(self, other: tuple[Any, ...]) -> bool:

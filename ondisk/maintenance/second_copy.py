@@ -108,6 +108,19 @@ def is_second_copy(access: Access, name: str, other: Access) -> bool:
     return False
 
 
+def has_other_copy(access: Access, segment: Segment) -> bool:
+    """Return whether there is something where the other copy of a second copy was; its bytes are not compared."""
+    for other in access.elsewhere():
+        with contextlib.suppress(FileNotFoundError, StorageError), other.current().index.snapshot() as snapshot:
+            found = snapshot.segment_named(segment.name)
+            if found is None or not segment_rows.count_of(snapshot, found):
+                continue
+            there = other.directory.stat(segment.name if is_dir(found.format) else _place(other.directory, found))
+            if there is not None and (stat.S_ISDIR(there.st_mode) or there.st_size >= found.end.size):
+                return True
+    return False
+
+
 def moved_to(access: Access, segment: Segment, *, is_read: bool = False) -> Access | None:
     """Return where the files of a missing segment are now: somebody moved them to an archive, or from it.
 
@@ -119,16 +132,36 @@ def moved_to(access: Access, segment: Segment, *, is_read: bool = False) -> Acce
             is_there = _is_moved_folder if is_dir(segment.format) else _is_moved_file
             if is_there(access, segment, other.directory, is_read):
                 return other
+        if has_same_data(access, segment, other):
+            return other
     return None
 
 
-def is_known_there(segment: Segment, other: Access) -> bool:
+def has_same_data(access: Access, segment: Segment, other: Access) -> bool:
+    """Return whether another index has all data of a segment under the numbers that they have here.
+
+    An older index that was put back still has the rows of segments that were archived, and perhaps rewritten, since.
+    """
+    if other.needs_check():
+        return False
+    with access.current().index.snapshot() as mine, other.current().index.snapshot() as theirs:
+        found = theirs.segment_named(segment.name)
+        if found is None:
+            return False
+        count = segment_rows.count_of(mine, segment)
+        same: int = sum(one[3] == two[3] for one, two in _pairs(_rows(mine, segment), _rows(theirs, found)))
+        return same == count > 0
+
+
+def is_known_there(access: Access, segment: Segment, other: Access) -> bool:
     """Return whether the index of the place that a segment was moved to describes it, or the same fix reads it."""
     if other.path.name == LAST or not other.prefix:
         return True
     with other.current().index.snapshot() as there:
         found = there.segment_named(segment.name)
-    return found is not None and (found.end.size, found.facts.tail) == (segment.end.size, segment.facts.tail)
+    if found is not None and (found.end.size, found.facts.tail) == (segment.end.size, segment.facts.tail):
+        return True
+    return has_same_data(access, segment, other)
 
 
 def _is_moved_file(access: Access, segment: Segment, directory: Directory, is_read: bool) -> bool:
