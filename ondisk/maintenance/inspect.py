@@ -188,7 +188,7 @@ def _diagnosed(
     if known is not None:
         known.interval = segment_rows.interval_of(snapshot, known.segment)
     found = kind_of(format).diagnose(access.directory, snapshot, name, known, entry, at, format)
-    if known is not None and known.segment.copies is Copies.ALL and not known.count and found.state == State.DELETED:
+    if known is not None and known.segment.copies is Copies.ALL and found.state in (State.DELETED, State.DIRTY):
         found = _second_copy(access, known.segment, found)
     if known is None or State.MISSING not in found.state or (other := moved_to(access, known.segment)) is None:
         return found

@@ -11,17 +11,20 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.layout import LAST, SENTINEL, SENTINEL_TEXT, last_generation, open_directory, read_config
 from ondisk.errors import IndexCorrupt, NeedsMigration, OndiskError
 from ondisk.filesystem import Directory
+from ondisk.formats import find
 from ondisk.index import INDEX, tide
 from ondisk.index.rebuild import renew
 from ondisk.index.recover import damage_of, free_name, recover
 from ondisk.index.tide import HIGHEST, Exchanged, Mark
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.states import Done, Report, State
+from ondisk.segment import Facts
+from ondisk.segments.facts import SAME_BYTES, Committed
 from ondisk.segments.generations import hidden
 
 _SOUND = "no damage was found in it"
 _SEGMENTS = (
-    "SELECT id, name, size,"
+    "SELECT id, name, format, size, mtime, inode, tail, checksum,"
     " iif(compressed, (SELECT max(position + stored) FROM block WHERE block.segment = segment.id), length) FROM segment"
 )
 
@@ -31,7 +34,7 @@ def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
 
     A new index knows no data yet: call `Dataset.fix` next. It keeps what can be read of the counters, the deletions,
     the import log and the known archives of the damaged one. If neither index is damaged as far as SQLite shows, that
-    of the dataset is rebuilt: then the new one goes on knowing segments that are missing or too short, so that the fix
+    of the dataset is rebuilt: then the new one still knows segments that are missing or changed, so that the fix
     counts or reports what is gone.
 
     Args:
@@ -103,7 +106,7 @@ def _rebuilt(access: Access, *, is_sound: bool) -> str:
 
 
 def _gone(access: Access, mark: Mark | None) -> tuple[str, set[int]]:
-    """Return the UUID of an index, and the segments, missing or too short, of which only it knows what they had.
+    """Return the UUID of an index, and the segments, missing or changed, of which only it knows what they had.
 
     No segments, if the index is of another revision, configuration or dataset, or has numbers that cannot be.
     """
@@ -117,13 +120,17 @@ def _gone(access: Access, mark: Mark | None) -> tuple[str, set[int]]:
     if not is_ours or not all(isinstance(each, int) and 0 <= each < HIGHEST for each in counters):
         return "", set()
     return about["uuid"], {
-        id for id, name, size, end in rows if _is_gone(access.directory, name, id, size, is_explained=size == end)
+        id
+        for id, name, format, size, *facts, end in rows
+        if _is_gone(access.directory, name, id, Committed(size, Facts(*facts), find(format).mutable), end)
     }
 
 
-def _is_gone(directory: Directory, name: str, id: int, size: int, *, is_explained: bool) -> bool:
-    """Return whether a segment is missing, or its file is too short, as far as its row can be believed."""
+def _is_gone(directory: Directory, name: str, id: int, committed: Committed, end: int) -> bool:
+    """Return whether a segment is missing, or its file is another one, as far as its row can be believed."""
     found = directory.stat(name)
     if found is None:
         return directory.stat(hidden(name, id)) is None
-    return is_explained and stat.S_ISREG(found.st_mode) and found.st_size < size
+    if committed.size != end or not stat.S_ISREG(found.st_mode):
+        return False
+    return committed.seen_in(directory.open_to_read(name), found) not in SAME_BYTES

@@ -342,7 +342,8 @@ class Rescan:
             is_same = known is not None and is_believed and not segment.unread and seen in SAME_BYTES
             is_same = is_same and (known is None or not known.unexplained)
             is_same = is_same and (seen is Seen.UNTOUCHED or self._has_whole_files(segment))
-            end, is_read = segment.end, not (is_same and trusted)
+            is_single = self._copied is None and segment.copies is Copies.ALL
+            end, is_read = segment.end, not (is_same and trusted) or is_single
             if is_read:
                 if renews_only:
                     return False

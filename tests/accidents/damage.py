@@ -169,6 +169,14 @@ def after_first_half(victim: Victim) -> int:
     return victim.rows(A)[2][1]
 
 
+@accident("13-cut-to-nothing-index-lost", fix=(8, 9), repack=31, maintain=(8, 9), kinds=FILES)
+def _(victim: Victim) -> None:
+    """Nothing tells how much there was."""
+    os.truncate(victim.file(A), 0)
+    lose_index(victim.here)
+    victim.destroyed = victim.untraceable = numbers_of(A)
+
+
 @accident("13-cut-to-nothing", fix=9, repack=9, maintain=9, kinds=FILES, answered=False)
 def _(victim: Victim) -> None:
     os.truncate(victim.file(A), 0)

@@ -136,6 +136,18 @@ def _(victim: Victim) -> None:
     old_index(victim, with_new_data)
 
 
+@accident("08-older-index-then-repack-and-archive", places=("dataset",), fix=0, repack=31, maintain=0)
+def _(victim: Victim) -> None:
+    """The archived file is another one than that of which the older index has the rows."""
+    must(0, victim.append(number_of(A, 100)))
+
+    def then(victim: Victim) -> None:
+        must(0, victim.repack())
+        victim.run("archive", victim.name(A), "--yes")
+
+    old_index(victim, then)
+
+
 @accident("08-older-index-then-append", quiet=True)
 def _(victim: Victim) -> None:
     old_index(victim, with_new_data)

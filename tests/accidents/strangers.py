@@ -6,12 +6,13 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import ondisk
 
 from .law import must
 from .table import accident
-from .tools import cp, cp_p, lose_index, mv, put_index, tool
+from .tools import cp, cp_p, lose_index, mv, overwrite, put_index, tool
 from .victim import ARCHIVED, FILES, LAST, LINES, A, B, C, Victim, number_of, numbers_of, payload, token, variant
 
 NEW_DAY = 9
@@ -192,6 +193,48 @@ def _(victim: Victim) -> None:
 @accident("10-copied-into-the-archive-by-hand", places=("archive",), fix=(0, 9), repack=9, maintain=0)
 def _(victim: Victim) -> None:
     cp(victim.path / victim.name(4), victim.file(4))
+
+
+@accident("x-copied-back-and-fixed-then-the-archived-removed", places=("archive",), fix=0, repack=9, maintain=0)
+def _(victim: Victim) -> None:
+    """When the fix compared them, the copy was a second one."""
+    cp(victim.file(A), victim.path / victim.name(A))
+    victim.fix()
+    remove(victim.file(A))
+
+
+@accident(
+    "x-copied-into-the-archive-and-fixed-then-the-other-removed", places=("archive",), fix=0, repack=9, maintain=0
+)
+def _(victim: Victim) -> None:
+    cp(victim.path / victim.name(4), victim.file(4))
+    victim.fix()
+    remove(victim.path / victim.name(4))
+
+
+@accident("x-copied-back-and-fixed-then-the-archived-overwritten", places=("archive",), kinds=FILES, answered=False)
+def _(victim: Victim) -> None:
+    cp(victim.file(A), victim.path / victim.name(A))
+    victim.fix()
+    overwrite(victim.file(A), victim.file(A).stat().st_size // 2, b"rotten")
+
+
+@accident("x-copied-to-another-day-and-fixed-then-the-original-removed", answered=False)
+def _(victim: Victim) -> None:
+    cp(victim.file(A), victim.file(NEW_DAY))
+    victim.fix()
+    remove(victim.file(A))
+
+
+@accident("x-copied-to-an-earlier-day-and-index-lost", maintain=0)
+def _(victim: Victim) -> None:
+    """Read first, the copy would make the segment with the right name a second copy."""
+    cp(victim.file(B), victim.file(A).with_name(f"02-28.{victim.extension}"))
+    lose_index(victim.here)
+
+
+def remove(segment: Path) -> None:
+    tool("rm", "-r", segment)
 
 
 @accident("10-moved-into-an-archive-that-is-none", places=("dataset",), answered=False)

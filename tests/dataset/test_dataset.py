@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import shutil
 from datetime import UTC, datetime
 
 import pytest
@@ -243,3 +244,26 @@ def test_info_tells_what_the_dataset_is(configured):
         "missing": [],
         "quarantine": {"items": 0, "bytes": 0},
     }
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_dataset_that_is_removed_while_it_is_open_says_so(create, is_restored):
+    dataset = create(fields={"n": "integer"})
+    dataset.append([Datum(T, {"n": 1}, {})])
+    backup = dataset.path.with_name("backup")
+    shutil.copytree(dataset.path, backup)
+    shutil.rmtree(dataset.path)
+    if is_restored:
+        backup.rename(dataset.path)
+    for verb in (
+        dataset.summary,
+        dataset.fix,
+        dataset.repack,
+        dataset.check,
+        lambda: dataset.append([Datum(T, {"n": 1}, {})]),
+    ):
+        with pytest.raises(DatasetNotFound, match="was removed while it was open") as error:
+            verb()
+        assert "open it again" in error.value.hint
+    with pytest.raises(DatasetNotFound):
+        [*dataset.query()]

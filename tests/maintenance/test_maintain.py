@@ -69,6 +69,25 @@ def test_what_is_left_is_told(dataset):
         assert [each.state for each in result.findings] == [State.CORRUPTED]
 
 
+def test_what_somebody_appends_out_of_order_after_the_repack_of_a_segment_is_no_finding(create):
+    dataset = create(fields={"n": "integer"})
+    days = [datetime(2026, 1, day, 12, tzinfo=UTC) for day in (1, 2)]
+    for n, day in enumerate((*days, *days)):
+        dataset.append([ondisk.Datum(day.replace(hour=12 - n), {"n": n}, {})])
+    seen: list[str] = []
+
+    def append_meanwhile(segment: str) -> None:
+        seen.append(segment)
+        if len(seen) == 2:
+            dataset.append([ondisk.Datum(days[0].replace(hour=1), {"n": 9}, {})])
+
+    result = maintain(dataset.path, progress=append_meanwhile)
+    assert seen == ["2026/01-01.jsonl", "2026/01-02.jsonl"]
+    assert (result.exit_code, result.findings) == (0, [])
+    assert [each.state for each in dataset.check() if each.state] == [State.DIRTY]
+    assert maintain(dataset.path, dry_run=True).exit_code == 9
+
+
 def test_a_dry_run_changes_nothing(dataset):
     dataset.delete("n: 1")
     dataset.close()

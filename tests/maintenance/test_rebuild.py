@@ -212,6 +212,17 @@ def test_what_an_index_without_damage_knows_of_a_missing_segment_is_counted_as_l
     assert answers(weather) == stored
 
 
+def test_what_an_index_without_damage_knows_of_a_replaced_segment_is_counted_as_lost(weather: Path) -> None:
+    with ondisk.open(weather) as dataset:
+        names = sorted(each.segment for each in dataset.check())
+    gone = next(each for each in names if each != NAME)
+    ((count,),) = sql(weather, "SELECT count(*) FROM datum JOIN segment ON segment.id = segment WHERE name = ?", gone)
+    (weather / gone).write_bytes((weather / NAME).read_bytes())
+    ondisk.rebuild(weather)
+    with ondisk.open(weather) as dataset:
+        assert dataset.fix().lost == dataset.info()["lost"] == count
+
+
 def test_a_segment_that_was_cut_is_reported_as_before_by_a_rebuilt_index(weather: Path) -> None:
     stored, content = answers(weather), (weather / NAME).read_bytes()
     (weather / NAME).write_bytes(b"".join(content.splitlines(keepends=True)[:50]))
