@@ -141,6 +141,7 @@ TESTED_ELSEWHERE = {
     "index/swap.py": "maintenance/test_migrate.py",
     "maintenance/ages.py": "maintenance/test_holds.py",  # the I/O around it
     "maintenance/concat_segments.py": "maintenance/test_matrix.py",  # each damage in each kind
+    "maintenance/duplicates.py": "maintenance/test_contents.py",
     "maintenance/kinds.py": "maintenance/test_matrix.py",
     "maintenance/rescan.py": "maintenance/test_fix.py",
     "maintenance/rewrite.py": "maintenance/test_repack.py",

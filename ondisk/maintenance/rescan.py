@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, compress
-from typing import Any
 
 from ondisk.dataset.access import Access
-from ondisk.datum import Datum, microseconds
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment, Transaction
 from ondisk.index.aside import Aside
 from ondisk.maintenance.check import read_content
-from ondisk.maintenance.contents import Contents
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
+from ondisk.maintenance.duplicates import Duplicates
 from ondisk.maintenance.inspect import interval_of
-from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.relaid import have_old_bytes
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import OtherIndex
@@ -100,12 +97,11 @@ class Rescan:
         assert interval is not None, "a name that does not fit is CORRUPTED"
         self._interval: Interval = interval
         self._known = known
-        self._copies = Copies.NONE if known is None else known.segment.copies
+        copies = Copies.NONE if known is None else known.segment.copies
         # Where all data of a second copy are, too.
-        self._copied = other.copy_of(name) if known is None or self._copies is Copies.ALL else None
-        if self._copies is Copies.ALL or self._copied is not None:
-            self._copies = Copies.NONE if self._copied is None else Copies.ALL
-        self._damage, self._duplicates = Tally(), Tally()
+        self._copied = other.copy_of(name) if known is None or copies is Copies.ALL else None
+        self._duplicates = Duplicates(access, transaction, self._format, has_copies=copies is Copies.SOME)
+        self._damage = Tally()
         self._file: ReadableFile | None = None
         self._foreign: os.stat_result | None = None  # of a file that is not the one that the index describes
         self._is_directory = False
@@ -113,11 +109,7 @@ class Rescan:
         self._forgotten = 0  # data that are gone
         self._changed = 0  # data that were found again, and do not have their bytes
         self._missing = 0
-        self._others: dict[int, Segment | None] = {}
-        self._contents: Contents | None = None  # None: what is read cannot be compared
         self._believes_deleted = True  # what the index counts as deleted need not be compared
-        self._explained = 0  # data that begin before this offset, and have no row, were deleted through ondisk
-        self._different = 0  # data that do not count, and do not equal those that do
         self._new = 0  # changes that the index did not know: data, but deleted ones, and data that they replace
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
@@ -144,13 +136,11 @@ class Rescan:
             all_reasons.append(f"{self._forgotten} data that the index knew are gone")
         if self._changed:
             all_reasons.append(f"data in it have other bytes than those that were stored: {REMEDY}")
-        if self._different:
-            different = f"{self._different} data have the unique values of other data, and other contents"
+        if self._duplicates.different:
+            different = f"{self._duplicates.different} data have the unique values of other data, and other contents"
             all_reasons.append(f"{different}: its file was linked into quarantine")
-        if duplicates := self._duplicates.count:
-            all_reasons.append(
-                f"{duplicates} data are already in other segments and were skipped: {self._duplicates.text()}"
-            )
+        if (skipped := self._duplicates.skipped).count:
+            all_reasons.append(f"{skipped.count} data are already in other segments and were skipped: {skipped.text()}")
         if self._missing:
             gone = f"up to {self._missing} {'datum is' if self._missing == 1 else 'data are'} lost"
             all_reasons.append(f"{gone}: {self._format.shortage}; {self._remedy}")
@@ -212,7 +202,7 @@ class Rescan:
         ):
             reason = f"it can be read up to byte {end.length}, but has data up to byte {known.data_end}; {REMEDY}"
             raise DataAfterDamage(segment, self._damaged() if self._damage.count else reason)
-        self._save(replace(segment, end=end, facts=self._facts(file, end, before), unread=False, copies=self._copies))
+        self._save(replace(segment, end=end, facts=self._facts(file, end, before), unread=False, copies=self._copies()))
         self._explain(segment, end)
         return True
 
@@ -222,14 +212,19 @@ class Rescan:
         Args:
             is_same: the index describes the bytes.
         """
-        self._contents = Contents(self._access, self._transaction, segment)
         is_counted = self._known is not None and self._known.deleted is not None and self._believes_deleted
-        if is_same and is_counted and not segment.unread:
-            self._explained = segment.end.length
+        explained = segment.end.length if is_same and is_counted and not segment.unread else 0
+        self._duplicates.may_compare(segment, explained)
+
+    def _copies(self) -> Copies:
+        """Return which data in the file are second copies."""
+        if self._copied is not None:
+            return Copies.ALL
+        return Copies.SOME if self._duplicates.has_copies else Copies.NONE
 
     def keep(self) -> None:
         """Keep the file in quarantine if it has data that differ from those which count. Call it before the commit."""
-        if self._different and not self._is_salvaged:
+        if self._duplicates.different and not self._is_salvaged:
             quarantine.link(self._directory, self._name, verb="fix", why=_DIFFERENT)
 
     def has_only_copies(self) -> bool:
@@ -247,7 +242,7 @@ class Rescan:
             self.in_place()
         except (NeedsRewrite, DataAfterDamage):
             return False
-        return not self._new and not self._different
+        return not self._new and not self._duplicates.different
 
     def renew_facts(self) -> bool:
         """Record the facts of a file that somebody has touched, if its committed bytes are still the same.
@@ -355,7 +350,7 @@ class Rescan:
             if facts_in(folder, self._name, segment.end) != before:
                 raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
             facts, unread = facts_in(folder, self._name, end), segment.unread and not is_read
-            found = replace(segment, end=end, facts=facts, unread=unread, copies=self._copies)
+            found = replace(segment, end=end, facts=facts, unread=unread, copies=self._copies())
             self._save(found, keep_damage=not is_read)
             if is_read:
                 left = sum(number < end.length for number in files_of(folder, self._name))
@@ -457,13 +452,13 @@ class Rescan:
             if self._aside is not None:
                 self._forgotten = self._aside.forget()
                 self._compare(segment, self._directory.open_to_read(aliases[0]))
-        if is_damaged or self._damage.count or self._missing or self._different:
+        if is_damaged or self._damage.count or self._missing or self._duplicates.different:
             is_whole = not (is_damaged or self._damage.count or self._missing)
             why = _DIFFERENT if is_whole else _SALVAGED
             kept = quarantine.link(self._directory, self._name, verb="fix", why=why)
             self._remedy, self._is_salvaged = f"the original file is now {self._item(kept)}", True
         generations.link_old(self._directory, self._name, old, None)
-        self._save(replace(segment, copies=self._copies), keep_damage=True)
+        self._save(replace(segment, copies=self._copies()), keep_damage=True)
         self._explain(segment, segment.end)
         if not is_damaged:  # else the fix that found the damage has counted it
             self._count_lost()
@@ -508,8 +503,7 @@ class Rescan:
             elsewhere.add(place)
             if offsets[place] not in here:
                 row = (0, reftimes[place], segment.id, offsets[place], sizes[place])
-                if self._is_copy(row, metadata[place], datum, content):
-                    self._skip(offsets[place])
+                self._duplicates.compare(row, metadata[place], datum, content)
         if here or elsewhere:
             is_new = [offset not in here and place not in elsewhere for place, offset in enumerate(offsets)]
             reftimes, offsets, sizes = ([*compress(each, is_new)] for each in (reftimes, offsets, sizes))
@@ -530,78 +524,11 @@ class Rescan:
             seqs = transaction.take_seqs(len(offsets))
         columns = (seqs, reftimes, [segment.id] * len(offsets), offsets, sizes, *fields)
         inserted = transaction.insert(zip(*columns, strict=True))  # zip reuses one tuple: 5 % of a rebuild
-        if self._aside is None and offsets[-1] >= self._explained:
+        if self._aside is None and offsets[-1] >= self._duplicates.explained:
             self._new += inserted
         if inserted < len(offsets):
             for row in zip(*columns, strict=True):
-                self._settle(row, segment, first)
-
-    def _settle(self, row: tuple[Any, ...], segment: Segment, first: int) -> None:
-        """Let only one count of a datum that was found and the one that it duplicates, if there is one."""
-        transaction = self._transaction
-        other = transaction.duplicate_of(row)
-        if other is not None and other[0] == row[0]:
-            return
-        if other is None or other[2] == segment.id:
-            if other is not None and other[3] >= row[3]:
-                self._compare_with(row, other, is_known=False)
-                return
-            if other is not None:
-                self._compare_with(other, row, is_known=other[0] < first)
-            if other is not None and self._aside is not None and self._aside.is_same(other, row):
-                transaction.move([(row[3], other[0])])
-                self._aside.move(other[0], row[3])
-            else:
-                transaction.replace(row, first, None)
-                self._new += 2 * (other is not None and other[0] < first)  # and the deletion of the other
-        elif self._is_there(other):
-            if self._compare_with(row, other, is_known=False):
-                self._skip(row[3])
-                if row[3] >= self._explained:
-                    self._copies = Copies.SOME
-        else:  # this is the only copy that can be read; the other was not compared, so it was not deleted either
-            transaction.take_back([other[0]])
-            transaction.insert([(other[0], *row[1:])])
-
-    def _compare_with(self, row: tuple[Any, ...], counting: tuple[Any, ...], *, is_known: bool) -> bool:
-        """Return whether a datum is a second copy of the one that counts, or was deleted; else count it as different.
-
-        Args:
-            is_known: the index had a row of it.
-        """
-        if row[3] < self._explained and not is_known:
-            return True
-        is_equal = self._contents is not None and self._contents.are_equal(row, counting)
-        self._different += not is_equal
-        return is_equal
-
-    def _is_copy(self, row: tuple[Any, ...], metadata: Mapping[str, Any], datum: Datum, content: bytes) -> bool:
-        """Return whether a datum is a second copy of one in the other index, or was deleted; else count it."""
-        if row[3] < self._explained:
-            return True
-        found = None if self._contents is None else self._contents.read(row)
-        is_equal = found is not None and found[1] == content and row[1] == microseconds(datum.reftime)
-        # The bytes of other segments contain all metadata.
-        is_equal = is_equal and (not self._format.is_dir or {**metadata} == {**datum.metadata})
-        self._different += not is_equal
-        if is_equal:
-            self._copies = Copies.SOME
-        return is_equal
-
-    def _is_there(self, other: tuple[Any, ...]) -> bool:
-        """Return whether a datum of another segment is on disk, as far as the end of its file shows."""
-        segment_id = other[2]
-        if segment_id not in self._others:
-            with self._access.current().index.snapshot() as snapshot:
-                found = snapshot.connection.execute("SELECT name FROM segment WHERE id = ?", (segment_id,)).fetchone()
-                self._others[segment_id] = None if found is None else snapshot.segment_named(found[0])
-        segment = self._others[segment_id]
-        if segment is None:  # this transaction has just read it
-            return True
-        return kind_of(self._access.format(segment.format)).has_datum(self._access, segment, other[3])
-
-    def _skip(self, offset: int) -> None:
-        self._duplicates.add(f"the datum at {self._format.unit} {offset}")
+                self._new += self._duplicates.settle(row, segment, first, self._aside)
 
     def _known_offsets(self, segment: Segment) -> AbstractContextManager[Callable[[int, int], set[int]]]:
         """Return what `Transaction.known_offsets` returns; for a new segment, a function that returns no offsets."""

@@ -113,7 +113,7 @@ UNKNOWN: list[tuple[str, OnDisk, Circumstances, State, int]] = [
     (NAME, CLEAN, replace(DELETING, needs_check=True), State.UNALIGNED, 0),
     (NAME, CLEAN, ARCHIVE, State.UNALIGNED, 0),
     (NAME, EMPTY, TRUSTED, State.DELETED, 12),
-    (NAME, EMPTY, LOST, State.DELETED, 12),
+    (NAME, EMPTY, LOST, State.UNALIGNED, 0),
     (NAME, UNREADABLE, TRUSTED, State.CORRUPTED, 0),
     (NAME, UNREADABLE, LOST, State.CORRUPTED, 0),
     (NAME, replace(UNREADABLE, is_zeros=True), LOST, State.CORRUPTED, 0),

@@ -1,0 +1,129 @@
+"""Which of the data with the same unique values counts, while a fix reads a segment.
+
+In one segment it is the last, else the one that was read first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ondisk.dataset.access import Access
+from ondisk.datum import Datum, microseconds
+from ondisk.formats import Format
+from ondisk.index import Segment, Transaction
+from ondisk.index.aside import Aside
+from ondisk.maintenance.contents import Contents
+from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.tally import Tally
+
+
+class Duplicates:
+    """Compares data of the segment that is read with those that have the same unique values.
+
+    Args:
+        has_copies: the segment is known to have second copies.
+
+    Attributes:
+        skipped: data that do not count, since they are second copies of data in other segments, or were deleted.
+        different: how many data do not count, and do not equal those that do.
+        has_copies: the segment has second copies of data in other segments.
+        explained: data that begin before this offset, and have no row, were deleted through ondisk.
+    """
+
+    def __init__(self, access: Access, transaction: Transaction, format: Format, *, has_copies: bool) -> None:
+        self.skipped = Tally()
+        self.different = 0
+        self.has_copies = has_copies
+        self.explained = 0
+        self._access = access
+        self._transaction = transaction
+        self._format = format
+        self._contents: Contents | None = None  # None: what is read cannot be compared
+        self._others: dict[int, Segment | None] = {}
+
+    def may_compare(self, segment: Segment, explained: int) -> None:
+        """Prepare to compare the data of a segment: their bytes can be read where the index will say that they are."""
+        self._contents = Contents(self._access, self._transaction, segment)
+        self.explained = explained
+
+    def compare(self, row: tuple[Any, ...], metadata: Mapping[str, Any], datum: Datum, content: bytes) -> None:
+        """Compare a datum, which does not count, with the one of another index that does.
+
+        Args:
+            row, metadata: of the datum that was read.
+            datum, content: the one that counts, and its bytes.
+        """
+        if row[3] < self.explained:
+            self._skip(row)
+            return
+        found = None if self._contents is None else self._contents.read(row)
+        is_equal = found is not None and found[1] == content and row[1] == microseconds(datum.reftime)
+        # The bytes of other segments contain all metadata.
+        if is_equal and (not self._format.is_dir or {**metadata} == {**datum.metadata}):
+            self._skip(row)
+        else:
+            self.different += 1
+
+    def settle(self, row: tuple[Any, ...], segment: Segment, first: int, aside: Aside | None) -> int:
+        """Let only one count of a datum that was read and the one that it duplicates, if there is one.
+
+        Args:
+            row: of the datum that was read; it could not be inserted.
+            first: rows with this seq or a higher one were read in this transaction.
+            aside: the former rows of the segment, if they are being replaced.
+
+        Returns:
+            How many changes the index did not know: 2 if the datum replaced one, else 0.
+        """
+        transaction = self._transaction
+        other = transaction.duplicate_of(row)
+        if other is not None and other[0] == row[0]:
+            return 0
+        if other is None or other[2] == segment.id:
+            if other is not None and other[3] >= row[3]:
+                self._is_equal(row, other, is_known=False)
+                return 0
+            if other is not None:
+                self._is_equal(other, row, is_known=other[0] < first)
+            if other is not None and aside is not None and aside.is_same(other, row):
+                transaction.move([(row[3], other[0])])
+                aside.move(other[0], row[3])
+                return 0
+            transaction.replace(row, first, None)
+            return 2 if other is not None and other[0] < first else 0
+        if self._is_there(other):
+            if self._is_equal(row, other, is_known=False):
+                self._skip(row)
+        else:  # this is the only copy that can be read; the other was not compared, so it was not deleted either
+            transaction.take_back([other[0]])
+            transaction.insert([(other[0], *row[1:])])
+        return 0
+
+    def _is_equal(self, row: tuple[Any, ...], counting: tuple[Any, ...], *, is_known: bool) -> bool:
+        """Return whether a datum is a second copy of the one that counts, or was deleted; else count it as different.
+
+        Args:
+            is_known: the index had a row of it.
+        """
+        if row[3] < self.explained and not is_known:
+            return True
+        is_equal = self._contents is not None and self._contents.are_equal(row, counting)
+        self.different += not is_equal
+        return is_equal
+
+    def _is_there(self, other: tuple[Any, ...]) -> bool:
+        """Return whether a datum of another segment is on disk, as far as the end of its file shows."""
+        segment_id = other[2]
+        if segment_id not in self._others:
+            with self._access.current().index.snapshot() as snapshot:
+                found = snapshot.connection.execute("SELECT name FROM segment WHERE id = ?", (segment_id,)).fetchone()
+                self._others[segment_id] = None if found is None else snapshot.segment_named(found[0])
+        segment = self._others[segment_id]
+        if segment is None:  # this transaction has just read it
+            return True
+        return kind_of(self._access.format(segment.format)).has_datum(self._access, segment, other[3])
+
+    def _skip(self, row: tuple[Any, ...]) -> None:
+        self.skipped.add(f"the datum at {self._format.unit} {row[3]}")
+        self.has_copies |= row[3] >= self.explained
