@@ -148,10 +148,6 @@ class Access:
         """Return the places where segments of this one may have been moved: archives, or an archive's dataset."""
         return ()
 
-    def knows_elsewhere(self) -> bool:
-        """Return whether none of these places is away, and all their indices are trusted."""
-        return True
-
     @contextlib.contextmanager
     def locked(self, verb: str, timeout: float | None = None) -> Iterator[None]:
         """Hold the writers' lock without a transaction, for the length of the block."""

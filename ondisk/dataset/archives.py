@@ -96,10 +96,6 @@ class DatasetAccess(Access):
     def elsewhere(self) -> Iterator[Access]:
         return self.archives.online()
 
-    def knows_elsewhere(self) -> bool:
-        is_away = self.archives.missing() or self.archives.offline()
-        return not is_away and not any(archive.needs_check() for archive in self.elsewhere())
-
     def close(self) -> None:
         self.archives.close()
         super().close()
@@ -120,9 +116,6 @@ class _Archive(Access):
 
     def elsewhere(self) -> Iterator[Access]:
         return (access for access in self._archives.all() if access is not self)
-
-    def knows_elsewhere(self) -> bool:
-        return not self._main.needs_check()
 
 
 class Archives:

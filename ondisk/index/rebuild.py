@@ -22,7 +22,7 @@ from ondisk.datum import FieldType, Value, restored
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import tide
-from ondisk.index.columns import REVISION, Columns
+from ondisk.index.columns import FORMER, REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
     NEW,
@@ -313,7 +313,11 @@ def renew(
         check_revision(source, directory)
         with contextlib.closing(_copied(directory, source, NEW)) as copy:
             copy.execute("BEGIN")
-            _note_unaccounted(copy, mark, _forget(copy, renewed))
+            found = _forget(copy, renewed)
+            if kept_as is None:
+                _note_unaccounted(copy, mark, found)
+            else:
+                copy.execute(FORMER, (mark.uuid,))
             copy.execute("UPDATE dataset SET uuid = ?, seq = max(seq, ?), generation = max(generation, ?)",
                          (new, mark.seq, mark.generation))  # fmt: skip
             copy.execute("COMMIT")

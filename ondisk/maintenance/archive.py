@@ -15,7 +15,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.overlap import common, in_both
 from ondisk.errors import LockError, OndiskError, SegmentCorrupt, SegmentMissing, StateError, command
-from ondisk.index import Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import Copies, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, check_trusted
@@ -216,11 +216,19 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         raise diagnosis.error
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _refused(access, name, diagnosis, "moved")
+    _check_no_copies(access, known.segment)
     if diagnosis.is_touched and kind_of(access.format(known.segment.format)).is_one_file:
         file = access.current().reader.file_of(known.segment)
         if access.committed(known.segment).is_whole_in(file) is False:
             raise changed(access.directory, name)
     return diagnosis, known.segment
+
+
+def _check_no_copies(access: Access, segment: Segment) -> None:
+    """Raise if a segment has second copies: only a repack compares them again before they are dropped."""
+    if segment.copies is not Copies.NONE:
+        hint = f"{command('repack', access.dataset_path, '--yes')} compares them again, and removes them."
+        raise StateError(f"{access.path / segment.name} has second copies of data of other segments", hint=hint)
 
 
 def _check_whole(access: Access, name: str) -> None:
@@ -229,6 +237,8 @@ def _check_whole(access: Access, name: str) -> None:
         diagnosis, known = Inspection(access).examine(snapshot, name)
     if diagnosis is not None and known is not None and State.CORRUPTED in diagnosis.state:
         raise _refused(access, name, diagnosis, "merged")
+    if known is not None:
+        _check_no_copies(access, known.segment)
 
 
 def _refused(access: Access, name: str, diagnosis: Diagnosis | None, verb: str) -> OndiskError:

@@ -153,7 +153,7 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
         reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
     if not known.count and found.stray is None and not [*misnamed(known, at.interval(name), at)]:
-        if found.seen not in OTHER_BYTES and not known.unexplained:
+        if found.seen not in OTHER_BYTES and not known.unexplained and not known.segment.unread:
             return _known_without_data(name, known, found, at)
         if found.is_readable:
             state = State.DELETED if found.is_empty else State.UNALIGNED

@@ -91,7 +91,7 @@ class Duplicates:
                 aside.move(other[0], row[3])
                 return 0
             transaction.replace(row, first, None)
-            return 2 if other is not None and other[0] < first else 0
+            return 2 if other is not None else 0
         if self._is_there(other):
             if self._is_equal(row, other, is_known=False):
                 self._skip(row)

@@ -14,12 +14,12 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.layout import ARCHIVE, SENTINEL
 from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError
-from ondisk.index import INDEX, Transaction
+from ondisk.index import INDEX, Copies, Transaction
 from ondisk.index.segment_rows import count_after, unaccounted
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import check, read_content
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import Inspection, unusable_archives
+from ondisk.maintenance.inspect import Inspection, interval_of, unusable_archives
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
@@ -99,6 +99,7 @@ def fix(
             if access is not dataset:
                 dataset.archives.accept(access)
         dataset.archives.record()
+        report.segments += _unaccounted(dataset, report)
         report.segments += [_left_alone(each) for each in unusable_archives(dataset)]
     return report
 
@@ -193,29 +194,32 @@ def _fix(
                     if scanned is not None:
                         scanned.rows.discard(access.directory)
     if needs_check and len(errors) == errors_before:
-        if not access.prefix:
-            yield from _unaccounted(access, archives)
         _remove_sentinel(access, begun["uuid"])
 
 
-def _unaccounted(access: Access, archives: Archives) -> Iterator[Done]:
-    """Count as lost what the dataset's newest index had recorded, and was not found again after an older one."""
-    with access.current().index.snapshot() as snapshot:
+def _unaccounted(dataset: DatasetAccess, report: Report) -> Iterator[Done]:
+    """Count as lost what the newest index had recorded, and was not found again after an older one was put back.
+
+    Not while anything may still be found: in a damaged segment, or in an archive that is away.
+    """
+    with dataset.current().index.snapshot() as snapshot:
         seq, count = unaccounted(snapshot)
-    if not count:
+    archives = dataset.archives
+    is_open = report.needs_check or any(State.CORRUPTED in each.state for each in report)
+    if not count or is_open or archives.missing() or archives.offline():
         return
     lost = count
     for archive in archives.online():
         with archive.current().index.snapshot() as snapshot:
             lost -= count_after(snapshot, seq)
     lost = max(0, lost)
-    with access.transaction("fix") as transaction:
+    with dataset.transaction("fix") as transaction:
         transaction.account_for()
         transaction.count_lost(lost)
         transaction.commit()
     if lost:
-        reason = f"an older state was put back, and up to {lost} of the {count} changes after it were not found again"
-        yield Done(INDEX, State.MISSING, (f"{reason}: data, or deletions",), "forget", 0, lost)
+        reason = f"an older state was put back; up to {lost} later changes, data or deletions, were not found again"
+        yield Done(INDEX, State.MISSING, (reason,), "forget", 0, lost)
 
 
 def _restore_generations(access: Access) -> None:
@@ -399,7 +403,10 @@ def _fixed(
     if State.MISSING in diagnosis.state:
         assert known is not None
         generations.set_aside(access.directory, name, known.segment.id, verb="fix")
-        is_lost = moved_to(access, known.segment, is_read=True) is None
+        place = moved_to(access, known.segment, is_read=True)
+        is_lost = place is None
+        if place is not None and place.prefix:
+            _read_again(place, name)
         removed = transaction.remove(known.segment, lost=is_lost)
         transaction.commit()
         return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, removed if is_lost else 0)
@@ -408,6 +415,16 @@ def _fixed(
     elif rescan.in_place(trusted=not access.needs_check(), is_believed=is_believed, scanned=scanned):
         commit(transaction, access.directory, [rescan])
     return rescan.done(diagnosis)
+
+
+def _read_again(archive: Access, name: str) -> None:
+    """Let the fix of an archive read a second copy: the other copy, which had the rows of its data, has gone."""
+    with archive.transaction("fix") as transaction:
+        segment = transaction.segments([name]).get(name)
+        interval = interval_of(archive, name)
+        if segment is not None and segment.copies is not Copies.NONE and interval is not None:
+            transaction.save_segment(replace(segment, unread=True, copies=Copies.NONE), interval)
+            transaction.commit()
 
 
 def _checked_again(

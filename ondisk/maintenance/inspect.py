@@ -15,13 +15,13 @@ from ondisk.dataset.layout import ARCHIVE, untrusted
 from ondisk.errors import StorageError, command
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
-from ondisk.index import Copies, Segment, Snapshot, segment_rows
+from ondisk.index import Copies, Snapshot, segment_rows
 from ondisk.maintenance import holds
 from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
-from ondisk.maintenance.second_copy import has_other_copy, is_known_there, moved_to
+from ondisk.maintenance.second_copy import is_known_there, lacks_other_copy, moved_to
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.metadata_file import METADATA
 from ondisk.step import Interval, days_ago
@@ -188,8 +188,9 @@ def _diagnosed(
     if known is not None:
         known.interval = segment_rows.interval_of(snapshot, known.segment)
     found = kind_of(format).diagnose(access.directory, snapshot, name, known, entry, at, format)
-    if known is not None and known.segment.copies is Copies.ALL and found.state in (State.DELETED, State.DIRTY):
-        found = _second_copy(access, known.segment, found)
+    is_copy = known is not None and known.segment.copies is Copies.ALL and found.state in (State.DELETED, State.DIRTY)
+    if is_copy and known is not None and lacks_other_copy(access, known.segment):
+        found = replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)
     if known is None or State.MISSING not in found.state or (other := moved_to(access, known.segment)) is None:
         return found
     place = str(other.path / name)
@@ -197,15 +198,6 @@ def _diagnosed(
     if is_known_there(access, known.segment, other):
         return moved
     return moved.hold(f"the index there does not know it: run {command('fix', other.path, '--yes')} first")
-
-
-def _second_copy(access: Access, segment: Segment, found: Diagnosis) -> Diagnosis:
-    """Return the diagnosis of a segment whose data were also in another place when a fix compared them."""
-    if has_other_copy(access, segment):
-        return found
-    if not access.knows_elsewhere():
-        return found.hold("the other copy of it cannot be found now: an archive is away, or its index was lost")
-    return replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)
 
 
 def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tuple[str, Entry]]:

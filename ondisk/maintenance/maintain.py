@@ -13,9 +13,6 @@ from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskErr
 from ondisk.filesystem import Directory, MaintainLock, is_denied
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 
-_APPENDED = State.DIRTY
-"""What a segment is right after its repack if somebody has appended to it meanwhile."""
-
 _BUG = 1
 _APPENDED = State.DIRTY
 """What a segment is after its repack if somebody has appended to it meanwhile."""
@@ -114,6 +111,10 @@ def worst(codes: Iterable[int]) -> int:
     return max(codes, key=lambda code: mild.get(code, code), default=EXIT_DONE)
 
 
+def _is_held(each: Diagnosis | Done) -> bool:
+    return isinstance(each, Diagnosis) and each.held
+
+
 def _look(dataset: Dataset, result: Maintained) -> None:
     info = dataset.info()
     result.count, result.lost = info["count"], info["lost"]
@@ -158,4 +159,4 @@ def _mend(
     if errors:
         raise errors[0]
     if result.left is not None:
-        result.left.segments = [each for each in result.left.segments if each.state != _APPENDED]
+        result.left.segments = [each for each in result.left.segments if each.state != _APPENDED or _is_held(each)]

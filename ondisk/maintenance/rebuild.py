@@ -95,17 +95,17 @@ def _rebuilt(access: Access, *, is_sound: bool) -> str:
     with contextlib.suppress(OndiskError):  # of the other index, which may be damaged, too
         seq = access.seq_elsewhere()
     generation, mark = last_generation(directory), tide.read(directory)
-    uuid, gone = _gone(access, mark) if is_sound else ("", set())
-    if not gone:
+    uuid, only_known = _only_known(access, mark) if is_sound else ("", set())
+    if not only_known:
         return recover(directory, access.config, timeout, generation=generation, seq=seq)
     if mark is not None:
         generation, seq = max(generation, mark.generation), max(seq, mark.seq)
     kept, exchanged = free_name(directory), Exchanged(Mark(uuid, seq, generation), is_foreign=False)
-    renew(directory, exchanged, timeout, lambda each: each if each.generation in gone else None, kept_as=kept)
+    renew(directory, exchanged, timeout, lambda each: each if each.generation in only_known else None, kept_as=kept)
     return kept
 
 
-def _gone(access: Access, mark: Mark | None) -> tuple[str, set[int]]:
+def _only_known(access: Access, mark: Mark | None) -> tuple[str, set[int]]:
     """Return the UUID of an index, and the segments, missing or changed, of which only it knows what they had.
 
     No segments, if the index is of another revision, configuration or dataset, or has numbers that cannot be.
@@ -122,15 +122,17 @@ def _gone(access: Access, mark: Mark | None) -> tuple[str, set[int]]:
     return about["uuid"], {
         id
         for id, name, format, size, *facts, end in rows
-        if _is_gone(access.directory, name, id, Committed(size, Facts(*facts), find(format).mutable), end)
+        if _is_only_known(access.directory, name, id, Committed(size, Facts(*facts), find(format).mutable), end)
     }
 
 
-def _is_gone(directory: Directory, name: str, id: int, committed: Committed, end: int) -> bool:
+def _is_only_known(directory: Directory, name: str, id: int, committed: Committed, end: int) -> bool:
     """Return whether a segment is missing, or its file is another one, as far as its row can be believed."""
     found = directory.stat(name)
     if found is None:
         return directory.stat(hidden(name, id)) is None
     if committed.size != end or not stat.S_ISREG(found.st_mode):
         return False
-    return committed.seen_in(directory.open_to_read(name), found) not in SAME_BYTES
+    with contextlib.suppress(OndiskError, FileNotFoundError):
+        return committed.seen_in(directory.open_to_read(name), found) not in SAME_BYTES
+    return False

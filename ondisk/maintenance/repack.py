@@ -33,7 +33,7 @@ _TRIES = 3
 _SOME = 16_384
 """Rows that one commit removes when the disk is full."""
 
-_SINGLE = "data in it were equal to data of other segments, and these are not there any more"
+_SINGLE = "data in it were equal to data of other segments, which were deleted, changed or removed since"
 
 _DROPPED = State.DELETED | State.DELETE_AGE | State.MISSING
 
@@ -128,7 +128,8 @@ def _repack(
                 old_files: list[ReadableFile] = []
                 try:
                     with dataset.archives.assigning_seq(access, "repack"):
-                        _keep_single_copies(inspection, dataset.archives, before)
+                        if tries == 1:
+                            _keep_single_copies(inspection, dataset.archives, before)
                         done = repacked(inspection, before.segment, written, old_files)
                     if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
                         moved = archived(dataset, before.segment, [])
@@ -169,7 +170,7 @@ def _is_wanted(diagnosis: Diagnosis) -> bool:
 
 
 def _keep_single_copies(inspection: Inspection, archives: Archives, before: Diagnosis) -> None:
-    """Link a segment into quarantine if a fix took data in it for second copies, and the others are not there now."""
+    """Link a segment into quarantine if a fix found second copies in it, and the others are not there now."""
     access, name = inspection.access, before.segment
     with access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(name)

@@ -113,6 +113,7 @@ class Rescan:
         self._new = 0  # changes that the index did not know: data, but deleted ones, and data that they replace
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
+        self._is_emptied = False  # it has no data, and the lost index may have known some
         self._moved: str | None = None  # the item in quarantine that the segment is now
         self._is_salvaged = False  # the original is in quarantine
 
@@ -191,9 +192,8 @@ class Rescan:
             end = self._add_all(segment, results)
             self._compare(replace(segment, end=end), file)
         if known is None and self._access.needs_check() and self._format.is_empty(file):
-            kept = quarantine.keep(self._directory, self._name, verb="fix", why=_EMPTY)
-            self._moved = self._item(kept)
-            return False
+            self._is_emptied = True
+            return True
         if (
             known is not None
             and known.count
@@ -223,7 +223,12 @@ class Rescan:
         return Copies.SOME if self._duplicates.has_copies else Copies.NONE
 
     def keep(self) -> None:
-        """Keep the file in quarantine if it has data that differ from those which count. Call it before the commit."""
+        """Keep the file in quarantine if it has data that differ from those which count, or has lost all of them.
+
+        Call it before the commit.
+        """
+        if self._is_emptied:
+            self._moved = self._item(quarantine.keep(self._directory, self._name, verb="fix", why=_EMPTY))
         if self._duplicates.different and not self._is_salvaged:
             quarantine.link(self._directory, self._name, verb="fix", why=_DIFFERENT)
 
@@ -347,6 +352,9 @@ class Rescan:
                 self._may_compare(segment, is_same=is_same)
                 with self._matching(known is not None and not is_same):
                     end = self._add_all(segment, scan(folder, self._name, self._format.describe))
+            self._is_emptied = known is None and self._access.needs_check() and not files_of(folder, self._name)
+            if self._is_emptied:
+                return True
             if facts_in(folder, self._name, segment.end) != before:
                 raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
             facts, unread = facts_in(folder, self._name, end), segment.unread and not is_read

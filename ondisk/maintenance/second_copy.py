@@ -84,7 +84,7 @@ def is_second_copy(access: Access, name: str, other: Access) -> bool:
     """Return whether the files of a segment have only bytes that the segment of this name in another place has, too.
 
     Args:
-        access: where the files are; its index does not know them.
+        access: where the files are; its index has no rows of their data.
         other: the other dataset or archive, whose index has data of that segment.
 
     Cost: reads both, unless they are hard links of each other. If the index of `access` may have lost data, only hard
@@ -108,16 +108,19 @@ def is_second_copy(access: Access, name: str, other: Access) -> bool:
     return False
 
 
-def has_other_copy(access: Access, segment: Segment) -> bool:
-    """Return whether there is something where the other copy of a second copy was; its bytes are not compared."""
+def lacks_other_copy(access: Access, segment: Segment) -> bool:
+    """Return whether the other copy of a second copy has gone: an index has its data, and its file is missing or cut.
+
+    If no index has them, they may have been deleted, or be in a place that is away.
+    """
     for other in access.elsewhere():
-        with contextlib.suppress(FileNotFoundError, StorageError), other.current().index.snapshot() as snapshot:
+        with other.current().index.snapshot() as snapshot:
             found = snapshot.segment_named(segment.name)
             if found is None or not segment_rows.count_of(snapshot, found):
                 continue
-            there = other.directory.stat(segment.name if is_dir(found.format) else _place(other.directory, found))
-            if there is not None and (stat.S_ISDIR(there.st_mode) or there.st_size >= found.end.size):
-                return True
+        there = other.directory.stat(segment.name if is_dir(found.format) else _place(other.directory, found))
+        if there is None or (stat.S_ISREG(there.st_mode) and there.st_size < found.end.size):
+            return True
     return False
 
 
@@ -132,8 +135,8 @@ def moved_to(access: Access, segment: Segment, *, is_read: bool = False) -> Acce
             is_there = _is_moved_folder if is_dir(segment.format) else _is_moved_file
             if is_there(access, segment, other.directory, is_read):
                 return other
-        if has_same_data(access, segment, other):
-            return other
+            if has_same_data(access, segment, other):
+                return other
     return None
 
 
@@ -149,6 +152,8 @@ def has_same_data(access: Access, segment: Segment, other: Access) -> bool:
         if found is None:
             return False
         count = segment_rows.count_of(mine, segment)
+        if count > segment_rows.count_of(theirs, found):
+            return False
         same: int = sum(one[3] == two[3] for one, two in _pairs(_rows(mine, segment), _rows(theirs, found)))
         return same == count > 0
 

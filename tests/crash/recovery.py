@@ -110,10 +110,10 @@ def check_rebuilt(path: Path, acked: int, story: Story, lost: str = LOST) -> Non
             code = main(["fix", "--yes", str(copy / part)])
             assert code in (EXIT_DONE, EXIT_FINDINGS), f"fix ended with {code}: {said.getvalue()}"
             assert len(kept(copy)) == len(kept(path)) or code == EXIT_FINDINGS, "something is in quarantine, unsaid"
-    found = check_answered(copy, acked, story)
+    found = check_answered(copy, acked, story, is_rebuilt=True)
     assert "come back" in said.getvalue() or not story.returned(acked, found), "deleted data are back, without a word"
     check_maintained(copy)
-    left = check_answered(copy, acked, story)
+    left = check_answered(copy, acked, story, is_rebuilt=True)
     with ondisk.open(copy) as dataset:
         old = {day_of(each) for each in found} - {day_of(each) for each in left} if dataset.config.delete_age else set()
         assert left == [each for each in found if day_of(each) not in old]
@@ -132,10 +132,11 @@ def check_maintained(path: Path) -> None:
     assert code == EXIT_DONE, f"maintain ended with {code}"
 
 
-def check_answered(path: Path, acked: int, story: Story) -> Content:
+def check_answered(path: Path, acked: int, story: Story, *, is_rebuilt: bool = False) -> Content:
     """Return what is there. What was acknowledged is, and nothing that nobody appended, nor anything twice.
 
-    Without the index, nobody knows which of two versions is the newer one: one is answered, and one is in quarantine.
+    Args:
+        is_rebuilt: its index was lost, so nobody knew which of two versions is newer: one may be in quarantine.
     """
     with ondisk.open(path, read_only=True) as dataset:
         found, is_unique = lines_of(dataset), bool(dataset.config.unique)
@@ -145,7 +146,7 @@ def check_answered(path: Path, acked: int, story: Story) -> Content:
     assert not is_unique or [each for each, count in keys.items() if count > 1] == [], "it is there twice"
     there = {key(each): each for each in found}
     wrong = [lines for name, lines in given.items() if there.get(name) not in lines]
-    aside = b"".join(each.read_bytes() for each in path.rglob(".quarantine/*") if wrong and each.is_file())
+    aside = b"".join(each.read_bytes() for each in path.rglob(".quarantine/*") if is_rebuilt and each.is_file())
     assert [lines for lines in wrong if not any(line in aside for line in lines)] == [], "lost, or from before"
     return found
 
