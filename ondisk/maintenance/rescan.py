@@ -352,7 +352,8 @@ class Rescan:
                 self._may_compare(segment, is_same=is_same)
                 with self._matching(known is not None and not is_same):
                     end = self._add_all(segment, scan(folder, self._name, self._format.describe))
-            self._is_emptied = known is None and self._access.needs_check() and not files_of(folder, self._name)
+            is_unknown = known is None and self._access.needs_check()
+            self._is_emptied = is_unknown and not files_of(folder, self._name) and not self._damage.count
             if self._is_emptied:
                 return True
             if facts_in(folder, self._name, segment.end) != before:
