@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
-from ondisk.errors import SegmentCorrupt
+from ondisk.errors import SegmentCorrupt, StateError
 from ondisk.index import Index
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.maintain import maintain
+from ondisk.maintenance.states import State
 from ondisk.testing.crashes import Killed, killed_at, killed_in
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -111,6 +113,72 @@ def test_a_copy_of_a_segment_whose_file_is_damaged_now_is_read(dataset):
         assert found == set(range(10, 16))
         parts = sorted(datum.location.segment for datum in again.query(with_data=False))
         assert name_of(dataset) in parts
+
+
+@pytest.fixture
+def copied(dataset):
+    """The dataset with a second copy, in the archive, of the segment that was not archived; a fix has compared it."""
+    name = name_of(dataset, 1)
+    copy(dataset.path / name, dataset.path / LAST / name)
+    dataset.fix()
+    assert [each.state for each in dataset.check() if each.state] == [State.DELETED]
+    return dataset
+
+
+def test_data_that_were_deleted_do_not_come_back_from_a_second_copy(copied):
+    copied.delete("n: >=10")
+    for _ in range(2):
+        maintain(copied.path)
+        assert numbers(copied) == [*range(6)]
+
+
+def test_the_fix_of_an_archive_alone_does_not_read_a_second_copy(copied):
+    with ondisk.open(copied.path / LAST) as archive:
+        archive.fix()
+    copied.fix()
+    assert numbers(copied) == EVERYTHING
+    maintain(copied.path)
+    assert numbers(copied) == EVERYTHING
+    assert copied.check().is_clean
+
+
+def test_a_second_copy_of_which_the_other_one_is_away_goes_to_quarantine_and_is_not_read(copied):
+    aside = copied.path.with_name("aside")
+    maintain(copied.path)
+    copied.archive(name_of(copied, 1))
+    (copied.path / LAST).rename(other := copied.path / ".archive/other")
+    copied.append(data(copied, [20], 2))
+    copied.archive(name_of(copied, 2))
+    copy(other / name_of(copied), copied.path / LAST / name_of(copied))
+    copied.fix()
+    other.rename(aside)
+    result = maintain(copied.path)
+    assert (result.exit_code, len(result.kept)) == (9, 1)
+    aside.rename(other)
+    maintain(copied.path)
+    assert numbers(copied) == [*EVERYTHING, 20]
+
+
+def test_a_second_copy_is_read_when_the_other_one_is_gone(copied):
+    gone = copied.path / name_of(copied, 1)
+    (shutil.rmtree if gone.is_dir() else Path.unlink)(gone)
+    result = maintain(copied.path)
+    assert (result.exit_code, result.lost) == (0, 0)
+    assert numbers(copied) == EVERYTHING
+
+
+def test_a_segment_with_second_copies_is_not_archived_before_a_repack(dataset):
+    if not dataset.config.unique:
+        pytest.skip("without unique, only whole segments are second copies")
+    copy(dataset.path / name_of(dataset, 1), dataset.path / name_of(dataset, 5))
+    dataset.fix()
+    dataset.append(data(dataset, [7], 5))
+    with pytest.raises(StateError, match="second copies") as error:
+        dataset.archive(name_of(dataset, 5))
+    assert "repack" in error.value.hint
+    dataset.repack()
+    dataset.archive(name_of(dataset, 5))
+    assert numbers(dataset) == sorted([*EVERYTHING, 7])
 
 
 def test_data_appended_since_the_copy_was_made_stay(dataset):
