@@ -146,6 +146,7 @@ TESTED_ELSEWHERE = {
     "maintenance/rescan.py": "maintenance/test_fix.py",
     "maintenance/rewrite.py": "maintenance/test_repack.py",
     "maintenance/segment_kind.py": "maintenance/test_matrix.py",
+    "maintenance/single_copies.py": "maintenance/test_second_copy.py",
     "maintenance/states.py": "maintenance/test_diagnosis.py",
     "maintenance/tally.py": "maintenance/test_matrix.py",
     "matcher/parsing.py": "matcher/test_parser.py",

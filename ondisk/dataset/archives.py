@@ -257,7 +257,7 @@ class Archives:
         """Return why nothing can be archived: the archive that repack fills is not used. None if it is."""
         return next((str(self.problem(each)) for each in self.unusable() if each.name == LAST), None)
 
-    def record(self, *, recount: bool = False) -> None:
+    def record(self, *, recount: bool = False) -> int:
         """Record the archives that are used now in the dataset's index, if anything is new about them.
 
         Counts as lost the data that an archive had and lacks since its index was rebuilt: somebody may have rebuilt an
@@ -265,18 +265,21 @@ class Archives:
 
         Args:
             recount: count the data of each.
+
+        Returns:
+            How many data it has counted as lost.
         """
-        online = [*self.online()]
+        # What is recorded of an archive whose index was lost or exchanged stays: the next fix compares it.
+        online = [archive for archive in self.online() if not archive.needs_check()]
         if not online:
-            return
+            return 0
         known = self.known()
         before = {} if recount else {each.uuid: each for each in known}
         present = [found for archive in online if (found := described(archive, before)).uuid]
         names, uuids = {each.name for each in present}, {each.uuid for each in present}
         former = {uuid: archive.path.name for archive in online for uuid in former_uuids(archive.current().index)}
         old = {each.uuid for each in known if each.name in names or each.uuid in former} - uuids
-        trusted = {archive.path.name for archive in online if not archive.needs_check()}
-        had = {name: each.count for each in known if each.uuid in old and (name := former.get(each.uuid)) in trusted}
+        had = {name: each.count for each in known if each.uuid in old and (name := former.get(each.uuid)) is not None}
         lost = sum(max(0, had[each.name] - each.count) for each in present if each.name in had)
         new = [each for each in present if each not in known]
         if new or old:
@@ -287,6 +290,7 @@ class Archives:
                 for each in new:
                     transaction.know_archive(each)
                 transaction.commit()
+        return lost
 
     def with_moved(self, archive: Access, count: int) -> KnownArchive:
         """Return what to record of an archive that has got some data which the record does not count yet."""

@@ -15,7 +15,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.overlap import common, in_both
 from ondisk.errors import LockError, OndiskError, SegmentCorrupt, SegmentMissing, StateError, command
-from ondisk.index import Copies, Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, check_trusted
@@ -23,6 +23,7 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.second_copy import is_second_copy, is_verified, remove_copy
 from ondisk.maintenance.segment_kind import Move
+from ondisk.maintenance.single_copies import keep_single_copies
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments.concat import changed
 
@@ -73,6 +74,9 @@ def archived(access: DatasetAccess, name: str, done: list[Done], before: Known |
     if there is not None and _finish(access, there, name):
         done.append(Done(name, State.OK, (), "archive"))
         return done[-1]
+    for place in (access, there):
+        if place is not None and not place.needs_check():
+            keep_single_copies(place, archives, name, "archive")
     with access.transaction("archive") as transaction:
         check_trusted(access)
         last = archives.make_last()
@@ -115,6 +119,9 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
             if last is None:
                 raise SegmentMissing(f"{access.path} has no archive", hint="Nothing was archived yet.", segment=name)
             inner = name.removeprefix(last.prefix)
+            for place in (last, access):
+                if not place.needs_check():
+                    keep_single_copies(place, access.archives, inner, "unarchive")
             with access.transaction("unarchive") as transaction, last.transaction("unarchive") as of_archive:
                 check_trusted(access)
                 check_trusted(last)
@@ -216,19 +223,11 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         raise diagnosis.error
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _refused(access, name, diagnosis, "moved")
-    _check_no_copies(access, known.segment)
     if diagnosis.is_touched and kind_of(access.format(known.segment.format)).is_one_file:
         file = access.current().reader.file_of(known.segment)
         if access.committed(known.segment).is_whole_in(file) is False:
             raise changed(access.directory, name)
     return diagnosis, known.segment
-
-
-def _check_no_copies(access: Access, segment: Segment) -> None:
-    """Raise if a segment has second copies: only a repack compares them again before they are dropped."""
-    if segment.copies is not Copies.NONE:
-        hint = f"{command('repack', access.dataset_path, '--yes')} compares them again, and removes them."
-        raise StateError(f"{access.path / segment.name} has second copies of data of other segments", hint=hint)
 
 
 def _check_whole(access: Access, name: str) -> None:
@@ -237,8 +236,6 @@ def _check_whole(access: Access, name: str) -> None:
         diagnosis, known = Inspection(access).examine(snapshot, name)
     if diagnosis is not None and known is not None and State.CORRUPTED in diagnosis.state:
         raise _refused(access, name, diagnosis, "merged")
-    if known is not None:
-        _check_no_copies(access, known.segment)
 
 
 def _refused(access: Access, name: str, diagnosis: Diagnosis | None, verb: str) -> OndiskError:

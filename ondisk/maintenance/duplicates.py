@@ -27,13 +27,14 @@ class Duplicates:
     Attributes:
         skipped: data that do not count, since they are second copies of data in other segments, or were deleted.
         different: how many data do not count, and do not equal those that do.
+        replacing: how many data count now since the others, in other segments, cannot be read.
         has_copies: the segment has second copies of data in other segments.
         explained: data that begin before this offset, and have no row, were deleted through ondisk.
     """
 
     def __init__(self, access: Access, transaction: Transaction, format: Format, *, has_copies: bool) -> None:
         self.skipped = Tally()
-        self.different = 0
+        self.different = self.replacing = 0
         self.has_copies = has_copies
         self.explained = 0
         self._access = access
@@ -98,6 +99,7 @@ class Duplicates:
         else:  # this is the only copy that can be read; the other was not compared, so it was not deleted either
             transaction.take_back([other[0]])
             transaction.insert([(other[0], *row[1:])])
+            self.replacing += 1
         return 0
 
     def _is_equal(self, row: tuple[Any, ...], counting: tuple[Any, ...], *, is_known: bool) -> bool:

@@ -24,7 +24,7 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
-from ondisk.maintenance.second_copy import OtherIndex, moved_to
+from ondisk.maintenance.second_copy import OtherIndex, has_same_data, moved_to
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State, readable
 from ondisk.segments import generations
 from ondisk.segments.generations import hidden
@@ -98,7 +98,9 @@ def fix(
             report.needs_check |= access.needs_check()
             if access is not dataset:
                 dataset.archives.accept(access)
-        dataset.archives.record()
+        if lost := dataset.archives.record():
+            reason = "their indices were replaced by older ones, and data that they had are not in them any more"
+            report.segments.append(Done(ARCHIVE, State.MISSING, (reason,), "forget", 0, lost))
         report.segments += _unaccounted(dataset, report)
         report.segments += [_left_alone(each) for each in unusable_archives(dataset)]
     return report
@@ -407,7 +409,8 @@ def _fixed(
         is_lost = place is None
         if place is not None and place.prefix:
             _read_again(place, name)
-        removed = transaction.remove(known.segment, lost=is_lost)
+        is_moved = place is not None and has_same_data(access, known.segment, place)
+        removed = transaction.remove(known.segment, moved=is_moved, lost=is_lost)
         transaction.commit()
         return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, removed if is_lost else 0)
     if rewriting:

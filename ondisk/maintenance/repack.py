@@ -9,22 +9,19 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives, DatasetAccess
+from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import DiskFull, IndexCorrupt, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
-from ondisk.index import Copies, Segment
+from ondisk.index import Segment
 from ondisk.maintenance import abandoned_jobs, quarantine
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived
 from ondisk.maintenance.inspect import Inspection, check_trusted
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.known import known_of
-from ondisk.maintenance.rescan import Rescan
 from ondisk.maintenance.rewrite import Written
-from ondisk.maintenance.second_copy import OtherIndex
+from ondisk.maintenance.single_copies import keep_single_copies
 from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State, readable
 from ondisk.segments.concat import changed
-from ondisk.segments.quarantine import link
 from ondisk.staging.jobs import Changed
 
 _TRIES = 3
@@ -32,8 +29,6 @@ _TRIES = 3
 
 _SOME = 16_384
 """Rows that one commit removes when the disk is full."""
-
-_SINGLE = "data in it were equal to data of other segments, which were deleted, changed or removed since"
 
 _DROPPED = State.DELETED | State.DELETE_AGE | State.MISSING
 
@@ -128,8 +123,8 @@ def _repack(
                 old_files: list[ReadableFile] = []
                 try:
                     with dataset.archives.assigning_seq(access, "repack"):
-                        if tries == 1:
-                            _keep_single_copies(inspection, dataset.archives, before)
+                        if tries == 1 and State.DELETE_AGE not in before.state:
+                            keep_single_copies(access, dataset.archives, before.segment, "repack")
                         done = repacked(inspection, before.segment, written, old_files)
                     if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
                         moved = archived(dataset, before.segment, [])
@@ -167,19 +162,6 @@ def _is_wanted(diagnosis: Diagnosis) -> bool:
     if diagnosis.state & (State.CORRUPTED | State.UNALIGNED):  # it may have data that the index does not know
         return False
     return bool(diagnosis.state & REPACKED)
-
-
-def _keep_single_copies(inspection: Inspection, archives: Archives, before: Diagnosis) -> None:
-    """Link a segment into quarantine if a fix found second copies in it, and the others are not there now."""
-    access, name = inspection.access, before.segment
-    with access.current().index.snapshot() as snapshot:
-        segment = snapshot.segment_named(name)
-        if segment is None or segment.copies is Copies.NONE or State.DELETE_AGE in before.state:
-            return
-        known = known_of(access, snapshot, name, None)
-    with access.transaction("repack") as transaction:  # it ends without a commit
-        if not Rescan(access, transaction, name, known, OtherIndex(archives, access)).has_only_copies():
-            link(access.directory, name, verb="repack", why=_SINGLE)
 
 
 def can_be_written_elsewhere(access: Access, diagnosis: Diagnosis) -> bool:

@@ -37,7 +37,6 @@ from ondisk.step import Interval
 
 _PIECE = 1024 * 1024
 _SALVAGED = "it is damaged; what is whole in it was written to a new file"
-_EMPTY = "it is empty, and the index that was lost may have known data of it"
 _DIFFERENT = "data in it have the unique values of other data, which count, and other contents"
 
 REMEDY = "to have them back, put the file back from a backup, and fix again"
@@ -228,7 +227,7 @@ class Rescan:
         Call it before the commit.
         """
         if self._is_emptied:
-            self._moved = self._item(quarantine.keep(self._directory, self._name, verb="fix", why=_EMPTY))
+            self._moved = self._item(quarantine.keep(self._directory, self._name, verb="fix", why=quarantine.EMPTIED))
         if self._duplicates.different and not self._is_salvaged:
             quarantine.link(self._directory, self._name, verb="fix", why=_DIFFERENT)
 
@@ -247,7 +246,7 @@ class Rescan:
             self.in_place()
         except (NeedsRewrite, DataAfterDamage):
             return False
-        return not self._new and not self._duplicates.different
+        return not (self._new or self._duplicates.different or self._duplicates.replacing)
 
     def renew_facts(self) -> bool:
         """Record the facts of a file that somebody has touched, if its committed bytes are still the same.

@@ -107,6 +107,9 @@ class ConcatWriter:
             raise type(error)(message, hint=error.hint, segment=name) from error
         if end is None or committed is None:
             is_begun = laid.end.size == len(laid.content)  # nothing of the file stays
+            if is_begun and not trusted and not found.st_size:
+                quarantine.keep(self._directory, name, verb="append", why=quarantine.EMPTIED)
+                return Start(layout.begin(), is_new=True, checksum=0)
             if is_begun:
                 return Start(laid, checksum=0)
             return Start(laid, is_touched=True, unread=True, is_found=True)

@@ -48,6 +48,10 @@ _LONGEST = 160  # bytes of a segment's name in the name of an item; file names h
 _NO_LINK = (errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
+EMPTIED = "it is empty, and the index that was lost may have known data of it"
+"""Why an empty segment is kept."""
+
+
 def keep(directory: Directory, name: str, *, verb: str, why: str, of: str | None = None) -> str:
     """Move a whole file or folder into quarantine, and return the name of the item.
 

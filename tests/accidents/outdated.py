@@ -148,6 +148,27 @@ def _(victim: Victim) -> None:
     old_index(victim, then)
 
 
+@accident("08-older-index-twice-then-archive", places=("dataset",), fix=0, repack=9, maintain=0)
+def _(victim: Victim) -> None:
+    def then(victim: Victim) -> None:
+        victim.run("archive", victim.name(A), "--yes")
+
+    old_index(victim, then)
+    must(0, victim.fix())
+    put_index(victim.path.parent / "backup-of-index", victim.path)
+
+
+@accident("08-older-index-of-the-archive-and-an-archived-segment-removed", places=("archive",), fix=8, maintain=8)
+def _(victim: Victim) -> None:
+    backup = victim.path.parent / "backup-of-index"
+    backup.mkdir()
+    put_index(victim.here, backup)
+    victim.run("archive", victim.name(4), "--yes")
+    tool("rm", "-r", victim.file(4))
+    put_index(backup, victim.here)
+    victim.destroyed = numbers_of(4)
+
+
 @accident("08-older-index-then-append", quiet=True)
 def _(victim: Victim) -> None:
     old_index(victim, with_new_data)

@@ -11,7 +11,7 @@ import pytest
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
-from ondisk.errors import SegmentCorrupt, StateError
+from ondisk.errors import SegmentCorrupt
 from ondisk.index import Index
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.maintain import maintain
@@ -167,18 +167,20 @@ def test_a_second_copy_is_read_when_the_other_one_is_gone(copied):
     assert numbers(copied) == EVERYTHING
 
 
-def test_a_segment_with_second_copies_is_not_archived_before_a_repack(dataset):
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_second_copies_are_compared_again_before_their_segment_is_archived(dataset, is_gone):
     if not dataset.config.unique:
         pytest.skip("without unique, only whole segments are second copies")
-    copy(dataset.path / name_of(dataset, 1), dataset.path / name_of(dataset, 5))
+    original, name = dataset.path / name_of(dataset, 1), name_of(dataset, 5)
+    copy(original, dataset.path / name)
     dataset.fix()
     dataset.append(data(dataset, [7], 5))
-    with pytest.raises(StateError, match="second copies") as error:
-        dataset.archive(name_of(dataset, 5))
-    assert "repack" in error.value.hint
+    if is_gone:
+        (shutil.rmtree if original.is_dir() else Path.unlink)(original)
+    dataset.archive(name)
+    assert len([*dataset.quarantine]) == is_gone
     dataset.repack()
-    dataset.archive(name_of(dataset, 5))
-    assert numbers(dataset) == sorted([*EVERYTHING, 7])
+    assert numbers(dataset) == [*range(6), 7] + [*range(10, 16)] * (not is_gone)
 
 
 def test_data_appended_since_the_copy_was_made_stay(dataset):
