@@ -279,7 +279,12 @@ class Archives:
         names, uuids = {each.name for each in present}, {each.uuid for each in present}
         former = {uuid: archive.path.name for archive in online for uuid in former_uuids(archive.current().index)}
         old = {each.uuid for each in known if each.name in names or each.uuid in former} - uuids
-        had = {name: each.count for each in known if each.uuid in old and (name := former.get(each.uuid)) is not None}
+        had = {}
+        with self._main.current().index.snapshot() as main:
+            for each in known:
+                if each.uuid in old and each.uuid in former:
+                    deleted = segment_rows.count_archived_deletions(main, each.uuid, each.seq)
+                    had[former[each.uuid]] = each.count - deleted
         lost = sum(max(0, had[each.name] - each.count) for each in present if each.name in had)
         new = [each for each in present if each not in known]
         if new or old:

@@ -247,6 +247,12 @@ def archived_deletions(snapshot: Snapshot, archives: Sequence[str], after: int) 
     return snapshot.select(sql, (after + 1, *archives, after), _ROWS)
 
 
+def count_archived_deletions(snapshot: Snapshot, archive: str, after: int) -> int:
+    """Return how many deletions of data in an archive, by its UUID, have a seq above `after`."""
+    sql = "SELECT ifnull(sum(last - max(first, ?) + 1), 0) FROM archived_deletion WHERE archive = ? AND last > ?"
+    return int(snapshot.fetch(sql, (after + 1, archive, after))[0][0])
+
+
 def still_present(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the deletions, given by their seq and that of the datum, whose datum is still in the index."""
     if not changes:
