@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,17 @@ def test_appending_the_disk_queue_of_beats_returns_the_documented_counts(tmp_pat
             assert (result.imported, result.refused, result.damage, result.notes) == (count, 0, [], [])
         assert dataset.summary().count == sum(BEATS.values())
         assert [datum.metadata["_id"] for datum in dataset.query("pipeline: p")] == ["id-4", "id-14"]
+
+
+def test_the_demo_runs_to_its_end(tmp_path):
+    shutil.copytree(SAMPLES, tmp_path / "sample_datasets")
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin/java"  # Spark has tests of its own
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    path = f"{java.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    source = Path(ondisk.__file__).parent.parent
+    env = {**os.environ, "PATH": path, "PYTHONPATH": str(source)}
+    done = subprocess.run(["sh", "sample_datasets/demo.sh"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    assert "Try it on this dataset" in done.stdout
