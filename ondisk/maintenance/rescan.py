@@ -504,7 +504,8 @@ class Rescan:
         reftimes, offsets, sizes, metadata = found.reftimes, found.offsets, found.sizes, found.metadata
         if self._copied is not None:
             return
-        if self._puts_off and not all(time in self._interval for time in (min(reftimes), max(reftimes))):
+        is_outside = min(reftimes) not in self._interval or max(reftimes) not in self._interval
+        if is_outside and self._puts_off:
             raise Misnamed
         here, elsewhere = known_offsets(offsets[0], offsets[-1] + 1), set()
         for place, datum, content in self._other.places(found):
@@ -519,7 +520,7 @@ class Rescan:
             if not offsets:
                 return
         transaction = self._transaction
-        if min(reftimes) not in self._interval or max(reftimes) not in self._interval:
+        if is_outside:
             self._access.current().index.outside = None  # a search by time does not find these data
         fields = transaction.columns(metadata)
         seqs: Sequence[int]
