@@ -34,6 +34,7 @@ ROWS = 200
 """Rows in a list: with more, the garbage collector visits live rows again and again (15 % of a query)."""
 
 _CACHED = 50_000
+_FEW = 2  # blocks: most data are in one, and a large segment has thousands
 _TRUNCATED: dict[SortInterval, int | str] = {
     "minute": 60_000_000,
     "hour": 3_600_000_000,
@@ -297,7 +298,7 @@ class Snapshot:
             IndexCorrupt: no blocks contain all of them.
         """
         found: list[Block] = []
-        for row in chain.from_iterable(self.select(_BLOCKS_BEFORE, (segment, end))):
+        for row in chain.from_iterable(self.select(_BLOCKS_BEFORE, (segment, end), _FEW)):
             found.append(Block(*row))
             if row[0] <= begin:
                 break
