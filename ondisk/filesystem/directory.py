@@ -191,7 +191,10 @@ class Directory:
     @property
     def is_removed(self) -> bool:
         """Whether the directory itself was removed. What is at its path now, if anything, is another one."""
-        return os.fstat(self._descriptor).st_nlink == 0
+        try:
+            return os.fstat(self._descriptor).st_nlink == 0
+        except OSError as error:
+            raise_as_ours(error, str(self.path), writing=False)
 
     def inode(self, name: str) -> int | None:
         """Return the inode number of a file, or None if it does not exist; `.` is this directory."""

@@ -1,4 +1,4 @@
-"""Compare the contents of data with the same unique values, of which a fix lets only one count.
+"""Compare data that have the same unique values. A fix lets only one of them count.
 
 Only a datum that equals the one that counts is a second copy. All others are somebody's data, see `Rescan`.
 """
@@ -41,7 +41,7 @@ class Contents:
         self._readers: OrderedDict[int, _Read] = OrderedDict()
 
     def are_equal(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-        """Return whether two rows of `datum` are of equal data, both of which can be read."""
+        """Return whether the data of two rows of `datum` are equal, and both can be read."""
         if (one[1], *one[4:]) != (other[1], *other[4:]):
             return False
         content = self.read(one)

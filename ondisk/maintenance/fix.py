@@ -33,6 +33,7 @@ from ondisk.staging.jobs import Changed
 # A commit reads up to so many bytes of segments into the index; each segment counts as so many bytes or more.
 _GROUP, _SMALLEST = 8 * 1024 * 1024, 64 * 1024
 _OTHER_BYTES = "its bytes are not those that the index describes: another program has changed them"
+_LOST = f"{REMEDY}; if they are gone for good, fix --acknowledge ends the alarm"
 _ALONE = State.MISSING | State.CORRUPTED
 _Waiting: TypeAlias = tuple[Diagnosis, Scanned | None]
 ScanAll: TypeAlias = Callable[[Access, list[Diagnosis]], AbstractContextManager[Iterable[_Waiting]]]
@@ -99,8 +100,8 @@ def fix(
             if access is not dataset:
                 dataset.archives.accept(access)
         if lost := dataset.archives.record():
-            reason = "their indices were replaced by older ones, and data that they had are not in them any more"
-            report.segments.append(Done(ARCHIVE, State.MISSING, (reason,), "forget", 0, lost))
+            reason = f"the index of an archive was replaced by an older one, and {lost} data are not in it any more"
+            report.segments.append(Done(ARCHIVE, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost))
         report.segments += _unaccounted(dataset, report)
         report.segments += [_left_alone(each) for each in unusable_archives(dataset)]
     return report
@@ -202,12 +203,14 @@ def _fix(
 def _unaccounted(dataset: DatasetAccess, report: Report) -> Iterator[Done]:
     """Count as lost what the newest index had recorded, and was not found again after an older one was put back.
 
-    Not while anything may still be found: in a damaged segment, or in an archive that is away.
+    Not while anything may still be found: in a damaged segment, or in a segment or an archive that is away.
     """
     with dataset.current().index.snapshot() as snapshot:
         seq, count = unaccounted(snapshot)
     archives = dataset.archives
-    is_open = report.needs_check or any(State.CORRUPTED in each.state for each in report)
+    is_open = report.needs_check or any(
+        State.CORRUPTED in each.state or (State.MISSING in each.state and each.action is None) for each in report
+    )
     if not count or is_open or archives.missing() or archives.offline():
         return
     lost = count
@@ -221,7 +224,7 @@ def _unaccounted(dataset: DatasetAccess, report: Report) -> Iterator[Done]:
         transaction.commit()
     if lost:
         reason = f"an older state was put back; up to {lost} later changes, data or deletions, were not found again"
-        yield Done(INDEX, State.MISSING, (reason,), "forget", 0, lost)
+        yield Done(INDEX, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost)
 
 
 def _restore_generations(access: Access) -> None:

@@ -106,7 +106,7 @@ def _rebuilt(access: Access, *, is_sound: bool) -> str:
 
 
 def _only_known(access: Access, mark: Mark | None) -> tuple[str, set[int]]:
-    """Return the UUID of an index, and the segments, missing or changed, of which only it knows what they had.
+    """Return the UUID of an index, and its segments that are missing or changed: only the index knows their data.
 
     No segments, if the index is of another revision, configuration or dataset, or has numbers that cannot be.
     """

@@ -187,6 +187,22 @@ def test_a_segment_that_has_changed_since_is_not_read_before_a_fix(tmp_path, kin
     assert case.numbers() == [*range(12)]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_changes_are_not_counted_as_lost_while_their_folder_is_away(tmp_path, kind):
+    case = Case(tmp_path / "dataset", kind)
+    copy = case.back_up()
+    case.append(12, 13)
+    (case.path / "2026").rename(tmp_path / "2026")
+    put(copy, case.path, with_log=False)
+    with ondisk.open(case.path) as dataset:
+        assert dataset.fix().lost == 0
+    (tmp_path / "2026").rename(case.path / "2026")
+    with ondisk.open(case.path) as dataset:
+        assert dataset.fix().lost == 0
+        assert dataset.info()["lost"] == 0
+    check_whole(case, [*range(14)], fix_first)
+
+
 def seqs(case: Case) -> dict[int, int]:
     """Return reftime → seq of all data."""
     with closing(sqlite3.connect(case.path / INDEX)) as index:
