@@ -35,7 +35,7 @@ minimum: ## Run the tests without Spark on the lowest versions that pyproject.to
 	$(PYTHON) -m venv --clear .venv-minimum
 	sed -nE 's/^ +"([a-z0-9-]+)>=([0-9.]+).*/\1==\2/p' pyproject.toml > .venv-minimum/lowest.txt
 	.venv-minimum/bin/python -m pip install --quiet --constraint .venv-minimum/lowest.txt --editable '.[test]'
-	.venv-minimum/bin/python -m pytest --numprocesses=auto $(WITHOUT_SPARK)
+	$(IN_MEMORY) .venv-minimum/bin/python -m pytest --numprocesses=auto $(WITHOUT_SPARK)
 
 pythons: ## Run the tests without Spark on each Python from 3.11 to 3.13 that is installed, in .venv-VERSION.
 	@status=0; for version in 3.11 3.12 3.13; do \
@@ -43,7 +43,7 @@ pythons: ## Run the tests without Spark on each Python from 3.11 to 3.13 that is
 		echo "python$$version"; \
 		python$$version -m venv --clear .venv-$$version && \
 		.venv-$$version/bin/python -m pip install --quiet --editable '.[test]' && \
-		.venv-$$version/bin/python -m pytest --numprocesses=auto $(WITHOUT_SPARK) || status=1; \
+		$(IN_MEMORY) .venv-$$version/bin/python -m pytest --numprocesses=auto $(WITHOUT_SPARK) || status=1; \
 	done; exit $$status
 
 crash: $(VENV)/installed-dev ## Kill processes at every write, cut the power (root only): up to an hour.

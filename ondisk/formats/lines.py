@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -100,7 +101,8 @@ class LineFormat(Format):
                 yield batch
 
     def is_readable(self, file: SegmentFile) -> bool:
-        return any(map(self.recognises, file.read(end_of_zeros(file, 0), _SCANNED).split(b"\n")))
+        lines = BytesIO(file.read(end_of_zeros(file, 0), _SCANNED))  # mostly the first one is enough
+        return any(self.recognises(line.removesuffix(b"\n")) for line in lines)
 
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         limit = self.config.max_datum_size

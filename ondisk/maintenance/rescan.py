@@ -109,6 +109,7 @@ class Rescan:
         self._changed = 0  # data that were found again, and do not have their bytes
         self._missing = 0
         self._believes_deleted = True  # what the index counts as deleted need not be compared
+        self._sums: tuple[int, int] | None = 0, 0  # of all rows inserted, count and bytes; None if some replace others
         self._new = 0  # changes that the index did not know: data, but deleted ones, and data that they replace
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
@@ -298,7 +299,8 @@ class Rescan:
 
     def _explain(self, segment: Segment, end: End) -> None:
         """Note that all bytes of the segment were read: those that belong to no datum are no data to lose."""
-        self._transaction.explain(segment, self._format.holes(end, *self._transaction.sums_of(segment)))
+        sums = (self._sums if self._known is None else None) or self._transaction.sums_of(segment)
+        self._transaction.explain(segment, self._format.holes(end, *sums))
 
     def account_for(self) -> None:
         """Note how many changes were found that the index did not know."""
@@ -535,7 +537,10 @@ class Rescan:
         inserted = transaction.insert(zip(*columns, strict=True))  # zip reuses one tuple: 5 % of a rebuild
         if self._aside is None and offsets[-1] >= self._duplicates.explained:
             self._new += inserted
-        if inserted < len(offsets):
+        if inserted == len(offsets):
+            self._sums = self._sums and (self._sums[0] + inserted, self._sums[1] + sum(sizes))
+        else:
+            self._sums = None
             for row in zip(*columns, strict=True):
                 self._new += self._duplicates.settle(row, segment, first, self._aside)
 
