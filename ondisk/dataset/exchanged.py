@@ -6,16 +6,19 @@ import os
 import stat
 from dataclasses import replace
 
-from ondisk.dataset.layout import EXCHANGED_TEXT, FOREIGN, SENTINEL
+from ondisk.dataset.layout import EXCHANGED_TEXT, SENTINEL
 from ondisk.filesystem import Directory
 from ondisk.formats import find, is_dir
-from ondisk.index.swap import set_aside
+from ondisk.index import INDEX
+from ondisk.index.swap import remove
 from ondisk.index.tide import Exchanged, Recorded
 from ondisk.segment import Facts
+from ondisk.segments import quarantine
 from ondisk.segments.dir_facts import seen_in
 from ondisk.segments.facts import NO_TAIL, Committed, Seen
 from ondisk.segments.generations import hidden
 
+_FOREIGN = "it was in the place of the dataset's index: that of another dataset, or one from before the last exchange"
 _OTHER = (Seen.OTHER, Seen.UNKNOWN)
 
 
@@ -25,8 +28,8 @@ def take_over(directory: Directory, exchanged: Exchanged, timeout: float) -> Non
     An older state of the index gets a new UUID, continues after the numbers of the tide mark, and believes nothing
     about the segments that have changed since. It forgets dir segments. A fix compares its rows of the others with
     their files, so that data which are still there keep their `seq`. The index of another dataset knows nothing of
-    these segments: it is renamed, and counts as lost. In all cases, a fix reads the segments that the index does not
-    know.
+    these segments: it is moved to quarantine, and counts as lost. In all cases, a fix reads the segments that the index
+    does not know.
 
     Args:
         timeout: seconds to wait for readers.
@@ -34,7 +37,8 @@ def take_over(directory: Directory, exchanged: Exchanged, timeout: float) -> Non
     if directory.inode(SENTINEL) is None:
         directory.write_new(SENTINEL, EXCHANGED_TEXT)
     if exchanged.is_foreign:
-        set_aside(directory, FOREIGN, timeout)
+        quarantine.link(directory, INDEX, verb="open", why=_FOREIGN)
+        remove(directory, timeout)
         return
     from ondisk.index.rebuild import renew  # imports SQLAlchemy
 

@@ -20,7 +20,7 @@ from ondisk.errors import (
     command,
 )
 from ondisk.filesystem import Directory, denied
-from ondisk.index import INDEX, Index, Transaction
+from ondisk.index import Index, Transaction
 from ondisk.matcher import Expression, parse
 
 SENTINEL = "needs-check-do-not-pack"
@@ -37,8 +37,6 @@ EXCHANGED_TEXT = (
     b"index.sqlite was exchanged for an older one or for that of another dataset. It may not know all data."
     b" Run `ondisk fix DATASET --yes`, with the path of this folder.\n"
 )
-FOREIGN = f"{INDEX}.foreign"
-"""The name of an index of another dataset that somebody put in the place of the dataset's own."""
 _OWN = re.compile(
     r"(\.maintain|\.pipeline)?\.lock|\.tide|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.(new|[0-9]+)"
 )

@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from itertools import chain, count
 
 from ondisk.errors import LockError
 from ondisk.filesystem import Directory
@@ -74,18 +73,12 @@ def finish_swap(directory: Directory, timeout: float) -> bool:
     return True
 
 
-def set_aside(directory: Directory, name: str, timeout: float) -> None:
-    """Rename the index to `name`, or to `name.2` … if that exists. Afterwards the dataset has no index.
+def remove(directory: Directory, timeout: float) -> None:
+    """Remove the index; the caller must hold the writers' lock, and have given the index another name.
 
-    Locks: the caller must hold the writers' lock.
-    Durability: a crash leaves the index under its name, under both names, or under the new one.
+    Durability: syncs the directory.
     """
     with _exclusive(directory, timeout):
-        for free in chain([name], map(f"{name}.{{}}".format, count(2))):
-            with contextlib.suppress(FileExistsError):
-                directory.link(INDEX, free)
-                break
-        directory.sync()
         directory.discard(INDEX, *_LOGS)
         directory.sync()
 

@@ -15,7 +15,7 @@ from worlds import START, access_to, lose_index
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import NeedsCheck
+from ondisk.errors import EXIT_FINDINGS, NeedsCheck
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX
 from ondisk.index.import_log import Mark as Done
@@ -401,20 +401,25 @@ def test_the_index_of_another_dataset_counts_as_lost_and_is_kept(path, other, ho
     assert counters(path) > now
     fix(path)
     check_all(path, range(31))
-    kept = path / f"{INDEX}.foreign"
-    assert kept.exists()
-    lose_index(other)
-    (other / TIDE).unlink()
-    shutil.copy2(kept, other / INDEX)
+    with ondisk.open(path, read_only=True) as dataset:
+        (kept,) = dataset.quarantine
+        assert (kept.segment, kept.verb) == (INDEX, "open")
+        lose_index(other)
+        (other / TIDE).unlink()
+        dataset.quarantine.export(kept.name, other / INDEX)
     assert numbers(other) == expected
 
 
-def test_an_index_that_was_set_aside_is_never_overwritten(path, other):
+def test_each_index_of_another_dataset_is_kept_and_reported(path, other):
     foreign = copied(other)
-    for _ in range(2):
+    for count in 1, 2:
         put_back(foreign, path, "mv without log")
-        fix(path)
-    assert sorted(each.name for each in path.glob("*.foreign*")) == [f"{INDEX}.foreign", f"{INDEX}.foreign.2"]
+        maintained = maintain(path)
+        assert len(maintained.kept) == 1
+        assert maintained.exit_code == EXIT_FINDINGS
+        with ondisk.open(path, read_only=True) as dataset:
+            assert dataset.quarantine.total().items == count
+    assert maintain(path).exit_code == 0
     check_all(path, range(30))
 
 
