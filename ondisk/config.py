@@ -32,7 +32,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
 from ondisk.datum import FieldType
-from ondisk.errors import ConfigError
+from ondisk.errors import ConfigError, shown
 from ondisk.step import Step
 
 Replace: TypeAlias = Literal["no", "yes", "newer"]
@@ -196,7 +196,7 @@ def _parse(values: Mapping[str, Any], source: Source) -> DatasetConfig:
         if key in _ONLY:
             if value != _ONLY[key]:
                 hint = f'Remove the line, or write {key} = "{_ONLY[key]}".'
-                raise source.error(key, f"this version of ondisk has no {key} {value!r} yet", hint)
+                raise source.error(key, f"this version of ondisk has no {key} {shown(value)} yet", hint)
         elif key == "step" and value == "sequence":
             raise source.error(key, 'this version of ondisk has no step "sequence" yet', "Use a step of time.")
         elif key not in known:
@@ -218,7 +218,7 @@ def _reader(
 
     def read(key: str, value: Any, source: Source) -> Any:
         if not is_valid(value):
-            raise source.error(key, f"must be {what}, not {value!r}", hint.format(key=key))
+            raise source.error(key, f"must be {what}, not {shown(value)}", hint.format(key=key))
         return convert(value)
 
     return read
@@ -236,14 +236,16 @@ def _is_names(value: Any) -> bool:
 def _fields(key: str, value: Any, source: Source) -> dict[str, FieldType]:
     if not isinstance(value, Mapping):
         hint = 'Write a line [fields], below it station = "integer".'
-        raise source.error(key, f"must be a table, not {value!r}", hint)
+        raise source.error(key, f"must be a table, not {shown(value)}", hint)
     fields = {}
     for name, kind in value.items():
+        if not isinstance(name, str):
+            raise source.error(key, f"the name {shown(name)} is not a text", 'Write station = "integer".')
         try:
             fields[name] = FieldType(kind)
         except ValueError:
             kinds = ", ".join(kind.value for kind in FieldType)
-            raise source.error(f"fields.{name}", f"{kind!r} is not a type", f"The types are {kinds}.") from None
+            raise source.error(f"fields.{name}", f"{shown(kind)} is not a type", f"The types are {kinds}.") from None
     return fields
 
 
@@ -261,7 +263,10 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "max_datum_size": _whole,
     "max_depth": _whole,
     "lock_timeout": _reader(
-        lambda value: type(value) in (int, float), "a number of seconds", "Write {key} = 60, without quotes.", float
+        lambda value: type(value) is float or (type(value) is int and abs(value) < 2**63),  # others overflow a float
+        "a number of seconds",
+        "Write {key} = 60, without quotes.",
+        float,
     ),
     "compression": _choice(str, *get_args(Compression)),
     "segments": _choice(str, *get_args(Segments)),
@@ -280,7 +285,7 @@ def _check(config: DatasetConfig, source: Source) -> None:
     for name in config.fields:
         if not _FIELD_NAME.fullmatch(name) or name in RESERVED_FIELDS:
             hint = f"Use a name of the form [a-z_][a-z0-9_]* that is not one of {', '.join(sorted(RESERVED_FIELDS))}."
-            raise source.error(f"fields.{name}", f"{name!r} is not a valid name for a field", hint)
+            raise source.error(f"fields.{name}", f"{shown(name)} is not a valid name for a field", hint)
     if len(config.fields) > _MAX_FIELDS:
         raise source.error("fields", f"{len(config.fields)} fields are too many", f"Declare at most {_MAX_FIELDS}.")
     for key in ("unique", "index"):
@@ -288,18 +293,18 @@ def _check(config: DatasetConfig, source: Source) -> None:
         for name in names:
             if name != "reftime" and name not in config.fields:
                 raise source.error(
-                    key, f"{name!r} is not a declared field", f'Declare it under [fields]: {name} = "text".'
+                    key, f"{shown(name)} is not a declared field", f'Declare it under [fields]: {name} = "text".'
                 )
             if names.count(name) > 1:
-                raise source.error(key, f"{name!r} is listed twice", "Name each field once.")
+                raise source.error(key, f"{shown(name)} is listed twice", "Name each field once.")
     _check_version_field(config, source)
     if not EXTENSION.fullmatch(config.extension):
         hint = 'Use up to 16 characters of a-z and 0-9, a letter first: extension = "h5".'
-        raise source.error("extension", f"{config.extension!r} is not a valid extension", hint)
+        raise source.error("extension", f"{shown(config.extension)} is not a valid extension", hint)
     for key, (least, most) in _RANGES.items():
         value = getattr(config, key)
         if value is not None and not least <= value <= most:  # also refuses NaN
-            problem = f"{value} is not between {least} and {most}"
+            problem = f"{shown(value)} is not between {least} and {most}"
             raise source.error(key, problem, "Remove the line to use the default.")
 
 
@@ -313,4 +318,4 @@ def _check_version_field(config: DatasetConfig, source: Source) -> None:
     ordered = (FieldType.INTEGER, FieldType.REAL, FieldType.TIMESTAMP)
     if config.fields.get(name) not in ordered:
         hint = f"Declare it under [fields], with one of the types {', '.join(ordered)}."
-        raise source.error("version_field", f"{name!r} is not a declared field with an order", hint)
+        raise source.error("version_field", f"{shown(name)} is not a declared field with an order", hint)

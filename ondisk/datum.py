@@ -13,7 +13,7 @@ from math import isnan
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from ondisk.errors import InvalidInput
+from ondisk.errors import InvalidInput, shown
 
 Value: TypeAlias = int | float | str | bool | datetime | bytes
 """The value of a metadata field; `dataset.toml` declares which type a field has."""
@@ -64,7 +64,7 @@ class Datum:
     def __init__(self, reftime: datetime, metadata: Mapping[str, Any] = NO_METADATA, data: Any = None) -> None:
         if not _is_aware(reftime):
             raise InvalidInput(
-                f"reftime must be a timezone-aware datetime, not {reftime!r}",
+                f"reftime must be a timezone-aware datetime, not {shown(reftime)}",
                 hint="Add a time zone, for example datetime(2026, 11, 20, tzinfo=timezone.utc).",
             )
         if not _is_mapping(metadata):
@@ -101,7 +101,8 @@ class Datum:
     __hash__ = None  # type: ignore[assignment]  # metadata and data may be mutable
 
     def __repr__(self) -> str:
-        return f"Datum({self.reftime.isoformat()}, {dict(self.metadata)!r}, {self.data!r})"
+        """Return the beginning: a datum may have many megabytes."""
+        return f"Datum({self.reftime.isoformat()}, {shown(dict(self.metadata))}, {shown(self.data)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle, (self.reftime, dict(self.metadata), self.data, self.location)
@@ -126,7 +127,7 @@ def _to_utc(time: datetime) -> datetime:
     try:
         return time.astimezone(UTC)
     except OverflowError:
-        raise InvalidInput(f"{time!r} is outside the years 1 to 9999 in UTC") from None
+        raise InvalidInput(f"{shown(time)} is outside the years 1 to 9999 in UTC") from None
 
 
 def microseconds(time: datetime) -> int:
@@ -195,7 +196,7 @@ def _integer(value: Any) -> int:
         raise _wrong(value, FieldType.INTEGER)
     if INTEGER_MIN <= value <= INTEGER_MAX:
         return value
-    raise InvalidInput(f"{value} does not fit into 64 bits")
+    raise InvalidInput(f"{shown(value)} does not fit into 64 bits")
 
 
 def _text(value: Any) -> str:
@@ -203,7 +204,7 @@ def _text(value: Any) -> str:
         raise _wrong(value, FieldType.TEXT)
     if value.isascii() or is_unicode(value):
         return value
-    raise InvalidInput(f"text {value!r} contains a lone surrogate, which is not valid Unicode")
+    raise InvalidInput(f"text {shown(value)} contains a lone surrogate, which is not valid Unicode")
 
 
 def _boolean(value: Any) -> int:
@@ -218,7 +219,7 @@ def _timestamp(value: Any) -> int:
     if value.tzinfo is UTC:
         return (value - EPOCH) // MICROSECOND
     if value.utcoffset() is None:
-        raise InvalidInput(f"timestamp {value!r} has no time zone")
+        raise InvalidInput(f"timestamp {shown(value)} has no time zone")
     return microseconds(_to_utc(value))
 
 
@@ -237,9 +238,9 @@ def _real(value: Any) -> float:
         real = float("nan")
     # SQLite stores NaN as NULL, which would read back as "missing".
     if isnan(real):
-        raise InvalidInput(f"{value} is not a number that a declared real can contain")
+        raise InvalidInput(f"{shown(value)} is not a number that a declared real can contain")
     if real != value:
-        raise InvalidInput(f"{value} has no exact floating-point representation")
+        raise InvalidInput(f"{shown(value)} has no exact floating-point representation")
     return real
 
 
@@ -254,7 +255,7 @@ def is_unicode(text: str) -> bool:
 
 def _wrong(value: object, kind: FieldType) -> InvalidInput:
     actual = _NAMES.get(type(value), f"of type {type(value).__name__}")
-    return InvalidInput(f"{value!r} is {actual}, the field is declared {kind}")
+    return InvalidInput(f"{shown(value)} is {actual}, the field is declared {kind}")
 
 
 _NAMES = {

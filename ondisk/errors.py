@@ -16,7 +16,9 @@ The numbers are a promise to scripts: their meaning never changes.
 
 from __future__ import annotations
 
+import reprlib
 import shlex
+from itertools import islice
 from typing import Any, ClassVar
 
 EXIT_DONE = 0
@@ -29,6 +31,39 @@ EXIT_TERMINATED = 143  # by SIGTERM: 128 + 15
 def command(*words: object) -> str:
     """Return a command of ondisk for a hint, in backticks. Words are quoted as a shell needs it: it can be copied."""
     return f"`ondisk {shlex.join(map(str, words))}`"
+
+
+def shown(value: object) -> str:
+    """Return what `repr` returns, cut: at most 80 characters of a text, a few items of a collection, no huge integers.
+
+    Use it for every value of a user in a message: `repr` raises ValueError for an integer of more than 4300 digits.
+    """
+    return _repr.repr(value)
+
+
+class _Repr(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxother, self.fillvalue = 4, _LONGEST, "…"
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() <= _MOST_BITS else f"<an integer of {x.bit_length()} bits>"
+
+    def repr_str(self, x: str, level: int) -> str:
+        return repr(x[:_LONGEST]) + "…" * (len(x) > _LONGEST)
+
+    def repr_bytes(self, x: bytes, level: int) -> str:
+        return repr(x[:_LONGEST]) + "…" * (len(x) > _LONGEST)
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        if level <= 0:
+            return "{…}"
+        items = [f"{self.repr1(key, level - 1)}: {self.repr1(x[key], level - 1)}" for key in islice(x, _MOST_KEYS)]
+        return "{" + ", ".join(items + ["…"] * (len(x) > _MOST_KEYS)) + "}"
+
+
+_LONGEST, _MOST_KEYS, _MOST_BITS = 80, 20, 128
+_repr = _Repr()
 
 
 class ArchiveOffline(UserWarning):

@@ -20,7 +20,7 @@ from math import isfinite, isnan
 from typing import Any
 
 from ondisk.datum import from_microseconds, is_unicode, microseconds
-from ondisk.errors import InvalidInput, LimitExceeded
+from ondisk.errors import InvalidInput, LimitExceeded, shown
 
 SHAPES = frozenset({"$bytes", "$text_bytes", "$float"})
 _PLAIN = frozenset({str, int, bool, type(None)})
@@ -36,12 +36,12 @@ def dump(value: Any) -> bytes:
     """Return JSON-ready values (see `to_json`) as one line of UTF-8.
 
     Raises:
-        InvalidInput: an integer has more digits than Python reads or writes (4300 by default).
+        InvalidInput: an integer has more digits than Python writes, 4300 by default.
     """
     try:
         return _encode(value).encode()
-    except ValueError as error:
-        raise InvalidInput(f"not JSON: {error}") from None
+    except ValueError:
+        raise InvalidInput("an integer has too many digits") from None
 
 
 def to_json(value: Any, max_depth: int) -> Any:
@@ -97,7 +97,7 @@ def parse_time(text: str) -> int:
     matched = _TIME.fullmatch(text)
     if matched is None:
         hint = ": append Z or an offset" if _TIME.fullmatch(f"{text}Z") else ""
-        raise InvalidInput(f"{text[:60]!r} is not a time such as 2026-11-20T06:00:00Z{hint}")
+        raise InvalidInput(f"{shown(text)} is not a time such as 2026-11-20T06:00:00Z{hint}")
     day, clock, fraction, sign, hours, minutes = matched.groups()
     try:
         local = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=UTC)
@@ -107,7 +107,7 @@ def parse_time(text: str) -> int:
             count -= offset if sign == "+" else -offset
         return microseconds(from_microseconds(count))  # the offset can move it out of the years 1 to 9999
     except (ValueError, OverflowError):
-        raise InvalidInput(f"{text!r} is an impossible time") from None
+        raise InvalidInput(f"{shown(text)} is an impossible time") from None
 
 
 def _undecodable(text: str) -> dict[str, str]:
@@ -118,22 +118,21 @@ def _undecodable(text: str) -> dict[str, str]:
         raw = b""
     # Escaped bytes that together are valid UTF-8 would be restored as the character.
     if raw.decode(errors="surrogateescape") != text:
-        raise InvalidInput(f"text {text[:60]!r} contains a lone surrogate, which is not valid Unicode")
+        raise InvalidInput(f"text {shown(text)} contains a lone surrogate, which is not valid Unicode")
     return {"$text_bytes": base64.b64encode(raw).decode()}
 
 
 def _mapping(value: Mapping[Any, Any], max_depth: int) -> dict[str, Any]:
     # A mapping that is not a valid shape, such as {"$bytes": 5}, is restored as it is.
     if len(value) == 1 and (shape := next(iter(value))) in SHAPES and _from_shape(shape, dict(value)) != value:
-        raise InvalidInput(
-            f"a mapping with the only key {next(iter(value))!r} is ambiguous: JSON writes other values in this shape"
-        )
+        problem = f"a mapping with the only key {shape!r} is ambiguous: JSON writes other values in this shape"
+        raise InvalidInput(problem)
     converted = {}
     for key, item in value.items():
         if type(key) is not str:
-            raise InvalidInput(f"the key {key!r} is not a text")
+            raise InvalidInput(f"the key {shown(key)} is not a text")
         if not (key.isascii() or is_unicode(key)):
-            raise InvalidInput(f"the key {key!r} is not valid Unicode")
+            raise InvalidInput(f"the key {shown(key)} is not valid Unicode")
         converted[key] = item if type(item) in _PLAIN and type(item) is not str else to_json(item, max_depth - 1)
     return converted
 

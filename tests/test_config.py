@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import re
 
@@ -196,3 +197,12 @@ def test_keys_that_have_their_default_are_not_written():
         *("station", "update"),
     ]
     assert DatasetConfig.from_toml(full) == DatasetConfig.from_toml(FULL)
+
+
+@pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(DatasetConfig)])
+@pytest.mark.parametrize("shape", ["{}", "-{}", "[{}]", "{{'a': {}}}", "{{{}: 'text'}}"])
+def test_an_integer_of_thousands_of_digits_is_refused_for_every_key(key, shape):
+    value = eval(shape.format(hex(10**5000)))
+    with pytest.raises(ConfigError) as caught:
+        DatasetConfig.from_mapping({"format": "seg", "step": "daily", key: value})
+    assert len(str(caught.value)) < 600

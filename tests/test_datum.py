@@ -99,6 +99,11 @@ def test_a_datum_survives_pickling_with_its_location(datum):
     assert again.location == datum.location
 
 
+def test_repr_shows_the_beginning_of_a_large_datum():
+    large = Datum(T, {"note": "x" * 1_000_000, **dict.fromkeys(map(str, range(1000)))}, b"x" * 100_000_000)
+    assert len(repr(large)) < 1000
+
+
 def test_repr_has_reftime_metadata_and_data():
     assert repr(Datum(T, {"station": 5}, b"x")) == "Datum(2026-11-20T06:30:15.123456+00:00, {'station': 5}, b'x')"
 

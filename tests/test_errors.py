@@ -91,3 +91,23 @@ def test_errors_import_nothing_of_ondisk():
 def test_a_command_of_a_hint_can_be_copied():
     assert errors.command("fix", Path("/data/weather"), "--yes") == "`ondisk fix /data/weather --yes`"
     assert errors.command("fix", "/my data/it's", "--yes") == """`ondisk fix '/my data/it'"'"'s' --yes`"""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (5, "5"),
+        ("a'b", '"a\'b"'),
+        ({"b": [1, (2.5,)], "a": None}, "{'b': [1, (2.5,)], 'a': None}"),
+        (10**5000, "<an integer of 16610 bits>"),
+        ({"n": [-(10**5000)]}, "{'n': [<an integer of 16610 bits>]}"),
+        ("x" * 1000, f"'{'x' * 80}'…"),
+        (b"x" * 1000, f"b'{'x' * 80}'…"),
+        ([*range(100)], "[0, 1, 2, 3, 4, 5, …]"),
+        ([[[[[[5]]]]]], "[[[[[…]]]]]"),
+        ({"a": {"b": {"c": {"d": {"e": 5}}}}}, "{'a': {'b': {'c': {'d': {…}}}}}"),
+    ],
+    ids=range(10),
+)
+def test_a_value_in_a_message_is_cut(value, text):
+    assert errors.shown(value) == text

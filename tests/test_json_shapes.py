@@ -80,7 +80,7 @@ def test_a_mapping_that_is_not_a_valid_shape_stays_a_mapping(value):
 
 
 def test_a_number_of_more_digits_than_python_writes_is_refused():
-    with pytest.raises(InvalidInput, match="4300 digits"):
+    with pytest.raises(InvalidInput, match="too many digits"):
         dump(10**5000)
 
 

@@ -21,6 +21,11 @@ STDIN = "-"
 _ROUND = 1.0  # seconds
 _WRITE = 1024 * 1024  # bytes
 _NOWHERE = Path(os.devnull)
+_STREAMS = [("stdin", os.O_RDONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w")]
+_OUTPUT_HINTS = {
+    errno.ENOSPC: "Is the disk full?",
+    errno.EBADF: "It is closed. To discard the output, redirect it to /dev/null.",
+}
 _REMEDIES = {
     errno.EISDIR: "Name files; the files of a folder are FOLDER/*.",
     errno.EACCES: "Ask the owner for permission to read it.",
@@ -30,11 +35,12 @@ _REMEDIES = {
 def fill_closed_streams() -> None:
     """Open /dev/null for each standard stream that was closed before the program started.
 
-    Otherwise a file of the dataset could get the descriptor of the stream.
+    Otherwise a file of the dataset could get the descriptor of the stream. What a command prints on a closed standard
+    output would be lost: writing to it fails.
     """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    for name, flags, mode in _STREAMS:
         if getattr(sys, name) is None:
-            setattr(sys, name, _NOWHERE.open(mode))
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
 
 
 def discard_stdout() -> None:
@@ -135,7 +141,7 @@ def _write(content: bytes) -> bool:
         return False
     except OSError as error:
         discard_stdout()
-        hint = "Is the disk full?"
+        hint = _OUTPUT_HINTS.get(error.errno or 0, "")
         raise StorageError(f"standard output: {error.strerror}", hint=hint, errno=error.errno) from error
     return True
 

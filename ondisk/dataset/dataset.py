@@ -21,13 +21,7 @@ from ondisk.dataset.query import Match, Query, data, payloads, span, summaries
 from ondisk.dataset.read import Summary
 from ondisk.dataset.summaries import merged
 from ondisk.datum import Datum, Location
-from ondisk.errors import (
-    AlreadyExists,
-    InvalidInput,
-    LockError,
-    OndiskError,
-    ReadOnly,
-)
+from ondisk.errors import AlreadyExists, InvalidInput, LockError, OndiskError, ReadOnly, shown
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find
 from ondisk.index import INDEX, Key
@@ -132,7 +126,7 @@ class Dataset:
             ReadOnly: this user has no permission to write.
         """
         if type(read_only) is not bool:
-            raise InvalidInput(f"read_only must be True or False, not {read_only!r}")
+            raise InvalidInput(f"read_only must be True or False, not {shown(read_only)}")
         _check_path(path)
         directory = open_directory(path)
         with contextlib.ExitStack() as undo:
@@ -266,7 +260,7 @@ class Dataset:
         from ondisk.spark.append import append_files
 
         if isinstance(paths, str | bytes):  # which would be files with names of one character
-            raise InvalidInput(f"paths must be a list of files, not {paths!r}", hint=f"Write [{paths!r}].")
+            raise InvalidInput(f"paths must be a list of files, not {shown(paths)}", hint=f"Write [{shown(paths)}].")
         return append_files(self, [os.fspath(path) for path in paths], spark, format)
 
     def append_staged(
@@ -619,5 +613,5 @@ def _check_path(path: str | os.PathLike[str]) -> None:
 
 def _checked(batch_size: int) -> int:
     if type(batch_size) is not int or batch_size < 1:
-        raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {batch_size!r}")
+        raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {shown(batch_size)}")
     return batch_size

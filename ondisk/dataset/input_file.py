@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ondisk.dataset.access import Access
-from ondisk.errors import InvalidInput, NotFound, StorageError
+from ondisk.errors import InvalidInput, NotFound, StorageError, shown
 from ondisk.formats import Batch, Format, recognise
 from ondisk.formats.base import Chained
 
@@ -64,7 +64,8 @@ def open_source(source: str | os.PathLike[str] | BinaryIO) -> Iterator[BinaryIO]
 
 def _check_stream(stream: object) -> None:
     if isinstance(stream, io.TextIOBase) or not hasattr(stream, "read"):
-        raise InvalidInput(f"append_file takes a path or a stream of bytes, not {stream!r}", hint='Open it with "rb".')
+        problem = f"append_file takes a path or a stream of bytes, not {shown(stream)}"
+        raise InvalidInput(problem, hint='Open it with "rb".')
 
 
 class Peeked(Chained):

@@ -15,7 +15,7 @@ from ondisk.dataset.archives import Archives
 from ondisk.dataset.overlap import leave_out
 from ondisk.dataset.read import DatasetReader, Summary, check_limit
 from ondisk.datum import Datum, from_microseconds
-from ondisk.errors import InvalidInput, LockError
+from ondisk.errors import InvalidInput, LockError, shown
 from ondisk.formats import Format
 from ondisk.index import Index, Row, Snapshot, Totals
 from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort, reftime_interval
@@ -75,7 +75,7 @@ class Query:
 
 
 def _no_match(given: object) -> InvalidInput:
-    return InvalidInput(f"match must be a match expression or a condition over dataset.fields, not {given!r}")
+    return InvalidInput(f"match must be a match expression or a condition over dataset.fields, not {shown(given)}")
 
 
 def data(access: Opened, archives: Archives, query: Query, *, with_data: bool) -> Iterator[Datum]:

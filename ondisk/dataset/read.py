@@ -12,7 +12,7 @@ from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, Datum, Location, Value, from_microseconds
-from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, IntegrityError, InvalidInput, SegmentCorrupt
+from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, IntegrityError, InvalidInput, SegmentCorrupt, shown
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format, find
 from ondisk.formats.base import Loaded
@@ -485,4 +485,4 @@ def check_limit(limit: int | None) -> None:
     """
     if limit is not None and (type(limit) is not int or not 0 <= limit <= INTEGER_MAX):
         hint = "Pass no limit to get all data."
-        raise InvalidInput(f"limit must be a whole number of 0 or more, not {limit!r}", hint=hint)
+        raise InvalidInput(f"limit must be a whole number of 0 or more, not {shown(limit)}", hint=hint)

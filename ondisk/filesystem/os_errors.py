@@ -13,6 +13,11 @@ from typing import NoReturn
 from ondisk.errors import DiskFull, OndiskError, ReadOnly, StateError, StorageError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_HINTS = {
+    errno.EFBIG: "The filesystem, or a limit of this user (`ulimit -f`), allows no larger file.",
+    errno.EMFILE: "Close other datasets and queries, or raise the limit of open files (`ulimit -n`).",
+    errno.EIO: "Look at the disk with `dmesg`.",
+}
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -39,7 +44,8 @@ def raise_as_ours(error: OSError, path: str, *, writing: bool = True) -> NoRetur
     if error.errno in _DENIED:
         hint = "Open the dataset read_only, or as a user with permission to write."
         raise ReadOnly(f"{path}: {error.strerror}", hint=hint, path=path) from error
-    raise StorageError(f"{path}: {error.strerror}", path=path, errno=error.errno) from error
+    hint = _HINTS.get(error.errno or 0, "")
+    raise StorageError(f"{path}: {error.strerror}", hint=hint, path=path, errno=error.errno) from error
 
 
 def space_hint(missing: int | None = None) -> str:

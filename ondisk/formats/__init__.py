@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ondisk.config import EXTENSION, DatasetConfig
-from ondisk.errors import ConfigError
+from ondisk.errors import ConfigError, shown
 from ondisk.formats.base import Batch, Format
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ def find(name: str) -> type[Format]:
     others = _others(tuple(sys.path))
     if name not in others.names:
         known = ", ".join(sorted({*_BUILT_IN, *others.names}))
-        raise ConfigError(f"unknown format {name!r}", hint=f"The formats are {known}.", format=name)
+        raise ConfigError(f"unknown format {shown(name)}", hint=f"The formats are {known}.", format=name)
     try:
         loaded = others[name].load()
     except Exception as error:
         hint = "Install the package again, or remove it."
-        raise ConfigError(f"the package of format {name!r} cannot be loaded: {error!r}", hint=hint) from error
+        raise ConfigError(f"the package of format {shown(name)} cannot be loaded: {error!r}", hint=hint) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Format)):
-        raise ConfigError(f"the entry point {name!r} of {_GROUP} is not a subclass of ondisk.formats.base.Format")
+        raise ConfigError(f"the entry point {shown(name)} of {_GROUP} is not a subclass of ondisk.formats.base.Format")
     return loaded
 
 

@@ -24,6 +24,13 @@ MOVE = "Restore the file from a backup, or move it out of the dataset."
 
 _HEAD = 64 * 1024
 _PIECE = 1024 * 1024
+_COMPRESSIONS = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "zip",
+}
 
 
 class Readable(Protocol):
@@ -336,6 +343,11 @@ class Format(ABC):
     def packed(self, data: bytes) -> bytes:
         """Return decompressed bytes as one block is stored, the opposite of `unpack`; as they are without blocks."""
         return data
+
+
+def compression_of(head: bytes) -> str | None:
+    """Return the name of the compression that a file's first bytes show; None for none."""
+    return next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), None)
 
 
 def is_zeros(file: SegmentFile, position: int) -> bool:

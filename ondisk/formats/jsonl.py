@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from ondisk import json_shapes
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import Datum, FieldType, restored
-from ondisk.errors import FrameCorrupt, InvalidInput
+from ondisk.errors import FrameCorrupt, InvalidInput, shown
 from ondisk.formats.base import Loaded
 from ondisk.formats.lines import LineFormat, why_not_text
 from ondisk.formats.metadata import canonical_metadata
@@ -26,6 +27,7 @@ from ondisk.formats.metadata import canonical_metadata
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]')
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _CACHED = 100_000
+_INFINITIES = (float("inf"), float("-inf"))
 
 
 class JsonLines(LineFormat):
@@ -36,6 +38,8 @@ class JsonLines(LineFormat):
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
         self._decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+        self._input_decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        self._reals = [name for name, kind in config.fields.items() if kind is FieldType.REAL]
         self._times: dict[str, int] = {}
 
     @classmethod
@@ -77,19 +81,28 @@ class JsonLines(LineFormat):
 
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
         try:
-            return self._read(payload, MAX_DEPTH)
+            return self._described(self._loads(payload, MAX_DEPTH))
         except InvalidInput as error:
             raise FrameCorrupt(f"not a line of JSON: {error.message}") from None
 
     def read_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
         self.check_size(line)
-        return self._read(line, self.config.max_depth)
+        content = self._loads(line, self.config.max_depth, self._input_decoder)
+        for name in self._reals:
+            if content.get(name) in _INFINITIES:
+                hint = 'write {"$float": "+Inf"} for infinity'
+                raise InvalidInput(f"{name}: the number is too large for a real; {hint}")
+        return self._described(content)
+
+    def read_stored_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
+        self.check_size(line)
+        return self._described(self._loads(line, self.config.max_depth))
 
     def write_line(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
         fields, depth = self.config.fields, self.config.max_depth  # the line itself is the first level
         for name in datum.metadata:
             if name not in fields:
-                raise InvalidInput(f"jsonl cannot store the metadata {name!r}: it is not a declared field")
+                raise InvalidInput(f"jsonl cannot store the metadata {shown(name)}: it is not a declared field")
         metadata = canonical_metadata(datum.metadata, fields, times_as_text=False)
         data = {} if datum.data is None else datum.data
         if not isinstance(data, Mapping):
@@ -100,7 +113,7 @@ class JsonLines(LineFormat):
                 line[name] = _to_json(metadata[name], fields[name], depth - 1)
         for key in data:
             if key == "reftime" or key in fields:
-                raise InvalidInput(f"the data contain the key {key!r}, which is metadata")
+                raise InvalidInput(f"the data contain the key {shown(key)}, which is metadata")
         # The reftime prevents that data with the only key "$bytes" are treated as a shape: a line always has a reftime.
         shaped = json_shapes.to_json({"reftime": None, **data}, depth)
         del shaped["reftime"]
@@ -108,23 +121,24 @@ class JsonLines(LineFormat):
         self.check_size(payload)
         return metadata, payload
 
-    def _read(self, line: bytes, max_depth: int) -> tuple[int, Mapping[str, Any]]:
-        content = self._loads(line, max_depth)
+    def _described(self, content: dict[str, Any]) -> tuple[int, Mapping[str, Any]]:
         return self._reftime(content), canonical_metadata(content, self.config.fields, times_as_text=True, shapes=True)
 
-    def _loads(self, line: bytes, max_depth: int) -> dict[str, Any]:
+    def _loads(self, line: bytes, max_depth: int, decoder: json.JSONDecoder | None = None) -> dict[str, Any]:
         # The configured limits apply to input; lines stored under larger limits are still read. Brackets are counted
         # before parsing, because the parser recurses as deep as they nest.
         if line.count(b"[") + line.count(b"{") > max_depth and _depth(line) > max_depth:
             raise InvalidInput(f"nested deeper than max_depth, {max_depth}")
         try:
-            content = self._decoder.decode(line.decode())
+            content = (decoder or self._decoder).decode(line.decode())
         except UnicodeDecodeError as error:
             raise InvalidInput(why_not_text(line) or f"byte {error.start + 1} is not valid UTF-8") from None
         except InvalidInput:
             raise
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(why_not_text(line) or f"not valid JSON: {error}") from None
+            is_number = not isinstance(error, json.JSONDecodeError | RecursionError)
+            problem = "an integer has too many digits" if is_number else f"not valid JSON: {error}"
+            raise InvalidInput(why_not_text(line) or problem) from None
         if not isinstance(content, dict):
             raise InvalidInput("not a JSON object")
         if _SURROGATE.search(line):
@@ -173,6 +187,14 @@ def _check_unicode(content: dict[str, Any]) -> None:
         json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise InvalidInput("it contains a lone surrogate, which is not valid Unicode") from None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise InvalidInput(f"the key {shown(Counter(keys).most_common(1)[0][0])} occurs twice")
+    return content
 
 
 def _refuse_constant(word: str) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from ondisk.datum import Datum, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded
-from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable, end_of_zeros
+from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable, compression_of, end_of_zeros
 from ondisk.segment import Damage, End, ScanResult, SegmentFile
 
 _SCANNED = 512 * 1024  # bytes of a segment that are read together
@@ -34,6 +34,10 @@ class LineFormat(Format):
         Raises:
             InvalidInput: the line is not of this format, or larger than the configuration allows.
         """
+
+    def read_stored_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
+        """Do what `read_line` does for a line of a segment, which may have been stored when less was refused."""
+        return self.read_line(line)
 
     @abstractmethod
     def write_line(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
@@ -59,20 +63,25 @@ class LineFormat(Format):
             return b""
         return rest
 
-    def parse_lines(self, lines: list[bytes], number: int) -> Batch:
-        """Return the data in lines, and skip blank lines. The first line is line `number` of its file."""
-        batch = Batch()
+    def parse_lines(self, lines: list[bytes], number: int, *, stored: bool = False) -> Batch:
+        """Return the data in lines, and skip blank lines.
+
+        Args:
+            number: of the first line in its file.
+            stored: they are lines of a segment.
+        """
+        batch, read = Batch(), self.read_stored_line if stored else self.read_line
         for at, line in enumerate(lines, number):
             if not line.strip():
                 continue
             try:
-                reftime, metadata = self.read_line(line)
+                reftime, metadata = read(line)
             except InvalidInput as error:
                 batch.refused.append((len(batch), f"line {at}: {error.message}"))
                 line = self.whole_after_zeros(line, _following(lines, at - number))
                 if not line:
                     continue
-                reftime, metadata = self.read_line(line)
+                reftime, metadata = read(line)
             _add(batch, reftime, metadata, line)
         return batch
 
@@ -95,6 +104,8 @@ class LineFormat(Format):
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
         number = 1
         for lines in read_lines(stream, batch_size, self.config.max_datum_size):
+            if number == 1 and (compression := compression_of(lines[0])):
+                raise InvalidInput(f"it is compressed with {compression}, not text", hint="Decompress it first.")
             batch = self.parse_lines(lines, number)
             number += len(lines)
             if len(batch):
@@ -148,7 +159,7 @@ class LineFormat(Format):
         if not all(map(bytes.strip, lines)):  # skip blank lines
             kept = [place for place, line in enumerate(lines) if line.strip()]
             offsets, lines = [offsets[place] for place in kept], [lines[place] for place in kept]
-        batch = self.parse_lines(lines, 1)
+        batch = self.parse_lines(lines, 1, stored=True)
         for place, reason in batch.refused:
             found.damage.append(Damage(offsets[place], len(lines[place]), f"not a datum: {reason.partition(': ')[2]}"))
         if batch.refused:
@@ -205,8 +216,6 @@ def why_not_text(line: bytes) -> str:
     """Return why a line that could not be read is not plain text; empty if it may be plain text."""
     if line.startswith(b"\xef\xbb\xbf"):
         return "it begins with a byte order mark (BOM); save the file as UTF-8 without one"
-    if line.startswith(b"\x1f\x8b"):
-        return "it is gzip, not text; decompress it first"
     if b"\0" in line:
         return "it contains NUL bytes: it is damaged, or not text; decompress it first, or save it as UTF-8"
     return ""

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, FieldType, from_microseconds, microseconds
-from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
+from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, shown
 from ondisk.formats.base import Batch
 from ondisk.formats.lines import LineFormat, why_not_text
 from ondisk.segment import End, Laid, SegmentFile
@@ -82,11 +82,12 @@ class Vm2(LineFormat):
         except InvalidInput as error:
             raise FrameCorrupt(f"not a line of VM2: {error.message}") from None
 
-    def parse_lines(self, lines: list[bytes], number: int) -> Batch:
+    def parse_lines(self, lines: list[bytes], number: int, *, stored: bool = False) -> Batch:
         batch = Batch()
         for at in range(0, len(lines), _TOGETHER):
             some = lines[at : at + _TOGETHER]
-            batch.extend(self._parse_all(some, b"\n".join(some)) or super().parse_lines(some, number + at))
+            parsed = self._parse_all(some, b"\n".join(some))
+            batch.extend(parsed or super().parse_lines(some, number + at, stored=stored))
         return batch
 
     def whole_after_zeros(self, line: bytes, following: bytes) -> bytes:
@@ -165,9 +166,9 @@ class Vm2(LineFormat):
         reftime, metadata = self.read_line(datum.data)
         for name, value in datum.metadata.items():
             if name not in metadata:
-                raise InvalidInput(f"vm2 cannot store the metadata {name!r}, only area and product")
+                raise InvalidInput(f"vm2 cannot store the metadata {shown(name)}, only area and product")
             if value != metadata[name]:
-                raise InvalidInput(f"{name} is {value!r}, but {metadata[name]!r} in the line")
+                raise InvalidInput(f"{name} is {shown(value)}, but {shown(metadata[name])} in the line")
         if microseconds(datum.reftime) != reftime:
             raise InvalidInput(f"reftime is {datum.reftime.isoformat()}, but another time in the line")
         return metadata, datum.data

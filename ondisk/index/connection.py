@@ -298,4 +298,9 @@ def translated(error: Exception, directory: Directory) -> OndiskError:
             for file in (path, f"{path}-wal", f"{path}-shm"):
                 if os.path.lexists(file) and not os.access(file, os.R_OK, effective_ids=True):
                     return denied(file)
+            hint = "Is its folder still there, and writable? Or are too many files open (`ulimit -n`)?"
+            return StorageError(message, hint=hint, path=path, sqlite_errorcode=code)
+        case sqlite3.SQLITE_IOERR:
+            hint = "Look at the disk with `dmesg`; a limit of file size (`ulimit -f`) ends like this, too."
+            return StorageError(message, hint=hint, path=path, sqlite_errorcode=code)
     return StorageError(message, path=path, sqlite_errorcode=code)

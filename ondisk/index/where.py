@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import TypeAlias
 
 from ondisk.datum import FieldType
-from ondisk.errors import MatchError
+from ondisk.errors import MatchError, shown
 from ondisk.index.columns import MISSING, Columns
 from ondisk.matcher import (
     And,
@@ -97,7 +97,7 @@ def check_fields(tree: Expression, columns: Columns) -> None:
         field = getattr(node, "field", "reftime")
         if field != "reftime" and field not in columns.kinds:
             known = ", ".join(sorted({"reftime", *columns.kinds}))
-            raise MatchError(f"the index has no field {field!r}", hint=f"The fields are {known}.")
+            raise MatchError(f"the index has no field {shown(field)}", hint=f"The fields are {known}.")
 
 
 def _nodes(tree: Expression) -> Iterator[tuple[Expression, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ondisk.datum import FieldType, Value, canonical
-from ondisk.errors import InvalidInput, MatchError
+from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.matcher.parsing import known_fields
 from ondisk.matcher.tree import Compare, Expression, IsMissing, Not, OneOf, Operator, Scalar, StartsWith
 
@@ -71,8 +71,8 @@ class Field:
         """
         if isinstance(values, str | bytes):
             raise MatchError(
-                f"{self.name}.isin({values!r}) would compare with each of its characters or bytes",
-                hint=f"Put the values in a list: {self.name}.isin([{values!r}]).",
+                f"{self.name}.isin({shown(values)}) would compare with each of its characters or bytes",
+                hint=f"Put the values in a list: {self.name}.isin([{shown(values)}]).",
             )
         return OneOf(self.name, tuple(dict.fromkeys(map(self._stored, values))))
 
@@ -128,14 +128,14 @@ class Fields:
     def __getitem__(self, name: str) -> Field:
         field = self.__fields.get(name)
         if field is None:
-            raise MatchError(f"there is no field {name!r}", hint=known_fields(name, list(self)))
+            raise MatchError(f"there is no field {shown(name)}", hint=known_fields(name, list(self)))
         return field
 
     def __getattr__(self, name: str) -> Field:
         field = self.__fields.get(name)
         if field is None:
             # No full stop: Python appends ". Did you mean: 'station'?", from `__dir__`.
-            message = f"there is no field {name!r}\nThe fields are {', '.join(self)}"
+            message = f"there is no field {shown(name)}\nThe fields are {', '.join(self)}"
             raise AttributeError(message, name=name, obj=self)
         return field
 

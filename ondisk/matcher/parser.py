@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from ondisk.datum import FieldType
-from ondisk.errors import InvalidInput, MatchError
+from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.matcher.parsing import Fragment, all_of, any_of, known_fields
 from ondisk.matcher.tree import Expression
 from ondisk.matcher.values import parse_value
@@ -97,5 +97,5 @@ def _utc(now: datetime | None) -> datetime:
     if now is None:
         return datetime.now(UTC)
     if now.utcoffset() is None:
-        raise InvalidInput(f"now={now!r} has no time zone", hint="Use for example datetime.now(timezone.utc).")
+        raise InvalidInput(f"now={shown(now)} has no time zone", hint="Use for example datetime.now(timezone.utc).")
     return now.astimezone(UTC)

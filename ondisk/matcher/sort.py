@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from ondisk.datum import Datum, FieldType
-from ondisk.errors import MatchError
+from ondisk.errors import MatchError, shown
 from ondisk.matcher.parsing import known_fields
 
 SortInterval: TypeAlias = Literal["minute", "hour", "day", "month", "year"]
@@ -57,7 +57,7 @@ class _Descending:
         return other.value < self.value
 
 
-def parse_sort(text: str, fields: Mapping[str, FieldType]) -> Sort:
+def parse_sort(text: object, fields: Mapping[str, FieldType]) -> Sort:
     """Return the sort order of a text `[minute|hour|day|month|year:]field,-field…`; `-` sorts descending.
 
     Args:
@@ -67,13 +67,15 @@ def parse_sort(text: str, fields: Mapping[str, FieldType]) -> Sort:
     Raises:
         MatchError: a field is missing, unknown or repeated, or the interval is unknown.
     """
+    if not isinstance(text, str):
+        raise MatchError(f"sort must be a text, not {shown(text)}", hint='Write for example "day:station,-level".')
     prefix, colon, names = text.rpartition(":")
     keys = tuple(_key(name, text, fields) for name in names.split(","))
     seen = [key.field for key in keys]
     for field in seen:
         if seen.count(field) > 1:
             raise MatchError(
-                f"sort order {text!r} names {field} twice", hint="Remove the second: it would have no effect."
+                f"sort order {shown(text)} names {field} twice", hint="Remove the second: it would have no effect."
             )
     return Sort(_interval(prefix, text) if colon else None, keys)
 
@@ -82,7 +84,7 @@ def _interval(prefix: str, text: str) -> SortInterval:
     interval = _INTERVALS.get(prefix.strip().lower())
     if interval is None:
         raise MatchError(
-            f"sort order {text!r} begins with {prefix!r}, which is not an interval",
+            f"sort order {shown(text)} begins with {shown(prefix)}, which is not an interval",
             hint=f"The intervals are {', '.join(_INTERVALS)}.",
         )
     return interval
@@ -92,7 +94,7 @@ def _key(name: str, text: str, fields: Mapping[str, FieldType]) -> SortKey:
     name = name.strip().lower()
     field = name.removeprefix("-").strip()
     if field != "reftime" and field not in fields:
-        problem = f"there is no field {field!r}" if field else "a field is missing"
+        problem = f"there is no field {shown(field)}" if field else "a field is missing"
         hint = known_fields(field, sorted({"reftime", *fields}))
-        raise MatchError(f"{problem} in sort order {text!r}", hint=hint)
+        raise MatchError(f"{problem} in sort order {shown(text)}", hint=hint)
     return SortKey(field, descending=name.startswith("-"))

@@ -24,7 +24,7 @@ from typing import Any
 from ondisk.config import Source, read_toml
 from ondisk.dataset.input_file import open_source
 from ondisk.dataset.layout import CONFIG
-from ondisk.errors import ConfigError
+from ondisk.errors import ConfigError, shown
 
 _LIMIT = 1024 * 1024  # bytes
 KEYS = ("input", "datasets", "error", "duplicates", "name", "master", "maintenance")
@@ -99,7 +99,7 @@ def _parse(path: Path, values: Mapping[str, Any], source: Source) -> PipelineCon
     datasets = values["datasets"]
     if not isinstance(datasets, list) or not datasets or not all(map(_is_text, datasets)):
         hint = 'Write datasets = ["weather", "…"].'
-        raise source.error("datasets", f"must be a list of datasets, not {datasets!r}", hint)
+        raise source.error("datasets", f"must be a list of datasets, not {shown(datasets)}", hint)
     texts = {key: _text(key, values[key], source) for key in KEYS if key in values and key not in _OTHERS}
     folder = path.parent / texts["input"]
     config = PipelineConfig(
@@ -122,7 +122,7 @@ def _check_paths(config: PipelineConfig, source: Source) -> None:
         for name in names:
             real = name and os.path.realpath(config.resolve(name))
             if real in seen:
-                raise source.error(key, f"{name!r} is named twice", "Name each dataset once.")
+                raise source.error(key, f"{shown(name)} is named twice", "Name each dataset once.")
             seen.update([real] if real else [])
     if holds_dataset(config.input):
         raise source.error("input", "is a dataset", "Name the folder in which the files arrive.")
@@ -142,7 +142,7 @@ def plain(path: str) -> str:
 
 def _text(key: str, value: Any, source: Source) -> str:
     if not _is_text(value):
-        raise source.error(key, f"must be text, not {value!r}", "Put it in quotes.")
+        raise source.error(key, f"must be text, not {shown(value)}", "Put it in quotes.")
     return str(value)
 
 
@@ -155,14 +155,14 @@ def _maintenance(folder: Path, value: Any, source: Source) -> Maintenance | None
         return None
     if not isinstance(value, Mapping):
         hint = "Write maintenance = false, or a line [maintenance] and its keys in the lines below."
-        raise source.error("maintenance", f"must be false or a table, not {value!r}", hint)
+        raise source.error("maintenance", f"must be false or a table, not {shown(value)}", hint)
     for key in value:
         if key not in MAINTENANCE:
             raise source.error(f"maintenance.{key}", "unknown key", f"The keys are {', '.join(MAINTENANCE)}.")
     duration, metrics = value.get("max_duration"), value.get("metrics")
     if duration is not None and (type(duration) not in (int, float) or not 0 <= duration < float("inf")):
         hint = "Write max_duration = 1800, without quotes."
-        raise source.error("maintenance.max_duration", f"must be a number of seconds, not {duration!r}", hint)
+        raise source.error("maintenance.max_duration", f"must be a number of seconds, not {shown(duration)}", hint)
     if metrics is not None:
         metrics = folder / _text("maintenance.metrics", metrics, source)
     return Maintenance(None if duration is None else float(duration), metrics)

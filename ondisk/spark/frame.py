@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.query import Match, Query, Snapshots
-from ondisk.errors import InvalidInput
+from ondisk.errors import InvalidInput, shown
 from ondisk.matcher import Everything
 from ondisk.spark.columns import DATA, arrow_schema, columns_of, schema_of
 from ondisk.spark.match_json import dumps
@@ -42,7 +42,8 @@ def index_frame(
         then Spark reads all of it.
     """
     if isinstance(columns, str):
-        raise InvalidInput(f"columns is a list of names, not {columns!r}", hint=f"Write {re.split(', *', columns)}.")
+        hint = f"Write {re.split(', *', columns)}."
+        raise InvalidInput(f"columns is a list of names, not {shown(columns)}", hint=hint)
     archives = access.archives
     archives.check_trusted()
     current = access.current()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import os
 import pty
 import subprocess
@@ -219,6 +222,23 @@ def test_a_kind_of_segment_that_is_not_supported_is_named(run, vm2, variant):
     assert done.code == 2
     assert "1.seg: not supported yet" in done.err
     assert list(Path("weather").glob("2*")) == []
+
+
+@pytest.mark.parametrize("format", ["vm2", "jsonl", "seg"])
+@pytest.mark.parametrize("tool", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_compressed_file_is_refused_as_a_whole(run, weather, format, tool):
+    lines = b"".join(b"20261120%02d00,9,227,1.4,,,%09d\n" % (number % 24, number) for number in range(2000))
+    Path("lines.packed").write_bytes(tool(lines))
+    done = run("append", "weather", "lines.packed", "--format", format)
+    assert done.code == 2
+    assert done.err.startswith("ondisk: error: lines.packed: it is compressed with ")
+    assert len(done.err) < 200
+
+
+def test_csv_is_no_segment_of_a_disk_queue(run, weather):
+    Path("values.csv").write_text("time,station\n2026-11-20,5\n")
+    done = run("append", "weather", "values.csv", "--format", "seg")
+    assert (done.code, "values.csv: it is text, and no segment of a disk queue" in done.err) == (2, True)
 
 
 def test_what_was_in_the_way_is_named_and_the_exit_code_is_9(run, weather, tmp_path):

@@ -189,10 +189,15 @@ def test_a_pipe_without_a_reader_is_not_an_error(environment, weather, argv):
     assert done.stderr == b""
 
 
-def test_standard_streams_may_be_closed(environment, weather):
+def test_output_that_a_closed_stream_would_lose_is_an_error(environment, weather):
     shell = f'exec {sys.executable} -m ondisk "$@" <&- >&- 2>&-'
-    for argv, code in ((["query", "weather"], 0), (["append", "weather", "-"], 0), (["info", "nowhere"], 11)):
+    cases = (["query", "weather", "reftime: =1999"], 0), (["query", "weather"], 50), (["info", "nowhere"], 11)
+    for argv, code in cases:
         assert subprocess.run(["sh", "-c", shell, "sh", *argv], env=environment, timeout=60).returncode == code
+    shell = shell.removesuffix("2>&-")
+    done = subprocess.run(["sh", "-c", shell, "sh", "--help"], env=environment, capture_output=True, timeout=60)
+    assert done.returncode == 50
+    assert done.stderr.startswith(b"ondisk: error: standard output: Bad file descriptor\nIt is closed.")
     with ondisk.open(weather, read_only=True) as dataset:
         assert dataset.summary().count == 3
 

@@ -814,3 +814,32 @@ def test_a_dataset_that_is_closed_behind_the_last_batch_has_taken_all(create):
     assert dataset.append(given(), batch_size=1).imported == 5
     with ondisk.open(dataset.path) as again:
         assert numbers(again) == list(range(5))
+
+
+HUGE = 10**5000
+
+
+@pytest.mark.parametrize("format", ["vm2", "jsonl", "seg", "blob"])
+@pytest.mark.parametrize("name", [*EVERY_TYPE, "undeclared"])
+@pytest.mark.parametrize("value", [HUGE, -HUGE, {"a": [HUGE]}, [HUGE]], ids=["huge", "negative", "mapping", "list"])
+def test_an_integer_of_thousands_of_digits_is_refused_as_metadata(tmp_path, format, name, value):
+    content = {"vm2": b"202611200600,1,2,3,,,000000000", "blob": b"x"}.get(format, {"n": 1})
+    with ondisk.create(tmp_path / "d", {"format": format, "step": "daily", "fields": EVERY_TYPE}) as dataset:
+        result = dataset.append([Datum(T, {name: value}, content), Datum(T, {}, content)])
+        assert (result.imported, result.refused) == (1, 1)
+        if name in dataset.fields:
+            with pytest.raises(InvalidInput):
+                [*dataset.query(**{name: value})]
+
+
+@pytest.mark.parametrize("format", ["vm2", "jsonl", "seg", "blob"])
+@pytest.mark.parametrize("content", [HUGE, {"a": HUGE}, {"a": [{"b": HUGE}]}, {HUGE: 1}, [HUGE]], ids=range(5))
+def test_an_integer_of_thousands_of_digits_is_refused_as_data(tmp_path, format, content):
+    with ondisk.create(tmp_path / "d", {"format": format, "step": "daily"}) as dataset:
+        assert dataset.append([Datum(T, {}, content)]).refused == 1
+
+
+@pytest.mark.parametrize("name", ["limit", "batch_size", "match", "sort"])
+def test_an_integer_of_thousands_of_digits_is_refused_as_an_argument(tmp_path, name):
+    with ondisk.create(tmp_path / "d", {"format": "seg", "step": "daily"}) as dataset, pytest.raises(InvalidInput):
+        [*dataset.query(**{name: HUGE})]

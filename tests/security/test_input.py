@@ -235,16 +235,6 @@ def test_hostile_json_is_refused_quickly_and_the_rest_goes_on(name: str, tmp_pat
         assert [each.metadata for each in dataset.query()] == [{"station": 2}]
 
 
-def test_of_keys_that_stand_twice_index_and_datum_tell_the_same(tmp_path: Path) -> None:
-    with ondisk.create(tmp_path / "dataset", JSONL) as dataset:
-        dataset.append_file(io.BytesIO(jsonl_line('"station": 7, "x": 1, "x": 2, "reftime": "2026-11-21T00:00:00Z"')))
-        (found,) = dataset.query(station=7)
-        assert (found.reftime.day, found.metadata, found.data) == (21, {"station": 7}, {"x": 2})
-        assert found.location is not None
-        assert dataset.read(found.location) == found
-        assert list(dataset.query(station=1)) == []
-
-
 def test_values_that_fields_cannot_hold_are_refused_one_by_one(tmp_path: Path) -> None:
     from datetime import UTC, datetime
 

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
-from ondisk.errors import FrameCorrupt, InvalidInput, LimitExceeded
+from ondisk.errors import FrameCorrupt, InvalidInput, LimitExceeded, shown
 
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG = range(7)
 _INDEFINITE, _BREAK = 31, b"\xff"
@@ -105,7 +105,7 @@ def _head(major: int, argument: int) -> bytes:
 
 def integer(value: int) -> bytes:
     if not -(2**63) <= value < 2**64:
-        raise InvalidInput(f"the integer {_excerpt(value)} does not fit into 64 bits")
+        raise InvalidInput(f"{shown(value)} does not fit into 64 bits")
     if value >= 0:
         return _head(_UNSIGNED, value)
     argument = -1 - value
@@ -123,7 +123,7 @@ def _text(value: str) -> bytes:
         raw = b""
     # Escaped bytes that form valid UTF-8 together would be read back as a character.
     if raw.decode(errors="surrogateescape") != value:
-        raise InvalidInput(f"text {value[:60]!r} contains a lone surrogate, which is not valid Unicode")
+        raise InvalidInput(f"text {shown(value)} contains a lone surrogate, which is not valid Unicode")
     return _head(_TEXT, len(raw)) + raw
 
 
@@ -133,10 +133,6 @@ def _key(key: Any) -> bytes:
     if not key:
         raise InvalidInput("a key is empty, which Beats cannot read")
     return _text(key)
-
-
-def _excerpt(value: int) -> str:
-    return str(value) if value.bit_length() <= 200 else f"of {value.bit_length()} bits"
 
 
 class _Decoder:
@@ -218,7 +214,7 @@ class _Decoder:
         if type(key) is not str:
             self.fail("a key is not text", begin)
         if key in content:
-            self.fail(f"the key {key[:60]!r} occurs twice", begin)
+            self.fail(f"the key {shown(key)} occurs twice", begin)
         return key
 
     def _turns(self, info: int, size: int, depth: int) -> Iterable[object]:

@@ -18,6 +18,7 @@ import struct
 from dataclasses import dataclass
 
 from ondisk.errors import InvalidInput, SegmentCorrupt
+from ondisk.formats.base import compression_of
 
 VERSION = 2
 """The version that ondisk writes."""
@@ -71,7 +72,7 @@ class Header:
             raise _cut(head, 4)
         version = int.from_bytes(head[:4], "little")
         if version not in _SIZES:
-            raise _unsupported(_name(version), version=version)
+            raise _not_a_segment(head) or _unsupported(_name(version), version=version)
         if len(head) < _SIZES[version]:
             raise _cut(head, _SIZES[version])
         (frame_count,) = COUNT.unpack_from(head, COUNT_OFFSET)
@@ -112,6 +113,18 @@ def _name_options(options: int) -> str:
     names = [name for bit, name in _NOT_YET.items() if options & bit]
     unknown = options & ~sum(_NOT_YET)
     return ", ".join(names + [f"unknown options {unknown:#x}"] * bool(unknown))
+
+
+def _not_a_segment(head: bytes) -> InvalidInput | None:
+    """Return the error for a file that is text, or compressed; None if it may be a segment of another version."""
+    if compression := compression_of(head):
+        return InvalidInput(
+            f"it is compressed with {compression}, and no segment of a disk queue", hint="Decompress it."
+        )
+    if min(head) >= ord("\t") and head.isascii():
+        hint = "`ondisk append` takes CSV not yet; JSON lines have the extension .jsonl, or need `--format jsonl`."
+        return InvalidInput("it is text, and no segment of a disk queue", hint=hint)
+    return None
 
 
 def _unsupported(what: str, **context: int) -> InvalidInput:
