@@ -7,8 +7,7 @@
 Each archive has its own configuration and index. The dataset and its archives share one order of changes: a datum keeps
 its `seq` when it is archived.
 
-A datum may be in two places for a while. A query takes the dataset's snapshot first, then those of the archives, and
-skips such a datum in the archive's snapshot:
+A query takes the dataset's snapshot first, then those of the archives, and skips two kinds of data in an archive's:
 
 - While a segment is moved, the dataset and the archive may both contain its data. The query returns the dataset's.
 - When a delete, or an append that replaces, touches data in archives, its commit in the dataset's index records their
@@ -149,7 +148,7 @@ class Archives:
     def _faults(self, present: Mapping[str, Access]) -> dict[str, Fault]:
         """Return the faults of archives.
 
-        Cost: a stat of each as long as there is no fault; otherwise a snapshot of each.
+        Cost: a stat of each if no index was replaced since the last call and none had a fault; else a snapshot of each.
         """
         indices = {}
         for name, archive in present.items():
@@ -184,7 +183,7 @@ class Archives:
             return segment_rows.known_archives(snapshot)
 
     def unusable(self, main: Snapshot | None = None) -> list[Unusable]:
-        """Return the archives that are not used although the dataset knows them, or they are in `.archive/`.
+        """Return the archives that are not used: those that the dataset knows and are away, and those with a fault.
 
         Args:
             main: as for `known`.
@@ -254,7 +253,7 @@ class Archives:
         return problem(unusable, self._main.path)
 
     def why_not_archived(self) -> str | None:
-        """Return why nothing can be archived: the archive that repack fills is not used. None if it is."""
+        """Return why nothing can be archived: the archive that repack fills is not used. None if it can be."""
         return next((str(self.problem(each)) for each in self.unusable() if each.name == LAST), None)
 
     def record(self, *, recount: bool = False) -> int:
@@ -463,7 +462,10 @@ class Archives:
         return [self._main] if last is None else [self._main, last]
 
     def counterpart(self, access: Access) -> Access | None:
-        """Return the archive that repack fills, or for it the dataset; None if `unique` does not span both."""
+        """Return where else `unique` must hold: for the dataset the archive that repack fills, for that the dataset.
+
+        None if there is no such archive, or the two differ in `unique`, or have none.
+        """
         other = self.last() if access is self._main else self._main
         unique = access.current().index.config.unique
         return other if unique and other is not None and other.current().index.config.unique == unique else None
@@ -499,7 +501,7 @@ class Archives:
             pass
 
     def last(self) -> Access | None:
-        """Open the archive that repack fills, or return None if nothing was archived yet, or if it is away."""
+        """Open the archive that repack fills; None if nothing was archived yet, or it is not used, see `Fault`."""
         found = self.get(LAST)
         return None if found is None or LAST in self._faults(self._present()) else found
 

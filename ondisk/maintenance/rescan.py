@@ -57,7 +57,7 @@ class DataAfterDamage(Exception):
         super().__init__(reason)
         self.segment = segment
         self.facts = facts
-        """What notes that the file was read, if it is another one than the segment's; see `refused`."""
+        """What to record so that this file is not read again, if it is not the one that the index describes."""
 
 
 class Misnamed(Exception):
@@ -67,9 +67,9 @@ class Misnamed(Exception):
 class Rescan:
     """Reads a segment's data back from its file into the index, in one transaction.
 
-    Of data with the same unique values only one counts: in one segment the last, else the one that was read first.
-    Others that are equal to it are second copies, and so are bytes that were deleted or replaced through ondisk; a
-    repack removes both. If there are any that differ, the file gets a second name in quarantine.
+    Of data with the same unique values one counts: in a segment the last, of two segments the one that was read first.
+    The others are second copies if they are equal; a repack removes them, and data that were deleted or replaced. If
+    one of them differs, the file gets a second name in quarantine.
 
     Args:
         puts_off: raise `Misnamed` if data of a segment without rows are of other times than its name says.
@@ -110,7 +110,7 @@ class Rescan:
         self._missing = 0
         self._believes_deleted = True  # what the index counts as deleted need not be compared
         self._sums: tuple[int, int] | None = 0, 0  # of all rows inserted, count and bytes; None if some replace others
-        self._new = 0  # changes that the index did not know: data, but deleted ones, and data that they replace
+        self._new = 0  # changes that the index did not know: data, except deleted ones, and data that they replaced
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
         self._is_emptied = False  # it has no data, and the lost index may have known some
@@ -169,7 +169,8 @@ class Rescan:
             Changed: the file has changed since that scan.
             StorageError: it has changed while it was read.
             NeedsRewrite: it must be rewritten.
-            DataAfterDamage: it is damaged, and the index knows data after the damage.
+            DataAfterDamage: the index knows data that were not found: after damage, after the end, or all of them.
+            Misnamed: see `puts_off`.
         """
         if self._format.is_dir:
             return self._in_directory(trusted=trusted, is_believed=is_believed)
@@ -223,7 +224,7 @@ class Rescan:
         return Copies.SOME if self._duplicates.has_copies else Copies.NONE
 
     def keep(self) -> None:
-        """Keep the file in quarantine if it has data that differ from those which count, or has lost all of them.
+        """Link the file into quarantine if data in it differ from those that count; move it there if it was emptied.
 
         Call it before the commit.
         """
@@ -551,7 +552,7 @@ class Rescan:
         return self._transaction.known_offsets(segment)
 
     def _note(self, found: ScanResult | Batch) -> None:
-        # An index that has rows of the segment knows better what an interrupted append counted.
+        # A trusted index with rows of the segment knows all its data: a header that counts more is of a killed append.
         if self._known is None or not self._known.count or self._access.needs_check():
             self._missing += found.missing
         for damage in found.damage:
@@ -561,7 +562,7 @@ class Rescan:
         """Save the segment, and what is damaged in it.
 
         Args:
-            keep_damage: its data were not read.
+            keep_damage: record no check, and count nothing as lost: its data were not read, or the caller counts.
         """
         self._transaction.save_segment(segment, self._interval)
         if not keep_damage:

@@ -1,4 +1,7 @@
-"""The states of a segment, and what check, fix and repack report about it."""
+"""The states of a segment, and what check, fix and repack report about it.
+
+Which states a segment has is decided in `diagnosis`; of a dir segment in `dir_segments`.
+"""
 
 from __future__ import annotations
 

@@ -3,9 +3,10 @@
     2026/11-20.vm2         the segment
     2026/.11-20.vm2.17     the hidden name of its generation 17
 
-The index stores the current generation of every segment. The bytes of generation g are at `.NAME.g` if that exists,
-else at `NAME`. Every new segment, repack, merge, or move to another dataset takes a new generation; a number is never
-used again. Readers of an older snapshot find its generation by its hidden name.
+The index stores the current generation of every segment. The bytes of generation g are at `.NAME.g` if that is a file
+with the facts that the index recorded, else at `NAME`. Every new segment, repack, merge, or move to another dataset
+takes a new generation; a number is never used again. Readers of an older snapshot find its generation by its hidden
+name.
 
 To create a segment of generation 17:
 
@@ -26,15 +27,17 @@ A dir segment is a directory, which cannot replace another one: instead of 2, NA
 
 To drop a segment: `move_old` renames NAME to `.NAME.17`. Commit the index; then step 5.
 
-So ondisk leaves no file at a NAME without a row in the index: such a file is somebody else's.
+A file gets its NAME only after the commit of its row, and loses it before the commit that removes the row. So while the
+index is trusted, a file at a NAME without a row is somebody else's.
 
 A rollback removes the new hidden names, or moves the file back with `complete`. After a crash, `recover` runs when the
 dataset is next opened for writing, and after every commit until nothing is left. It finishes the last steps with
-`complete`, and removes the generations that nobody needs, again if a power cut brings them back. While the index is not
-trusted, a generation that it does not know may contain data that it has lost, so `recover` removes none.
+`complete`, and removes the generations that nobody needs; one that a power cut brings back is removed by the next run.
+While the sentinel exists it removes none: one of them may contain data that the index has lost.
 
-A file at a hidden name is a generation only if it agrees with the facts that the index recorded. Another one is
-somebody else's: readers do not read it, and nothing renames or removes it.
+A file at the hidden name of the current generation is that generation only if it agrees with the facts in the index. If
+not, it is somebody else's: readers do not read it, and `recover` leaves it. A file with another number is taken for an
+old generation: `recover` removes it, and compares nothing.
 
 The caller must hold the writers' lock. Names are relative to the dataset.
 """
