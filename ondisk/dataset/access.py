@@ -175,6 +175,11 @@ class Access:
         """Return whether the index may not know all data: it was lost or exchanged, or the sentinel exists."""
         return self.current().index.missing or self.has_sentinel() or self._exchanged() is not None
 
+    def has_foreign_index(self) -> bool:
+        """Return whether the index is that of another dataset or archive."""
+        found = self._exchanged()
+        return found is not None and found.is_foreign
+
     def _exchanged(self) -> Exchanged | None:
         """Return how the index was exchanged for another one or for an older state of it, or None."""
         return self._tide.exchanged(self._state, alone=self.connect is connect_to_read)

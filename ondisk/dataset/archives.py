@@ -156,7 +156,9 @@ class Archives:
                 indices[name] = archive.current().index
         if indices and (self._faulty or indices != self._judged):
             known = self.known()
-            states = self._identified(states_of(indices), known, present)
+            # An archive with the index of another one is not a copy of that one: its own fix rebuilds the index.
+            own = {name: index for name, index in indices.items() if not present[name].has_foreign_index()}
+            states = self._identified(states_of(own), known, present)
             main = state_of(self._main.current().index)
             self._faulty = {
                 name: fault

@@ -218,6 +218,22 @@ def numbers_of(snapshot: Snapshot, segment: Segment, last: int) -> Iterator[tupl
     return chain.from_iterable(_data(snapshot, segment, "seq, reftime", f"AND +seq <= {last} ORDER BY +seq"))
 
 
+def numbered(snapshot: Snapshot, segment: Segment) -> Iterator[tuple[int, int, int]]:
+    """Yield seq, reftime and size of one segment's data."""
+    return chain.from_iterable(_data(snapshot, segment, "seq, reftime, size"))
+
+
+def has_other_name(snapshot: Snapshot, segment: Segment) -> bool:
+    """Return whether another segment has the bytes of a missing one, as far as the facts say, and as many data."""
+    sql = (  # their times may be others than its name says, so that their rows are found only by its number
+        "SELECT 1 FROM segment WHERE id != ? AND format = ? AND size = ? AND length = ? AND tail = ? AND checksum IS ?"
+        " AND unread = 0 AND (SELECT count(*) FROM datum WHERE datum.segment = segment.id) >= ?"
+    )
+    end, facts, count = segment.end, segment.facts, count_of(snapshot, segment)
+    values = (segment.id, segment.format, end.size, end.length, facts.tail, facts.checksum, count)
+    return bool(snapshot.fetch(sql, values))
+
+
 def last_seq(snapshot: Snapshot) -> int:
     """Return the highest seq of a datum; 0 without data."""
     return int(snapshot.fetch("SELECT ifnull(max(seq), 0) FROM datum")[0][0])

@@ -14,8 +14,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.layout import ARCHIVE, SENTINEL
 from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError
-from ondisk.index import INDEX, Copies, Transaction
-from ondisk.index.segment_rows import count_after, unaccounted
+from ondisk.index import INDEX, Copies, Transaction, segment_rows
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import check, read_content
 from ondisk.maintenance.diagnosis import Known
@@ -24,7 +23,7 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
-from ondisk.maintenance.second_copy import OtherIndex, has_same_data, moved_to
+from ondisk.maintenance.second_copy import OtherIndex, has_same_data, lacks_rows, moved_to
 from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State, readable
 from ondisk.segments import generations
 from ondisk.segments.generations import hidden
@@ -206,7 +205,7 @@ def _unaccounted(dataset: DatasetAccess, report: Report) -> Iterator[Done]:
     Not while anything may still be found: in a damaged segment, or in a segment or an archive that is away.
     """
     with dataset.current().index.snapshot() as snapshot:
-        seq, count = unaccounted(snapshot)
+        seq, count = segment_rows.unaccounted(snapshot)
     archives = dataset.archives
     is_open = report.needs_check or any(
         State.CORRUPTED in each.state or (State.MISSING in each.state and each.action is None) for each in report
@@ -216,7 +215,7 @@ def _unaccounted(dataset: DatasetAccess, report: Report) -> Iterator[Done]:
     lost = count
     for archive in archives.online():
         with archive.current().index.snapshot() as snapshot:
-            lost -= count_after(snapshot, seq)
+            lost -= segment_rows.count_after(snapshot, seq)
     lost = max(0, lost)
     with dataset.transaction("fix") as transaction:
         transaction.account_for()
@@ -409,9 +408,10 @@ def _fixed(
         assert known is not None
         generations.set_aside(access.directory, name, known.segment.id, verb="fix")
         place = moved_to(access, known.segment, is_read=True)
-        is_lost = place is None
+        with access.current().index.snapshot() as snapshot:
+            is_lost = place is None and not segment_rows.has_other_name(snapshot, known.segment)
         if place is not None and place.prefix:
-            _read_again(place, name)
+            _read_again(place, name, is_short=lacks_rows(access, known.segment, place))
         is_moved = place is not None and has_same_data(access, known.segment, place)
         removed = transaction.remove(known.segment, moved=is_moved, lost=is_lost)
         transaction.commit()
@@ -423,12 +423,16 @@ def _fixed(
     return rescan.done(diagnosis)
 
 
-def _read_again(archive: Access, name: str) -> None:
-    """Let the fix of an archive read a second copy: the other copy, which had the rows of its data, has gone."""
+def _read_again(archive: Access, name: str, *, is_short: bool) -> None:
+    """Let the fix of an archive read a second copy: the other copy, which had the rows of its data, has gone.
+
+    Args:
+        is_short: its index has fewer data than that of the other copy.
+    """
     with archive.transaction("fix") as transaction:
         segment = transaction.segments([name]).get(name)
         interval = interval_of(archive, name)
-        if segment is not None and segment.copies is not Copies.NONE and interval is not None:
+        if segment is not None and interval is not None and (is_short or segment.copies is not Copies.NONE):
             transaction.save_segment(replace(segment, unread=True, copies=Copies.NONE), interval)
             transaction.commit()
 

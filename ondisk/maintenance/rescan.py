@@ -14,7 +14,7 @@ from ondisk.dataset.access import Access
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
-from ondisk.index import Copies, Segment, Transaction
+from ondisk.index import Copies, Segment, Transaction, segment_rows
 from ondisk.index.aside import Aside
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
@@ -185,6 +185,7 @@ class Rescan:
         is_matched = known is not None and not (is_believed and self._is_same(segment, file))
         if is_matched and self._access.committed(segment).seen_in(file, before) not in SAME_BYTES:
             self._foreign = before
+            self._copied = self._other.copy_of(self._name)
         self._may_compare(segment, is_same=known is not None and not is_matched)
         with self._matching(is_matched):
             if known is not None:
@@ -351,6 +352,7 @@ class Rescan:
                     return False
                 if seen not in SAME_BYTES:
                     self._foreign = folder.stat(METADATA)
+                    self._copied = self._other.copy_of(self._name)
                 self._may_compare(segment, is_same=is_same)
                 with self._matching(known is not None and not is_same):
                     end = self._add_all(segment, scan(folder, self._name, self._format.describe))
@@ -393,13 +395,24 @@ class Rescan:
                 self._add(found, segment, first, known_offsets)
                 self._note(found)
         if self._aside is not None:
-            self._forgotten = self._aside.forget()
+            self._forgotten = self._forget(self._aside)
             is_all = self._known is not None and 0 < self._known.count == self._forgotten and not self._returned
-            if is_all and not self._is_salvaged:
+            if is_all and not self._is_salvaged and self._copied is None:
                 reason = self._damaged() if self._damage.count else f"no datum in it can be read; {REMEDY}"
                 facts = None if self._foreign is None else refused(segment.facts, self._foreign)
                 raise DataAfterDamage(segment, reason, facts)  # then the index keeps its data
         return end
+
+    def _forget(self, aside: Aside) -> int:
+        """Forget the data that were not found, and return how many. An older index still has those archived since."""
+        others = () if aside.is_complete else self._access.elsewhere()
+        for other in others:
+            if not other.needs_check():
+                with other.current().index.snapshot() as theirs:
+                    segment = theirs.segment_named(self._name)
+                    if segment is not None:
+                        aside.leave(segment_rows.numbered(theirs, segment))
+        return aside.forget()
 
     @contextlib.contextmanager
     def _matching(self, is_matched: bool) -> Iterator[None]:
@@ -461,7 +474,7 @@ class Rescan:
                 transaction.supersede(known.segment)
             segment = self._write(segment)
             if self._aside is not None:
-                self._forgotten = self._aside.forget()
+                self._forgotten = self._forget(self._aside)
                 self._compare(segment, self._directory.open_to_read(aliases[0]))
         if is_damaged or self._damage.count or self._missing or self._duplicates.different:
             is_whole = not (is_damaged or self._damage.count or self._missing)

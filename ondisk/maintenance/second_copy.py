@@ -87,8 +87,8 @@ def is_second_copy(access: Access, name: str, other: Access) -> bool:
         access: where the files are; its index has no rows of their data.
         other: the other dataset or archive, whose index has data of that segment.
 
-    Cost: reads both, unless they are hard links of each other. If the index of `access` may have lost data, only hard
-        links count: two equal data may have been stored one after the other.
+    Cost: reads both, unless they are hard links of each other. If the index of `access` may have lost data, and there
+        is no `unique`, only hard links count: two equal data may have been stored one after the other.
     """
     if other.needs_check():
         return False
@@ -96,7 +96,7 @@ def is_second_copy(access: Access, name: str, other: Access) -> bool:
         segment = snapshot.segment_named(name)
         if segment is None or not segment_rows.count_of(snapshot, segment):
             return False
-    is_read = not access.needs_check()
+    is_read = bool(access.config.unique) or not access.needs_check()
     with contextlib.suppress(FileNotFoundError, StorageError):
         if is_dir(segment.format):
             return _has_files(access.directory, other.directory, name, is_read=is_read)
@@ -133,7 +133,9 @@ def moved_to(access: Access, segment: Segment, *, is_read: bool = False) -> Acce
     for other in access.elsewhere():
         with contextlib.suppress(FileNotFoundError, StorageError):
             is_there = _is_moved_folder if is_dir(segment.format) else _is_moved_file
-            if is_there(access, segment, other.directory, is_read):
+            if is_there(access, segment, other.directory, is_read) and (
+                _is_fixed_too(other) or not lacks_rows(access, segment, other)
+            ):
                 return other
             if has_same_data(access, segment, other):
                 return other
@@ -158,15 +160,48 @@ def has_same_data(access: Access, segment: Segment, other: Access) -> bool:
         return same == count > 0
 
 
+def lacks_rows(access: Access, segment: Segment, other: Access) -> bool:
+    """Return whether another index knows a segment of this name with fewer data: they were deleted from its file.
+
+    A file that is equal to that of a missing segment may be all that is left of its data.
+    """
+    with access.current().index.snapshot() as mine, other.current().index.snapshot() as theirs:
+        found = theirs.segment_named(segment.name)
+        return found is not None and segment_rows.count_of(theirs, found) < segment_rows.count_of(mine, segment)
+
+
+def is_all_that_is_left(access: Access, segment: Segment) -> bool:
+    """Return whether the files of a segment have data of one that is missing elsewhere, and that were deleted here."""
+    for other in access.elsewhere():
+        with other.current().index.snapshot() as snapshot:
+            missing = snapshot.segment_named(segment.name)
+        if missing is None or _is_on_disk(other.directory, missing) or not lacks_rows(other, missing, access):
+            continue
+        with contextlib.suppress(FileNotFoundError, StorageError):
+            is_there = _is_moved_folder if is_dir(segment.format) else _is_moved_file
+            if is_there(other, missing, access.directory, False):
+                return True
+    return False
+
+
 def is_known_there(access: Access, segment: Segment, other: Access) -> bool:
     """Return whether the index of the place that a segment was moved to describes it, or the same fix reads it."""
-    if other.path.name == LAST or not other.prefix:
+    if _is_fixed_too(other):
         return True
     with other.current().index.snapshot() as there:
         found = there.segment_named(segment.name)
     if found is not None and (found.end.size, found.facts.tail) == (segment.end.size, segment.facts.tail):
         return True
     return has_same_data(access, segment, other)
+
+
+def _is_fixed_too(other: Access) -> bool:
+    """Return whether a fix of the dataset fixes this archive, too, or it is the dataset."""
+    return other.path.name == LAST or not other.prefix
+
+
+def _is_on_disk(directory: Directory, segment: Segment) -> bool:
+    return any(directory.stat(each) is not None for each in (segment.name, hidden(segment.name, segment.id)))
 
 
 def _is_moved_file(access: Access, segment: Segment, directory: Directory, is_read: bool) -> bool:

@@ -203,6 +203,24 @@ def test_changes_are_not_counted_as_lost_while_their_folder_is_away(tmp_path, ki
     check_whole(case, [*range(14)], fix_first)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "blob"])
+def test_an_older_index_does_not_miss_what_was_archived_since(tmp_path, kind):
+    """The dataset has a new segment with the name of the archived one, which the older index describes."""
+    case = Case(tmp_path / "dataset", kind)
+    case.repack()
+    copy = case.back_up()
+    case.archive("2026/11-20")
+    late = datum(0, case.format)
+    data = late.data.replace(b",0,", b",99,") if case.format == "vm2" else late.data
+    with ondisk.open(case.path) as dataset:
+        dataset.append([Datum(late.reftime, {} if case.format == "vm2" else {"area": "VM2,99"}, data)])
+    put(copy, case.path, with_log=False)
+    with ondisk.open(case.path) as dataset:
+        assert dataset.fix().lost == 0
+        assert dataset.info()["lost"] == 0
+        assert dataset.summary().count == 13
+
+
 def seqs(case: Case) -> dict[int, int]:
     """Return reftime → seq of all data."""
     with closing(sqlite3.connect(case.path / INDEX)) as index:

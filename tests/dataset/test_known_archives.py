@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.dataset.known_archives import Fault, Unusable, away, faults, touching
 from ondisk.errors import ArchiveOffline, NotFound, StateError
+from ondisk.index import INDEX
 from ondisk.index.segment_rows import KnownArchive
 from ondisk.maintenance.maintain import maintain
 from ondisk.step import ALWAYS, NEVER, Interval
@@ -436,3 +438,19 @@ def test_the_record_of_an_archive_counts_its_data(dataset, archive):
     dataset.close()
     ondisk.open(dataset.path).close()
     assert count() == [(4,)]
+
+
+def test_the_index_of_another_archive_does_not_make_an_archive_a_copy_of_it(dataset, archive, tmp_path):
+    with contextlib.closing(sqlite3.connect(archive / INDEX)) as index:
+        index.execute("VACUUM INTO ?", (str(tmp_path / INDEX),))
+    archive.rename(archive.with_name("2024"))
+    dataset.archive("2024/03-11.jsonl")
+    dataset.close()
+    lose_index(archive)
+    shutil.copy(tmp_path / INDEX, archive)
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        assert reader.needs_check
+    maintain(dataset.path)
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        assert [each.reftime for each in reader.query()] == [datum(day).reftime for day in (0, 1, 2, 10, 11)]
+        assert reader.info()["lost"] == 0

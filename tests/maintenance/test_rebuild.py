@@ -9,9 +9,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from worlds import datum, lose_index, sql
+from worlds import START, datum, lose_index, sql
 
 import ondisk
+from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DatasetNotFound, IndexCorrupt, VersionTooNew
 from ondisk.index import INDEX
@@ -221,6 +222,29 @@ def test_what_an_index_without_damage_knows_of_a_replaced_segment_is_counted_as_
     ondisk.rebuild(weather)
     with ondisk.open(weather) as dataset:
         assert dataset.fix().lost == dataset.info()["lost"] == count
+
+
+def test_what_an_index_without_damage_knows_of_an_older_folder_is_reported(tmp_path: Path) -> None:
+    path, name = tmp_path / "blobs", "2026/11-20.blob"
+
+    def append(*numbers: int) -> None:
+        with ondisk.open(path) as dataset:
+            dataset.append(Datum(START, {"n": number}, b"%d" % number) for number in numbers)
+
+    ondisk.create(path, {"format": "blob", "step": "daily", "fields": {"n": "integer"}}).close()
+    append(0, 1, 2)
+    shutil.copytree(path / name, tmp_path / "older")
+    append(3, 4, 5)
+    (path / name).rename(tmp_path / "newer")
+    shutil.copytree(tmp_path / "older", path / name)
+    ondisk.rebuild(path)
+    with ondisk.open(path) as dataset:
+        assert [each.state for each in dataset.fix()] == [State.CORRUPTED]
+    shutil.rmtree(path / name)
+    (tmp_path / "newer").rename(path / name)
+    with ondisk.open(path) as dataset:
+        assert dataset.fix().lost == 0
+        assert sorted(each.metadata["n"] for each in dataset.query()) == [*range(6)]
 
 
 def test_a_segment_that_was_cut_is_reported_as_before_by_a_rebuilt_index(weather: Path) -> None:

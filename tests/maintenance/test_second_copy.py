@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
@@ -322,3 +323,68 @@ def test_a_segment_that_was_moved_and_damaged_is_counted_as_lost(tmp_path):
     with ondisk.open(path) as dataset:
         assert dataset.fix().lost == 3
         assert dataset.info()["lost"] == 3
+
+
+def test_an_archived_segment_that_was_copied_over_a_newer_one_is_a_second_copy(dataset):
+    dataset.append(data(dataset, [6, 7]))
+    name = name_of(dataset)
+    own = dataset.path / name
+    own.rename(dataset.path.parent / "own")
+    copy(dataset.path / LAST / name, own)
+    assert dataset.fix().lost == 2
+    dataset.repack()
+    assert numbers(dataset) == [*range(6), *range(10, 16)]
+    assert not (dataset.path / name).exists()
+
+
+def test_a_copy_of_a_segment_in_another_archive_is_known_without_an_index(dataset):
+    name = name_of(dataset)
+    (dataset.path / LAST).rename(dataset.path / ".archive/2025")
+    copy(dataset.path / ".archive/2025" / name, dataset.path / name)
+    dataset.close()
+    lose_index(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        again.repack()
+        if again.config.unique:
+            assert numbers(again) == [*range(6), *range(10, 16)]
+        else:  # they may have been stored twice
+            assert {*numbers(again)} == {*range(6), *range(10, 16)}
+
+
+@pytest.mark.parametrize("place", ["", LAST])
+def test_a_segment_that_was_renamed_is_not_lost(dataset, place):
+    day = 0 if place else 1
+    before, now = (dataset.path / place / name_of(dataset, each) for each in (day, 9))
+    before.rename(now)
+    for file in now.iterdir() if now.is_dir() else ():
+        file.rename(file.with_name(file.name.replace(before.name, now.name)))
+    assert dataset.fix().lost == 0
+    assert numbers(dataset) == [*range(6), *range(10, 16)]
+
+
+@pytest.mark.parametrize("first", ["fix", "repack", "maintain"])
+def test_deleted_data_in_an_archive_that_are_all_that_is_left_are_read_again(dataset, first):
+    """They were deleted, and stored again in the dataset, where they were lost."""
+    name = name_of(dataset)
+    dataset.delete("n: <10")
+    dataset.append(data(dataset, range(6)))
+    path, archived = dataset.path, of_file(dataset.path / LAST / name)
+    if dataset.config.format == "blob":
+        shutil.rmtree(path / name)
+        shutil.copytree(path / LAST / name, path / name)
+        with ondisk.open(path) as again:
+            again.fix()
+    else:
+        assert (path / name).read_bytes() == archived.read_bytes()
+    kept = path.parent / "kept"
+    (path / name).rename(kept)
+    if first == "repack":
+        dataset.repack()
+        assert archived.exists()
+    if first == "maintain":
+        maintain(path)
+    dataset.fix()
+    dataset.repack()
+    assert numbers(dataset) == [*range(6), *range(10, 16)]
+    assert dataset.info()["lost"] == 0
