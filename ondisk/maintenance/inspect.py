@@ -21,7 +21,13 @@ from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
-from ondisk.maintenance.second_copy import is_all_that_is_left, is_known_there, lacks_other_copy, moved_to
+from ondisk.maintenance.second_copy import (
+    copy_to_compare,
+    is_all_that_is_left,
+    is_known_there,
+    lacks_other_copy,
+    moved_to,
+)
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.metadata_file import METADATA
 from ondisk.step import Interval, days_ago
@@ -192,10 +198,13 @@ def _diagnosed(
     is_copy = known is not None and known.segment.copies is Copies.ALL and found.state in (State.DELETED, State.DIRTY)
     if is_copy and known is not None and lacks_other_copy(access, known.segment):
         found = replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)
-    is_shrinking = known is not None and found.state & _SHRINKING and not found.state & _UNSURE
-    if is_shrinking and known is not None and is_all_that_is_left(access, known.segment):
-        reason = "data that were deleted in it are all that is left of the missing segment of this name"
-        found = replace(found, state=State.UNALIGNED, reasons=(reason,), freed=0)
+    if known is not None and found.state & _SHRINKING and not found.state & _UNSURE:
+        if is_all_that_is_left(access, known.segment):
+            reason = "data that were deleted in it are all that is left of the missing segment of this name"
+            return replace(found, state=State.UNALIGNED, reasons=(reason,), freed=0)
+        if (copy := copy_to_compare(access, name)) is not None:
+            fix = command("fix", access.dataset_path, "--yes")
+            return found.hold(f"{copy} may be a copy of its bytes, so that goes first: run {fix}, then repack again")
     if known is None or State.MISSING not in found.state or (other := moved_to(access, known.segment)) is None:
         return found
     place = str(other.path / name)

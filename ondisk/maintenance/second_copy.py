@@ -20,7 +20,7 @@ from ondisk.datum import Datum, Location, microseconds
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
-from ondisk.index import Row, Segment, Snapshot, segment_rows
+from ondisk.index import Copies, Row, Segment, Snapshot, segment_rows
 from ondisk.segment import ScanResult
 from ondisk.segments import dir
 from ondisk.segments.dir_facts import seen_in
@@ -182,6 +182,19 @@ def is_all_that_is_left(access: Access, segment: Segment) -> bool:
             if is_there(other, missing, access.directory, False):
                 return True
     return False
+
+
+def copy_to_compare(access: Access, name: str) -> str | None:
+    """Return where there is perhaps a second copy of a segment, which must be compared before the segment is rewritten.
+
+    A fix recognises it by its bytes, and a repack compares it again before it removes it.
+    """
+    for other in access.elsewhere():
+        with other.current().index.snapshot() as snapshot:
+            segment = snapshot.segment_named(name)
+        if (segment is None or segment.copies is Copies.ALL) and other.directory.stat(name) is not None:
+            return str(other.path / name)
+    return None
 
 
 def is_known_there(access: Access, segment: Segment, other: Access) -> bool:

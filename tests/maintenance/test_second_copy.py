@@ -388,3 +388,18 @@ def test_deleted_data_in_an_archive_that_are_all_that_is_left_are_read_again(dat
     dataset.repack()
     assert numbers(dataset) == [*range(6), *range(10, 16)]
     assert dataset.info()["lost"] == 0
+
+
+def test_a_segment_is_not_rewritten_before_a_copy_of_its_bytes_was_compared(dataset):
+    dataset.append(data(dataset, [6, 7], 2))
+    dataset.append(data(dataset, [5], 2))  # out of time order: a repack rewrites the segment
+    name = name_of(dataset, 2)
+    (dataset.path / LAST / name).parent.mkdir(exist_ok=True)
+    copy(dataset.path / name, dataset.path / LAST / name)
+    dataset.repack()  # before any fix
+    for _ in range(2):
+        dataset.fix()
+        dataset.repack()
+    assert numbers(dataset) == sorted([*range(6), *range(10, 16), 5, 6, 7])
+    assert dataset.check(accurate=True).is_clean
+    assert dataset.quarantine.total().items == 0
