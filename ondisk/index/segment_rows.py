@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeAlias
 
-from ondisk.index.snapshot import Row, Segment, Snapshot
+from ondisk.index.snapshot import Copies, Row, Segment, Snapshot
 from ondisk.matcher import Expression
 from ondisk.segment import Block
 from ondisk.step import Interval
@@ -221,6 +221,12 @@ def numbers_of(snapshot: Snapshot, segment: Segment, last: int) -> Iterator[tupl
 def numbered(snapshot: Snapshot, segment: Segment) -> Iterator[tuple[int, int, int]]:
     """Yield seq, reftime and size of one segment's data."""
     return chain.from_iterable(_data(snapshot, segment, "seq, reftime, size"))
+
+
+def second_copies(snapshot: Snapshot) -> set[str]:
+    """Return the names of the segments that have only second copies."""
+    rows = snapshot.fetch("SELECT name FROM segment WHERE unread & ?", (Copies.ALL,))
+    return {name for (name,) in rows}
 
 
 def has_other_name(snapshot: Snapshot, segment: Segment) -> bool:

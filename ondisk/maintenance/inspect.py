@@ -22,11 +22,11 @@ from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
 from ondisk.maintenance.second_copy import (
-    copy_to_compare,
     is_all_that_is_left,
     is_known_there,
     lacks_other_copy,
     moved_to,
+    unknown_copy,
 )
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.metadata_file import METADATA
@@ -202,9 +202,9 @@ def _diagnosed(
         if is_all_that_is_left(access, known.segment):
             reason = "data that were deleted in it are all that is left of the missing segment of this name"
             return replace(found, state=State.UNALIGNED, reasons=(reason,), freed=0)
-        if (copy := copy_to_compare(access, name)) is not None:
+        if (copy := unknown_copy(access, name)) is not None:
             fix = command("fix", access.dataset_path, "--yes")
-            return found.hold(f"{copy} may be a copy of its bytes, so that goes first: run {fix}, then repack again")
+            return found.hold(f"{copy} may be a copy of its bytes, and must be compared with them: run {fix} first")
     if known is None or State.MISSING not in found.state or (other := moved_to(access, known.segment)) is None:
         return found
     place = str(other.path / name)

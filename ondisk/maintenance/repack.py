@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeAlias
@@ -12,7 +12,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import DiskFull, IndexCorrupt, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
-from ondisk.index import Segment
+from ondisk.index import Segment, segment_rows
 from ondisk.maintenance import abandoned_jobs, quarantine
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived
@@ -77,6 +77,12 @@ def repack(
     report = Report(str(dataset.path))
     errors: list[OndiskError] = []
     with report.attached(errors):
+        for access in maintained:  # before their originals are rewritten, and have other bytes
+            with access.current().index.snapshot() as snapshot:
+                copies = segment_rows.second_copies(snapshot)
+            if copies:
+                inspection = Inspection(access, now, ages=ages)
+                report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_later, only=copies))
         for access in maintained:
             report.segments += abandoned_jobs.removed(access, now)
             report.segments += quarantine.removed(dataset, access, ages, errors)
@@ -99,14 +105,20 @@ def _repack(
     progress: Callable[[str], None],
     errors: list[OndiskError],
     write_all: WriteAll,
+    *,
+    only: Collection[str] | None = None,
 ) -> Iterator[Done]:
-    """Repack one dataset or one archive; add errors at single segments to `errors`."""
+    """Repack one dataset or one archive; add errors at single segments to `errors`.
+
+    Args:
+        only: the names of segments, of which those that are DELETED are repacked; None for all.
+    """
     access = inspection.access
     waiting = []
-    for before in [*readable(inspection.diagnoses(_is_wanted), errors)]:
+    for before in [*readable(inspection.diagnoses(_is_wanted), errors if only is None else [])]:
         if _is_wanted(before):
-            waiting.append(before)
-        else:
+            waiting += [before] * (only is None or (before.segment in only and State.DELETED in before.state))
+        elif only is None:
             yield Done(before.segment, before.state, before.reasons)
     waiting.sort(key=lambda each: not each.state & _DROPPED)  # first those that free space
     tries = 0

@@ -20,7 +20,7 @@ from ondisk.datum import Datum, Location, microseconds
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
-from ondisk.index import Copies, Row, Segment, Snapshot, segment_rows
+from ondisk.index import Row, Segment, Snapshot, segment_rows
 from ondisk.segment import ScanResult
 from ondisk.segments import dir
 from ondisk.segments.dir_facts import seen_in
@@ -184,15 +184,12 @@ def is_all_that_is_left(access: Access, segment: Segment) -> bool:
     return False
 
 
-def copy_to_compare(access: Access, name: str) -> str | None:
-    """Return where there is perhaps a second copy of a segment, which must be compared before the segment is rewritten.
-
-    A fix recognises it by its bytes, and a repack compares it again before it removes it.
-    """
+def unknown_copy(access: Access, name: str) -> str | None:
+    """Return where there is perhaps a second copy of a segment: a file with its name that the index there lacks."""
     for other in access.elsewhere():
         with other.current().index.snapshot() as snapshot:
-            segment = snapshot.segment_named(name)
-        if (segment is None or segment.copies is Copies.ALL) and other.directory.stat(name) is not None:
+            is_known = snapshot.segment_named(name) is not None
+        if not is_known and other.directory.stat(name) is not None:
             return str(other.path / name)
     return None
 

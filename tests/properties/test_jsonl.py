@@ -69,7 +69,7 @@ def test_what_is_too_deep_to_be_read_is_never_written(value, max_depth, leaf):
 @example([b'{"reftime":"2026-11-20T06:00:00Z","station":' + b"9" * 5000 + b"}"])
 @example([b'{"reftime":"2026-11-20T06:00:00Z","x":' + b"[" * 100_000])
 @example([b'{"reftime":"2026-11-20T06:00:00Z","x":"\\ud800"}'])
-@example([b'{"reftime":"2026-11-20T06:00:00Z","x":1e999,"level":1e999}'])
+@example([b'{"reftime":"2026-11-20T06:00:00Z","x":1e999}'])
 @example([b'{"reftime":"2026-13-20T06:00:00Z"}', b"\xff", b"[]", b'"', b"{", b"null"])
 @example([b'{"reftime":"2026-11-20T06:00:00+99:99"}', b'{"reftime":"0001-01-01T00:00:00+01:00"}'])
 def test_arbitrary_bytes_are_refused_line_by_line_and_never_raise(lines):
