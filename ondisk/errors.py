@@ -22,6 +22,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 EXIT_DONE = 0
+EXIT_OUT_OF_MEMORY = 7
 EXIT_DATA_SKIPPED = 8
 EXIT_FINDINGS = 9
 EXIT_INTERRUPTED = 130  # by SIGINT: 128 + 2

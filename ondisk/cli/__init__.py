@@ -21,7 +21,7 @@ from ondisk import __version__
 from ondisk.cli.arguments import decoded
 from ondisk.cli.output import output_for
 from ondisk.cli.streams import complain, discard_stdout, fill_closed_streams, write_stdout
-from ondisk.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, InvalidInput, OndiskError
+from ondisk.errors import EXIT_INTERRUPTED, EXIT_OUT_OF_MEMORY, EXIT_TERMINATED, InvalidInput, OndiskError
 
 COMMANDS = {
     "init": "create an empty dataset",
@@ -40,6 +40,9 @@ COMMANDS = {
     "pipeline": "import new files into the datasets they belong to, with Spark",
     "migrate": "update the index to a new version or configuration; a dry run without --yes",
 }
+_NO_MEMORY = """there is not enough memory
+Raise the limit of memory (`ulimit -v`, the container's), or append with a lower --batch-size; in Python, batch_size.\
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,6 +91,9 @@ def _run(argv: Sequence[str]) -> int:
     except OndiskError as error:
         complain("error", str(error))
         return error.exit_code
+    except MemoryError:
+        complain("error", _NO_MEMORY)
+        return EXIT_OUT_OF_MEMORY
     return code
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ondisk.cli.arguments import add_dataset, path
+from ondisk.cli.arguments import add_dataset, path, positive
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import files_progress
@@ -31,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument("files", metavar="FILE", nargs="+", type=path, help="a file with data, or - for standard input")
     parser.add_argument("--format", metavar="F", help="format of the files; default: by extension, then by content")
+    parser.add_argument(
+        "--batch-size",
+        metavar="N",
+        type=positive,
+        help="data in a batch, which needs memory; default: 100000, or 64 MiB",
+    )
     add_spark(parser, "read the files")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -48,10 +54,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     def append(name: str) -> AppendResult:
         with Input(name, advance) as file:
             try:
-                return dataset.append_file(file, arguments.format)  # type: ignore[arg-type]  # a RawIOBase is one
+                return dataset.append_file(file, arguments.format, **batch)  # type: ignore[arg-type]  # a RawIOBase is one
             except InvalidInput as error:
                 raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
 
+    batch = {} if arguments.batch_size is None else {"batch_size": arguments.batch_size}
+    if arguments.spark is not None and batch:
+        raise InvalidInput("--batch-size is not for --spark", hint="Lower spark.executor.cores instead.")
     if arguments.spark is not None and "-" in arguments.files:
         hint = "Append without --spark, or write the input to a file."
         raise InvalidInput("Spark's executors cannot read standard input", hint=hint)

@@ -38,6 +38,14 @@ def count(text: str) -> int:
     return number
 
 
+def positive(text: str) -> int:
+    """Return a whole number of 1 or more."""
+    number = count(text)
+    if not number:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return number
+
+
 def duration(text: str) -> float:
     """Return the seconds of a duration such as 90s, 10m or 1h30m."""
     parts = re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text, re.ASCII)

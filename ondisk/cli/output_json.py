@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -68,7 +69,7 @@ class JsonOutput:
                 }
             )
 
-        write_stdout(map(line, data))
+        _write(map(line, data))
 
     def summary(self, summary: Summary) -> None:
         counts = {
@@ -108,7 +109,7 @@ class JsonOutput:
                 yield _line(_item(item))
             yield _line({"dataset": _json(dataset), "items": count, "size": size})
 
-        write_stdout(lines())
+        _write(lines())
 
     def exported(self, item: Item, file: str) -> None:
         _print({"exported": _json(item.name), "file": _json(file), "size": item.size})
@@ -233,4 +234,16 @@ def _line(value: Any) -> bytes:
 
 
 def _print(*values: Any) -> None:
-    write_stdout(map(_line, values))
+    _write(map(_line, values))
+
+
+def _write(lines: Iterable[bytes]) -> None:
+    """Write lines; on a terminal with escapes for characters that JSON does not escape and a terminal may execute."""
+    write_stdout(map(_harmless, lines) if sys.stdout.isatty() else lines)
+
+
+def _harmless(line: bytes) -> bytes:
+    text = line.decode().removesuffix("\n")
+    if text.isprintable():
+        return line
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text).encode() + b"\n"

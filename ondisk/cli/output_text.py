@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from ondisk import json_shapes
@@ -343,6 +343,23 @@ def _data_shown(data: Any) -> str:
     if isinstance(data, bytes):
         text = data[: 4 * _LONGEST].decode(errors="backslashreplace")
     else:
-        text = json_shapes.dump(json_data(data)).decode()
+        text = json_shapes.dump(json_data(_beginning(data, [_LONGEST]))).decode()
     text = printable(text[: _LONGEST + 1])
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _beginning(value: Any, room: list[int]) -> Any:
+    """Return the beginning of a datum's data, enough for a line of text: all of them may be many megabytes.
+
+    Args:
+        room: how many more values fit, one number, which is lowered.
+    """
+    room[0] -= 1
+    if isinstance(value, str | bytes):
+        return value[: _LONGEST + 1]
+    if isinstance(value, Mapping):
+        items = takewhile(lambda _: room[0] > 0, value.items())
+        return {_beginning(key, room): _beginning(each, room) for key, each in items}
+    if isinstance(value, list | tuple):
+        return [_beginning(each, room) for each in takewhile(lambda _: room[0] > 0, value)]
+    return value

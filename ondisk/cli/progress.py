@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from ondisk.cli.streams import printable
+
 
 def files_progress(files: Sequence[str]) -> AbstractContextManager[Callable[[int], None]]:
     """Show how much of the files has been read during the block; see `bytes_progress`."""
@@ -55,7 +57,7 @@ def segments_progress(verb: str) -> Iterator[Callable[[str], None]]:
     columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.completed:.0f} {task.description}"))
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(escape(verb), total=None)
-        yield lambda name: bar.update(task, advance=1, description=escape(name))
+        yield lambda name: bar.update(task, advance=1, description=escape(printable(name)))
 
 
 def _size(files: Sequence[str]) -> int | None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 import ondisk
 from ondisk.cli import COMMANDS, main, parser_of
+from ondisk.errors import EXIT_OUT_OF_MEMORY
 
 from .conftest import COMMAND, LINES
 
@@ -301,3 +306,30 @@ def test_main_restores_the_handler_of_sigterm(weather):
     before = signal.getsignal(signal.SIGTERM)
     assert main(["info", "weather"]) == 0
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_lack_of_memory_has_its_own_code_and_a_hint(run, weather, monkeypatch):
+    def fail(*_: object) -> NoReturn:
+        raise MemoryError
+
+    monkeypatch.setattr("ondisk.cli.info.run", fail)
+    done = run("info", weather)
+    assert done.code == EXIT_OUT_OF_MEMORY
+    assert done.err.startswith("ondisk: error: there is not enough memory\n")
+    assert "--batch-size" in done.err
+
+
+def test_json_on_a_terminal_has_no_character_that_a_terminal_executes(environment, jsonl):
+    evil = "a\x9b31m\u202eb\x7f\u2028é☃\U000e0001"
+    with ondisk.open(jsonl) as dataset:
+        dataset.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {"text": evil}, {evil: [evil]})])
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "wb") as terminal:
+        command = [*COMMAND, "query", jsonl, "--json"]
+        subprocess.run(command, env=environment, stdout=terminal, stderr=subprocess.PIPE, timeout=60, check=True)
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        shown = screen.read(100_000).decode().removesuffix("\r\n")
+    assert shown.isprintable()
+    assert "é☃" in shown
+    found = json.loads(shown)
+    assert (found["metadata"]["text"], found["data"]) == (evil, {evil: [evil]})

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from worlds import lose_index
 
 import ondisk
 from ondisk import json_shapes
+from ondisk.cli.output_json import json_data
+from ondisk.cli.output_text import _data_shown
+from ondisk.cli.streams import printable
 
 from .conftest import LINES
 
@@ -236,3 +242,25 @@ def test_paths_need_not_be_text(start, folder):
     assert start("query", path, "--data").out == LINES
     absolute = start("info", path, "--json").json["path"]["$text_bytes"]
     assert base64.b64decode(absolute).endswith(b"/weather\xff")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(st.dictionaries(st.text(), json_values) | st.lists(json_values))
+def test_the_text_of_a_datum_is_the_beginning_of_its_json(data):
+    whole = printable(json_shapes.dump(json_data(data)).decode()[:81])
+    assert _data_shown(data) == (whole if len(whole) <= 80 else whole[:79] + "…")
+
+
+@pytest.mark.parametrize(
+    "data", [{"a": "x" * 50_000_000}, {"a": b"x" * 50_000_000}, [1] * 5_000_000, [[[5] * 99] * 99] * 99]
+)
+def test_the_text_of_a_large_datum_needs_little_memory(data):
+    tracemalloc.start()
+    _data_shown(data)
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
