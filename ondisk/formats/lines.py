@@ -78,6 +78,8 @@ class LineFormat(Format):
                 reftime, metadata = read(line)
             except InvalidInput as error:
                 batch.refused.append((len(batch), f"line {at}: {error.message}"))
+                if b"\0" not in line:
+                    continue
                 line = self.whole_after_zeros(line, _following(lines, at - number))
                 if not line:
                     continue

@@ -65,6 +65,29 @@ def test_what_is_too_deep_to_be_read_is_never_written(value, max_depth, leaf):
         assert batch.refused == [(0, "nested deeper than max_depth allows")]
 
 
+signs = st.text(st.sampled_from('[]{}"\\,:x'), max_size=6)
+bracketed = st.recursive(
+    st.integers(0, 9) | signs, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(signs, inner, max_size=4)
+)
+
+
+def depth_of(value):
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return 1 + max(map(depth_of, value), default=0) if isinstance(value, list) else 0
+
+
+@given(bracketed)
+@example({'"\\': ["\\", '"', [{"[": "]"}]]})
+def test_the_depth_of_a_line_is_that_of_its_value(value):
+    line = b'{"reftime":"2026-11-20T06:00:00Z","v":%b}' % json.dumps(value).encode()
+    depth = 1 + depth_of(value)
+    for limit, refused in ((depth, 0), (depth - 1, 1)):
+        if limit:
+            config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "max_depth": limit})
+            assert len(JsonLines(config).parse_lines([line], 1).refused) == refused
+
+
 @given(st.lists(st.binary().map(lambda line: line.replace(b"\n", b"")), max_size=5))
 @example([b'{"reftime":"2026-11-20T06:00:00Z","station":' + b"9" * 5000 + b"}"])
 @example([b'{"reftime":"2026-11-20T06:00:00Z","x":' + b"[" * 100_000])
