@@ -42,7 +42,7 @@ class JsonLines(LineFormat):
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
         self._decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-        self._input_decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        self._unique_decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
         self._reals = [name for name, kind in config.fields.items() if kind is FieldType.REAL]
         self._times: dict[str, int] = {}
 
@@ -91,7 +91,10 @@ class JsonLines(LineFormat):
 
     def read_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
         self.check_size(line)
-        content = self._loads(line, self.config.max_depth, self._input_decoder)
+        is_flat = line.count(b"{") == 1
+        content = self._loads(line, self.config.max_depth, None if is_flat else self._unique_decoder)
+        if is_flat and line.count(b",") >= len(content):  # else each comma separates two keys, and none is there twice
+            self._unique_decoder.decode(line.decode())
         for name in self._reals:
             if content.get(name) in _INFINITIES:
                 hint = 'write {"$float": "+Inf"} for infinity'
