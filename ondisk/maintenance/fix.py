@@ -409,13 +409,16 @@ def _fixed(
         generations.set_aside(access.directory, name, known.segment.id, verb="fix")
         place = moved_to(access, known.segment, is_read=True)
         with access.current().index.snapshot() as snapshot:
-            is_lost = place is None and not segment_rows.has_other_name(snapshot, known.segment)
+            is_renamed = place is None and segment_rows.has_other_name(snapshot, known.segment)
+        is_lost, reasons = place is None and not is_renamed, diagnosis.reasons
+        if is_renamed:
+            reasons = (*reasons, "its data were read from a file with another name")
         if place is not None and place.prefix:
             _read_again(place, name, is_short=lacks_rows(access, known.segment, place))
         is_moved = place is not None and has_same_data(access, known.segment, place)
         removed = transaction.remove(known.segment, moved=is_moved, lost=is_lost)
         transaction.commit()
-        return Done(name, diagnosis.state, diagnosis.reasons, diagnosis.action, 0, removed if is_lost else 0)
+        return Done(name, diagnosis.state, reasons, diagnosis.action, 0, removed if is_lost else 0)
     if rewriting:
         rescan.rewrite()
     elif rescan.in_place(trusted=not access.needs_check(), is_believed=is_believed, scanned=scanned):

@@ -82,7 +82,8 @@ def repack(
                 copies = segment_rows.second_copies(snapshot)
             if copies:
                 inspection = Inspection(access, now, ages=ages)
-                report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_later, only=copies))
+                with contextlib.suppress(DiskFull):  # below, these segments are tried again after others freed space
+                    report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_later, only=copies))
         for access in maintained:
             report.segments += abandoned_jobs.removed(access, now)
             report.segments += quarantine.removed(dataset, access, ages, errors)

@@ -404,7 +404,10 @@ class Rescan:
         return end
 
     def _forget(self, aside: Aside) -> int:
-        """Forget the data that were not found, and return how many. An older index still has those archived since."""
+        """Forget the data that were not found, and return how many.
+
+        Not those that another index has under the same numbers: an older index does not know that they were archived.
+        """
         others = () if aside.is_complete else self._access.elsewhere()
         for other in others:
             if not other.needs_check():

@@ -235,6 +235,16 @@ def test_a_compressed_file_is_refused_as_a_whole(run, weather, format, tool):
     assert len(done.err) < 200
 
 
+def test_batches_may_be_smaller(run, vm2):
+    Path("obs.vm2").write_bytes(LINES)
+    assert run("append", vm2, "obs.vm2", "--batch-size", "1", "--json").lines[0]["imported"] == 3
+    for option, why in (("0", "not a whole number of 1 or more"), ("x", "not a whole number of 0 or more")):
+        done = run("append", vm2, "obs.vm2", "--batch-size", option)
+        assert (done.code, why in done.err) == (2, True)
+    done = run("append", vm2, "obs.vm2", "--batch-size", "5", "--spark")
+    assert (done.code, "--batch-size is not for --spark" in done.err) == (2, True)
+
+
 def test_csv_is_no_segment_of_a_disk_queue(run, weather):
     Path("values.csv").write_text("time,station\n2026-11-20,5\n")
     done = run("append", "weather", "values.csv", "--format", "seg")

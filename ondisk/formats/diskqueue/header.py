@@ -118,11 +118,10 @@ def _name_options(options: int) -> str:
 def _not_a_segment(head: bytes) -> InvalidInput | None:
     """Return the error for a file that is text, or compressed; None if it may be a segment of another version."""
     if compression := compression_of(head):
-        return InvalidInput(
-            f"it is compressed with {compression}, and no segment of a disk queue", hint="Decompress it."
-        )
+        problem = f"it is compressed with {compression}, and no segment of a disk queue"
+        return InvalidInput(problem, hint="Decompress it first.")
     if min(head) >= ord("\t") and head.isascii():
-        hint = "`ondisk append` takes CSV not yet; JSON lines have the extension .jsonl, or need `--format jsonl`."
+        hint = "ondisk does not read CSV yet. JSON lines have the extension .jsonl, or need `--format jsonl`."
         return InvalidInput("it is text, and no segment of a disk queue", hint=hint)
     return None
 
