@@ -187,10 +187,11 @@ def is_all_that_is_left(access: Access, segment: Segment) -> bool:
 def unknown_copy(access: Access, name: str) -> str | None:
     """Return where there is perhaps a second copy of a segment: a file with its name that the index there lacks."""
     for other in access.elsewhere():
+        if other.directory.stat(name) is None:  # most often, and cheaper than a snapshot
+            continue
         with other.current().index.snapshot() as snapshot:
-            is_known = snapshot.segment_named(name) is not None
-        if not is_known and other.directory.stat(name) is not None:
-            return str(other.path / name)
+            if snapshot.segment_named(name) is None:
+                return str(other.path / name)
     return None
 
 
