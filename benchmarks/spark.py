@@ -86,7 +86,7 @@ class SparkBench:
         self.dataset = ondisk.create(folder / "dataset", CONFIG)
         self.path = str(self.dataset.path)
         self.dataset.append_file(Stream(lines(count, days)), "vm2")  # type: ignore[arg-type]
-        # The settings of docs/spark.md, including that for small data.
+        # The settings of docs/spark-reference.md, including that for small data.
         small = {"spark__sql__execution__arrow__maxBytesPerBatch": "2147483647"}
         self.spark = session("local[2]", spark__driver__memory="2g", spark__ui__enabled="false", **small)
         self.spark.sparkContext.setLogLevel("ERROR")

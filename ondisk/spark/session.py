@@ -1,4 +1,4 @@
-"""Spark sessions with settings that suit ondisk; docs/spark.md describes another one, for writing small data."""
+"""Spark sessions with settings that suit ondisk; docs/spark-reference.md has another one for writing small data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every code block of docs/spark.md and docs/pipeline.md is run, and prints what the page says."""
+"""Every code block of the pages on Spark and of docs/pipeline.md is run, and prints what the page says."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from pathlib import Path
 import pytest
 from test_readme import ROOT, begin, blocks, check_console, check_python, place  # noqa: F401
 
+from ondisk.dataset import Dataset
 from ondisk.pipeline.config import KEYS, MAINTENANCE
 from ondisk.spark import SETTINGS
 from ondisk.spark.source import STREAM_OPTIONS
 from ondisk.spark.write import OPTIONS as WRITE_OPTIONS
 
-PAGE = (ROOT / "docs/spark.md").read_text(encoding="utf-8")
+PAGES = ["docs/spark.md", "docs/spark-reference.md", "docs/spark-reasons.md"]
+REFERENCE = (ROOT / "docs/spark-reference.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("page", PAGES)
 @pytest.mark.usefixtures("place")
-def test_the_examples_print_what_the_page_says(spark):
-    begin("docs/spark.md")
+def test_the_examples_print_what_the_page_says_and_need_no_other_page(page, spark):
     names: dict[str, object] = {}
-    for language, text in blocks("docs/spark.md"):
+    if "This page has no commands to run." not in " ".join((ROOT / page).read_text(encoding="utf-8").split()):
+        begin(page)
+    for language, text in blocks(page):
         if language == "console":
             check_console(text)
         else:
-            check_python(text, "docs/spark.md", names)
-    names["weather"].close()
-    names["stations"].close()
-    names["copy"].close()
+            check_python(text, page, names)
+    for each in names.values():
+        if isinstance(each, Dataset):
+            each.close()
 
 
 @pytest.mark.usefixtures("place", "java")
@@ -49,7 +53,7 @@ def test_the_page_of_pipelines_has_every_key():
     assert set(re.findall(r"^\| `([a-z_.]+)` \|", text, re.MULTILINE)) == keys
 
 
-def test_the_page_has_every_setting_and_option():
-    assert dict(re.findall(r"^\| `(spark\.[\w.]+)` \| `(\w+)`", PAGE, re.MULTILINE)) == SETTINGS
+def test_the_reference_has_every_setting_and_option():
+    assert dict(re.findall(r"^\| `(spark\.[\w.]+)` \| `(\w+)`", REFERENCE, re.MULTILINE)) == SETTINGS
     names = "path|match|columns|data|maxDataPerTrigger|on_duplicate"
-    assert {"tree", *re.findall(rf"^\| `({names})` \|", PAGE, re.MULTILINE)} == {*STREAM_OPTIONS, *WRITE_OPTIONS}
+    assert {"tree", *re.findall(rf"^\| `({names})` \|", REFERENCE, re.MULTILINE)} == {*STREAM_OPTIONS, *WRITE_OPTIONS}
