@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -53,6 +54,17 @@ def directory(tmp_path: Path) -> Iterator[Directory]:
     """Open tmp_path."""
     with Directory.open(tmp_path) as directory:
         yield directory
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """Make a folder on another filesystem than tmp_path."""
+    for place in map(Path, ("/dev/shm", "/tmp", "/var/tmp")):
+        if os.access(place, os.W_OK) and place.stat().st_dev != tmp_path.stat().st_dev:
+            with tempfile.TemporaryDirectory(prefix="ondisk-", dir=place) as made:
+                yield Path(made)
+            return
+    pytest.skip("only one filesystem can be written to here")
 
 
 @pytest.fixture

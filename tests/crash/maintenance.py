@@ -15,6 +15,7 @@ from typing import Any
 from worlds import lose_index
 
 import ondisk
+from ondisk.index import INDEX
 
 from .killpoints import SYNCS, Bench, Run, synced_path
 from .recovery import LOST, check, check_answered, check_maintained, check_rebuilt, check_whole, make
@@ -29,6 +30,10 @@ _TAKEN_BACK = re.compile(r"ftruncate\([0-9]+<[^>]*/\.metadata>")  # entries that
 _READ_ONLY, _FULL, _LOST = 34, 51, 52
 _FOLDER = re.compile(r"[0-9]+<([^>]*/[0-9]{2,4})>")  # of segments
 _QUOTED = re.compile(r'"([^"]*)"')
+_OPENED = re.compile(r"[0-9]+<([^>]*)>")
+_NAMED = re.compile(r'[0-9]+<([^>]*)>, "([^"]*)"')
+_READ = re.compile(r"(?<= = )[0-9]+<(((?!/proc/)[^>]*/[0-9]{2,4})/(?:[^>]*/)?[^.>/][^>/]*)>$")  # data, nothing hidden
+_WRITES = ("write", "pwrite64", "copy_file_range", "ftruncate")
 
 
 def bench(stories: Stories, case: tuple[str, str], tmp_path: Path) -> Bench:
@@ -148,13 +153,18 @@ def _outcomes(step: Step, ack: Mapping[str, Any]) -> list[Step]:
 
 
 def check_order(calls: list[str]) -> int:
-    """Look at the order of calls: what a commit, or an unlink, stands on was synced before; gives how many did.
+    """Look at the order of calls: what a commit, an unlink or a name stands on was synced before; gives how many did.
 
     Before a commit: files that were made, with their names, and names that were given. Before a file in a folder of
-    segments is unlinked: names that were given there. On some filesystems a power cut shows none of this.
+    segments is unlinked: names that were given there; before the first, all names there, which a killed process may
+    have given. Before a file gets another name: what was written to it. Before an index gets its name: the removal of
+    the logs of the old one. On some filesystems a power cut shows none of this.
     """
     given: dict[str, set[str]] = {}
+    removed: dict[str, set[str]] = {}
+    made: set[str] = set()
     written: set[str] = set()
+    synced: set[str] = set()
     looked_at = 0
     for call in calls:
         name, _, rest = call.partition("(")
@@ -164,20 +174,71 @@ def check_order(calls: list[str]) -> int:
             continue
         if name == "openat" and "O_CREAT" in rest and folders:
             given.setdefault(folders[0], set()).add(quoted[0])
-            written.add(f"{folders[0]}/{quoted[0]}")
-        elif name in ("linkat", "renameat", "renameat2") and folders:
-            given.setdefault(folders[-1], set()).add(quoted[-1])
-        elif name == "fsync":
-            written.discard(synced_path(call))
-            given.pop(synced_path(call), None)
-        elif name == "fdatasync" and synced_path(call).endswith("/index.sqlite-wal"):
-            looked_at += 1
-            assert not written, f"committed before these are synced: {written}"
-            assert not given, f"committed before these names are synced: {given}"
+            made.add(f"{folders[0]}/{quoted[0]}")
+        elif name in _WRITES:
+            written.add(_written_path(call))
+        elif name in ("linkat", "renameat", "renameat2"):
+            before, after = _paths(rest)
+            looked_at += bool(folders) or INDEX in after
+            assert before not in written, f"{before} is named {after} before it is synced"
+            if after.endswith(f"/{INDEX}"):
+                gone = removed.get(str(Path(after).parent))
+                assert not gone, f"{after} gets its name before the removal of {gone} is synced"
+            if folders:
+                given.setdefault(folders[-1], set()).add(quoted[-1])
+        elif name in ("fsync", "fdatasync"):
+            path = synced_path(call)
+            written.discard(path)
+            if name == "fsync":
+                synced.add(path)
+                made.discard(path)
+                given.pop(path, None)
+                removed.pop(path, None)
+            elif path.endswith(f"/{INDEX}-wal"):
+                looked_at += 1
+                assert not made, f"committed before these are synced: {made}"
+                assert not given, f"committed before these names are synced: {given}"
         elif name == "unlinkat" and folders:
             looked_at += 1
             assert not given.get(folders[0]), f"{quoted[0]} is removed before {given[folders[0]]} are synced"
+            is_file = "AT_REMOVEDIR" not in rest  # a folder never has two names
+            assert folders[0] in synced or not is_file, f"{quoted[0]} is removed before {folders[0]} is synced"
+        elif name == "unlinkat":
+            removed.setdefault(_OPENED.findall(rest)[0], set()).update(
+                set(quoted) & {f"{INDEX}-wal", f"{INDEX}-journal"}
+            )
     return looked_at
+
+
+def check_read(calls: list[str]) -> int:
+    """Look at the order of calls: files of segments that were read, and their folders, are synced before each commit.
+
+    Returns:
+        How many files and folders were.
+    """
+    read: set[str] = set()
+    synced: set[str] = set()
+    for call in calls:
+        name = call.partition("(")[0]
+        if name == "openat" and "O_DIRECTORY" not in call and (found := _READ.search(call)):
+            path, folder = Path(found[1]), Path(found[2])
+            read |= {str(each) for each in (path, *path.parents) if each.is_relative_to(folder)}
+        elif name in SYNCS:
+            synced.add(synced_path(call))
+            if synced_path(call).endswith(f"/{INDEX}-wal"):
+                assert read <= synced, f"committed before these are synced: {read - synced}"
+    return len(read)
+
+
+def _written_path(call: str) -> str:
+    """Give the path of the file that a call writes to: of two descriptors, the second."""
+    return str(_OPENED.findall(call)[-1])
+
+
+def _paths(rest: str) -> tuple[str, str]:
+    """Give the old and the new path in a call that names a file."""
+    before, after = (f"{folder}/{name}" for folder, name in _NAMED.findall(rest))
+    return before, after
 
 
 def _is_ignored(run: Run) -> bool:

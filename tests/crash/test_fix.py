@@ -10,6 +10,7 @@ import ondisk
 from ondisk.maintenance.states import State
 
 from .killpoints import needs_strace
+from .maintenance import bench, check_read
 from .recovery import make
 from .workload import ALL_CONFIGS, Append, Delete, Fix, LoseIndex, LoseSegment, MakeForeign, Story, random_lines
 
@@ -56,3 +57,10 @@ def test_the_stories_are_what_they_are_called(case: tuple[str, str], tmp_path: P
     after = content_of(path)
     changed = [each for each in before if before[each] != after[each]]
     assert len(changed) == 2 * (name == "foreign")
+
+
+@pytest.mark.parametrize("format", ALL_CONFIGS)
+def test_what_a_fix_has_read_is_durable_before_its_commit(format: str, tmp_path: Path) -> None:
+    """Another process wrote it, and perhaps synced nothing."""
+    case = (format, "lost index")
+    assert check_read(bench({case: _LOST}, case, tmp_path).recorded().calls) >= 4

@@ -20,6 +20,7 @@ from ondisk.maintenance.migrate import Migration
 from . import workload
 from .conftest import POINTS
 from .killpoints import Bench, Run, needs_strace
+from .maintenance import check_order
 from .recovery import LATER, make
 from .workload import CONFIGS, Append, Delete, Story, check_index, datum_of, lines_of, random_lines
 
@@ -113,6 +114,19 @@ def check_migrated(run: Run, format: str) -> None:
             )
         check_index(place)
         assert [each.name for each in place.iterdir() if each.name.startswith((".index", ".dataset"))] == []
+
+
+@pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1"])
+def test_all_new_names_stand_behind_syncs(format: str, tmp_path: Path) -> None:
+    assert check_order(bench(tmp_path, format).recorded().calls) >= 2
+
+
+def test_after_a_kill_the_index_gets_its_name_behind_the_removal_of_the_old_log(tmp_path: Path) -> None:
+    path = make(tmp_path / "template", STORY, CONFIGS["vm2"])
+    shutil.copyfile(path / "index.sqlite", path / ".index.sqlite.next")
+    assert (path / "index.sqlite-wal").exists()
+    runs = Bench(tmp_path / "runs", path, [Append(())], target=workload.migrate)
+    assert check_order(runs.recorded().calls) >= 1
 
 
 @pytest.mark.crash

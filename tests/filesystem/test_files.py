@@ -7,10 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
+from worlds import fail
 
 from ondisk.errors import (
     DurabilityLost,
     InvalidInput,
+    StorageError,
 )
 from ondisk.filesystem import Directory, files
 
@@ -65,6 +67,15 @@ def test_a_whole_filesystem_is_synced_only_if_it_reports_errors(directory, monke
     assert len(calls) == 1
 
 
+def test_directories_on_another_filesystem_are_not_synced_together(monkeypatch):
+    monkeypatch.setattr(files, "sync_filesystem", lambda *_: True)
+    monkeypatch.setattr(Directory, "_filesystem", lambda _: "ext4")
+    with Directory.open("/") as root:
+        here = [each for each in ("tmp", "usr", "etc") if root.stat(each).st_dev == root.stat(".").st_dev]
+        assert root.sync_together(here)
+        assert not root.sync_together([*here, "proc"])
+
+
 @pytest.mark.parametrize(("release", "expected"), [("5.7.19-x", False), ("5.8.0", True), ("6.18.44-fc", True)])
 def test_a_kernel_that_does_not_report_errors_does_not_sync_the_filesystem(tmp_path, monkeypatch, release, expected):
     monkeypatch.setattr(files, "_release", lambda: tuple(int(each) for each in release.split("-")[0].split(".")[:2]))
@@ -84,3 +95,38 @@ def test_bytes_past_the_end_of_the_file_are_not_copied(tmp_path: Path, size: int
         for begin in (1, size, size + 1):
             with pytest.raises(EOFError, match="source ends at byte"):
                 copy.copy(directory.open_to_read("source"), begin, size, 0)
+
+
+def copied(directory: Directory, source: Directory) -> bytes:
+    """Copy 1,200,000 bytes from the middle of a file into the middle of another, and return what that contains then."""
+    content = bytes(range(250)) * 6000
+    with source.create_file("source") as file:
+        file.write(0, content)
+    with directory.create_file("copy") as copy:
+        copy.write(0, b"before")
+        copy.copy(source.open_to_read("source"), 100, 1_200_000, 6)
+        assert copy.read(6, 1_200_000) == content[100:1_200_100]
+        return copy.read(0, copy.size())[:6]
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM])
+def test_bytes_are_copied_where_the_kernel_cannot(directory: Directory, code: int, monkeypatch) -> None:
+    monkeypatch.setattr(os, "copy_file_range", fail(code))
+    assert copied(directory, directory) == b"before"
+
+
+def test_bytes_are_copied_to_another_filesystem(directory: Directory, elsewhere: Path) -> None:
+    with Directory.open(elsewhere) as other:
+        assert copied(other, directory) == b"before"
+
+
+def test_a_copy_that_the_kernel_ends_early_is_continued(directory: Directory, monkeypatch) -> None:
+    whole = os.copy_file_range
+    monkeypatch.setattr(os, "copy_file_range", lambda source, to, size, *at: whole(source, to, min(size, 400_001), *at))
+    assert copied(directory, directory) == b"before"
+
+
+def test_an_error_of_a_copy_is_no_reason_to_write_it_in_another_way(directory: Directory, monkeypatch) -> None:
+    monkeypatch.setattr(os, "copy_file_range", fail(errno.EIO))
+    with pytest.raises(StorageError, match="copy: Input/output error"):
+        copied(directory, directory)
