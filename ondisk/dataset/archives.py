@@ -216,17 +216,60 @@ class Archives:
     def _away(self, known: list[KnownArchive], present: Mapping[str, Access], uuids: set[str]) -> list[KnownArchive]:
         def spans() -> list[Interval]:
             unknown = {*offline}.difference(each.name for each in known)
-            return [
-                Interval(microseconds(each.begin), microseconds(each.end) + 1)
-                for each in self.summaries(unknown)
-                if each.begin is not None and each.end is not None
-            ]
+            return [span for each in self.summaries(unknown) if (span := _span(each)) is not None]
 
         untrusted = [name for name, archive in present.items() if archive.needs_check()]
         offline = self.offline()
         return away(known, uuids, untrusted, offline, spans)
 
-    def check_complete(self, main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval]) -> None:
+    def offline_data(self, main: Snapshot | None = None) -> list[Unusable]:
+        """Return the archives that are offline, with the times of which they have data.
+
+        These are the times of the summary, and those that the dataset knows of an archive without another trace.
+
+        Args:
+            main: as for `known`.
+
+        Raises:
+            InvalidInput: a summary cannot be read.
+        """
+        names = self.offline()
+        if not names:
+            return []
+        known, present = self.known(main), self._present()
+        states = {name: state_of(archive.current().index) for name, archive in present.items()}
+        here = {uuid for uuid, *_ in self._identified(states, known, present).values()}
+        here.update(each.uuid for each in self._away(known, present, here))
+        held = dict(zip(names, map(_span, self.summaries(names)), strict=True))
+        for each in known:
+            if each.uuid not in here:
+                held[each.name] = hull(held.get(each.name), each.interval)
+        return [Unusable("", name, Fault.OFFLINE, interval) for name, interval in held.items()]
+
+    def check_online(self, main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval]) -> bool:
+        """Raise if an archive that may have data of an interval is not used, or is offline; see `check_complete`.
+
+        Returns:
+            Whether the snapshots are of all archives that are there now: one may just have come back.
+
+        Raises:
+            StateError: it is so.
+            InvalidInput: the summary of an archive that is offline cannot be read.
+        """
+        self.check_complete(main, uuids, interval)
+        self.check_none_offline(interval(), main)
+        return {state_of(archive.current().index)[0] for archive in self.online()}.issubset(uuids)
+
+    def check_none_offline(self, interval: Interval, main: Snapshot | None = None) -> None:
+        """Raise if an archive that may have data of an interval is offline.
+
+        Raises:
+            StateError, InvalidInput: as `check_online`.
+        """
+        for each in touching(self.offline_data(main), interval):
+            raise self.problem(each)
+
+    def check_complete(self, main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval]) -> bool:
         """Raise if an archive that may have data of an interval is not used.
 
         Args:
@@ -234,12 +277,16 @@ class Archives:
             uuids: of the archives that are used.
             interval: called only if an archive is not used.
 
+        Returns:
+            True: the snapshots are taken as they are.
+
         Raises:
             StateError: it is so.
         """
         is_short = any(fault is not Fault.COPY for fault in self._faulty.values())
         if is_short or any(each.uuid not in uuids for each in self.known(main)):
             self.check_present(interval(), main)
+        return True
 
     def check_present(self, interval: Interval, main: Snapshot | None = None) -> None:
         """Raise if an archive that may have data of an interval is not used.
@@ -591,6 +638,13 @@ class Archives:
 def _has_segments(directory: Directory, place: str) -> bool:
     with directory.inside(place) as archive:
         return any(True for _ in parents(archive))
+
+
+def _span(summary: Summary) -> Interval | None:
+    """Return the times of the data of a summary; None without data."""
+    if summary.begin is None or summary.end is None:
+        return None
+    return Interval(microseconds(summary.begin), microseconds(summary.end) + 1)
 
 
 def _seq(access: Access) -> int:

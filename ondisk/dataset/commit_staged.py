@@ -23,6 +23,7 @@ from ondisk.formats import Format
 from ondisk.index import Transaction, import_log
 from ondisk.index.import_log import Mark
 from ondisk.index.index import dump
+from ondisk.matcher import reftime_interval
 from ondisk.segments import SegmentWriter
 from ondisk.staging.bulk_insert import Incoming, Placed
 from ondisk.staging.jobs import STAGED, remove
@@ -61,6 +62,7 @@ def commit(
         DuplicateDatum: `on_duplicate` is "fail", and there are duplicates.
         StateError: the staged files are missing or damaged, or the configuration of the dataset has changed since.
         NeedsCheck: data must be overwritten, but an index was lost, and may not know all data.
+        StateError: data must be overwritten, and an archive that may have matching data is offline or missing.
         InvalidInput: matching data are in an archive that people filled; or stages with marks must overwrite.
         LockError, StorageError: as `Dataset.append`; nothing is stored, or after DurabilityLost, possibly something.
 
@@ -166,12 +168,16 @@ class _Commit:
     def _overwrite(self, match: Match, archived: Archived | None) -> tuple[Archived | None, int]:
         """Delete matching data; those of the archive are recorded as replaced, and hidden from the commit on."""
         archives, query = self._archives, Query(match)
-        archives.check_trusted()  # data that an index has lost would come back later, beside what replaces them
+        # Data that are not here now would come back later, beside what replaces them.
+        archives.check_trusted()
+        tree = query.tree(self._access.current().index)
+        archives.check_present(reftime_interval(tree))
+        archives.check_none_offline(reftime_interval(tree))
         archives.complete_deletes()
         for archive in archives.online():
             if archive.path.name != LAST:
                 _check_matches_nothing(archive, query)
-        removed = self._transaction.delete(query.tree(self._access.current().index))
+        removed = self._transaction.delete(tree)
         last = archives.last()
         if last is not None:
             archived = archived or Archived(archives, last, self._config)

@@ -388,7 +388,13 @@ class Dataset:
         return found[0] if len(found) == 1 else merged(found)
 
     def index_frame(
-        self, spark: SparkSession, match: Match = None, columns: Sequence[str] | None = None, *, data: bool = False
+        self,
+        spark: SparkSession,
+        match: Match = None,
+        columns: Sequence[str] | None = None,
+        *,
+        data: bool = False,
+        archives: str = "all",
     ) -> DataFrame:
         """Return the rows of the index that match as a DataFrame of Spark; see `ondisk.spark.frame` and docs/spark.md.
 
@@ -397,10 +403,12 @@ class Dataset:
             match: a match expression, or a condition over `fields`; None matches all.
             columns: of reftime, the declared fields, segment, offset, size and data; None for all but the data.
             data: whether to read the data, too.
+            archives: "all" raises if an archive that may have matching data is offline or missing; "available" warns
+                of it, and reads the rest.
         """
         from ondisk.spark.frame import index_frame
 
-        return index_frame(self._access, spark, match, columns, data=data)
+        return index_frame(self._access, spark, match, columns, data=data, needed=archives)
 
     def delete(self, what: str | Expression | Iterable[Location]) -> int:
         """Delete the data that match, or the data at locations; `""` matches all.

@@ -46,6 +46,8 @@ class Fault(Enum):
     """It is a copy of another archive, which is used, or of the dataset itself."""
     TWIN = auto()
     """It has the UUID of another, and nothing says which of both is the copy."""
+    OFFLINE = auto()
+    """Only a summary of it is in `.archive/`. Queries warn of it; a caller that cannot warn asks for this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,9 @@ def problem(unusable: Unusable, dataset: Path) -> StateError:
                 f"Put the newer state back; or, if it is gone for good, use this one, and count what is lost: {forget}."
             )
             return StateError(f"the archive {path}{span} is missing: an older state of it is in its place", hint=hint)
+        case Fault.OFFLINE:
+            hint = "Mount its disk, or move it back."
+            return StateError(f"the archive {path}{span} is offline: only its summary is there", hint=hint)
     nowhere = f"it is not in {folder}, under this name or another"
     where = nowhere if unusable.fault is Fault.AWAY else "another archive is in its place"
     hint = f"Mount its disk, or move it back; or write its summary to {path}.summary; or, if it is gone for good:"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -23,6 +23,8 @@ from ondisk.matcher.tree import And
 from ondisk.step import Interval
 
 Match: TypeAlias = str | Expression | None
+Check: TypeAlias = Callable[[Snapshot, Collection[str], Callable[[], Interval]], bool]
+"""Raises unless the archives with these UUIDs suffice; returns False to take the snapshots again."""
 _T = TypeVar("_T")
 _TRIES = 1000
 
@@ -139,11 +141,15 @@ class Snapshots:
     """The snapshots that answer a query: those of the archives, then that of the dataset itself.
 
     They agree with each other: a datum that is in several of them is skipped in the archives.
+
+    Args:
+        check: which archives must be among them; None for all but those that are offline.
     """
 
-    def __init__(self, opened: Opened, archives: Archives, query: Query) -> None:
+    def __init__(self, opened: Opened, archives: Archives, query: Query, check: Check | None = None) -> None:
         self._main = opened
         self._archives = archives
+        self._check = check or archives.check_complete
         self._query = query
         self._order = query.order(opened.index)
         self._stack = contextlib.ExitStack()
@@ -165,7 +171,8 @@ class Snapshots:
                 # the dataset from before it does not fit a snapshot of an archive from after it.
                 if archived and self._state() != state:
                     continue
-                self._archives.check_complete(main, uuids, self._interval)
+                if not self._check(main, uuids, self._interval):
+                    continue
                 for archive, _, snapshot in archived:
                     leave_out(main, snapshot, archive)
                 self._snapshots = [*((opened, snapshot) for _, opened, snapshot in archived), (self._main, main)]

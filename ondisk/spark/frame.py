@@ -13,7 +13,8 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.query import Match, Query, Snapshots
 from ondisk.errors import InvalidInput, shown
-from ondisk.matcher import Everything
+from ondisk.matcher import Everything, reftime_interval
+from ondisk.spark.archives import ALL, OPTION, check_of, choice, warn
 from ondisk.spark.columns import DATA, arrow_schema, columns_of, schema_of
 from ondisk.spark.match_json import dumps
 from ondisk.spark.plan import SMALL, index_state, partitions_of
@@ -29,12 +30,17 @@ def index_frame(
     columns: Sequence[str] | None,
     *,
     data: bool,
+    needed: str = ALL,
 ) -> DataFrame:
     """Return what matches now as a DataFrame.
+
+    Args:
+        needed: which archives, see `ondisk.spark.archives`.
 
     Raises:
         InvalidInput: there is no such column, or `match` has a wrong type.
         NeedsCheck: an index was lost and may not know all data.
+        StateError: an archive that may have matching data is offline or missing.
         MatchError: `match` cannot be parsed, or names an unknown field.
         SegmentMissing, SegmentCorrupt, FrameCorrupt: data of a small result are not on disk as the index says.
 
@@ -44,6 +50,7 @@ def index_frame(
     if isinstance(columns, str):
         hint = f"Write {re.split(', *', columns)}."
         raise InvalidInput(f"columns is a list of names, not {shown(columns)}", hint=hint)
+    needed = choice({OPTION: needed})
     archives = access.archives
     archives.check_trusted()
     current = access.current()
@@ -54,25 +61,26 @@ def index_frame(
     query.check(current.index)
     batches: list[pa.RecordBatch] = []
     rows = size = 0
-    with Snapshots(current, archives, query) as snapshots:
-        archives.warn_of_offline()
+    with Snapshots(current, archives, query, check_of(archives, needed)) as snapshots:
+        if needed != ALL:
+            warn(archives, reftime_interval(query.tree(current.index)))
         for opened, snapshot, tree in snapshots.each():
             state = index_state(opened, snapshot, tree)
             for partition in partitions_of(state, snapshot, tree, data=DATA in names):
                 if partition.count is None or rows + partition.count > SMALL:
-                    return _loaded(access, spark, query, names)
+                    return _loaded(access, spark, query, names, needed)
                 for batch in read(partition, wanted, opened, snapshot):
                     batches.append(batch)
                     rows += batch.num_rows
                     size += batch.nbytes if DATA in names else 0
                     if size > _BYTES:
-                        return _loaded(access, spark, query, names)
+                        return _loaded(access, spark, query, names, needed)
     table = pa.Table.from_batches(batches, schema=arrow_schema(wanted))
     return spark.createDataFrame(table, schema=schema)
 
 
-def _loaded(access: Access, spark: SparkSession, query: Query, names: list[str]) -> DataFrame:
-    source: Any = spark.read.format("ondisk").option("columns", ",".join(names))
+def _loaded(access: Access, spark: SparkSession, query: Query, names: list[str], needed: str) -> DataFrame:
+    source: Any = spark.read.format("ondisk").option("columns", ",".join(names)).option(OPTION, needed)
     tree = query.tree(access.current().index)
     if tree != Everything():
         source = source.option("tree", dumps(tree))

@@ -20,12 +20,13 @@ from ondisk.dataset.query import Query, Snapshots
 from ondisk.errors import InvalidInput
 from ondisk.matcher import Expression, parse
 from ondisk.spark.adbc import connect
+from ondisk.spark.archives import ALL, check_of, choice
 from ondisk.spark.columns import DATA, Column, columns_of, schema_of
 from ondisk.spark.match_json import loads
 from ondisk.spark.plan import Partition, index_state, partitions_of
 from ondisk.spark.read import opened, read_later
 
-OPTIONS = ("path", "match", "tree", "columns", "data")
+OPTIONS = ("path", "match", "tree", "columns", "data", "archives")
 STREAM_OPTIONS = (*OPTIONS, "maxDataPerTrigger")
 _INTERNAL = ("tree", "checkpointLocation", "queryName")  # set by `index_frame`, or by Spark for streams
 _REMOVED = {
@@ -82,11 +83,13 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._options = options
         with opened(path_of(options), connect) as access:
             self._columns: list[Column] = columns_of(access.current().index.config, schema)
+        choice(options)
 
     def partitions(self) -> list[InputPartition]:
         has_data = any(column.name == DATA for column in self._columns)
         with opened(path_of(self._options), connect) as access:
-            return plan(access, tree_of(self._options, access.current().index.config), data=has_data)
+            tree = tree_of(self._options, access.current().index.config)
+            return plan(access, tree, choice(self._options), data=has_data)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         spare_collections()
@@ -114,11 +117,15 @@ def _ignore_filters(reader: DataSourceReader) -> None:
     reader.pushFilters = none_of
 
 
-def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition]:
+def plan(access: Access, tree: Expression, needed: str = ALL, *, data: bool) -> list[InputPartition]:
     """Return partitions with all that matches in a dataset and its archives, from one snapshot of each.
+
+    Args:
+        needed: which archives, see `ondisk.spark.archives`.
 
     Raises:
         NeedsCheck: an index was lost and may not know all data; a worker cannot warn the user.
+        StateError: an archive that may have matching data is offline or missing.
     """
     archives = Archives(access)
     try:
@@ -126,7 +133,7 @@ def plan(access: Access, tree: Expression, *, data: bool) -> list[InputPartition
         query = Query(tree)
         query.check(access.current().index)
         partitions: list[InputPartition] = []
-        with Snapshots(access.current(), archives, query) as snapshots:
+        with Snapshots(access.current(), archives, query, check_of(archives, needed)) as snapshots:
             for opened, snapshot, each in snapshots.each():
                 state = index_state(opened, snapshot, each)
                 partitions += partitions_of(state, snapshot, each, data=data)

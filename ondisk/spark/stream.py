@@ -33,6 +33,7 @@ from ondisk.errors import InvalidInput, TokenExpired
 from ondisk.index import Snapshot
 from ondisk.matcher import Expression
 from ondisk.spark.adbc import connect
+from ondisk.spark.archives import ALL, check_of, choice
 from ondisk.spark.columns import DATA, Column, columns_of
 from ondisk.spark.plan import IndexState, Partition, index_state
 from ondisk.spark.read import opened, read
@@ -66,6 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     Raises, in every method:
         TokenExpired: the offset belongs to another order of changes.
         NeedsCheck: an index was lost and may not know all data.
+        StateError: an archive that may have matching data is offline or missing: the stream would pass them.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -77,16 +79,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             config = access.current().index.config
         self._columns: list[Column] = columns_of(config, schema)
         self._tree = tree_of(options, config)
+        self._archives = choice(options)
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        with _dataset_state(self._path, self._tree) as state:
+        with self._state() as state:
             return state.offset(0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        with _dataset_state(self._path, self._tree) as state:
+        with self._state() as state:
             self._target = state.seq
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -95,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Cost: reads the index's rows of the data in the batch, and of those before and between them that do not match.
         """
         first = start["seq"]
-        with _dataset_state(self._path, self._tree) as state:
+        with self._state() as state:
             state.check(start)
             last = state.seq if self._target is None else min(state.seq, self._target)
             if isinstance(limit, ReadMaxRows):
@@ -109,15 +112,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Cost: reads up to 16,384 rows of the index, at equal distances.
         """
         has_data = any(column.name == DATA for column in self._columns)
-        with _dataset_state(self._path, self._tree) as state:
+        with self._state() as state:
             state.check(end)
             bounds = state.cuts(start["seq"], end["seq"], data=has_data)
             return [Stretch(first, last, end, self._tree) for first, last in pairwise(bounds)]
 
     def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:
-        with _dataset_state(self._path, partition.tree) as state:
+        with _dataset_state(self._path, partition.tree, self._archives) as state:
             state.check(partition.end)
             yield from state.read(partition.first, partition.last, self._columns)
+
+    def _state(self) -> contextlib.AbstractContextManager[_DatasetState]:
+        return _dataset_state(self._path, self._tree, self._archives)
 
 
 class _DatasetState:
@@ -207,14 +213,18 @@ _BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 
 
 @contextlib.contextmanager
-def _dataset_state(path: str, tree: Expression) -> Iterator[_DatasetState]:
-    """Open a dataset and its archives in their present state, during a block."""
+def _dataset_state(path: str, tree: Expression, needed: str = ALL) -> Iterator[_DatasetState]:
+    """Open a dataset and its archives in their present state, during a block.
+
+    Args:
+        needed: which archives, see `ondisk.spark.archives`.
+    """
     with opened(path, connect) as access, contextlib.closing(Archives(access)) as archives:
         archives.check_trusted()
         query = Query(tree)
         query.check(access.current().index)
         indexes = []
-        with Snapshots(access.current(), archives, query) as snapshots:
+        with Snapshots(access.current(), archives, query, check_of(archives, needed)) as snapshots:
             for each, snapshot, resolved in snapshots.each():
                 state = index_state(each, snapshot, resolved)
                 # With a plus, SQLite uses no index of fields, which has rows of all times: a batch has few numbers.
