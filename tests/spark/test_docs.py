@@ -55,5 +55,5 @@ def test_the_page_of_pipelines_has_every_key():
 
 def test_the_reference_has_every_setting_and_option():
     assert dict(re.findall(r"^\| `(spark\.[\w.]+)` \| `(\w+)`", REFERENCE, re.MULTILINE)) == SETTINGS
-    names = "path|match|columns|data|maxDataPerTrigger|on_duplicate"
+    names = "path|match|columns|data|archives|maxDataPerTrigger|on_duplicate"
     assert {"tree", *re.findall(rf"^\| `({names})` \|", REFERENCE, re.MULTILINE)} == {*STREAM_OPTIONS, *WRITE_OPTIONS}
