@@ -18,7 +18,7 @@ from ondisk.errors import OndiskError
 from ondisk.step import Step
 
 if TYPE_CHECKING:
-    from ondisk.dataset import AppendResult, Dataset, Outcome, Summary
+    from ondisk.dataset import AppendResult, Dataset, FieldSummary, Outcome, Summary
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Report
 
@@ -28,6 +28,7 @@ __all__ = [
     "Dataset",
     "DatasetConfig",
     "Datum",
+    "FieldSummary",
     "FieldType",
     "Location",
     "OndiskError",
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 # The dataset package is imported with the first dataset, so that `import ondisk` and `ondisk --help` are fast.
-_LAZY = frozenset({"AppendResult", "Dataset", "Outcome", "Summary"})
+_LAZY = frozenset({"AppendResult", "Dataset", "FieldSummary", "Outcome", "Summary"})
 
 
 def create(path: str | os.PathLike[str], config: DatasetConfig | Mapping[str, Any]) -> Dataset:

@@ -137,6 +137,7 @@ TESTED_ELSEWHERE = {
     "formats/metadata.py": "formats/diskqueue/test_seg.py",
     "index/atomic_change.py": "index/test_transaction.py",
     "index/columns.py": "index/test_tables.py",
+    "index/field_values.py": "dataset/test_read.py",  # summaries
     "index/rebuild.py": "maintenance/test_migrate.py",
     "index/segment_rows.py": "index/test_snapshot.py",
     "index/swap.py": "maintenance/test_migrate.py",

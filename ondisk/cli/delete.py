@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             output.deleted(dataset.delete(arguments.match))
             remains = bool(dataset.quarantine.kept)
         else:
-            found = dataset.summary(arguments.match)
+            found = dataset.summary(arguments.match, fields=[])
             output.would_delete(found)
             remains = found.count > 0
     return EXIT_FINDINGS if remains or doubts else EXIT_DONE

@@ -13,7 +13,7 @@ from ondisk.cli.streams import write_stdout
 from ondisk.datum import Datum, Location, microseconds
 
 if TYPE_CHECKING:
-    from ondisk import AppendResult, Summary
+    from ondisk import AppendResult, FieldSummary, Summary
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
@@ -72,12 +72,9 @@ class JsonOutput:
         _write(map(line, data))
 
     def summary(self, summary: Summary) -> None:
-        counts = {
-            name: [{"value": _json(value), "count": count} for value, count in values]
-            for name, values in summary.fields.items()
-        }
         span = {"begin": _json(summary.begin), "end": _json(summary.end)}
-        _print({"count": summary.count, "size": summary.size, **span, "fields": counts})
+        fields = {name: _field(each) for name, each in summary.fields.items()}
+        _print({"count": summary.count, "size": summary.size, **span, "fields": fields})
 
     def would_delete(self, found: Summary) -> None:
         _print({"would_delete": found.count, "size": found.size})
@@ -187,6 +184,12 @@ def metadata_of(datum: Datum, fields: Sequence[str] | None) -> Iterator[tuple[st
 
 def _values(result: Any, *keys: str) -> dict[str, Any]:
     return {key: getattr(result, key) for key in keys}
+
+
+def _field(summary: FieldSummary) -> dict[str, Any]:
+    values = [{"value": _json(value), "count": count} for value, count in summary.values]
+    bounds = {"min": _json(summary.min), "max": _json(summary.max)}
+    return {"values": values, **_values(summary, "distinct", "missing"), **bounds}
 
 
 def _location(location: Location) -> dict[str, Any]:

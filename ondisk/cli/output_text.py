@@ -16,7 +16,7 @@ from ondisk.datum import Datum
 from ondisk.errors import command
 
 if TYPE_CHECKING:
-    from ondisk import AppendResult, Summary
+    from ondisk import AppendResult, FieldSummary, Summary
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _PAGE = 1000  # data in a table: a table is laid out in memory, so more data are printed as several tables
 _LONGEST = 80  # characters of a datum's data
-_VALUES = 10  # values of a field
 _NAMED = 10  # segments that one line names, or that maintain names on standard error
 _LINES = 100  # segments with a line each
 _FIXES = ("rescan", "remove from the index")
@@ -65,7 +64,7 @@ class TextOutput:
 
     def summary(self, summary: Summary) -> None:
         rows = {"count": summary.count, "size": summary.size, "begin": summary.begin, "end": summary.end}
-        counts = ((name, _counted(values)) for name, values in summary.fields.items())
+        counts = ((name, _counted(each)) for name, each in summary.fields.items())
         _print_rows([*((key, _listed(value)) for key, value in rows.items()), *counts])
 
     def would_delete(self, found: Summary) -> None:
@@ -316,10 +315,13 @@ def _many(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def _counted(values: Sequence[tuple[Any, int]]) -> str:
-    parts = [f"{'missing' if value is None else _shown(value)} ({count})" for value, count in values[:_VALUES]]
-    more = len(values) - _VALUES
-    return "  ".join(parts) + f"  and {more} more" * (more > 0)
+def _counted(field: FieldSummary) -> str:
+    parts = [f"missing ({field.missing})"] if field.missing else []
+    parts += [f"{_shown(value)} ({count})" for value, count in field.values]
+    if (more := field.distinct - len(field.values)) > 0:
+        parts.append(f"and {more} more")
+    span = f"; min {_shown(field.min)}, max {_shown(field.max)}" if field.min != field.max else ""
+    return "  ".join(parts) + span
 
 
 def _shown(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from ondisk.dataset.append import AppendResult, Outcome
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.read import Summary
+from ondisk.dataset.summaries import Summary
+from ondisk.index.field_values import FieldSummary
 
-__all__ = ["AppendResult", "Dataset", "Outcome", "Summary"]
+__all__ = ["AppendResult", "Dataset", "FieldSummary", "Outcome", "Summary"]

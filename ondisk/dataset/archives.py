@@ -2,7 +2,7 @@
 
     .archive/last/             the segments that repack has archived; they keep their names
     .archive/NAME/             other archives, moved there by people
-    .archive/NAME.summary      represents an archive that is offline: what `ondisk summary --json` printed for it
+    .archive/NAME.summary      represents an archive that is offline: what `ondisk summary --json --all-values` printed
 
 Each archive has its own configuration and index. The dataset and its archives share one order of changes: a datum keeps
 its `seq` when it is archived.
@@ -43,7 +43,7 @@ from ondisk.dataset.known_archives import (
     touching,
 )
 from ondisk.dataset.layout import ARCHIVE, CONFIG, LAST, clear_unmade, create_files, read_config, untrusted
-from ondisk.dataset.read import Summary
+from ondisk.dataset.summaries import Summary
 from ondisk.datum import microseconds
 from ondisk.errors import (
     ArchiveOffline,
@@ -216,7 +216,7 @@ class Archives:
     def _away(self, known: list[KnownArchive], present: Mapping[str, Access], uuids: set[str]) -> list[KnownArchive]:
         def spans() -> list[Interval]:
             unknown = {*offline}.difference(each.name for each in known)
-            return [span for each in self.summaries(unknown) if (span := _span(each)) is not None]
+            return [span for each in self.summaries(unknown).values() if (span := _span(each)) is not None]
 
         untrusted = [name for name, archive in present.items() if archive.needs_check()]
         offline = self.offline()
@@ -240,7 +240,7 @@ class Archives:
         states = {name: state_of(archive.current().index) for name, archive in present.items()}
         here = {uuid for uuid, *_ in self._identified(states, known, present).values()}
         here.update(each.uuid for each in self._away(known, present, here))
-        held = dict(zip(names, map(_span, self.summaries(names)), strict=True))
+        held = {name: _span(each) for name, each in self.summaries(names).items()}
         for each in known:
             if each.uuid not in here:
                 held[each.name] = hull(held.get(each.name), each.interval)
@@ -602,8 +602,8 @@ class Archives:
                 if not directory.names():
                     self._main.directory.remove_directory(place)
 
-    def summaries(self, names: Collection[str] | None = None) -> Iterator[Summary]:
-        """Read the summaries of the archives that are offline.
+    def summaries(self, names: Collection[str] | None = None) -> dict[str, Summary]:
+        """Read the summaries of the archives that are offline: name → summary.
 
         Args:
             names: of these archives only; None for all.
@@ -612,9 +612,8 @@ class Archives:
             InvalidInput: one of them cannot be read as a summary.
         """
         fields = self._main.config.fields
-        return (
-            summaries.read(self._main.directory, name, fields) for name in (self.offline() if names is None else names)
-        )
+        chosen = self.offline() if names is None else names
+        return {name: summaries.read(self._main.directory, name, fields) for name in chosen}
 
     def close(self) -> None:
         for name in [*self._opened]:

@@ -17,9 +17,9 @@ from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.delete import delete
 from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import check_free, create_files, filter_of, open_directory, read_config
-from ondisk.dataset.query import Match, Query, data, payloads, span, summaries
-from ondisk.dataset.read import Summary
-from ondisk.dataset.summaries import merged
+from ondisk.dataset.query import Match, Query, data, payloads, span, summary
+from ondisk.dataset.read import check_limit
+from ondisk.dataset.summaries import Summary
 from ondisk.datum import Datum, Location
 from ondisk.errors import AlreadyExists, InvalidInput, LockError, OndiskError, ReadOnly, shown
 from ondisk.filesystem import Directory, WritersLock
@@ -39,6 +39,24 @@ if TYPE_CHECKING:
 Progress: TypeAlias = Callable[[str], None]
 # Upper limits of commits and data in the index's log between two checkpoints, while small batches are appended.
 _LAZY_COMMITS, _LAZY_DATA = 10, 10_000
+
+
+SHOWN = 20
+"""The number of values of a field that a summary lists, unless told otherwise."""
+
+
+def _names_of(chosen: Sequence[str] | None, known: Fields) -> list[str]:
+    """Return the names of the fields to summarise: those that were chosen, each once, or all declared ones.
+
+    Raises:
+        MatchError: there is no such field.
+    """
+    if chosen is None:
+        return [name for name in known if name != "reftime"]
+    if isinstance(chosen, str):
+        hint = f"Write {[name.strip() for name in chosen.split(',')]}."
+        raise InvalidInput(f"fields is a list of names, not {shown(chosen)}", hint=hint)
+    return [*dict.fromkeys(known[name].name for name in chosen)]
 
 
 def _unseen(name: str) -> None:
@@ -372,20 +390,31 @@ class Dataset:
         with opened.index.snapshot() as snapshot:
             return opened.reader.read(snapshot, location)
 
-    def summary(self, match: Match = None) -> Summary:
-        """Count the data that match: their number, bytes, span of reftimes, and values of the declared fields. Exact.
+    def summary(
+        self, match: Match = None, *, fields: Sequence[str] | None = None, values: int | None = SHOWN
+    ) -> Summary:
+        """Count the data that match: their number, bytes, span of reftimes, and the values of fields. Exact.
 
-        Cost: reads the index only; memory grows with the number of distinct values.
+        A summary of everything includes archives that are offline; an `ArchiveOffline` warning says if their own
+        summaries do not list all values.
+
+        Args:
+            match: a match expression, or a condition over `fields`; None matches all.
+            fields: names of the fields whose values are counted; None for all declared ones.
+            values: the highest number of values to list of each, the most frequent first; None for all.
+
+        Raises:
+            MatchError, InvalidInput: an argument is not valid, or names an unknown field.
+
+        Cost: reads the index only: all data that match, once for each field. Memory grows with the number of values
+            that are listed, not with their number in the dataset.
         """
         opened = self._access.current()
         query = Query(match)
         query.check(opened.index)
-        found = summaries(opened, self._archives, query)
-        if match is None:
-            found += self._archives.summaries()
-        else:
-            self._archives.warn_of_offline()
-        return found[0] if len(found) == 1 else merged(found)
+        check_limit(values, "values", "Pass None to list all.")
+        names = _names_of(fields, Fields(opened.index.config.fields))
+        return summary(opened, self._archives, query, names, values)
 
     def index_frame(
         self,

@@ -13,11 +13,13 @@ from typing import Any, TypeAlias, TypeVar
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.overlap import leave_out
-from ondisk.dataset.read import DatasetReader, Summary, check_limit
+from ondisk.dataset.read import DatasetReader, check_limit
+from ondisk.dataset.summaries import Summary, joined, with_offline
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import InvalidInput, LockError, shown
 from ondisk.formats import Format
-from ondisk.index import Index, Row, Snapshot, Totals
+from ondisk.index import Index, Row, Snapshot, Totals, field_values
+from ondisk.index.field_values import FieldSummary
 from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort, reftime_interval
 from ondisk.matcher.tree import And
 from ondisk.step import Interval
@@ -119,16 +121,30 @@ def payloads(access: Opened, archives: Archives, query: Query) -> Iterator[bytes
             yield content
 
 
-def summaries(access: Opened, archives: Archives, query: Query) -> list[Summary]:
-    """Count the data that match, in each archive and in the dataset itself."""
+def summary(access: Opened, archives: Archives, query: Query, fields: Sequence[str], values: int | None) -> Summary:
+    """Count the data that match, in the archives and in the dataset itself.
 
-    def read(_reader: DatasetReader, snapshot: Snapshot, tree: Expression, _sort: Sort | None) -> Summary:
-        totals = snapshot.totals(tree)
-        fields = {name: list(snapshot.counts(tree, name)) for name in access.index.config.fields}
-        return Summary(totals.count, totals.size, *span(totals), fields)
-
+    Args:
+        fields: whose values to count.
+        values: the highest number of values to list of each; None for all.
+    """
     with Snapshots(access, archives, query) as snapshots:
-        return snapshots.of(read)
+        away: dict[str, Summary] = {}
+        if query.match is None:
+            away = archives.summaries()
+        else:
+            archives.warn_of_offline()
+        parts = [*snapshots.each()]
+
+        def counted(name: str) -> FieldSummary:
+            if len(parts) == 1 and not away:
+                return field_values.most_frequent(parts[0][1], parts[0][2], name, values)
+            each = [field_values.counts(snapshot, tree, name) for _, snapshot, tree in parts]
+            return with_offline(each, away, name, field_values.kind_of(parts[-1][1], name), values)
+
+        totals = [snapshot.totals(tree) for _, snapshot, tree in parts]
+        counts = [Summary(each.count, each.size, *span(each)) for each in totals]
+        return joined([*counts, *away.values()], {name: counted(name) for name in fields})
 
 
 def span(totals: Totals) -> tuple[Any, Any]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import EPOCH, INTEGER_MAX, Datum, Location, Value, from_microseconds
+from ondisk.datum import EPOCH, INTEGER_MAX, Datum, Location, from_microseconds
 from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, IntegrityError, InvalidInput, SegmentCorrupt, shown
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format, find
@@ -27,26 +25,6 @@ _GAPS = 256 * 1024  # unwanted bytes in one read, above the wanted ones: cheaper
 TAIL = 4
 """Bytes at the end of a datum that show whether it ends there, see `Format.ends`."""
 _segment_of, _offset_of, _size_of = itemgetter(1), itemgetter(2), itemgetter(3)
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Counts of the data of a dataset, or of those that match.
-
-    Attributes:
-        count: number of data.
-        size: bytes of data, without padding.
-        begin: first reftime; None without data.
-        end: last reftime; None without data.
-        fields: declared field → its values in order, with the number of data that have each. None, for a missing
-            value, comes first.
-    """
-
-    count: int
-    size: int
-    begin: datetime | None
-    end: datetime | None
-    fields: dict[str, list[tuple[Value | None, int]]] = field(default_factory=dict)
 
 
 class DatasetReader:
@@ -477,12 +455,11 @@ def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int, prefix
     return data
 
 
-def check_limit(limit: int | None) -> None:
-    """Raise unless the limit is None or a whole number of 0 or more.
+def check_limit(limit: int | None, name: str = "limit", hint: str = "Pass no limit to get all data.") -> None:
+    """Raise unless a limit is None or a whole number of 0 or more.
 
     Raises:
         InvalidInput: it is not.
     """
     if limit is not None and (type(limit) is not int or not 0 <= limit <= INTEGER_MAX):
-        hint = "Pass no limit to get all data."
-        raise InvalidInput(f"limit must be a whole number of 0 or more, not {shown(limit)}", hint=hint)
+        raise InvalidInput(f"{name} must be a whole number of 0 or more, not {shown(limit)}", hint=hint)

@@ -1,19 +1,42 @@
-"""Summaries: of archives that are offline, read from files; and merged into one."""
+"""Summaries: of data that match, and of archives that are offline, which are read from files."""
 
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from ondisk.dataset.layout import ARCHIVE
-from ondisk.dataset.read import Summary
 from ondisk.datum import FieldType, canonical, from_microseconds
-from ondisk.errors import InvalidInput
+from ondisk.errors import ArchiveOffline, InvalidInput
 from ondisk.filesystem import Directory
+from ondisk.index.field_values import FieldSummary, frequent, in_order, summed
 from ondisk.json_shapes import from_json, parse_time
 
 _SUMMARY = ".summary"
 _LONGEST = 16 * 1024 * 1024  # bytes of a summary; in memory it takes about 25 times as much
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Counts of the data of a dataset, or of those that match.
+
+    Attributes:
+        count: number of data.
+        size: bytes of data, without padding.
+        begin: first reftime; None without data.
+        end: last reftime; None without data.
+        fields: field → its values.
+    """
+
+    count: int
+    size: int
+    begin: datetime | None
+    end: datetime | None
+    fields: dict[str, FieldSummary] = field(default_factory=dict)
 
 
 def offline(directory: Directory) -> list[str]:
@@ -41,47 +64,62 @@ def read(directory: Directory, name: str, fields: Any) -> Summary:
         return _summary(directory.read(path, _LONGEST), fields)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         full = directory.path / path
-        hint = f"Write it again: ondisk summary ARCHIVE --json > {full}"
+        hint = f"Write it again: ondisk summary ARCHIVE --json --all-values > {full}"
         raise InvalidInput(f"{full} is not a summary: {error}", hint=hint) from None
 
 
-def merged(summaries: list[Summary]) -> Summary:
-    """Merge summaries into one."""
-    fields: dict[str, dict[Any, int]] = {}
-    for each in summaries:
-        for name, counts in each.fields.items():
-            total = fields.setdefault(name, {})
-            for value, count in counts:
-                total[value] = total.get(value, 0) + count
-    begins = [each.begin for each in summaries if each.begin is not None]
-    ends = [each.end for each in summaries if each.end is not None]
-    ordered = {
-        name: sorted(counts.items(), key=lambda item: (item[0] is not None, _comparable(item[0])))
-        for name, counts in fields.items()
-    }
+def joined(summaries: Iterable[Summary], fields: dict[str, FieldSummary]) -> Summary:
+    """Return the summary of several parts, with the values of the fields in all of them."""
+    parts = [*summaries]
     return Summary(
-        sum(each.count for each in summaries),
-        sum(each.size for each in summaries),
-        min(begins, default=None),
-        max(ends, default=None),
-        ordered,
+        sum(each.count for each in parts),
+        sum(each.size for each in parts),
+        min((each.begin for each in parts if each.begin is not None), default=None),
+        max((each.end for each in parts if each.end is not None), default=None),
+        fields,
     )
 
 
-def _comparable(value: Any) -> Any:
-    return value.encode() if isinstance(value, str) else 0 if value is None else value
+def with_offline(
+    counted: list[Iterator[Any]], offline: Mapping[str, Summary], name: str, kind: FieldType, limit: int | None
+) -> FieldSummary:
+    """Return the values of a field in several indices, and in archives that are offline.
+
+    Their summaries may have been written without all values; then a warning says that the counts are too low.
+    """
+    known = []
+    for archive, summary in offline.items():
+        each = summary.fields.get(name)
+        if each is not None:
+            known.append(each)
+        if summary.count if each is None else each.distinct > len(each.values):
+            listed = "no values" if each is None else f"{len(each.values)} of {each.distinct} values"
+            message = f"the summary of the archive {archive!r}, which is offline, lists {listed} of {name}"
+            hint = "counts of others are too low. `ondisk summary ARCHIVE --json --all-values` lists all"
+            warnings.warn(f"{message}: {hint}", ArchiveOffline, stacklevel=5)
+    found = summed([*counted, *map(in_order, known)], kind, limit)
+    lowest = [each.min for each in (found, *known) if each.min is not None]
+    highest = [each.max for each in (found, *known) if each.max is not None]
+    distinct = max(found.distinct, *(each.distinct for each in known), 0)
+    return replace(found, distinct=distinct, min=min(lowest, default=None), max=max(highest, default=None))
 
 
 def _summary(text: bytes, fields: Any) -> Summary:
     """Read a summary as `ondisk summary --json` prints it."""
     read = json.loads(text)
     begin, end = (None if read[key] is None else _time(read[key]) for key in ("begin", "end"))
-    counts = {
-        name: [(_value(each["value"], fields[name]), int(each["count"])) for each in values]
-        for name, values in read["fields"].items()
-        if name in fields
-    }
-    return Summary(int(read["count"]), int(read["size"]), begin, end, counts)
+    known = {name: _values(each, fields[name]) for name, each in read["fields"].items() if name in fields}
+    return Summary(int(read["count"]), int(read["size"]), begin, end, known)
+
+
+def _values(read: Any, kind: FieldType) -> FieldSummary:
+    if isinstance(read, list):  # before 0.1.0: all values, and null for data without the field
+        missing = sum(int(each["count"]) for each in read if each["value"] is None)
+        read = {"values": [each for each in read if each["value"] is not None], "missing": missing}
+        read |= {"distinct": len(read["values"]), "min": None, "max": None}
+    values = [(_value(each["value"], kind), int(each["count"])) for each in read["values"]]
+    least, most = (None if read[key] is None else _value(read[key], kind) for key in ("min", "max"))
+    return FieldSummary(frequent(values, None), int(read["distinct"]), int(read["missing"]), least, most)
 
 
 def _time(text: str) -> Any:
@@ -89,8 +127,6 @@ def _time(text: str) -> Any:
 
 
 def _value(value: Any, kind: FieldType) -> Any:
-    if value is None:
-        return None
     found = _time(value) if kind is FieldType.TIMESTAMP else from_json(value)
     canonical(found, kind)  # raises if it is not a value of the field
     return found

@@ -13,7 +13,7 @@ from itertools import chain
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
-from ondisk.datum import Value, restored
+from ondisk.datum import restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
 from ondisk.formats import has_extension, is_dir
@@ -349,18 +349,6 @@ class Snapshot:
         where = self.where(tree)
         sql = f"SELECT count(*), ifnull(sum(size), 0), min(reftime), max(reftime) FROM datum WHERE {where.sql}"
         return Totals(*self.fetch(sql, where.values)[0])
-
-    def counts(self, tree: Expression, field: str) -> Iterator[tuple[Value | None, int]]:
-        """Yield each value of a field and how many matching data have it, by value; None, for missing, first."""
-        where = self.where(tree)
-        column, kind = f"f_{field}", self.columns.kinds[field]
-        sql = f"SELECT {column} AS key, count(*) AS n FROM datum WHERE {where.sql} GROUP BY {column}"
-        if kind.interned:
-            sql = f"SELECT value, n FROM ({sql}) LEFT JOIN value ON value.id = key ORDER BY value"
-        else:
-            sql += f" ORDER BY {column}"
-        for stored, count in chain.from_iterable(self.select(sql, where.values)):
-            yield None if stored is None else restored(stored, kind), count
 
     def dataset(self) -> dict[str, Any]:
         """Return uuid, seq, generation and committed_at of the dataset, and how many of its data are lost."""

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, FieldType, Value, canonical, from_microseconds, microseconds, restored
 from ondisk.errors import InvalidInput
+from ondisk.index.field_values import FieldSummary
 from ondisk.json_shapes import format_time
 from ondisk.maintenance.states import State
 from ondisk.matcher import Expression, Fields, matches, parse, parse_sort
@@ -59,7 +60,7 @@ class ModelSummary:
     count: int
     begin: int | None
     end: int | None
-    fields: dict[str, list[tuple[Value | None, int]]]
+    fields: dict[str, FieldSummary]
 
 
 class Model:
@@ -237,16 +238,21 @@ class Model:
     def _living(self) -> set[int]:
         return {id(row) for row in self.rows}
 
-    def summary(self, match: str | Expression | None = None) -> ModelSummary:
-        """Return the summary of the rows that match."""
+    def summary(self, match: str | Expression | None = None, values: int | None = None) -> ModelSummary:
+        """Return the summary of the rows that match, with up to `values` values of each field."""
         rows = self.query(match)
         fields = {}
         for name, kind in self.config.fields.items():
-            counts = Counter(row.fields.get(name) for row in rows)
-            fields[name] = [
-                (None if value is None else restored(value, kind), counts[value])
-                for value in sorted(counts, key=_missing_first)
-            ]
+            counts = Counter(row.fields[name] for row in rows if name in row.fields)
+            ordered = [(restored(value, kind), counts[value]) for value in sorted(counts)]
+            ends = kind in (FieldType.INTEGER, FieldType.REAL, FieldType.TIMESTAMP) and bool(ordered)
+            fields[name] = FieldSummary(
+                sorted(ordered, key=lambda each: -each[1])[:values],
+                len(ordered),
+                len(rows) - counts.total(),
+                ordered[0][0] if ends else None,
+                ordered[-1][0] if ends else None,
+            )
         times = [row.reftime for row in rows]
         return ModelSummary(len(rows), min(times, default=None), max(times, default=None), fields)
 

@@ -28,7 +28,7 @@ from ondisk import json_shapes
 from ondisk.config import DatasetConfig
 from ondisk.dataset import AppendResult, Dataset
 from ondisk.dataset.layout import CONFIG, SENTINEL
-from ondisk.dataset.read import Summary
+from ondisk.dataset.summaries import Summary
 from ondisk.datum import Datum, from_microseconds, microseconds
 from ondisk.errors import ArchiveOffline, DatumNotFound, DuplicateDatum, NeedsCheck
 from ondisk.formats import find
@@ -144,7 +144,8 @@ class DatasetMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def summary(self, data: st.DataObject) -> None:
         match = data.draw(strategies.expressions(self.model.config.fields))
-        summary, expected = self.dataset.summary(match), self.model.summary(match)
+        values = data.draw(st.sampled_from([None, 0, 1, 2, 20]))
+        summary, expected = self.dataset.summary(match, values=values), self.model.summary(match, values)
         times = [None if time is None else microseconds(time) for time in (summary.begin, summary.end)]
         assert (summary.count, *times) == (expected.count, expected.begin, expected.end)
         assert summary.fields == expected.fields
@@ -343,13 +344,13 @@ class DatasetMachine(RuleBasedStateMachine):
     def take_an_archive_offline(self, data: st.DataObject) -> None:
         """Replace an archive by its summary, and put it back."""
         place = data.draw(st.sampled_from(sorted({row.place for row in self.model.rows if row.place})))
-        whole, archive = self.dataset.summary(), self.path / place
+        whole, archive = self.dataset.summary(values=None), self.path / place
         with ondisk.open(archive, read_only=True) as part:
-            summary = _as_json(part.summary())
+            summary = _as_json(part.summary(values=None))
         there = archive.rename(self.parent / "offline")
         stands_for_it = archive.with_name(f"{archive.name}.summary")
         stands_for_it.write_bytes(json_shapes.dump(summary))
-        assert self.dataset.summary() == whole
+        assert self.dataset.summary(values=None) == whole
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             found = list(self.dataset.query())
@@ -583,8 +584,14 @@ def _as_json(summary: Summary) -> dict[str, Any]:
         return json_shapes.format_time(microseconds(value)) if is_time else json_shapes.to_json(value, 1)
 
     counts = {
-        name: [{"value": shaped(value), "count": count} for value, count in values]
-        for name, values in summary.fields.items()
+        name: {
+            "values": [{"value": shaped(value), "count": count} for value, count in each.values],
+            "distinct": each.distinct,
+            "missing": each.missing,
+            "min": shaped(each.min),
+            "max": shaped(each.max),
+        }
+        for name, each in summary.fields.items()
     }
     begin, end = shaped(summary.begin), shaped(summary.end)
     return {"count": summary.count, "size": summary.size, "begin": begin, "end": end, "fields": counts}

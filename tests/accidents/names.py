@@ -223,11 +223,14 @@ def archive_online(victim: Victim) -> None:
           orders=("fix", "repack", "maintain"))  # fmt: skip
 def _(victim: Victim) -> None:
     with ondisk.open(victim.here, read_only=True) as part:
-        summary = part.summary()
+        summary = part.summary(values=None)
     assert summary.begin is not None
     assert summary.end is not None
-    fields = {name: [{"value": value, "count": count} for value, count in values] for name, values in
-              summary.fields.items()}  # fmt: skip
+    fields = {
+        name: {"values": [{"value": value, "count": count} for value, count in each.values], "missing": each.missing}
+        | {"distinct": each.distinct, "min": each.min, "max": each.max}
+        for name, each in summary.fields.items()
+    }
     span = {"begin": format_time(microseconds(summary.begin)), "end": format_time(microseconds(summary.end))}
     mv(victim.here, victim.path.parent / "away")
     text = json.dumps({"count": summary.count, "size": summary.size, **span, "fields": fields})

@@ -119,9 +119,11 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from keys(each[0], f"{key}[].")
         if key in ("summary", "quarantine"):
             yield from keys(each, f"{key}.")
-        if prefix == "" and key == "fields" and isinstance(next(iter(each.values())), list):
-            for counts in each.values():
-                yield from keys(counts[0], "fields.*[].")
+        if prefix == "" and key == "fields" and isinstance(each, dict) and "distinct" in next(iter(each.values())):
+            for field in each.values():
+                yield from keys(field, "fields.*.")
+        if key == "values" and prefix == "fields.*.":
+            yield from keys(each[0], f"{prefix}values[].")
 
 
 def is_of_type(value: Any, kind: str) -> bool:

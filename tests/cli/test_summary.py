@@ -14,8 +14,20 @@ def test_json_is_the_promised_shape(run, weather):
         "begin": "2026-11-20T06:00:00Z",
         "end": "2026-11-21T07:00:00Z",
         "fields": {
-            "area": [{"value": "VM2,5", "count": 2}, {"value": "VM2,7", "count": 1}],
-            "product": [{"value": "VM2,1", "count": 1}, {"value": "VM2,227", "count": 2}],
+            "area": {
+                "values": [{"value": "VM2,5", "count": 2}, {"value": "VM2,7", "count": 1}],
+                "distinct": 2,
+                "missing": 0,
+                "min": None,
+                "max": None,
+            },
+            "product": {
+                "values": [{"value": "VM2,227", "count": 2}, {"value": "VM2,1", "count": 1}],
+                "distinct": 2,
+                "missing": 0,
+                "min": None,
+                "max": None,
+            },
         },
     }
 
@@ -31,20 +43,31 @@ def test_text_is_for_people(run, weather):
     ]
 
 
-def test_text_names_the_first_of_many_values(run, vm2):
-    Path("many.vm2").write_bytes(b"".join(b"202611200600,%d,1,1,,,0\n" % station for station in range(12)))
+def test_20_values_of_a_field_are_listed_and_all_of_them_on_request(run, vm2):
+    Path("many.vm2").write_bytes(b"".join(b"202611200600,%d,1,1,,,0\n" % station for station in range(32)))
     with ondisk.open(vm2) as dataset:
         dataset.append_file("many.vm2")
-    assert run("summary", vm2).text.splitlines()[4].endswith("VM2,7 (1)  and 2 more")
-    assert len(run("summary", vm2, "--json").json["fields"]["area"]) == 12
+    area = run("summary", vm2, "--json").json["fields"]["area"]
+    assert (len(area["values"]), area["distinct"]) == (20, 32)
+    assert run("summary", vm2).text.splitlines()[4].endswith("VM2,26 (1)  and 12 more")
+    assert len(run("summary", vm2, "--json", "--all-values").json["fields"]["area"]["values"]) == 32
+    assert run("summary", vm2, "--all-values").text.splitlines()[4].count("(1)") == 32
 
 
-def test_a_missing_value_is_null_and_comes_first(run, jsonl):
-    line = b'{"reftime":"2026-11-20T06:00:00Z"}\n{"reftime":"2026-11-20T06:00:00Z","integer":5}\n'
-    run("append", jsonl, "-", stdin=line)
-    values = run("summary", jsonl, "--json").json["fields"]["integer"]
-    assert values == [{"value": None, "count": 1}, {"value": 5, "count": 1}]
-    assert "integer    missing (1)  5 (1)" in run("summary", jsonl).text.splitlines()
+def test_fields_are_chosen_and_an_unknown_one_names_the_known(run, weather):
+    assert list(run("summary", weather, "--fields", "product", "--json").json["fields"]) == ["product"]
+    assert run("summary", weather, "--fields", "").text.count("\n") == 4
+    done = run("summary", weather, "--fields", "areo")
+    assert (done.code, "areo" in done.err, "reftime, area, product" in done.err) == (4, True, True)
+
+
+def test_missing_values_are_counted_and_numbers_have_bounds(run, jsonl):
+    fields = (b"", b',"integer":5', b',"integer":-7')
+    run("append", jsonl, "-", stdin=b"".join(b'{"reftime":"2026-11-20T06:00:00Z"%b}\n' % each for each in fields))
+    field = run("summary", jsonl, "--json").json["fields"]["integer"]
+    values = [{"value": -7, "count": 1}, {"value": 5, "count": 1}]
+    assert field == {"values": values, "distinct": 2, "missing": 1, "min": -7, "max": 5}
+    assert "integer    missing (1)  -7 (1)  5 (1); min -7, max 5" in run("summary", jsonl).text.splitlines()
 
 
 def test_a_summary_of_no_data_has_no_span(run, vm2):

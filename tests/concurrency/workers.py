@@ -207,9 +207,9 @@ def read_archives_in_all_ways(path: Path, talk: Connection) -> None:
         assert [each.reftime for each in in_order] == sorted((each.reftime for each in in_order), reverse=True)
         _check_state([line_of(each, format) for each in in_order], 6)
         _check_state(lines_in(dataset, b"".join(dataset.payloads())), 6)
-        summary = dataset.summary()
+        summary = dataset.summary(values=None)
         assert summary.count % BATCH == 0
-        assert sum(count for _, count in summary.fields["area"]) == summary.count
+        assert sum(count for _, count in summary.fields["area"].values) == summary.count
         for each in chance.sample(data, min(len(data), 10)):
             found = [line_of(other, format) for other in dataset.query(reftime=each.reftime, **each.metadata)]
             assert len(found) < 2

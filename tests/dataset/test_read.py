@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import ondisk
-from ondisk import Datum, Location, Summary
-from ondisk.errors import DatumNotFound, SegmentCorrupt, SegmentMissing
+from ondisk import Datum, FieldSummary, Location, Summary
+from ondisk.errors import DatumNotFound, InvalidInput, MatchError, SegmentCorrupt, SegmentMissing
 from ondisk.testing import EVERY_TYPE
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -131,19 +131,19 @@ def weather(create):
     return weather
 
 
-def test_a_summary_counts_everything_and_each_value_in_order_missing_first(weather):
+def test_a_summary_counts_everything_and_each_value(weather):
     assert weather.summary() == Summary(
         count=4,
         size=sum(path.stat().st_size - path.read_bytes().count(b"\n") for path in weather.path.glob("2026/*")),
         begin=T - timedelta(days=30),
         end=T + timedelta(microseconds=1),
         fields={
-            "station": [(None, 1), (2, 2), (10, 1)],
-            "level": [(None, 2), (float("-inf"), 1), (1.5, 1)],
-            "product": [(None, 2), ("a", 1), ("b", 1)],
-            "valid": [(None, 2), (False, 1), (True, 1)],
-            "made": [(None, 3), (T, 1)],
-            "key": [(None, 2), (b"", 1), (b"\xff", 1)],
+            "station": FieldSummary([(2, 2), (10, 1)], distinct=2, missing=1, min=2, max=10),
+            "level": FieldSummary([(float("-inf"), 1), (1.5, 1)], 2, 2, float("-inf"), 1.5),
+            "product": FieldSummary([("a", 1), ("b", 1)], 2, 2),
+            "valid": FieldSummary([(False, 1), (True, 1)], 2, 2),
+            "made": FieldSummary([(T, 1)], 1, 3, T, T),
+            "key": FieldSummary([(b"", 1), (b"\xff", 1)], 2, 2),
         },
     )
 
@@ -157,7 +157,7 @@ def test_a_summary_of_a_part_counts_what_matches(weather, match, count):
     assert summary.count == len(found) == count
     assert summary.size == sum(datum.location.size for datum in found)
     assert (summary.begin, summary.end) == ((found[0].reftime, found[-1].reftime) if found else (None, None))
-    assert sum(number for _, number in summary.fields["station"]) == count
+    assert summary.fields["station"].missing + sum(each for _, each in summary.fields["station"].values) == count
 
 
 def test_a_summary_takes_conditions_too(weather):
@@ -167,14 +167,43 @@ def test_a_summary_takes_conditions_too(weather):
 
 
 def test_an_empty_dataset_has_a_summary(create):
-    assert create(fields={"station": "integer"}).summary() == Summary(0, 0, None, None, {"station": []})
+    assert create(fields={"station": "integer"}).summary() == Summary(0, 0, None, None, {"station": FieldSummary()})
+
+
+def test_a_summary_lists_the_most_frequent_values_first_and_says_how_many_there_are(create):
+    dataset = create(fields={"station": "integer", "name": "text"})
+    dataset.append(
+        [Datum(T, {"station": each, "name": f"n{each:02}"}) for each in range(30) for _ in range(1 + each % 3)]
+    )
+    frequent = [each for rest in (2, 1, 0) for each in range(rest, 30, 3)]
+    stations, names = (dataset.summary().fields[name] for name in ("station", "name"))
+    assert [value for value, _ in stations.values] == frequent[:20]
+    assert [value for value, _ in names.values] == [f"n{each:02}" for each in frequent[:20]]
+    assert (stations.distinct, stations.min, stations.max) == (30, 0, 29)
+    assert (names.distinct, names.min, names.max) == (30, None, None)
+    assert len(dataset.summary(values=None).fields["name"].values) == 30
+    assert dataset.summary(values=0).fields["station"] == FieldSummary([], 30, 0, 0, 29)
+
+
+def test_a_summary_counts_the_values_of_chosen_fields(weather):
+    assert weather.summary(fields=[]).fields == {}
+    assert list(weather.summary(fields=["made", "station", "made"]).fields) == ["made", "station"]
+    assert weather.summary(fields=["reftime"]).fields["reftime"].max == T + timedelta(microseconds=1)
+    with pytest.raises(MatchError, match="there is no field 'stattion'\nDid you mean `station`") as unknown:
+        weather.summary(fields=["stattion"])
+    assert all(name in str(unknown.value) for name in EVERY_TYPE)
+    with pytest.raises(InvalidInput, match="a list of names"):
+        weather.summary(fields="station,made")
+    for values in (-1, True, "5", 2**63):
+        with pytest.raises(InvalidInput, match="values must be a whole number"):
+            weather.summary(values=values)
 
 
 def test_a_summary_is_never_stale(weather):
     weather.delete("station:2")
     weather.append([Datum(T, {"station": 2})])
     assert weather.summary().count == 3
-    assert weather.summary().fields["station"] == [(None, 1), (2, 1), (10, 1)]
+    assert weather.summary().fields["station"] == FieldSummary([(2, 1), (10, 1)], 2, 1, 2, 10)
 
 
 def test_a_summary_needs_no_segment(weather):
@@ -187,4 +216,4 @@ def test_a_summary_needs_no_segment(weather):
 def test_metadata_that_are_not_declared_are_not_counted(create):
     dataset = create(format="vm2", fields={"area": "text"})
     dataset.append_file(io.BytesIO(b"202611200600,5,227,1.2,,,\n" * 3))
-    assert dataset.summary().fields == {"area": [("VM2,5", 3)]}
+    assert dataset.summary().fields == {"area": FieldSummary([("VM2,5", 3)], 1)}

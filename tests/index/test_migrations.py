@@ -243,7 +243,7 @@ def test_after_an_upgrade_from_revision_1_all_data_are_as_they_were(old, read_on
             assert [one.data for one in again] == [datum.data], "found by its whole unique key"
         summary = dataset.summary()
         assert (summary.count, summary.size) == (7, sum(len(each["data"]) for each in EXPECTED))
-        assert summary.fields["area"] == [("VM2,101", 3), ("VM2,102", 2), ("VM2,103", 1), ("VM2,104", 1)]
+        assert summary.fields["area"].values == [("VM2,101", 3), ("VM2,102", 2), ("VM2,103", 1), ("VM2,104", 1)]
     assert {name: (old / name).read_bytes() for name in files} == files
 
 

@@ -186,7 +186,7 @@ def test_the_deepest_condition_that_is_taken_is_one_that_sqlite_takes(create, le
     dataset = create(fields=FIELDS)
     deepest = deep(leaf, wrap, 16)
     assert list(dataset.query(deepest & (dataset.fields.station == 1) if isinstance(deepest, And) else deepest)) == []
-    assert dataset.summary(deepest).fields["product"] == []
+    assert dataset.summary(deepest).fields["product"].values == []
     assert dataset.delete(deepest) == 0
     with pytest.raises(MatchError, match="nested 17 deep, at most 16") as caught:
         dataset.query(wrap(15, deepest))

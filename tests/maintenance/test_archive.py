@@ -340,17 +340,17 @@ def test_an_archive_that_is_offline_counts_by_its_summary(make, tmp_path, capsys
     from ondisk.cli import main
 
     dataset = make()
-    whole = dataset.summary()
+    whole = dataset.summary(values=None)
     dataset.archive(segment(dataset))
     last = dataset.path / ".archive/last"
-    assert main(["summary", str(last), "--json"]) == 0
+    assert main(["summary", str(last), "--json", "--all-values"]) == 0
     summary = capsys.readouterr().out
     last.rename(tmp_path / "on tape")
     (dataset.path / ".archive/2026.summary").write_text(summary)
     assert dataset.info()["offline"] == ["2026"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert dataset.summary() == whole
+        assert dataset.summary(values=None) == whole
     for ask in (lambda: dataset.summary(""), lambda: next(dataset.query()), lambda: next(dataset.payloads())):
         with pytest.warns(ArchiveOffline, match="'2026' is offline"):
             ask()
@@ -359,6 +359,38 @@ def test_an_archive_that_is_offline_counts_by_its_summary(make, tmp_path, capsys
     (dataset.path / ".archive/2026.summary").write_text(json.dumps({"count": "many"}))
     with pytest.raises(InvalidInput, match="is not a summary"):
         dataset.summary()
+
+
+def test_a_summary_of_an_offline_archive_that_lists_some_values_is_named(make, tmp_path):
+    dataset = make()
+    before = dataset.summary(values=None)
+    whole = before.fields["station"]
+    dataset.archive(segment(dataset))
+    last = dataset.path / ".archive/last"
+    with ondisk.open(last, read_only=True) as archive:
+        kept = archive.summary(values=None)
+    last.rename(tmp_path / "on tape")
+    file = dataset.path / ".archive/2026.summary"
+
+    def write(station):
+        span = {"begin": kept.begin.isoformat(), "end": kept.end.isoformat()}
+        file.write_text(json.dumps({"count": kept.count, "size": kept.size, **span, "fields": station}))
+
+    values = [{"value": value, "count": count} for value, count in kept.fields["station"].values]
+    bounds = {"min": kept.fields["station"].min, "max": kept.fields["station"].max}
+    write({"station": {"values": values[:2], "distinct": len(values), "missing": 0, **bounds}})
+    with pytest.warns(ArchiveOffline, match=f"'2026', which is offline, lists 2 of {len(values)} values of station"):
+        found = dataset.summary(fields=["station"], values=None)
+    assert found.count == before.count
+    assert (found.fields["station"].min, found.fields["station"].max) == (whole.min, whole.max)
+    assert found.fields["station"].distinct == len(values)
+    write({})
+    with pytest.warns(ArchiveOffline, match="lists no values of station"):
+        dataset.summary(fields=["station"])
+    write({"station": [*values, {"value": None, "count": 3}]})  # as before 0.1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dataset.summary(fields=["station"]).fields["station"].missing == 3
 
 
 def test_a_lost_index_of_the_archive_is_rebuilt(make):

@@ -652,7 +652,7 @@ def test_what_repack_archived_is_asked_by_the_new_fields(tmp_path):
     assert ondisk.migrate(path).archives[0].count == 1
     with ondisk.open(path) as dataset:
         assert [datum.reftime for datum in dataset.query("level:1.5", sort="reftime")] == [old, new]
-        assert dataset.summary().fields["level"] == [(1.5, 2)]
+        assert dataset.summary().fields["level"].values == [(1.5, 2)]
         assert dataset.append([Datum(old, {"station": 1, "level": 2.5}, {})]).duplicates == 1
 
 

@@ -104,7 +104,7 @@ def test_sql_in_a_value_is_stored_and_found_as_it_is(text: str, tmp_path: Path) 
         (found,) = dataset.query(name=text)
         assert found.metadata["name"] == text
         assert found.data == {text: text}
-        assert dataset.summary().fields["name"] == [(text, 1)]
+        assert dataset.summary().fields["name"].values == [(text, 1)]
         assert dataset.delete(dataset.fields.name == text) == 1
 
 

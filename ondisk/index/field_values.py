@@ -1,0 +1,136 @@
+"""Counts of the values of one field: how many data have each, the most frequent ones, the lowest and the highest."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+from ondisk.datum import FieldType, Value, restored
+from ondisk.index.columns import column_of
+from ondisk.index.snapshot import Snapshot
+from ondisk.matcher import Expression
+
+Count: TypeAlias = tuple[Value | None, int]
+"""A value, or None for data without the field, and the number of data that have it."""
+
+_ORDERED = (FieldType.INTEGER, FieldType.REAL, FieldType.TIMESTAMP)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSummary:
+    """The values that data have in one field.
+
+    Attributes:
+        values: values, each with the number of data that have it; the most frequent first, equally frequent ones in
+            order. Not all of them if more exist than were requested.
+        distinct: number of different values, also of those that are not listed.
+        missing: number of data without the field.
+        min, max: the lowest and the highest value of an integer, real or timestamp field; else None.
+    """
+
+    values: list[tuple[Value, int]] = field(default_factory=list)
+    distinct: int = 0
+    missing: int = 0
+    min: Value | None = None
+    max: Value | None = None
+
+
+def kind_of(snapshot: Snapshot, name: str) -> FieldType:
+    """Return the type of a declared field, or of reftime."""
+    return FieldType.TIMESTAMP if name == "reftime" else snapshot.columns.kinds[name]
+
+
+def counts(snapshot: Snapshot, tree: Expression, name: str) -> Iterator[Count]:
+    """Yield each value of a field in the data that match, in order; None, for missing, first.
+
+    Cost: looks at all data that match; SQLite sorts the values, in a file if they are many.
+    """
+    where, kind, column = snapshot.where(tree), kind_of(snapshot, name), column_of(name)
+    sql = f"SELECT {column} AS key, count(*) AS n FROM datum WHERE {where.sql} GROUP BY {column}"
+    if kind.interned:
+        sql = f"SELECT value, n FROM ({sql}) LEFT JOIN value ON value.id = key ORDER BY value"
+    else:
+        sql += f" ORDER BY {column}"
+    for stored, count in chain.from_iterable(snapshot.select(sql, where.values)):
+        yield None if stored is None else restored(stored, kind), count
+
+
+def most_frequent(snapshot: Snapshot, tree: Expression, name: str, limit: int | None) -> FieldSummary:
+    """Summarise the values of a field in the data that match.
+
+    Args:
+        limit: the highest number of values to list; None for all.
+
+    Cost: looks at all data that match, or at an index of the field if all match. SQLite counts the values in a file if
+        they are many, so memory does not grow with them, but with those that are listed.
+    """
+    where, kind, column = snapshot.where(tree), kind_of(snapshot, name), column_of(name)
+    present, value = ("key != 0", "(SELECT value FROM value WHERE id = key)") if kind.interned else (
+        "key IS NOT NULL", "key")  # fmt: skip
+    span = "min(key), max(key)" if kind in _ORDERED else "NULL, NULL"
+    missing = f"ifnull(sum(n) FILTER (WHERE NOT {present}), 0)"
+    sql = (
+        f"WITH counted (key, n) AS MATERIALIZED"
+        f" (SELECT {column}, count(*) FROM datum WHERE {where.sql} GROUP BY {column})"
+        f" SELECT * FROM (SELECT count(*) FILTER (WHERE {present}), {missing}, {span} FROM counted) LEFT JOIN"
+        f" (SELECT {value} AS value, n FROM counted WHERE {present} ORDER BY n DESC, value LIMIT ?)"
+        f" ORDER BY n DESC, value"
+    )
+    rows = [*chain.from_iterable(snapshot.select(sql, (*where.values, -1 if limit is None else limit)))]
+    distinct, without, *bounds = rows[0][:4]
+    values = [(restored(stored, kind), count) for *_, stored, count in rows if count is not None]
+    least, most = (None if stored is None else restored(stored, kind) for stored in bounds)
+    return FieldSummary(values, distinct, without, least, most)
+
+
+def summed(ordered: Iterable[Iterable[Count]], kind: FieldType, limit: int | None) -> FieldSummary:
+    """Summarise the values of a field from several places.
+
+    Args:
+        ordered: the values of each place as `counts` yields them.
+        limit: the highest number of values to list; None for all.
+
+    Memory: does not grow with the number of values, but with those that are listed.
+    """
+    distinct = missing = 0
+    lowest = highest = None
+
+    def each() -> Iterator[tuple[Value, int]]:
+        nonlocal distinct, missing, lowest, highest
+        merged = heapq.merge(*ordered, key=lambda count: _comparable(count[0]))
+        for value, same in groupby(merged, itemgetter(0)):
+            total = sum(map(itemgetter(1), same))
+            if value is None:
+                missing += total
+                continue
+            distinct += 1
+            lowest, highest = value if distinct == 1 else lowest, value
+            yield value, total
+
+    values = frequent(each(), limit)
+    if kind not in _ORDERED:
+        lowest = highest = None
+    return FieldSummary(values, distinct, missing, lowest, highest)
+
+
+def frequent(values: Iterable[tuple[Value, int]], limit: int | None) -> list[tuple[Value, int]]:
+    """Return values and their counts, the most frequent first; up to `limit` of them."""
+
+    def rank(each: tuple[Value, int]) -> Any:
+        return -each[1], _comparable(each[0])
+
+    return sorted(values, key=rank) if limit is None else heapq.nsmallest(limit, values, key=rank)
+
+
+def in_order(summary: FieldSummary) -> list[Count]:
+    """Return the values that a summary lists as `counts` yields them."""
+    missing: list[Count] = [(None, summary.missing)] if summary.missing else []
+    return [*missing, *sorted(summary.values, key=lambda count: _comparable(count[0]))]
+
+
+def _comparable(value: Any) -> tuple[bool, Any]:
+    return value is not None, 0 if value is None else value.encode() if isinstance(value, str) else value
