@@ -5,7 +5,7 @@ text ── parse ──┐                ┌── SQL (ondisk/index)
 Fields ─ == < ──┘                └── matches: one datum, in Python
 """
 
-from ondisk.matcher.evaluate import matches
+from ondisk.matcher.evaluate import Values, matches
 from ondisk.matcher.fields import Field, Fields
 from ondisk.matcher.interval import reftime_interval
 from ondisk.matcher.parser import parse
@@ -47,6 +47,7 @@ __all__ = [
     "SortKey",
     "StartsWith",
     "TimeOfDay",
+    "Values",
     "matches",
     "parse",
     "parse_sort",

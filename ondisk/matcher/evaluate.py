@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import eq, ge, gt, le, lt
 from typing import Any, TypeAlias
 
@@ -54,6 +54,23 @@ def matches(expression: Expression, value_of: Callable[[str], Scalar | None]) ->
             return value is not None and _holds(expression, value)
         case _:
             raise TypeError(f"{expression!r} is not a match expression")
+
+
+class Values:
+    """The values of a datum by name, for `matches`; notes whether the reftime was read: else it does not matter."""
+
+    __slots__ = ("_metadata", "_reftime", "reftime_read")
+
+    def __init__(self, reftime: int, metadata: Mapping[str, Any]) -> None:
+        self._reftime = reftime
+        self._metadata = metadata
+        self.reftime_read = False
+
+    def __call__(self, name: str) -> Any:
+        if name == "reftime":
+            self.reftime_read = True
+            return self._reftime
+        return self._metadata.get(name)
 
 
 def _holds(leaf: _Leaf, value: Any) -> bool:

@@ -16,7 +16,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.append import refuse_old
 from ondisk.errors import StateError
 from ondisk.formats import Batch, Format, find
-from ondisk.matcher import Expression, matches
+from ondisk.matcher import Expression, Values, matches
 
 _LINE = re.compile(r"line [0-9]+: ")
 _Reading: TypeAlias = tuple[tuple[tuple[str, str], ...], int, int]
@@ -122,7 +122,7 @@ class Division:
         """Return whether a datum matches; evaluates once for data with shared metadata if no reftime matters."""
         key = id(filter), id(metadata)
         if key not in self._verdicts:
-            values = _Values(reftime, metadata)
+            values = Values(reftime, metadata)
             verdict = matches(filter, values)
             if values.reftime_read:
                 return verdict
@@ -167,20 +167,3 @@ def read_again(payloads: Sequence[bytes], format: Format) -> Batch:
 def _reading(config: DatasetConfig) -> _Reading:
     """Return the settings that decide how a file is read."""
     return tuple(config.fields.items()), config.max_datum_size, config.max_depth
-
-
-class _Values:
-    """The values of a datum by name; notes whether the reftime was read."""
-
-    __slots__ = ("_metadata", "_reftime", "reftime_read")
-
-    def __init__(self, reftime: int, metadata: Mapping[str, Any]) -> None:
-        self._reftime = reftime
-        self._metadata = metadata
-        self.reftime_read = False
-
-    def __call__(self, name: str) -> Any:
-        if name == "reftime":
-            self.reftime_read = True
-            return self._reftime
-        return self._metadata.get(name)

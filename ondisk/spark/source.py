@@ -168,9 +168,9 @@ def path_of(options: Mapping[str, str]) -> str:
     return re.sub("^file:(//)?(?=/)", "", path)
 
 
-def flag(options: Mapping[str, str], name: str) -> bool:
+def flag(options: Mapping[str, str], name: str, *, default: str = "false") -> bool:
     """Return the value of an option that is true or false."""
-    text = options.get(name, "false").lower()
+    text = options.get(name, default).lower()
     if text not in ("true", "false"):
         raise InvalidInput(f"the option {name} must be true or false, not {text!r}")
     return text == "true"

@@ -37,8 +37,10 @@ from ondisk.formats.base import BATCH_BYTES
 from ondisk.index.import_log import Mark
 from ondisk.matcher import parse
 from ondisk.spark.columns import DATA, Column, all_columns
+from ondisk.spark.constraint import OPTION as CHECKED
+from ondisk.spark.constraint import Constraint
 from ondisk.spark.data import ArrowToData
-from ondisk.spark.source import check_options, path_of, spare_collections
+from ondisk.spark.source import check_options, flag, path_of, spare_collections
 from ondisk.staging.jobs import remove
 from ondisk.staging.stage import FinishedStage, Stage
 
@@ -87,6 +89,7 @@ class _Stager:
         with open_directory(path) as directory:
             self._config = read_config(directory)
         self._rows = _Rows(self._config, schema)
+        self._constraint: Constraint | None = None
         self._job = uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -118,27 +121,32 @@ class _Stager:
         if batch.refused:
             message = f"{len(batch.refused)} rows cannot be stored, the first: {batch.refused[0][1]}"
             raise InvalidInput(message, hint=_CORRECT)
+        if self._constraint is not None:
+            self._constraint.check(batch)
 
 
 class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
     """Writes one DataFrame."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        super().__init__(options, schema, (*OPTIONS, "match"))
-        self._match = options.get("match")
-        if overwrite and self._match is None:
+        super().__init__(options, schema, (*OPTIONS, "match", CHECKED))
+        match = options.get("match")
+        if overwrite and match is None:
             hint = 'Use .option("match", "reftime: =2026-11-20"), for example; "" matches everything.'
             raise InvalidInput("the mode overwrite needs the option match, which selects what to replace", hint=hint)
-        if not overwrite and self._match is not None:
-            raise InvalidInput("the option match is for the mode overwrite only", hint="Remove it to append.")
-        if self._match is not None:
-            parse(self._match, self._config.fields)  # reports an error before tasks run
+        for name in ("match", CHECKED):
+            if not overwrite and name in options:
+                raise InvalidInput(f"the option {name} is for the mode overwrite only", hint="Remove it to append.")
+        # Parsed once: `now` is the same in all tasks and in the commit.
+        self._replaced = None if match is None else parse(match, self._config.fields)
+        if match is not None and self._replaced is not None and flag(options, CHECKED, default="true"):
+            self._constraint = Constraint(self._replaced, match, self._config)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Store all that the tasks have staged."""
         staged = [each.staged for each in messages if isinstance(each, _Message) and each.staged is not None]
         with Dataset.open(self._path) as dataset:
-            dataset.append_staged(self._job, staged, on_duplicate=self._on_duplicate, overwrite=self._match)
+            dataset.append_staged(self._job, staged, on_duplicate=self._on_duplicate, overwrite=self._replaced)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove all that the tasks have staged."""

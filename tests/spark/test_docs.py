@@ -11,6 +11,7 @@ from test_readme import ROOT, begin, blocks, check_console, check_python, place 
 from ondisk.dataset import Dataset
 from ondisk.pipeline.config import KEYS, MAINTENANCE
 from ondisk.spark import SETTINGS
+from ondisk.spark.constraint import OPTION as CONSTRAINT
 from ondisk.spark.source import STREAM_OPTIONS
 from ondisk.spark.write import OPTIONS as WRITE_OPTIONS
 
@@ -55,5 +56,5 @@ def test_the_page_of_pipelines_has_every_key():
 
 def test_the_reference_has_every_setting_and_option():
     assert dict(re.findall(r"^\| `(spark\.[\w.]+)` \| `(\w+)`", REFERENCE, re.MULTILINE)) == SETTINGS
-    names = "path|match|columns|data|archives|maxDataPerTrigger|on_duplicate"
-    assert {"tree", *re.findall(rf"^\| `({names})` \|", REFERENCE, re.MULTILINE)} == {*STREAM_OPTIONS, *WRITE_OPTIONS}
+    options = {*STREAM_OPTIONS, *WRITE_OPTIONS, CONSTRAINT} - {"tree"}
+    assert [name for name in sorted(options) if f"\n| `{name}` | " not in REFERENCE] == []

@@ -161,6 +161,27 @@ def test_overwriting_replaces_what_matches(spark, create):
     assert dataset.summary().count == 0
 
 
+def test_rows_that_an_overwrite_does_not_replace_are_refused_unless_an_option_allows_them(spark, create):
+    dataset = create(**CONFIG)
+    dataset.append([Datum(T + timedelta(days=1), {"station": 1}, {"old": True})])
+    rows = spark.sql(f"{ROWS}, named_struct('new', id) AS data FROM range(0, 4, 1, 2)")
+    message = (
+        r"the row with reftime 2026-11-20 00:00:02\+00:00, station 2 does not match"
+        " 'reftime: =2026-11-20; station: 0 or 1 or 3', which the write overwrites; nothing was stored"
+    )
+    with pytest.raises(Exception, match=message) as caught:
+        write(rows, dataset, "overwrite", match="reftime: =2026-11-20; station: 0 or 1 or 3")
+    assert 'Filter the rows, or widen the match. With .option("constraintCheck", "false")' in str(caught.value)
+    with pytest.raises(Exception, match="the row with reftime 2026-11-20 00:00:00"):
+        write(rows, dataset, "overwrite", match="reftime: =2026-11-21")
+    assert [each.data for each in dataset.query()] == [{"old": True}]
+    check_sound(dataset, failed=True)
+    write(rows, dataset, "overwrite", match="reftime: =2026-11-21", constraintCheck="false")
+    assert [each.data for each in dataset.query()] == [{"new": number} for number in range(4)]
+    write(rows, dataset, "overwrite", match="reftime: =2026-11-20; station: <4", constraintCheck="TRUE")
+    assert dataset.summary().count == 4
+
+
 def test_duplicates_can_fail_the_write(spark, create):
     dataset = create(**CONFIG)
     write(spark.sql(f"{ROWS} FROM range(2)"), dataset, on_duplicate="fail")
@@ -217,6 +238,7 @@ def test_duplicates_can_fail_the_write(spark, create):
         (f"{ROWS} FROM range(1)", {"on_duplicates": "fail"}, "unknown option 'on_duplicates'", "match"),
         (f"{ROWS} FROM range(1)", {"on_duplicate": "raise"}, "on_duplicate must be skip or fail, not 'raise'", ""),
         (f"{ROWS} FROM range(1)", {"match": ""}, "the option match is for the mode overwrite", ""),
+        (f"{ROWS} FROM range(1)", {"constraintCheck": "true"}, "the option constraintCheck is for the mode", ""),
         (f"{ROWS} FROM range(1)", {"mode": "overwrite"}, "the mode overwrite needs the option match", "everything"),
         (
             f"{ROWS} FROM range(1) WHERE raise_error('tasks ran') IS NULL",

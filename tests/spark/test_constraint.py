@@ -1,0 +1,34 @@
+"""The check of an overwrite: a batch passes if all of its data match, and else one that does not is named."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import canonical, microseconds
+from ondisk.errors import InvalidInput
+from ondisk.formats import Batch
+from ondisk.matcher import matches
+from ondisk.spark.constraint import Constraint
+from ondisk.testing import strategies
+from ondisk.testing.strategies import EVERY_TYPE
+
+CONFIG = DatasetConfig.from_mapping({"format": "seg", "step": "daily", "fields": EVERY_TYPE})
+
+
+@given(st.data())
+def test_a_batch_passes_if_all_of_its_data_match(given_data):
+    tree = given_data.draw(strategies.expressions(EVERY_TYPE))
+    kinds = given_data.draw(st.lists(strategies.metadata(EVERY_TYPE), min_size=1, max_size=3))
+    shared = [{name: canonical(value, EVERY_TYPE[name]) for name, value in each.items()} for each in kinds]
+    times = strategies.reftimes().map(microseconds)
+    pairs = given_data.draw(st.lists(st.tuples(times, st.sampled_from(shared)), max_size=6))
+    batch = Batch([time for time, _ in pairs], [metadata for _, metadata in pairs], [b""] * len(pairs))
+    constraint = Constraint(tree, "the match", CONFIG)
+    if all(matches(tree, {"reftime": time, **metadata}.get) for time, metadata in pairs):
+        constraint.check(batch)
+    else:
+        with pytest.raises(InvalidInput, match="does not match 'the match', which the write overwrites"):
+            constraint.check(batch)
