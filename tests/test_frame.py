@@ -35,6 +35,18 @@ def test_frames_come_back_with_their_offsets(contents, base):
     assert [frame.decode(one) for one in frames] == contents
 
 
+def test_a_frame_of_exactly_the_largest_size_is_whole_and_one_byte_more_is_damage():
+    content = b"\xa2" + FIRST_KEY + bytes(40)
+    whole = joined(content)
+    size = len(whole)
+    for limit, is_allowed in ((size, True), (size - 1, False)):
+        assert frame.scan(whole, max_size=limit).payloads == [content] * is_allowed
+        assert frame.is_whole(whole, 0, limit) is is_allowed
+        assert frame.has_two_lengths(whole, limit) is is_allowed
+        assert frame.walk_back(whole, max_size=limit) == (0 if is_allowed else size)
+        assert frame.find_whole(b"torn" + whole, FIRST_KEY, max_size=limit) == (4 if is_allowed else None)
+
+
 @pytest.mark.parametrize("contents", [[b""], [b"x", b""]])
 def test_an_empty_payload_is_refused(contents):
     with pytest.raises(InvalidInput, match="0 bytes"):

@@ -548,6 +548,41 @@ def test_a_plain_segment_of_beats_is_gone_on_with(make, variant):
         assert struct.unpack_from("<I", segment(dataset), 4) == (max(count, len(frames)) + 1,)
 
 
+def test_a_damaged_frame_in_which_whole_ones_may_be_is_not_cut_off_after_a_fix(make):
+    dataset = make(compression="none")
+    dataset.append([numbered(0), Datum(T, {"station": 1}, framed(b"\xa2dtime0" * 9))])
+    content = bytearray(segment(dataset))
+    content[-15] ^= 1  # of the data of the second frame, which end with a whole frame
+    dataset.append([numbered(2)])
+    dataset.close()
+    lose_index(path := dataset.path)
+    (path / SEGMENT).write_bytes(content)
+    with ondisk.open(path) as again:
+        again.fix()
+        assert numbers(again) == [0]
+        again.append([numbered(3)])
+        assert segment(again)[8:].startswith(content[8:])
+        assert numbers(again) == [0, 3]
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_datum_of_exactly_the_largest_size_is_stored_and_read_again(make, compression, tmp_path):
+    one = numbered(1, 100)
+    size = make("other").append([one]).bytes
+    dataset = make(compression=compression, max_datum_size=size)
+    assert dataset.append([one, numbered(2, 101)], outcomes=True).outcomes[1].status == "refused"
+    assert dataset.append([one]).imported == 1
+    assert numbers(dataset) == [1, 1]
+    (tmp_path / "file.seg").write_bytes(segment(dataset))
+    dataset.close()
+    lose_index(path := dataset.path)
+    with ondisk.open(path) as again:
+        assert again.fix().lost == 0
+        assert numbers(again) == [1, 1]
+        assert again.append_file(tmp_path / "file.seg").imported == 2
+        assert again.check(accurate=True).is_clean
+
+
 def test_data_larger_than_the_configuration_allows_now_are_not_cut_off(make):
     dataset = make(compression="none")
     dataset.append([Datum(T, {"station": 1}, b"x" * 5000)])

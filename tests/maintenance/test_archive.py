@@ -216,6 +216,14 @@ def test_only_a_newer_version_replaces_archived_data(make):
     assert [data["value"] for *_, data in sorted(content(dataset), key=repr)] == [5, 1]
 
 
+def test_an_equal_version_replaces_archived_data(make):
+    dataset = make([datum(1, 1, 5, version=5)], replace="newer", version_field="version",
+                   fields={**FIELDS, "version": "integer"})  # fmt: skip
+    dataset.archive(segment(dataset))
+    assert dataset.append([datum(1, 1, 6, version=5)]).replaced == 1
+    assert values(content(dataset)) == [6]
+
+
 def test_a_key_without_reftime_is_unique_over_dataset_and_archive(make):
     dataset = make([datum(1, 1)], unique=["station"])
     dataset.archive(segment(dataset))
@@ -517,6 +525,15 @@ def test_what_was_replaced_in_an_archive_stays_hidden_until_it_can_be_deleted_th
     assert not [each for each in dataset.check(accurate=True) if each.state]
     with ondisk.open(dataset.path / ".archive/last", read_only=True) as last:
         assert len(content(last)) == 95
+
+
+def test_a_delete_does_not_count_archived_data_that_were_replaced_before(make):
+    dataset = make(replace="yes")
+    dataset.archive(segment(dataset))
+    with killed_in(Archives, "complete_deletes_later"):
+        dataset.append([datum(1, 1, 7)])
+    assert dataset.delete("station: 1; reftime: =2026-11-20T01") == 1
+    assert dataset.delete("station: 1; reftime: =2026-11-20") == 23
 
 
 def in_two_archives(make, **config):
