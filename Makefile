@@ -11,7 +11,7 @@ IN_MEMORY := $(shell test "$$(df --output=avail -BM /dev/shm 2>/dev/null | tr -d
 WITHOUT_SPARK := -m "not slow and not crash" --ignore=tests/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint wheel minimum pythons crash cluster soak nightly bench benchspark clean java
+.PHONY: help demo test lint wheel minimum pythons crash cluster soak mutants nightly bench benchspark clean java
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ cluster: $(VENV)/installed-dev java ## Test on a cluster of Spark's on loopback,
 
 soak: $(VENV)/installed-dev ## All tests but those of crash, the slow ones too, with many more examples: an hour.
 	$(PYTEST) -m "not crash" --hypothesis-profile=soak --dist=loadgroup
+
+mutants: $(VENV)/installed-dev ## Put faults into copies of the code, and count those that the tests notice: within an hour.
+	$(IN_MEMORY) $(BIN)/python tests/mutants/run.py
 
 nightly: $(VENV)/installed-dev ## Run crash, cluster and soak: all three, each for an hour at most.
 	@failed=; for part in crash cluster soak; do \

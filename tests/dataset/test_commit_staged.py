@@ -8,6 +8,7 @@ import tempfile
 import tracemalloc
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,17 @@ def test_what_replaces_others_is_no_duplicate(create):
     with pytest.raises(DuplicateDatum, match="1 of 1 data are duplicates; nothing was stored"):
         commit(dataset, [datum(0, version=1)], on_duplicate="fail")
     assert [each.data["value"] for each in dataset.query()] == [7]
+
+
+@pytest.mark.parametrize("before", [None, 1, 3])
+@pytest.mark.parametrize("versions", [*permutations(range(3))])
+def test_of_three_versions_in_one_commit_the_newest_counts(create, versions, before):
+    dataset = create(**CONFIG, replace="newer", version_field="version")
+    if before is not None:
+        dataset.append([datum(0, version=before)])
+    commit(dataset, [datum(0, version=version) for version in versions])
+    assert [each.metadata["version"] for each in dataset.query()] == [max(*versions, before or 0)]
+    check_sound(dataset)
 
 
 def test_overwriting_replaces_what_matches_in_one_commit(create):

@@ -598,6 +598,14 @@ def test_data_larger_than_the_configuration_allows_now_are_not_cut_off(make):
         assert segment(again)[12:].startswith(content[12:])
 
 
+@pytest.mark.parametrize(("after", "states"), [(blocks.END_MARK, ["OK"]), (b"\1\0\0\0", ["DIRTY"])])
+def test_only_an_end_mark_may_follow_the_last_block(make, after, states):
+    dataset = make()
+    dataset.append([numbered(1)])
+    put(dataset, segment(dataset) + after)
+    assert [name for each in dataset.check() for name in each.state.names] == states
+
+
 # What comes out
 
 

@@ -952,6 +952,21 @@ def test_no_repack_removes_the_old_bytes_where_the_disk_fails_after_its_commit(m
         assert not again.check(accurate=True).findings
 
 
+def test_no_archive_is_changed_after_a_commit_that_the_disk_kept_out_of_the_main_file(make):
+    dataset = make(replace="yes")
+    dataset.archive(segment(dataset))
+    last = dataset.path / ".archive/last"
+    with failing_checkpoints(dataset.path):
+        with pytest.raises(DurabilityLost):
+            dataset.append([datum(1, 1, 7)])
+        assert sql(last, "SELECT count(*) FROM datum") == [(96,)]
+        assert sql(last, "SELECT count(*) FROM deletion") == [(0,)]
+    dataset.close()
+    with ondisk.open(dataset.path) as again:
+        assert sql(last, "SELECT count(*) FROM datum") == [(95,)]
+        assert sum(values(content(again))) == 7
+
+
 def test_after_both_indices_were_lost_no_number_is_given_out_twice(make):
     dataset = make()
     dataset.archive(segment(dataset), segment(dataset, 1))

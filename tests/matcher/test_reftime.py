@@ -152,6 +152,9 @@ def test_a_relative_time_is_as_precise_as_its_finest_unit(text, tree):
         ("2008-02-29 + 1 year", "2009-02-28"),
         ("2008-02-29 - 100 years", "1908-02-29"),
         ("1 month after 2007-01-31 + 1 month", "2007-03-28"),
+        ("1 month after 1 day after 2007-01-30", "2007-02-28"),
+        ("1 day after 1 month after 2007-01-30", "2007-03-01"),
+        ("1 month before 2 days after 2007-03-29", "2007-02-28"),
         ("2007-01-31 + 2 months", "2007-03-31"),
     ],
 )

@@ -629,6 +629,18 @@ def test_a_reader_keeps_a_bounded_number_of_files_open(directory, path, open_fil
     assert open_files() == before
 
 
+def test_a_reader_closes_the_file_of_an_older_generation(directory, path, open_files):
+    path.write_bytes(b"one")
+    reader = ConcatReader(directory)
+    assert reader.read(1, known_as(NAME, committed(directory)), 0, 3) == b"one"
+    before = open_files()
+    for generation in range(2, 5):
+        path.unlink()
+        path.write_bytes(b"new")
+        assert reader.read(generation, known_as(NAME, committed(directory)), 0, 3) == b"new"
+    assert open_files() == before
+
+
 def test_the_bytes_of_a_generation_are_at_its_alias_if_that_exists(directory, path):
     """The rule of concurrency.md, by which readers find old bytes during a repack."""
     path.write_bytes(b"new")

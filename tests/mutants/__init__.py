@@ -1,0 +1,1 @@
+"""Faults in ondisk that tests must notice: `make mutants`."""

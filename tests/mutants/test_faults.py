@@ -1,0 +1,32 @@
+"""The list of faults fits the code, so that `make mutants` tries all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mutants.faults import ROOT, Fault, all_faults
+
+FAULTS = all_faults()
+
+
+def problems(fault: Fault) -> Iterator[str]:
+    """Yield why a fault cannot be tried."""
+    try:
+        compile(fault.text(), fault.file, "exec")
+    except (OSError, SyntaxError, ValueError) as error:
+        yield f"{fault.promise}: {error}"
+    yield from (f"{fault.promise}: there is no {name}" for name in fault.tests if not (ROOT / name).is_file())
+
+
+@pytest.mark.parametrize("file", sorted({each.file for each in FAULTS}))
+def test_faults_can_be_put_into_the_code_and_name_their_tests(file: str) -> None:
+    """If you have changed this code: change the faults, too, so that they break the same promises; or remove them."""
+    assert [each for fault in FAULTS if fault.file == file for each in problems(fault)] == []
+
+
+def test_each_promise_is_there_once_and_has_tests() -> None:
+    promises = [each.promise for each in FAULTS]
+    assert sorted({each for each in promises if promises.count(each) > 1}) == []
+    assert [each.promise for each in FAULTS if not each.tests] == []
