@@ -56,6 +56,7 @@ class AppendResult:
         notes: other remarks about the input; nothing was lost.
         kept: items in quarantine: data that were in the way, of somebody else or of an interrupted append.
         outcomes: one for each datum, in the order of the input; None unless requested.
+        overwritten: data that were deleted because they matched what the append overwrites.
         skipped: marks of stages that were skipped because they were stored before; their data are not counted here.
     """
 
@@ -69,6 +70,7 @@ class AppendResult:
     notes: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     outcomes: list[Outcome] | None = None
+    overwritten: int = 0
     skipped: list[Mark] = field(default_factory=list)
     _segments: set[str] = field(default_factory=set, repr=False)
 

@@ -34,6 +34,9 @@ OnDuplicate: TypeAlias = Literal["skip", "fail"]
 Duplicates: TypeAlias = Callable[[Iterator[tuple[str, Format, list[bytes]]]], None]
 """Receives the data that a commit skips as duplicates: name of a stage, format and bytes of some of its data."""
 
+Record: TypeAlias = Callable[[Transaction, AppendResult], None]
+"""Receives what a commit does, before it is committed, and can add to the transaction."""
+
 _Opened: TypeAlias = Callable[[str], ReadableFile]
 _AGAIN = "Stage the data again."
 
@@ -46,6 +49,7 @@ def commit(
     on_duplicate: OnDuplicate = "skip",
     overwrite: Match = None,
     duplicates: Duplicates | None = None,
+    record: Record | None = None,
 ) -> AppendResult:
     """Store what was staged, in the order of the stages, and remove all files of the job.
 
@@ -57,6 +61,7 @@ def commit(
             replace others are not duplicates.
         overwrite: all data that match are replaced by what was staged; None replaces nothing.
         duplicates: called with the skipped data, if there are any, under the lock and before the commit.
+        record: called under the lock and before the commit, unless all stages were stored before.
 
     Raises:
         DuplicateDatum: `on_duplicate` is "fail", and there are duplicates.
@@ -88,7 +93,7 @@ def commit(
                 staged = [each for each in staged if each.mark not in before]
                 paths = _merged_rows(access, job, staged, numbers)
             new = marked.keys() - before
-            work = _Commit(access, transaction, job, duplicates)
+            work = _Commit(access, transaction, job, duplicates, None if before and not staged else record)
             result = work.run(staged, paths, new, on_duplicate, overwrite)
             result.skipped = [mark for mark in marked if mark in before]
     except (IndexCorrupt, StorageError) as error:
@@ -130,9 +135,15 @@ class _Commit:
     """One commit. The caller must hold the writers' lock."""
 
     def __init__(
-        self, access: DatasetAccess, transaction: Transaction, job: str, duplicates: Duplicates | None
+        self,
+        access: DatasetAccess,
+        transaction: Transaction,
+        job: str,
+        duplicates: Duplicates | None,
+        record: Record | None,
     ) -> None:
         self._duplicates = duplicates
+        self._record = record
         self._access = access
         self._archives = access.archives
         self._transaction = transaction
@@ -157,8 +168,11 @@ class _Commit:
             archived, removed = self._overwrite(overwrite, archived)
         with contextlib.closing(Incoming(transaction, paths)) as incoming:
             result = self._store(incoming, archived, on_duplicate)
-        if result.imported or result.replaced or removed or new:
+        result.overwritten = removed
+        if result.imported or result.replaced or removed or new or self._record is not None:
             import_log.save(transaction, new)
+            if self._record is not None:
+                self._record(transaction, result)
             if archived is not None:
                 archived.replace_with(transaction)
             transaction.check_space()

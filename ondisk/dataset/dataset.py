@@ -30,7 +30,7 @@ from ondisk.matcher import Everything, Expression, Fields
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ondisk.dataset.commit_staged import Duplicates, OnDuplicate
+    from ondisk.dataset.commit_staged import Duplicates, OnDuplicate, Record
     from ondisk.index.import_log import Mark
     from ondisk.maintenance.quarantine import Quarantine
     from ondisk.maintenance.states import Done, Report
@@ -289,6 +289,7 @@ class Dataset:
         on_duplicate: OnDuplicate = "skip",
         overwrite: Match = None,
         duplicates: Duplicates | None = None,
+        record: Record | None = None,
     ) -> AppendResult:
         """Store what other processes have staged, completely or not at all; see `ondisk.dataset.commit_staged`."""
         from ondisk.dataset.commit_staged import commit
@@ -300,6 +301,7 @@ class Dataset:
             on_duplicate=on_duplicate,
             overwrite=overwrite,
             duplicates=duplicates,
+            record=record,
         )
 
     def stored(self, marks: Iterable[Mark]) -> set[Mark]:

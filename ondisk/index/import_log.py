@@ -3,6 +3,8 @@
 A mark is one line of the log. It is committed together with the data of that part: both are stored, or neither.
 A part is a text or a number. A text, such as the name of a file, stays in the log. Numbers count up: the log keeps only
 the last one of a source, and all numbers up to it count as stored.
+
+A source may also have a note in place of parts: a text about the last commit, which the next one replaces.
 """
 
 from __future__ import annotations
@@ -43,6 +45,12 @@ def save(transaction: Transaction, marks: Collection[Mark]) -> None:
     transaction.connection.executemany("INSERT INTO done VALUES (?, ?)", marks)
     numbers = [mark for mark in marks if isinstance(mark.part, int)]
     transaction.connection.executemany("DELETE FROM done WHERE source = ? AND part < ?", numbers)
+
+
+def note(transaction: Transaction, source: str, text: str) -> None:
+    """Replace the note of a source; it is what `parts` returns."""
+    transaction.connection.execute("DELETE FROM done WHERE source = ?", (source,))
+    transaction.connection.execute("INSERT INTO done VALUES (?, ?)", (source, text))
 
 
 def parts(snapshot: Snapshot, source: str) -> set[Part]:

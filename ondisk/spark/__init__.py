@@ -1,5 +1,6 @@
 """Datasets in Spark: `spark.read.format("ondisk").load(path)`, `dataset.index_frame(spark)`; see docs/spark.md."""
 
+from ondisk.spark.report import WriteReport, last_write
 from ondisk.spark.session import SETTINGS, register, session
 
-__all__ = ["SETTINGS", "register", "session"]
+__all__ = ["SETTINGS", "WriteReport", "last_write", "register", "session"]

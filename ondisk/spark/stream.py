@@ -2,11 +2,12 @@
 
 The position of a stream is an offset, which Spark keeps in its checkpoint as JSON:
 
-    {"dataset": UUID, "archives": {NAME: UUID, …}, "seq": NUMBER}
+    {"dataset": UUID, "archives": {NAME: UUID, …}, "seq": NUMBER, "match": TEXT}
 
-The stream has yielded all data with numbers up to `seq`. A datum keeps its number until it is deleted, also in another
-segment, and new data get higher numbers. So a stream yields repacked, archived and unarchived data only once. A rebuilt
-index has another UUID, and its own numbers.
+The stream has yielded all data that match with numbers up to `seq`; with another match, it would have passed others.
+(An offset without a match, of an older version, fits any.) A datum keeps its number until it is deleted, also in
+another segment, and new data get higher numbers. So a stream yields repacked, archived and unarchived data only once.
+A rebuilt index has another UUID, and its own numbers.
 
 A batch is divided into ranges of numbers, the stretches. The data of a stretch are looked up when it is read: a segment
 that was repacked or archived after planning makes no difference, and data that were deleted since are skipped.
@@ -29,9 +30,9 @@ from pyspark.sql.types import StructType
 from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.query import Query, Snapshots
-from ondisk.errors import InvalidInput, TokenExpired
+from ondisk.errors import InvalidInput, MatchError, TokenExpired, shown
 from ondisk.index import Snapshot
-from ondisk.matcher import Expression
+from ondisk.matcher import Expression, parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.archives import ALL, check_of, choice
 from ondisk.spark.columns import DATA, Column, columns_of
@@ -66,6 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     Raises, in every method:
         TokenExpired: the offset belongs to another order of changes.
+        InvalidInput: the offset belongs to a stream with another match.
         NeedsCheck: an index was lost and may not know all data.
         StateError: an archive that may have matching data is offline or missing: the stream would pass them.
     """
@@ -75,15 +77,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._path = path_of(options)
         self._limit = _limit_of(options)
         self._target: int | None = None
+        self._latest: Offset | None = None
         with opened(self._path, connect) as access:
             config = access.current().index.config
         self._columns: list[Column] = columns_of(config, schema)
         self._tree = tree_of(options, config)
+        self._match = options.get("tree", options.get("match", ""))
+        self._fields = config.fields
         self._archives = choice(options)
 
     def initialOffset(self) -> Offset:  # noqa: N802
         with self._state() as state:
-            return state.offset(0)
+            return self._offset(state, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
@@ -99,12 +104,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """
         first = start["seq"]
         with self._state() as state:
-            state.check(start)
+            self._check(state, start)
+            self._latest = self._offset(state, state.seq)
             last = state.seq if self._target is None else min(state.seq, self._target)
             if isinstance(limit, ReadMaxRows):
                 last = state.limited(first, last, limit.max_rows)
             # The same position in another text would make a batch without data.
-            return start if last <= first else state.offset(last, start["archives"])
+            return start if last <= first else self._offset(state, last, start["archives"])
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """Return the last offset that there was when Spark asked for a batch; the progress of a query shows it."""
+        return self._latest
 
     def partitions(self, start: Offset, end: Offset) -> list[Stretch]:
         """Return the stretches of a batch.
@@ -113,14 +123,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """
         has_data = any(column.name == DATA for column in self._columns)
         with self._state() as state:
-            state.check(end)
+            self._check(state, end)
             bounds = state.cuts(start["seq"], end["seq"], data=has_data)
             return [Stretch(first, last, end, self._tree) for first, last in pairwise(bounds)]
 
     def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:
         with _dataset_state(self._path, partition.tree, self._archives) as state:
-            state.check(partition.end)
+            self._check(state, partition.end)
             yield from state.read(partition.first, partition.last, self._columns)
+
+    def _offset(self, state: _DatasetState, seq: int, archives: Mapping[str, str] | None = None) -> Offset:
+        return {**state.offset(seq, archives), "match": self._match}
+
+    def _check(self, state: _DatasetState, offset: Offset) -> None:
+        state.check(offset)
+        match = offset.get("match", self._match)
+        if match != self._match and not self._is_same(match):
+            message = f"the stream of {self._path} cannot continue: its checkpoint is that of a stream with the match"
+            message += f" {shown(match)}, not {shown(self._match)}"
+            raise InvalidInput(message, hint=f"Use the match of the checkpoint. Or: {_REMEDY}")
+
+    def _is_same(self, match: str) -> bool:
+        """Return whether another text has the meaning of the stream's match expression."""
+        try:
+            return parse(match, self._fields) == self._tree
+        except MatchError:  # the field no longer exists, for example
+            return False
 
     def _state(self) -> contextlib.AbstractContextManager[_DatasetState]:
         return _dataset_state(self._path, self._tree, self._archives)

@@ -28,18 +28,21 @@ from pyspark.sql.types import (
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset import Dataset
-from ondisk.dataset.append import BATCH_SIZE, refuse_old
+from ondisk.dataset.append import BATCH_SIZE, AppendResult, refuse_old
 from ondisk.dataset.layout import open_directory, read_config
 from ondisk.datum import FieldType, from_microseconds, microseconds
 from ondisk.errors import DatasetNotFound, InvalidInput
 from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_BYTES
+from ondisk.index import Transaction
 from ondisk.index.import_log import Mark
-from ondisk.matcher import parse
+from ondisk.matcher import Expression, parse
 from ondisk.spark.columns import DATA, Column, all_columns
 from ondisk.spark.constraint import OPTION as CHECKED
 from ondisk.spark.constraint import Constraint
 from ondisk.spark.data import ArrowToData
+from ondisk.spark.log import LOGGER, print_lines
+from ondisk.spark.report import WriteReport
 from ondisk.spark.source import check_options, flag, path_of, spare_collections
 from ondisk.staging.jobs import remove
 from ondisk.staging.stage import FinishedStage, Stage
@@ -115,6 +118,30 @@ class _Stager:
             stage.add(whole, format)
             return replace(message, staged=stage.finish())
 
+    def _store(
+        self,
+        job: str,
+        staged: Sequence[FinishedStage],
+        *,
+        overwrite: Expression | None = None,
+        query: str | None = None,
+        batch: int | None = None,
+    ) -> None:
+        """Store all that the tasks have staged, and report what was done."""
+        print_lines()
+        reports: list[WriteReport] = []
+
+        def record(transaction: Transaction, result: AppendResult) -> None:
+            reports.append(WriteReport.of(result, query, batch))
+            reports[0].save(transaction)
+
+        with Dataset.open(self._path) as dataset:
+            dataset.append_staged(job, staged, on_duplicate=self._on_duplicate, overwrite=overwrite, record=record)
+        for report in reports:
+            report.log(self._path)
+        if not reports:
+            LOGGER.info("%s: batch %s of query %s was stored before and is skipped", self._path, batch, query)
+
     def _check(self, batch: Batch) -> None:
         """Raise unless all rows of a batch can be stored: Spark cannot report skipped rows."""
         refuse_old(batch, self._config)
@@ -145,8 +172,7 @@ class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Store all that the tasks have staged."""
         staged = [each.staged for each in messages if isinstance(each, _Message) and each.staged is not None]
-        with Dataset.open(self._path) as dataset:
-            dataset.append_staged(self._job, staged, on_duplicate=self._on_duplicate, overwrite=self._replaced)
+        self._store(self._job, staged, overwrite=self._replaced)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove all that the tasks have staged."""
@@ -165,15 +191,14 @@ class StreamWriter(_Stager, DataSourceStreamArrowWriter):  # type: ignore[misc]
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Store a batch, unless it was stored before; a batch without rows needs no mark."""
-        job, staged = "", []
+        job, query, staged = "", None, []
         for each in messages:
             if isinstance(each, _Message) and each.staged is not None:
                 assert each.query is not None, "Spark passes the id of the query to its tasks"
-                job = each.job
-                staged.append(replace(each.staged, mark=Mark(f"query {each.query}", batchId)))
+                job, query = each.job, each.query
+                staged.append(replace(each.staged, mark=Mark(f"query {query}", batchId)))
         if staged:
-            with Dataset.open(self._path) as dataset:
-                dataset.append_staged(job, staged, on_duplicate=self._on_duplicate)
+            self._store(job, staged, query=query, batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove all that the tasks have staged."""

@@ -251,6 +251,53 @@ def test_a_batch_looks_at_its_own_rows_of_the_index(create):
     assert len(steps) < 200
 
 
+def test_a_stream_with_another_match_than_its_checkpoint_is_refused(create):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(hour, hour % 3, hour) for hour in range(9)])
+    query = Query(dataset, match="station: 1", maxDataPerTrigger="1")
+    query.batch()
+    query._options["match"] = " station:=1 "  # the same, written otherwise
+    query.batch()
+    for match in ("station: 2", "", "reftime: >=now; station: 1"):
+        query._options["match"] = match
+        with pytest.raises(InvalidInput, match=r"is that of a stream with the match .*station:=1.*, not") as caught:
+            query.batch()
+        assert "Use the match of the checkpoint. Or: Start the query with a new checkpoint" in str(caught.value)
+    query._start.pop("match")  # as a version without it wrote it
+    query._options["match"] = "station: 2"
+    query.drain()
+    assert sorted(query.given) == sorted(written(dataset, "station: 1")[:2] + written(dataset, "station: 2")[1:])
+
+
+def test_a_batch_that_was_planned_is_not_repeated_with_another_match(create):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(hour, hour % 3, hour) for hour in range(9)])
+    query = Query(dataset, match="reftime: >=2020-01-01")
+    query.batch(fails=True)
+    query._options["match"] = "station: 1"
+    with pytest.raises(
+        InvalidInput, match="is that of a stream with the match 'reftime: >=2020-01-01', not 'station: 1'"
+    ):
+        query.batch()
+
+
+def test_a_match_of_the_present_may_continue(create):
+    """Its text is the same, although it stands for another time at each start."""
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(hour, 1, hour) for hour in range(9)])
+    query = Query(dataset, match="reftime: <now", maxDataPerTrigger="3")
+    assert len(query.drain()) == len(written(dataset, "reftime: <now"))
+
+
+def test_the_end_that_a_query_reports_is_that_of_the_dataset(create):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(hour, 1, hour) for hour in range(9)])
+    reader = Query(dataset, maxDataPerTrigger="3").reader()
+    assert reader.reportLatestOffset() is None
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert (end["seq"], reader.reportLatestOffset()["seq"]) == (3, 9)
+
+
 def test_large_data_are_in_more_pieces(create, monkeypatch):
     monkeypatch.setattr(stream, "_BYTES", 1000)
     dataset = create(**BASE, format="jsonl")
@@ -397,7 +444,12 @@ def test_a_query_goes_on_from_its_checkpoint(create, runs):
     query.run()
     assert len(query.given) == 100
     dataset.append([datum(hour, 2, hour + 200) for hour in range(30)])
-    query.run(match="station: 2")
+    running = query.start()
+    running.awaitTermination()
+    [source] = running.lastProgress["sources"]
+    assert json.loads(source["latestOffset"])["seq"] == json.loads(source["endOffset"])["seq"]
+    with pytest.raises(Exception, match="its checkpoint is that of a stream with the match '', not 'station: 2'"):
+        query.run(match="station: 2")
     assert len(query.given) == 130
     assert set(query.given.values()) == {1}
 
