@@ -2,12 +2,18 @@
 
 It has the same lines, segments, columns, indexes and syncs, but no locks, types, limits, refusals, snapshots or checks.
 It caches parsed times and interned texts.
+
+    python benchmarks/floor.py FOLDER
+
+prints the data of a floor's folder as `ondisk query --json` prints those of a dataset.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import sys
+from binascii import b2a_base64
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -25,6 +31,7 @@ _SCHEMA = """
     CREATE INDEX by_area ON datum (area, reftime);
     CREATE INDEX by_product ON datum (product, reftime);
 """
+_ALL = "SELECT reftime, segment, offset, size, area, product FROM datum ORDER BY reftime, id"
 _BY_KEY = """
     SELECT segment, offset, size FROM datum WHERE reftime = ?
     AND area = (SELECT id FROM value WHERE value = ?) AND product = (SELECT id FROM value WHERE value = ?)
@@ -149,3 +156,27 @@ class Floor:
     def _read(self, segment: int) -> bytes:
         descriptor = self._file(segment)
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+
+def json_lines(path: Path) -> Iterator[bytes]:
+    """Yield the data of a floor's folder as lines of JSON."""
+    db = sqlite3.connect(path / "index.sqlite")
+    names = dict(db.execute("SELECT id, json_quote(value) FROM value"))
+    segments = dict(db.execute("SELECT id, name FROM segment"))
+    last, opened, time, content = None, None, "", b""
+    for reftime, segment, offset, size, area, product in db.execute(_ALL):
+        if reftime != last:
+            last, time = reftime, f"{EPOCH + timedelta(microseconds=reftime):%Y-%m-%dT%H:%M:%SZ}"
+        if segment != opened:
+            opened, content = segment, (path / segments[segment]).read_bytes()
+        data = b2a_base64(content[offset : offset + size], newline=False).decode()
+        yield (
+            f'{{"reftime":"{time}","metadata":{{"area":{names[area]},"product":{names[product]}}},'
+            f'"data":{{"$bytes":"{data}"}},'
+            f'"location":{{"segment":"{segments[segment]}","offset":{offset},"size":{size}}}}}\n'
+        ).encode()
+
+
+if __name__ == "__main__":
+    with open(sys.stdout.fileno(), "wb", buffering=1024 * 1024) as output:  # noqa: PTH123
+        output.writelines(json_lines(Path(sys.argv[1])))

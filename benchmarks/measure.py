@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import subprocess
 import sys
@@ -56,6 +57,13 @@ def best(rounds: int, *works: Callable[[], Any]) -> list[float]:
 
 def silent(command: list[str]) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def digest(command: list[str]) -> str:
+    """Return the SHA-256 of what a command prints."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        return hashlib.file_digest(process.stdout, "sha256").hexdigest()
 
 
 def peak_memory(command: list[str]) -> float:

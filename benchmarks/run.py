@@ -18,10 +18,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import floor as floor_module
 import observations
 from floor import EPOCH, Floor
 from maintenance import MaintenanceBench
-from measure import Report, best, peak_memory, seconds, silent
+from measure import Report, best, digest, peak_memory, seconds, silent
 from seg import SegBench
 
 import ondisk
@@ -82,6 +83,7 @@ class Bench:
             self.report.ratio("append of nothing but duplicates", floor_time, again, 0.8, self.count)
             self.queries(floor, dataset)
             self.look_ups(floor, dataset)
+            self.json_lines(floor, dataset)
             floor_time, ours = best(self.rounds, floor.summary, dataset.summary)
             self.report.ratio("summary", floor_time, ours, 1.4)
             day = seconds(lambda: dataset.delete(f"reftime:={self.day:%Y-%m-%d}"))
@@ -182,6 +184,13 @@ class Bench:
 
         floor_look_ups(), look_ups()
         self.report.ratio("query of one unique key", *best(self.rounds * 5, floor_look_ups, look_ups), 2.0, len(times))
+
+    def json_lines(self, floor: Floor, dataset: ondisk.Dataset) -> None:
+        floor_query = [sys.executable, floor_module.__file__, str(floor.path)]
+        query = [sys.executable, "-m", "ondisk", "query", str(dataset.path), "--json"]
+        assert digest(floor_query) == digest(query)
+        times = best(self.rounds, lambda: silent(floor_query), lambda: silent(query))
+        self.report.ratio("query --json of everything, command", *times, 1.5, self.count)
 
     def processes(self) -> None:
         path = self.folder / "memory"

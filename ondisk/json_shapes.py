@@ -29,7 +29,8 @@ _TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
 )
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+# What `to_json` returns contains no cycles.
+_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def dump(value: Any) -> bytes:
@@ -42,6 +43,11 @@ def dump(value: Any) -> bytes:
         return _encode(value).encode()
     except ValueError:
         raise InvalidInput("an integer has too many digits") from None
+
+
+def dump_bytes(value: bytes) -> bytes:
+    """Return what `dump` returns for the shape of bytes, faster."""
+    return b'{"$bytes":"%b"}' % binascii.b2a_base64(value, newline=False)
 
 
 def to_json(value: Any, max_depth: int) -> Any:

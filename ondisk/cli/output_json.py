@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ondisk import json_shapes
 from ondisk.cli.streams import write_stdout
-from ondisk.datum import Datum, Location, microseconds
+from ondisk.datum import Datum, Location
 
 if TYPE_CHECKING:
     from ondisk import AppendResult, FieldSummary, Summary
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from ondisk.segments.quarantine_items import Item
 
 _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
-
+_DATUM = b'{"reftime":"%b","metadata":%b,"data":%b,"location":{"segment":%b,"offset":%d,"size":%d}}\n'
+_MOST, _LONGEST = 50_000, 500  # metadata whose JSON is kept, and bytes of it
 
 _NO_STATE = dict.fromkeys(("needs_check", "summary", "quarantine"))
 
@@ -58,18 +60,7 @@ class JsonOutput:
         )
 
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
-        def line(datum: Datum) -> bytes:
-            assert datum.location is not None, "it comes from a query"
-            return _line(
-                {
-                    "reftime": time_text(datum.reftime),
-                    "metadata": {name: _json(value) for name, value in metadata_of(datum, fields)},
-                    "data": json_data(datum.data),
-                    "location": _location(datum.location),
-                }
-            )
-
-        _write(map(line, data))
+        _write(_lines_of_data(data, fields))
 
     def summary(self, summary: Summary) -> None:
         span = {"begin": _json(summary.begin), "end": _json(summary.end)}
@@ -166,7 +157,7 @@ class JsonOutput:
 
 def time_text(time: datetime) -> str:
     """Return a time as RFC 3339 text."""
-    return json_shapes.format_time(microseconds(time))
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def json_data(data: Any) -> Any:
@@ -180,6 +171,41 @@ def metadata_of(datum: Datum, fields: Sequence[str] | None) -> Iterator[tuple[st
     if fields is None:
         return iter(datum.metadata.items())
     return ((name, datum.metadata[name]) for name in fields if name in datum.metadata)
+
+
+def _lines_of_data(data: Iterable[Datum], fields: Sequence[str] | None) -> Iterator[bytes]:
+    """Yield a line for each datum of a query.
+
+    The loop may run a million times, so it makes no calls that it can avoid, and keeps the JSON of what data share:
+    neighbours have one object as their reftime and one as the name of their segment, and all data of a series have one
+    object as their metadata, if these are read-only. That object is kept, too: no other gets its id.
+    """
+    reftime, segment = None, None
+    time = name = b""
+    known: dict[int, tuple[Mapping[str, Any], bytes]] = {}
+    for datum in data:
+        if datum.reftime is not reftime:
+            reftime = datum.reftime
+            time = time_text(reftime).encode()
+        if datum._segment is not segment:
+            segment = datum._segment
+            name = json_shapes.dump(segment)
+        found = known.get(id(datum.metadata))
+        if found is None:
+            found = datum.metadata, json_shapes.dump({key: _json(value) for key, value in metadata_of(datum, fields)})
+            if type(found[0]) is MappingProxyType and len(found[1]) <= _LONGEST:
+                if len(known) >= _MOST:
+                    known.clear()
+                known[id(found[0])] = found
+        content = datum.data
+        yield _DATUM % (
+            time,
+            found[1],
+            json_shapes.dump_bytes(content) if type(content) is bytes else json_shapes.dump(json_data(content)),
+            name,
+            datum._place[2],
+            datum._place[3],
+        )
 
 
 def _values(result: Any, *keys: str) -> dict[str, Any]:
