@@ -843,3 +843,17 @@ def test_an_integer_of_thousands_of_digits_is_refused_as_data(tmp_path, format, 
 def test_an_integer_of_thousands_of_digits_is_refused_as_an_argument(tmp_path, name):
     with ondisk.create(tmp_path / "d", {"format": "seg", "step": "daily"}) as dataset, pytest.raises(InvalidInput):
         [*dataset.query(**{name: HUGE})]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "vm2", "blob"])
+def test_a_datum_of_exactly_the_largest_size_is_stored(create, format):
+    def datum(size):
+        data = {"jsonl": {"x": "x" * size}, "vm2": b"202611200600,1,227,1.2,,," + b"0" * size, "blob": b"x" * size}
+        return Datum(T, {}, data[format])
+
+    limit = create("other", format=format).append([datum(20)]).bytes
+    dataset = create(format=format, max_datum_size=limit)
+    assert [dataset.append([datum(size)]).imported for size in (19, 20, 21)] == [1, 1, 0]
+    if format != "blob":
+        stored = b"".join(dataset.payloads())
+        assert counts(dataset.append_file(io.BytesIO(stored), format)) == (2, 0, 0, 0)

@@ -188,3 +188,10 @@ def test_only_what_a_new_segment_begins_with_is_empty(name):
     assert format.is_empty(File(begun))
     for more in (begun + b"\n", begun + bytes(50), bytes(1), bytes(50_000)):
         assert not format.is_empty(File(more)), more[:20]
+
+
+@pytest.mark.parametrize(("name", "data"), LINES, ids=["vm2", "jsonl"])
+@pytest.mark.parametrize("zeros", [1, PAGE])
+def test_zeros_at_the_end_are_left_to_the_next_append(name, data, zeros):
+    whole = data[0] + b"\n"
+    assert [*make(name).scan(File(whole + bytes(zeros)))][-1].end == End(len(whole), len(whole))

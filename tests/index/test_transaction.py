@@ -441,6 +441,13 @@ def test_a_counter_that_lags_behind_gives_no_number_out_twice(index):
             transaction.take_generation()
 
 
+def test_a_counter_of_changes_that_lags_behind_its_data_is_damage(index):
+    insert(index, row(1), row(2, reftime=1, offset=10))
+    index.writer().execute("UPDATE dataset SET seq = 1")
+    with pytest.raises(IndexCorrupt, match="its counter of changes is 1, but it has a datum with number 2"):
+        insert(index)
+
+
 @pytest.mark.parametrize("error", [StorageError("the disk is read-only"), OSError(errno.EIO, "the disk fails")])
 def test_an_undo_that_fails_hides_no_error_and_keeps_no_other_from_being_undone(index, error):
     undone = []

@@ -247,6 +247,15 @@ def test_deleting_works_in_archives(make):
     assert not [each for each in dataset.check() if each.state]
 
 
+def test_what_is_deleted_in_an_archive_is_no_sign_of_edited_rows(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    dataset.delete("station: 1")
+    states = {each.segment: each.state for each in dataset.check()}
+    assert states[f".archive/last/{segment(dataset)}"] == State.DIRTY
+    assert [each.action for each in dataset.fix()] == [None] * 3
+
+
 def test_unarchive_brings_a_segment_back(make):
     dataset = make()
     before = content(dataset)

@@ -66,6 +66,7 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
     (known(), OnDisk(True, 117, sealed=4), TRUSTED, State.DIRTY, ["5 bytes at its end"], 5),
     (known(data_end=102, needed=102, data=90), OnDisk(True, 105), TRUSTED,
      State.CORRUPTED | State.DIRTY, ["once ended at byte 112; all its data are there", "10 bytes after"], 0),
+    (known(misplaced=1, misplaced_at=50), CLEAN, TRUSTED, State.DIRTY, ["1 data are out of time order"], 0),
     (known(misplaced=2, misplaced_at=50), CLEAN, TRUSTED, State.DIRTY, ["2 data are out of time order"], 0),
     (known(misplaced=2, misplaced_at=50, gaps=10, gap_at=40, data=90), CLEAN, TRUSTED, State.DIRTY,
      ["10 bytes between", "2 data are out of time order"], 10),

@@ -26,7 +26,7 @@ from faults import ROOT, Fault, all_faults
 
 WANTED = 0.9
 PROCESSES = 2
-_TIMEOUT = 300  # seconds; a test that hangs has noticed the fault
+_TIMEOUT = 600  # seconds; a test that hangs has noticed the fault
 _MEMORY = 6 * 1024**3  # bytes of address space, so that a loop without end does not take the whole machine
 _COPIED = ("ondisk", "pyspark_ondisk", "migrations", "tests", "docs", "sample_datasets", "benchmarks", "pyproject.toml",
            "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")  # fmt: skip

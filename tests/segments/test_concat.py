@@ -376,6 +376,16 @@ def test_a_touched_file_with_the_same_tail_is_appended_to_and_recorded_as_touche
     assert not Committed(8, facts, range(0)).is_untouched(path.stat()), "until a fix has read it"
 
 
+def test_nothing_is_appended_to_a_file_that_grew_and_was_changed_in_the_same_instant(writer, directory, path):
+    path.write_bytes(b"two\n")
+    recorded, before = committed(directory), path.stat()
+    path.write_bytes(b"tWo\nthree\n")
+    os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    with pytest.raises(SegmentCorrupt, match="is not the file that the index describes"):
+        continued(writer, recorded, b"two", trusted=True)
+    assert path.read_bytes() == b"tWo\nthree\n"
+
+
 @pytest.mark.parametrize("trusted", [True, False])
 @pytest.mark.parametrize(
     ("content", "says"),
@@ -571,6 +581,15 @@ def test_a_reader_refuses_to_give_fewer_bytes_than_the_index_knows(directory, pa
         with pytest.raises(SegmentCorrupt, match="ends at byte 4, but the index has data up to byte 8") as caught:
             reader.read(1, known, *place)
         assert caught.value.context == {"segment": NAME, "size": 4, "wanted": 8}
+
+
+def test_a_reader_returns_all_bytes_or_an_error(directory, path):
+    path.write_bytes(b"01234567")
+    reader, known = ConcatReader(directory), known_as(NAME, committed(directory))
+    for _ in range(2):  # the file is open the second time
+        with pytest.raises(SegmentCorrupt, match="ends at byte 8, but the index has data up to byte 12"):
+            reader.read(1, known, 4, 8)
+        assert reader.read_open(1, 4, 8) is None
 
 
 @pytest.mark.parametrize("is_open", [False, True])
