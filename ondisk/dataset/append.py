@@ -216,7 +216,7 @@ def store(
     sizes = list(map(len, batch.payloads))
     offsets = destinations.offsets(sizes)
     columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
-    stored = Stored(imported=transaction.insert(zip(*columns, strict=True)))
+    stored = Stored(imported=transaction.insert(columns))
     payloads, beside = batch.payloads, batch.beside
     kept_out, replacing = (set(), set()) if archived is None else archived.find(batch.reftimes, batch.metadata)
     if kept_out:

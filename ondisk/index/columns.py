@@ -6,7 +6,9 @@ migrates an index imports it. A test compares the two.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from ondisk.config import DatasetConfig
@@ -18,6 +20,9 @@ UNIQUE = "datum_unique"
 """The index of the unique fields."""
 MISSING = "x''"
 """What the UNIQUE index contains for a missing value."""
+
+# Rows in one INSERT. With 500 fields they have fewer than SQLite's 32,766 values.
+_TOGETHER = 50
 
 FORMER = "INSERT OR IGNORE INTO archive VALUES (?, '', NULL, NULL, 0, 0, 0)"
 """Records the UUID that an index had before; see `archive` in `ondisk.index.tables`."""
@@ -79,7 +84,9 @@ class Columns:
         self.unique_names = sorted(config.unique, key=lambda name: name != "reftime")
         self.key_names = [name for name in self.unique_names if name != "reftime"]
         self._key_places = [names.index(column_of(name)) for name in self.unique_names]
-        self.insert_into = f"INSERT INTO datum ({', '.join(names)})"
+        # OR FAIL: an error ends the transaction anyway, so SQLite need not keep a journal to undo one statement, which
+        # would take as long as the insertion.
+        self.insert_into = f"INSERT OR FAIL INTO datum ({', '.join(names)})"
         indexed = ", ".join(self.comparable(name, column_of(name)) for name in self.unique_names)
         self.on_conflict = f"ON CONFLICT ({indexed}) DO NOTHING" if indexed else ""
         self.insert = f"{self.insert_into} VALUES ({', '.join('?' * len(names))}) {self.on_conflict}"
@@ -115,6 +122,25 @@ class Columns:
 
     def _equals_stored(self, name: str) -> str:
         return f"{self.comparable(name, f'datum.{column_of(name)}')} = {self.comparable(name, '?')}"
+
+
+def insert_rows(
+    connection: sqlite3.Connection, into: str, columns: Sequence[Sequence[Any]], conflict: str = ""
+) -> None:
+    """Insert rows, given as columns of one length.
+
+    Args:
+        into, conflict: the begin and the end of the statement, around VALUES.
+
+    Cost: three fifths of the time of one statement for each row.
+    """
+    row = f"({', '.join('?' * len(columns))})"
+    rows = zip(*columns, strict=True)  # zip reuses one tuple
+    count = len(columns[0])
+    for together, some in ((_TOGETHER, islice(rows, count - count % _TOGETHER)), (1, rows)):
+        values = chain.from_iterable(some)
+        sql = f"{into} VALUES {', '.join([row] * together)} {conflict}"
+        connection.executemany(sql, zip(*[values] * (len(columns) * together), strict=True))
 
 
 def column_of(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Self
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.formats import extent
 from ondisk.index.atomic_change import AtomicChange
-from ondisk.index.columns import stored_columns
+from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.segment_rows import KnownArchive
 from ondisk.index.snapshot import Segment
@@ -68,14 +68,18 @@ class Transaction(AtomicChange):
         """Turn metadata into columns of `datum`, one list for each declared field; texts and bytes become ids."""
         return stored_columns(metadata, self.schema.kinds, self._ids_of)
 
-    def insert(self, rows: Iterable[tuple[Any, ...]]) -> int:
-        """Insert rows of `datum` (seq, reftime, segment, offset, size, fields…) but duplicates.
+    def insert(self, columns: Sequence[Sequence[Any]]) -> int:
+        """Insert rows of `datum` but duplicates.
+
+        Args:
+            columns: seq, reftime, segment, offset, size, fields…
 
         Returns:
             How many were inserted.
         """
         before = self.connection.total_changes
-        self._execute_many(self.schema.insert, rows)
+        with sqlite_errors(self.directory):
+            insert_rows(self.connection, self.schema.insert_into, columns, self.schema.on_conflict)
         return self.connection.total_changes - before
 
     def take_back(self, seqs: Iterable[int]) -> int:

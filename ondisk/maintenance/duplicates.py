@@ -98,7 +98,7 @@ class Duplicates:
                 self._skip(row)
         else:  # this is the only copy that can be read; the other was not compared, so it was not deleted either
             transaction.take_back([other[0]])
-            transaction.insert([(other[0], *row[1:])])
+            transaction.insert([[value] for value in (other[0], *row[1:])])
             self.replacing += 1
         return 0
 

@@ -551,7 +551,7 @@ class Rescan:
         else:
             seqs = transaction.take_seqs(len(offsets))
         columns = (seqs, reftimes, [segment.id] * len(offsets), offsets, sizes, *fields)
-        inserted = transaction.insert(zip(*columns, strict=True))  # zip reuses one tuple: 5 % of a rebuild
+        inserted = transaction.insert(columns)
         if self._aside is None and offsets[-1] >= self._duplicates.explained:
             self._new += inserted
         if inserted == len(offsets):

@@ -134,18 +134,18 @@ class Move(ABC):
         """Insert the rows with the same seqs. Of data with equal unique fields, the one with the higher seq stays."""
         for rows in segment_rows.in_order_of_seq(snapshot, self._segment):
             fields = transaction.columns([snapshot.canonical(row[4:]) for _, row in rows])
-            moved = [(seq, row[0], new.id, row[2] + shift, row[3]) for seq, row in rows]
-            if fields:
-                moved = list(map(tuple.__add__, moved, zip(*fields, strict=True)))
+            seqs, stored = zip(*rows, strict=True)
+            offsets, ids = [row[2] + shift for row in stored], [new.id] * len(rows)
+            columns = (seqs, [row[0] for row in stored], ids, offsets, [row[3] for row in stored], *fields)
             try:
-                inserted = transaction.insert(moved)
+                inserted = transaction.insert(columns)
             except IndexCorrupt as error:
                 if not isinstance(error.__cause__, sqlite3.IntegrityError):
                     raise
                 raise self._same_numbers(error) from error
-            if inserted == len(moved):
+            if inserted == len(rows):
                 continue
-            for row in moved:
+            for row in zip(*columns, strict=True):
                 other = transaction.duplicate_of(row)
                 if other is not None and other[0] < row[0] and self._target.config.replace != "no":
                     transaction.replace(row, _ALL, None)

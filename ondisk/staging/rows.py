@@ -23,7 +23,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import astuple, dataclass, replace
-from itertools import chain, islice, repeat
+from itertools import repeat
 from typing import Any, Self
 from urllib.parse import quote
 from zlib import crc32
@@ -31,7 +31,7 @@ from zlib import crc32
 from ondisk.datum import FieldType
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch
-from ondisk.index.columns import stored_columns
+from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import SQLITE_ERRORS, sqlite_errors
 from ondisk.segment import Block, Damage, End, ScanResult
 from ondisk.staging.jobs import Changed, create_staged
@@ -46,8 +46,6 @@ _TABLES = (
     "place (seq INTEGER PRIMARY KEY, before INTEGER, after INTEGER)",
 )
 _SETTINGS = ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF", "locking_mode=EXCLUSIVE")
-# Rows in one INSERT, which takes a third of the time. With 500 fields they have fewer than SQLite's 32,766 values.
-_TOGETHER = 50
 _CHUNK = 1024 * 1024
 MERGED = 8
 """How many files are merged at a time; a connection can attach 10."""
@@ -130,7 +128,8 @@ class StagedRows:
         self._ids = _ValueIds()
         self._seq = self._pieces = 0
         self._connection = _create(directory, name, kinds)
-        self._columns = ", ".join(("reftime", "piece", '"offset"', "size", *(f"f_{name}" for name in kinds)))
+        columns = ("reftime", "piece", '"offset"', "size", *(f"f_{name}" for name in kinds))
+        self._insert_into = f"INSERT INTO datum ({', '.join(columns)})"
 
     def add_piece(self, piece: Piece, blocks: Sequence[Block]) -> int:
         """Add a piece, and return its id; `piece.id` is ignored."""
@@ -184,20 +183,9 @@ class StagedRows:
         self._seq += len(reftimes)
         fields = stored_columns(metadata, self._kinds, lambda values: list(map(self._ids.__getitem__, values)))
         with sqlite_errors(self._directory):
-            rows = zip(reftimes, pieces, offsets, sizes, *fields, strict=True)
-            self._insert(islice(rows, len(reftimes) // _TOGETHER * _TOGETHER), _TOGETHER)
-            self._insert(rows, 1)
+            # SQLite assigns each `seq`: the next number, as no row is ever removed.
+            insert_rows(self._connection, self._insert_into, (reftimes, pieces, offsets, sizes, *fields))
             self._connection.executemany("INSERT INTO value VALUES (?, ?)", self._ids.taken())
-
-    def _insert(self, rows: Iterable[tuple[Any, ...]], together: int) -> None:
-        """Insert rows, `together` in one INSERT; their number must be a multiple of it.
-
-        SQLite assigns each `seq`: the next number, as no row is ever removed.
-        """
-        values = chain.from_iterable(rows)
-        row = f"({', '.join('?' * (4 + len(self._kinds)))})"
-        sql = f"INSERT INTO datum ({self._columns}) VALUES {', '.join([row] * together)}"
-        self._connection.executemany(sql, zip(*[values] * sql.count("?"), strict=True))
 
     @property
     def count(self) -> int:

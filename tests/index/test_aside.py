@@ -29,7 +29,7 @@ def index(tmp_path: Path) -> Iterator[Index]:
             transaction.save_segment(OTHER, Interval(DAY, 2 * DAY))
             transaction.take_seqs(4)
             rows = [(1, 10, 1, 0, 5, 7), (2, 10, 1, 5, 5, 7), (3, 10, 1, 10, 5, 8), (4, DAY, 2, 0, 5, 7)]
-            assert transaction.insert(rows) == 4
+            assert transaction.insert([*zip(*rows, strict=True)]) == 4
             transaction.save_blocks(SEGMENT, BLOCKS)
             transaction.commit()
         yield index

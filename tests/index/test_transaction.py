@@ -61,7 +61,7 @@ def insert(index, *rows):
     with Transaction(index) as transaction:
         transaction.take_seqs(len(rows))
         transaction.save_segment(SEGMENT, DAY_ONE)
-        count = transaction.insert(list(rows))
+        count = transaction.insert([*zip(*rows, strict=True)]) if rows else 0
         transaction.commit()
     return count
 
@@ -70,7 +70,7 @@ def test_without_commit_nothing_stays(index):
     with Transaction(index) as transaction:
         transaction.take_seqs(1)
         transaction.take_generation()
-        transaction.insert([row(1)])
+        transaction.insert([*zip(row(1))])
         transaction.save_segment(SEGMENT, DAY_ONE)
     assert stored(index) == []
     assert counters(index) == (0, 0)
@@ -79,7 +79,7 @@ def test_without_commit_nothing_stays(index):
 
 def broken_off(index):
     with Transaction(index) as transaction:
-        transaction.insert([row(1)])
+        transaction.insert([*zip(row(1))])
         raise RuntimeError("mine")
 
 
@@ -166,7 +166,7 @@ def test_a_replacement_is_a_deletion_in_the_order_of_changes(index):
 def test_what_this_batch_itself_brought_is_replaced_without_a_trace(index):
     with Transaction(index) as transaction:
         transaction.take_seqs(2)
-        transaction.insert([row(1, product=7)])
+        transaction.insert([*zip(row(1, product=7))])
         assert transaction.replace(row(2, product=8), 1, None)
         transaction.commit()
     assert stored(index) == [(2, 0, 1, 8)]
@@ -321,7 +321,7 @@ def test_a_commit_tells_whether_anybody_reads_an_older_state(index):
 def test_nobody_checkpoints_while_a_reader_reads_the_file_alone(index):
     lock = index.directory.shared()
     with Transaction(index) as transaction:
-        transaction.insert([row(1)])
+        transaction.insert([*zip(row(1))])
         transaction.commit()
         assert transaction.unread is False
     lock.close()
@@ -367,7 +367,7 @@ def test_a_commit_that_fails_tells_whether_it_may_have_reached_the_disk(index, c
         transaction.on_rollback(lambda: undone.append(1))
         transaction.on_rollback(lambda: undone.append(2))
         transaction.after_commit(lambda: done.append(1))
-        transaction.insert([row(1)])
+        transaction.insert([*zip(row(1))])
         transaction.connection = Failing(index.writer(), code)
         with pytest.raises(kind) as caught:
             transaction.commit()
@@ -383,7 +383,7 @@ def test_after_a_commit_what_waits_for_it_is_done_in_order_and_nothing_is_undone
         transaction.on_rollback(lambda: calls.append("undone"))
         transaction.after_commit(lambda: calls.append("first"))
         transaction.after_commit(lambda: calls.append("second"))
-        transaction.insert([row(1)])
+        transaction.insert([*zip(row(1))])
         transaction.commit()
     assert calls == ["first", "second"]
     assert len(stored(index)) == 1
@@ -459,7 +459,7 @@ def test_an_undo_that_fails_hides_no_error_and_keeps_no_other_from_being_undone(
         with Transaction(index) as transaction:
             transaction.on_rollback(lambda: undone.append(1))
             transaction.on_rollback(fail_to_undo)
-            transaction.insert([row(1)])
+            transaction.insert([*zip(row(1))])
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

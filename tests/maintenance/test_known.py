@@ -57,9 +57,8 @@ def store(access: Access, rows: list[Place]) -> None:
             transaction.remove(segment)
             transaction.save_segment(segment, Interval(id_ * DAY, (id_ + 1) * DAY))
         seqs = transaction.take_seqs(len(rows))
-        transaction.insert(
-            [(seq, row.reftime, row.segment, row.offset, row.size) for seq, row in zip(seqs, rows, strict=True)]
-        )
+        columns = ([getattr(row, name) for row in rows] for name in ("reftime", "segment", "offset", "size"))
+        transaction.insert([seqs, *columns])
         transaction.commit()
 
 
