@@ -270,7 +270,7 @@ def test_a_segment_with_data_is_not_forgotten_and_keeps_its_blocks(index):
     with Transaction(index) as transaction:
         transaction.save_segment(PACKED, DAY_ONE)
         transaction.save_blocks(PACKED, [Block(12, 19, 30)])
-        transaction.insert([(*transaction.take_seqs(1), 0, PACKED.id, 12, 10, 1, 0)])
+        transaction.insert([transaction.take_seqs(1), [0], [PACKED.id], [12], [10], [1], [0]])
         assert not transaction.forget(PACKED, DAY_ONE)
         assert transaction.segments([PACKED.name]) == {PACKED.name: PACKED}
         transaction.commit()
