@@ -309,11 +309,11 @@ def test_a_commit_tells_whether_anybody_reads_an_older_state(index):
     with index.snapshot() as snapshot:
         snapshot.totals(Everything())
         with Transaction(index) as transaction:
-            transaction.insert([row(*transaction.take_seqs(1), station=2)])
+            transaction.insert([*zip(row(*transaction.take_seqs(1), station=2))])
             transaction.commit()
             assert transaction.unread is False
     with Transaction(index) as transaction:
-        transaction.insert([row(*transaction.take_seqs(1), station=3)])
+        transaction.insert([*zip(row(*transaction.take_seqs(1), station=3))])
         transaction.commit()
         assert transaction.unread is True
 
