@@ -1,6 +1,6 @@
 """Measure ondisk against the floor, both in one run, and print ratios and goals.
 
-    python benchmarks/run.py [--only vm2|seg|maintenance] [--data 1000000] [--rounds 3] [--json]
+    python benchmarks/run.py [--only vm2|seg|maintenance|hostile] [--data 1000000] [--rounds 3] [--json]
 
 Machines are noisy: each measurement alternates between floor and ondisk, and the fastest round of each counts.
 Exits with 9 if a goal is missed.
@@ -21,6 +21,7 @@ from typing import Any
 import floor as floor_module
 import observations
 from floor import EPOCH, Floor
+from hostile import HostileBench
 from maintenance import MaintenanceBench
 from measure import Report, best, digest, peak_memory, seconds, silent
 from seg import SegBench
@@ -207,7 +208,7 @@ class Bench:
         self.report.line("append of one datum, as a command", min(best(7, lambda: silent(append))), 0.3, "s")
 
 
-BENCHES = {"vm2": Bench, "seg": SegBench, "maintenance": MaintenanceBench}
+BENCHES = {"vm2": Bench, "seg": SegBench, "maintenance": MaintenanceBench, "hostile": HostileBench}
 
 
 def main() -> int:

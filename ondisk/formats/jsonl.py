@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, ClassVar, NoReturn
@@ -30,6 +29,7 @@ _STEPS, _OTHERS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff"), bytes({*range(2
 _STRING = re.compile(rb'"[^"]*"?')
 _SOME = 64 * 1024
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_OBJECT = re.compile(rb'\s*+\{(?=.*?(?:"reftime"|\\u)).*\}\s*', re.DOTALL)
 _CACHED = 100_000
 _INFINITIES = (float("inf"), float("-inf"))
 
@@ -38,6 +38,7 @@ class JsonLines(LineFormat):
     """The jsonl format; see the module's docstring."""
 
     name: ClassVar[str] = "jsonl"
+    plausible: ClassVar[re.Pattern[bytes]] = _OBJECT
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
@@ -91,7 +92,7 @@ class JsonLines(LineFormat):
 
     def read_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
         self.check_size(line)
-        is_flat = line.count(b"{") == 1
+        is_flat = len(line) < _SOME and line.count(b"{") == 1
         content = self._loads(line, self.config.max_depth, None if is_flat else self._unique_decoder)
         if is_flat and line.count(b",") >= len(content):  # else each comma separates two keys, and none is there twice
             self._unique_decoder.decode(line.decode())
@@ -142,10 +143,10 @@ class JsonLines(LineFormat):
             raise InvalidInput(why_not_text(line) or f"byte {error.start + 1} is not valid UTF-8") from None
         except InvalidInput:
             raise
-        except (ValueError, RecursionError) as error:
-            is_number = not isinstance(error, json.JSONDecodeError | RecursionError)
-            problem = "an integer has too many digits" if is_number else f"not valid JSON: {error}"
-            raise InvalidInput(why_not_text(line) or problem) from None
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise InvalidInput(why_not_text(line) or f"not valid JSON: {error}") from None
+        except ValueError:
+            raise InvalidInput(why_not_text(line) or "an integer has too many digits") from None
         if not isinstance(content, dict):
             raise InvalidInput("not a JSON object")
         if _SURROGATE.search(line):
@@ -202,8 +203,9 @@ def _check_unicode(content: dict[str, Any]) -> None:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise InvalidInput(f"the key {shown(Counter(keys).most_common(1)[0][0])} occurs twice")
+        seen: set[str] = set()
+        key = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise InvalidInput(f"the key {shown(key)} occurs twice")
     return content
 
 

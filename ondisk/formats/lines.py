@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
-from itertools import accumulate
-from operator import attrgetter
+from itertools import accumulate, compress, count, repeat
+from operator import attrgetter, not_
 from typing import Any, ClassVar
 
 from ondisk.datum import Datum, microseconds
@@ -16,10 +17,18 @@ from ondisk.segment import Damage, End, ScanResult, SegmentFile
 
 _SCANNED = 512 * 1024  # bytes of a segment that are read together
 _CHUNK = 2 * 1024 * 1024
+_EXPLAINED = 100  # refused lines of those parsed together; a result reports no more reasons
 
 
 class LineFormat(Format):
-    """A format of lines; a subclass reads and writes one line, and may read or write many at once."""
+    """A format of lines; a subclass reads and writes one line, and may read or write many at once.
+
+    Attributes:
+        plausible: matches every line that `read_line` accepts, and few of those that it refuses; this takes a tenth of
+            the time of a refusal with its reason.
+    """
+
+    plausible: ClassVar[re.Pattern[bytes]]
 
     padding: ClassVar[bytes] = b"\n"
     shortage: ClassVar[str] = "its last line has no end"
@@ -64,7 +73,7 @@ class LineFormat(Format):
         return rest
 
     def parse_lines(self, lines: list[bytes], number: int, *, stored: bool = False) -> Batch:
-        """Return the data in lines, and skip blank lines.
+        """Return the data in lines, and skip blank lines. After 100 refused lines, reasons are short.
 
         Args:
             number: of the first line in its file.
@@ -72,6 +81,9 @@ class LineFormat(Format):
         """
         batch, read = Batch(), self.read_stored_line if stored else self.read_line
         for at, line in enumerate(lines, number):
+            if len(batch.refused) == _EXPLAINED:
+                self._parse_briefly(lines[at - number :], read, batch)
+                break
             if not line.strip():
                 continue
             try:
@@ -86,6 +98,29 @@ class LineFormat(Format):
                 reftime, metadata = read(line)
             _add(batch, reftime, metadata, line)
         return batch
+
+    def _parse_briefly(
+        self, lines: list[bytes], read: Callable[[bytes], tuple[int, Mapping[str, Any]]], batch: Batch
+    ) -> None:
+        """Add the data in lines to a batch as `parse_lines` does, without a loop over most of the refused lines."""
+        lines = [*filter(bytes.strip, lines)]
+        if b"\0" in b"".join(lines):
+            lines = [*self._with_whole(lines)]
+        first, plausible = len(batch), [*map(self.plausible.fullmatch, lines)]
+        batch.refused += zip(compress(count(first), map(not_, plausible)), repeat(f"not a line of {self.name}"))
+        for position, line in compress(enumerate(lines, first), plausible):
+            try:
+                _add(batch, *read(line), line)
+            except InvalidInput as error:
+                batch.refused.append((position, error.message))
+        batch.refused.sort()
+
+    def _with_whole(self, lines: list[bytes]) -> Iterator[bytes]:
+        """Yield lines, and after each with NUL bytes the datum at its end."""
+        for place, line in enumerate(lines):
+            yield line
+            if b"\0" in line and self.plausible.fullmatch(line[line.rindex(b"\0") + 1 :]):
+                yield from filter(None, [self.whole_after_zeros(line, _following(lines, place))])
 
     def encode(self, data: Sequence[Datum]) -> Batch:
         batch = Batch()

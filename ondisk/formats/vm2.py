@@ -10,6 +10,7 @@ line's bytes without the newline. Source: ARPAE-SIMC's meteo-vm2, as arkimet 1.6
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -48,6 +49,7 @@ class Vm2(LineFormat):
 
     name: ClassVar[str] = "vm2"
     raw: ClassVar[bool] = True
+    plausible: ClassVar[re.Pattern[bytes]] = _ONE_LINE
     carried: ClassVar[frozenset[str]] = frozenset({"area", "product"})
 
     def __init__(self, config: DatasetConfig) -> None:
@@ -195,16 +197,16 @@ class Vm2(LineFormat):
 
 
 class _Times(dict[bytes, Any]):
-    """YYYYmmddHHMM[SS] → microseconds; None for text that is not a time, which is not cached."""
+    """YYYYmmddHHMM[SS] → microseconds; None for text that is not a time."""
 
     def __missing__(self, text: bytes) -> int | None:
         if not _IS_TIME(text):
             return None
+        reftime: int | None = None
         parts = [int(text[:4]), *(int(text[at : at + 2]) for at in range(4, len(text), 2))]
-        try:
-            self[text] = reftime = microseconds(datetime(*parts, tzinfo=UTC))  # type: ignore[misc,arg-type]
-        except ValueError:
-            return None
+        with contextlib.suppress(ValueError):
+            reftime = microseconds(datetime(*parts, tzinfo=UTC))  # type: ignore[misc,arg-type]
+        self[text] = reftime
         return reftime
 
 

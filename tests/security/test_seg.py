@@ -21,6 +21,7 @@ import pytest
 import ondisk
 from ondisk import Datum
 from ondisk.errors import IntegrityError, OndiskError, SegmentCorrupt, StorageError
+from ondisk.formats.diskqueue import blocks, frame_reader
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 SEGMENT = "2026/11-20.seg"
@@ -215,6 +216,33 @@ def test_very_many_empty_blocks_take_little_time(target: ondisk.Dataset) -> None
     with bounded(seconds=30):
         result, _ = append(target, compressed(stored(b"") * 30_000, block(framed(GOOD))))
     assert result.imported == 1
+
+
+@pytest.mark.parametrize("unit", [struct.pack("<II", 0x184D2A50, 0), bytes.fromhex("04224d18 604082") + bytes(4)])
+def test_frames_and_blocks_of_lz4_without_data_are_read_up_to_a_limit(
+    unit: bytes, target: ondisk.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_MANY", 1000)
+    for count, imported in ((300, 2), (2000, 1)):
+        begin = compressed(block(framed(GOOD)), bytes(4), unit * count)
+        result, _ = append(target, begin + bytes.fromhex("04224d18 604082") + block(framed(GOOD)))
+        assert result.imported == imported
+        assert len(result.damage) == 2 - imported
+        assert all("LZ4 frames and blocks have fewer than 32 bytes each" in each.reason for each in result.damage)
+
+
+def test_damage_between_frames_is_passed_in_time_as_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each damaged frame looks like one that contains the frames after it."""
+    monkeypatch.setattr(frame_reader, "_MUCH", MIB)
+    unit = framed(EVENT + b"\xa0") + struct.pack("<I", 1000) + EVENT
+    took = []
+    for count in (1_000, 4_000):
+        with ondisk.create(tmp_path / str(count), config()) as dataset:
+            begin = time.process_time()
+            result = dataset.append_file(io.BytesIO(plain() + unit * count), "seg")
+            took.append(time.process_time() - begin)
+        assert result.imported > 0.9 * count
+    assert took[1] < 12 * took[0]
 
 
 def test_a_skippable_frame_that_lies_about_its_size_takes_no_memory(target: ondisk.Dataset) -> None:

@@ -53,6 +53,7 @@ _DICTIONARY, _CONTENT_SIZE = 0x01, 0x08  # bits of the frame's flags
 _WINDOW = 64 * 1024  # how far back a linked block refers
 _SKIP = 1024 * 1024
 _CHECKSUM = 4
+_MANY, _BYTES_EACH = 100_000, 32  # frames and blocks may have fewer bytes each before the file is refused
 _OWN: dict[str, Any] = lz4.frame.get_frame_info(FRAME_HEADER)
 _BEATS_HEADER = bytes.fromhex("04224d18 6470b9")
 _BEATS: dict[str, Any] = lz4.frame.get_frame_info(_BEATS_HEADER)
@@ -203,6 +204,7 @@ class BlockReader:
         self._is_torn = False
         self._dropped = 0  # bytes that were read after `position` and forgotten
         self._owed = 0  # bytes that complete a frame which is larger than a block
+        self._count = 0  # LZ4 frames and blocks that were read
         self._begin = position
         self.position = position
         self.offset = offset
@@ -244,6 +246,8 @@ class BlockReader:
         Memory: several blocks.
         Cost: linear.
         """
+        if self._are_too_many():
+            return 0
         raw = b"".join((*self._since, self._pending))
         info = _closest(raw) if self._info is None else self._info
         if info["block_linked"] or self._dropped:
@@ -341,6 +345,11 @@ class BlockReader:
         self.position += size
         self._since.clear()
         self._dropped = 0
+        self._count += 1
+
+    def _are_too_many(self) -> bool:
+        """Return whether there are so many frames and blocks in so few bytes that reading the rest would take long."""
+        return (self._count - _MANY) * _BYTES_EACH > self.position
 
     def _skip(self, begin: bytes) -> None:
         left = self._number(self._read_all(_U32.size, len(begin), "a skippable frame"), "a skippable frame")
@@ -358,6 +367,9 @@ class BlockReader:
         self._end(len(begin + checksum))
 
     def _number(self, raw: bytes, what: str) -> int:
+        """Return the number that a frame, a block or its size begins with; raise if there were too many of them."""
+        if self._are_too_many():
+            raise self._damaged(f"{self._count} LZ4 frames and blocks have fewer than {_BYTES_EACH} bytes each")
         if len(raw) < _U32.size:
             raise self._damaged(f"the file ends inside {what}", torn=True)
         return int.from_bytes(raw, "little")
@@ -371,8 +383,10 @@ class BlockReader:
 
     def _read(self, size: int) -> bytes:
         """Return `size` bytes, or fewer at the end of the file."""
-        piece = bytes(self._pending[:size])
-        self._pending = self._pending[size:]
+        piece = b""
+        if self._pending:
+            piece = bytes(self._pending[:size])
+            self._pending = self._pending[size:]
         if len(piece) < size:
             piece += self._from_stream(size - len(piece))
         self._since.append(piece)

@@ -19,6 +19,7 @@ from ondisk.errors import FrameCorrupt, InvalidInput, LimitExceeded, shown
 
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG = range(7)
 _INDEFINITE, _BREAK = 31, b"\xff"
+_NO_ENTRIES = (0x80, 0xA0)
 _CONSTANTS = {0xF4: False, 0xF5: True, 0xF6: None, 0xF7: None}
 _FLOATS = {0xF9: struct.Struct(">e"), 0xFA: struct.Struct(">f"), 0xFB: struct.Struct(">d")}
 _DOUBLE = struct.Struct(">Bd")
@@ -149,9 +150,16 @@ class _Decoder:
         """Return the next value. Each level of nesting takes one frame of Python's stack, so no comprehension here."""
         self._left -= 1
         if self._left < 0:
-            raise LimitExceeded(f"more than {self._limit} values and keys", limit=self._limit)
-        initial = self._take(1)[0]
+            raise self._too_many()
+        if self.at == len(self._data):
+            self.fail("1 bytes should follow, but only 0 do")
+        initial = self._data[self.at]
+        self.at += 1
+        if initial < 24:  # a shortcut for the values of which most fit into a payload
+            return initial
         major, info = initial >> 5, initial & 31
+        if initial in _NO_ENTRIES and depth > 0:
+            return [] if major == _ARRAY else {}
         if major == _ARRAY:
             items: list[Any] = []
             for _ in self._turns(info, 1, depth):
@@ -164,6 +172,9 @@ class _Decoder:
                 content[key] = self.value(depth - 1)
             return content
         return self._leaf(initial, major, info)
+
+    def _too_many(self) -> LimitExceeded:
+        return LimitExceeded(f"more than {self._limit} values and keys", limit=self._limit)
 
     def fail(self, reason: str, at: int | None = None) -> NoReturn:
         at = self.at if at is None else at
@@ -226,6 +237,8 @@ class _Decoder:
         count, left = self._argument(info), len(self._data) - self.at
         if count * size > left:
             self.fail(f"{count} entries should follow, but only {left} bytes do")
+        if count * size > self._left:
+            raise self._too_many()
         return range(count)
 
     def _at_break(self) -> bool:

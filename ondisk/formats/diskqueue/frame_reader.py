@@ -16,9 +16,10 @@ from ondisk.formats.diskqueue.payload import FIRST_KEY
 from ondisk.segment import Block
 
 _TOGETHER, _LARGE_CHUNK = 16, 1024 * 1024  # maximum of large frames, and of their bytes, read at once
-_SEARCHED = 64 * 1024  # bytes after damage that are searched first
+_SEARCHED = 4 * 1024  # bytes after damage that are searched first
 _BELIEVED = 8 * 1024 * 1024  # frames in a row of so many bytes are not in the data of another frame
 _MUCH = 1024 * 1024 * 1024  # bytes that may be searched in any file
+_PLACE = 16 * 1024  # bytes that are searched in the time that a place takes where a frame may begin
 _CHUNK = 32 * 1024  # bytes; with larger chunks the garbage collector visits many living objects again and again
 
 
@@ -79,7 +80,7 @@ class FrameReader:
         while True:
             ended = not self._fill(wanted)
             scanned = frame.scan(self._held, max_size=self._max_size, base=self.offset)
-            self._held = self._held[scanned.end - self.offset :]
+            self._held = memoryview(self._held)[scanned.end - self.offset :]
             self.offset = scanned.end
             self.count += len(scanned.payloads)
             self._starts = {offset: position for offset, position in self._starts.items() if offset >= self.offset}
@@ -109,8 +110,12 @@ class FrameReader:
         wanted, believed = _SEARCHED, _BELIEVED if self._searched < _MUCH + 32 * self.offset else 0
         while True:
             ended = not self._fill(wanted)
-            data = bytes(self._held)
-            self._searched += len(data)
+            if wanted < min(len(self._held), _LARGE_CHUNK):
+                data, ended = bytes(self._held[:wanted]), False
+            else:
+                data = bytes(self._held)  # many bytes are not copied
+            if believed:
+                self._searched += len(data) + _PLACE * data.count(FIRST_KEY)
             found = frame.find_next(
                 data, FIRST_KEY, max_size=self._max_size, is_end=ended, believed=believed, begins=self._begins()
             )
@@ -124,7 +129,7 @@ class FrameReader:
             else:
                 wanted = min(4 * len(data), self._max_size + BATCH_BYTES + 1)
         skipped, self._dropped = self._dropped + found, 0
-        self._held = self._held[found:]
+        self._held = memoryview(self._held)[found:]
         self.offset += skipped
         return skipped
 

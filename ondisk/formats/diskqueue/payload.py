@@ -46,7 +46,7 @@ enough."""
 
 _CHUNK = 512  # payloads that go through cbor2 together, or one by one if one of them is not plain
 _LARGE = 8 * 1024  # bytes of a payload
-_CHECKED_SIZE = MAX_ITEMS // 4  # cbor2 counts nothing, so larger payloads go through `cbor`
+_CHECKED_SIZE = MAX_ITEMS  # cbor2 counts nothing, so payloads of more bytes go through `cbor`
 _TIMESTAMP_MIN, _TIMESTAMP_MAX = -(2**63), 2**63 - 1
 
 _FLAGS = frozenset(range(0x100)).issuperset
@@ -195,7 +195,9 @@ def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, data: bool
     for begin in range(0, len(payloads), _CHUNK):
         chunk = payloads[begin : begin + _CHUNK]
         loaded = None if data else _load_without_bytes(chunk, max_depth)
-        loaded = loaded or _load(chunk, max_depth) or _load_one_by_one(chunk, begin, max_depth)
+        if loaded is None and len(chunk) > 1:
+            loaded = _load(chunk, max_depth)
+        loaded = loaded or _load_one_by_one(chunk, begin, max_depth)
         for column, part in zip(whole, loaded, strict=True):
             column.extend(part)  # type: ignore[attr-defined]  # the lists made above
     return whole

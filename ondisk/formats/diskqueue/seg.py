@@ -293,9 +293,14 @@ class Seg(Format):
         except (FrameCorrupt, InvalidInput):
             for offset, each, content in zip(scanned.offsets[begin:end], frames, payloads, strict=True):
                 try:
-                    batch.extend(self._batch([each], [content]))
+                    event = payload.decode_one(content, max_depth=self.config.max_depth)
+                    metadata = self._canonical_one(event.meta, from_frame=True)
                 except (FrameCorrupt, InvalidInput) as error:
                     batch.refused.append((len(batch), f"frame at byte {offset}: {error.message}"))
+                else:
+                    batch.reftimes.append(event.timestamp // _NANOSECONDS)
+                    batch.metadata.append(metadata)
+                    batch.payloads.append(each)
         return sum(map(len, frames))
 
     def _found(self, scanned: Scan, read: list[Block], damage: list[Damage], end: End) -> ScanResult:

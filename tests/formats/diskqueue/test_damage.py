@@ -323,7 +323,7 @@ def test_what_is_left_after_too_much_damage_is_counted_without_memory_for_each_b
     monkeypatch.setattr(seg, "_PASSED", 0)
     content, frames, places = written("lz4", some(), together=2)
     (tiny,) = blocks.pack([b"\xa4"], 12)
-    count = 200_000
+    count = 90_000
     damaged = Stored(content[: places[2][0]] + tiny.stored * count)
     tracemalloc.start()
     results = [*FORMATS["lz4"].scan(damaged)]

@@ -1,0 +1,116 @@
+"""Measurements of files that somebody made in order to keep ondisk busy: the CPU time of their append.
+
+The goal is 1 s for 10 MB. A line, frame or event counts as at least 100 bytes, since each takes some microseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import struct
+import time
+from collections.abc import Iterator
+from itertools import count as counter
+from pathlib import Path
+from zlib import crc32
+
+from measure import Report
+
+import ondisk
+from ondisk.errors import InvalidInput
+
+BYTES = 10_000_000
+AT_LEAST = 100
+GOAL = 1.0
+LIMIT = 100_000_000
+LINE = b'{"reftime":"2026-11-20T06:00:00Z","x":'
+EVENT = b"\xa4\x69timestamp\x00\x65flags\x00\x64meta\xa0\x66fields"
+LZ4 = bytes.fromhex("04224d18 604082")
+
+
+class HostileBench:
+    """All measurements of hostile files, in one directory.
+
+    Args:
+        count: tens of bytes in each file.
+    """
+
+    def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
+        self.folder = folder
+        self.size = 10 * count
+        self.rounds = rounds
+        self.report = report
+        self._numbers = counter(1)
+
+    def run(self) -> None:
+        for name, format, content, items in self.files():
+            best = min(self.seconds(format, content) for _ in range(self.rounds))
+            counted = max(len(content), AT_LEAST * items)
+            detail = f"{len(content) / 1e6:.0f} MB in {best:.2f} s, {items:,} items"
+            self.report.line(f"{format}, {name}", best * BYTES / counted, GOAL, "s/10 MB", detail)
+
+    def seconds(self, format: str, content: bytes) -> float:
+        """Return the CPU seconds of an append to a new dataset."""
+        path = self.folder / str(next(self._numbers))
+        with ondisk.create(path, {"format": format, "step": "daily", "max_datum_size": LIMIT}) as dataset:
+            begin = time.process_time()
+            with contextlib.suppress(InvalidInput):  # a limit
+                dataset.append_file(io.BytesIO(content), format)
+            return time.process_time() - begin
+
+    def files(self) -> Iterator[tuple[str, str, bytes, int]]:
+        """Yield name, format, content and number of items of each file."""
+        yield from self.lines()
+        yield from self.lz4()
+        yield from self.frames()
+
+    def many(self, unit: bytes, head: bytes = b"", items: int = 1) -> tuple[bytes, int]:
+        """Return a file that repeats a unit, and its number of items."""
+        number = self.size // len(unit)
+        return head + unit * number, items * number
+
+    def lines(self) -> Iterator[tuple[str, str, bytes, int]]:
+        size = self.size
+        yield "lines of one letter", "vm2", *self.many(b"x\n")
+        yield "lines with a wrong value", "vm2", *self.many(b"202611200600,104,1,7.5x,,,000000000\n")
+        yield "lines with an impossible time", "vm2", *self.many(b"202699200600,104,1,7.5,,,\n")
+        yield "lines of NUL bytes", "vm2", *self.many(bytes(99) + b"\n")
+        yield "lines of one letter", "jsonl", *self.many(b"x\n")
+        yield "lines with a comma too many", "jsonl", *self.many(LINE + b"1,}\n")
+        yield "lines with a key twice", "jsonl", *self.many(LINE + b'1,"x":1}\n')
+        yield "opening brackets", "jsonl", LINE + b"[" * size, 1
+        yield "brackets", "jsonl", LINE + b"[]" * (size // 2), 1
+        yield "an array of arrays", "jsonl", LINE + b"[" + b"[]," * (size // 3) + b"1]}", 1
+        yield "keys", "jsonl", LINE + b"{" + b",".join(b'"%08d":1' % n for n in range(size // 13)) + b"}}", 1
+        yield "one key", "jsonl", LINE + b'1,"' + b"k" * size + b'":1}', 1
+
+    def lz4(self) -> Iterator[tuple[str, str, bytes, int]]:
+        head = struct.pack("<III", 2, 1, 2)
+        yield "skippable LZ4 frames", "seg", *self.many(struct.pack("<II", 0x184D2A50, 0), head)
+        yield "empty LZ4 frames", "seg", *self.many(LZ4 + bytes(4), head)
+        yield "blocks of one byte", "seg", *self.many(struct.pack("<I", 1 | 1 << 31) + b"x", head + LZ4)
+        yield "zeros instead of blocks", "seg", head + LZ4 + bytes(self.size), 1
+
+    def frames(self) -> Iterator[tuple[str, str, bytes, int]]:
+        size, head = self.size, struct.pack("<III", 2, 1, 0)
+        lying = struct.pack("<I", 1000) + EVENT
+        nested = EVENT + b"\xa1\x61x"
+        yield "frames of one byte", "seg", *self.many(framed(b"\x00"), head)
+        yield "events with a tag", "seg", *self.many(framed(EVENT + b"\xc1\x00"), head)
+        yield "frames with lying lengths", "seg", *self.many(lying, head)
+        yield "the same between whole frames", "seg", *self.many(framed(EVENT + b"\xa0") + lying, head, 2)
+        yield "arrays in arrays", "seg", head + framed(nested + b"\x81" * size), 1
+        yield "1,000 arrays in arrays", "seg", *self.many(framed(nested + b"\x81" * 1000 + b"\x00"), head)
+        yield "an array of numbers", "seg", head + framed(nested + b"\x9a" + struct.pack(">I", size) + bytes(size)), 1
+        yield "keys", "seg", head + framed(wide(size // 13)), 1
+        yield "one key", "seg", head + framed(EVENT + b"\xa1\x7a" + struct.pack(">I", size) + b"k" * size + b"\x00"), 1
+
+
+def framed(payload: bytes) -> bytes:
+    begin = struct.pack("<I", len(payload) + 12) + payload
+    return begin + struct.pack("<II", crc32(begin), len(payload) + 12)
+
+
+def wide(count: int) -> bytes:
+    """Return an event with many keys."""
+    return EVENT + b"\xba" + struct.pack(">I", count) + b"".join(b"\x6b%011x\x00" % n for n in range(count))
