@@ -230,9 +230,12 @@ def test_an_answer_without_the_index_of_an_archive_ends_with_9(run, weather):
 
 
 def test_a_lost_segment_is_an_error_after_the_data_that_could_be_read(run, weather):
+    lines = run("query", weather, "--json").out.splitlines(keepends=True)
     (weather / "2026/11-21.vm2").unlink()
     done = run("query", weather, "--data")
     assert (done.code, done.out) == (13, b"".join(LINES.splitlines(keepends=True)[:2]))
+    done = run("query", weather, "--json")
+    assert (done.code, done.out) == (13, b"".join(lines[:2]))
 
 
 def test_paths_need_not_be_text(start, folder):
