@@ -12,7 +12,13 @@ def add_dataset(parser: argparse.ArgumentParser) -> None:
 
 
 def add_match(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("match", metavar="MATCH", nargs="?", help="a match expression; default: all data")
+    parser.add_argument(
+        "match",
+        metavar="MATCH",
+        nargs="?",
+        help="a match expression; default: all data. `metadata.NAME: value` selects by metadata that are not declared;"
+        " this reads the data, so declare a field that you often select by",
+    )
 
 
 def decoded(argument: str) -> str:

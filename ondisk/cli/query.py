@@ -3,6 +3,7 @@
 ondisk query weather
 ondisk query weather 'reftime: >=2026-11-20; area: VM2,5' --sort=-reftime --limit 10
 ondisk query weather 'area: VM2,5' --data > station5.vm2
+ondisk query events 'reftime: =2026-11-20; metadata.sensor: 7'
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ondisk.cli.output import Output
 from ondisk.cli.output_text import print_table
 from ondisk.cli.streams import write_stdout
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
+from ondisk.matcher import METADATA
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,5 +52,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _known(fields: list[str] | None, dataset: ondisk.Dataset) -> list[str] | None:
-    """Return the fields, or raise if the dataset does not have one of them."""
-    return None if fields is None else [dataset.fields[name].name for name in fields]
+    """Return the names of the metadata to print, or raise if the dataset does not have one of the fields."""
+    if fields is None:
+        return None
+    known = [dataset.fields[name].name for name in fields]
+    return [name.removeprefix(METADATA) for name in known]

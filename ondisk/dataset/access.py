@@ -222,7 +222,9 @@ class Access:
                 if index.missing and self.directory.is_removed:
                     hint = "If it was restored, or mounted again, open it again."
                     raise DatasetNotFound(f"{self.path} was removed while it was open", hint=hint)
-                self._opened = Opened(index, DatasetReader(self.directory, index.config, self.prefix))
+                reader = DatasetReader(self.directory, index.config, self.prefix)
+                index.read_metadata = reader.undeclared
+                self._opened = Opened(index, reader)
             return self._opened
 
     def _current_to_write(self) -> Index:

@@ -18,10 +18,11 @@ from ondisk.errors import (
     NeedsCheck,
     StorageError,
     command,
+    shown,
 )
 from ondisk.filesystem import Directory, denied
 from ondisk.index import Index, Transaction
-from ondisk.matcher import Expression, parse
+from ondisk.matcher import METADATA, Expression, parse, undeclared_in
 
 SENTINEL = "needs-check-do-not-pack"
 CONFIG = "dataset.toml"
@@ -99,10 +100,14 @@ def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Sou
     if config.filter is None:
         return None
     try:
-        return parse(config.filter, config.fields, now=now)
+        tree = parse(config.filter, config.fields, now=now)
+        for name in undeclared_in(tree):
+            message = f"{shown(METADATA + name)} cannot be used in a filter, which sees declared fields only"
+            raise MatchError(message, hint=f"Declare {shown(name)} in [fields].")
     except MatchError as error:
         source = source or Source("the configuration", None)
         raise source.error("filter", error.message, error.hint) from None
+    return tree
 
 
 def no_dataset(path: str | os.PathLike[str]) -> DatasetNotFound:

@@ -16,11 +16,21 @@ from ondisk.dataset.overlap import leave_out
 from ondisk.dataset.read import DatasetReader, check_limit
 from ondisk.dataset.summaries import Summary, joined, with_offline
 from ondisk.datum import Datum, from_microseconds
-from ondisk.errors import InvalidInput, LockError, shown
-from ondisk.formats import Format
+from ondisk.errors import InvalidInput, LockError, MatchError, shown
+from ondisk.formats import Format, find
 from ondisk.index import Index, Row, Snapshot, Totals, field_values
 from ondisk.index.field_values import FieldSummary
-from ondisk.matcher import Everything, Expression, Fields, Sort, parse, parse_sort, reftime_interval
+from ondisk.matcher import (
+    METADATA,
+    Everything,
+    Expression,
+    Fields,
+    Sort,
+    parse,
+    parse_sort,
+    reftime_interval,
+    undeclared_in,
+)
 from ondisk.matcher.tree import And
 from ondisk.step import Interval
 
@@ -53,7 +63,7 @@ class Query:
         Raises:
             MatchError, InvalidInput: match, sort or limit is not valid, or names an unknown field.
         """
-        self.tree(index)
+        _check_has_metadata(self.tree(index), index)
         self.order(index)
         check_limit(self.limit)
 
@@ -76,6 +86,23 @@ class Query:
 
     def order(self, index: Index) -> Sort | None:
         return None if self.sort is None else parse_sort(self.sort, index.config.fields)
+
+
+def _check_has_metadata(tree: Expression, index: Index) -> None:
+    """Raise if a condition names undeclared metadata, and no format of the dataset stores any.
+
+    Raises:
+        MatchError: it is so; else the condition would silently match nothing.
+    """
+    names = undeclared_in(tree)
+    if not names:
+        return
+    with index.snapshot() as snapshot:
+        formats = {index.config.format, *(name for (name,) in snapshot.fetch("SELECT DISTINCT format FROM segment"))}
+    if not any(find(name)(index.config).undeclared for name in formats):
+        message = f"{shown(METADATA + names[0])}: {index.config.format} stores no metadata that are not declared"
+        hint = f"Declare {shown(names[0])} in dataset.toml and run `ondisk migrate`, if the data have it."
+        raise MatchError(message, hint=hint)
 
 
 def _no_match(given: object) -> InvalidInput:

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import EPOCH, INTEGER_MAX, Datum, Location, from_microseconds
+from ondisk.datum import EPOCH, INTEGER_MAX, NO_METADATA, Datum, Location, from_microseconds
 from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, IntegrityError, InvalidInput, SegmentCorrupt, shown
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format, find
@@ -193,6 +193,25 @@ class DatasetReader:
                 return self._one(segment, snapshot.metadata(row[4:]), row, payload, known)
         hint = "It was deleted, replaced or moved by a repack: query for it again."
         raise DatumNotFound(f"no datum is at {location}", hint=hint, location=location)
+
+    def undeclared(self, snapshot: Snapshot, row: Row) -> Mapping[str, Any]:
+        """Return the metadata of a row (reftime, segment id, offset, size) that no field declares.
+
+        Raises:
+            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: the datum is not on disk as the index says.
+        """
+        segment = snapshot.segment(row[1])
+        format = self._format(segment.format)
+        if not format.undeclared:
+            return NO_METADATA
+        if format.is_dir:
+            known = self._known(snapshot, segment)
+            payload = self._directories.beside(segment.id, segment.name, known, row[2])
+        else:
+            ((_, content, _),) = self._spans(snapshot, [row], len(format.padding))
+            payload = content[: row[3]]
+        loaded = _loaded(self.prefix + segment.name, [row], format, [payload])
+        return loaded.undeclared[0] if loaded.undeclared else NO_METADATA
 
     def _with_data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[list[Datum]]:
         """Yield the data of rows of one segment. If some are damaged, yield those that precede them, then raise."""

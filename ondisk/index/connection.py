@@ -10,7 +10,7 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ondisk.errors import (
@@ -25,6 +25,9 @@ from ondisk.errors import (
     command,
 )
 from ondisk.filesystem import Directory, SharedLock, denied, space_hint
+
+if TYPE_CHECKING:
+    from ondisk.index.stored_metadata import StoredMetadata
 
 INDEX = "index.sqlite"
 NEW = ".index.sqlite.new"
@@ -52,9 +55,14 @@ _CANNOT_READ_WAL = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 
 class Connection(sqlite3.Connection):
-    """A connection of SQLite that may hold the directory's shared lock while it is open."""
+    """A connection of SQLite that may hold the directory's shared lock while it is open.
+
+    Attributes:
+        stored: evaluates conditions on metadata that are not declared.
+    """
 
     shared_lock: SharedLock | None = None
+    stored: StoredMetadata
 
     def close(self) -> None:
         super().close()

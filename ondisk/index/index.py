@@ -71,7 +71,10 @@ class Index:
         ids, metadata, segments: caches of what never changes in one file: interned values, and each generation's
             segment.
         outside: a result that is kept, see `Transaction`.
+        read_metadata: returns the metadata of a row that are only in its segment; set by who opens the segments.
     """
+
+    read_metadata: Callable[[Snapshot, Row], Mapping[str, Any]]
 
     def __init__(
         self,

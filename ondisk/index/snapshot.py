@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
@@ -19,7 +19,7 @@ from ondisk.filesystem import components
 from ondisk.formats import has_extension, is_dir
 from ondisk.index.connection import SQLITE_ERRORS, Connection, damaged, own_error, translated
 from ondisk.index.where import Condition, condition, resolve
-from ondisk.matcher import Expression, Sort, SortInterval
+from ondisk.matcher import Expression, Sort, SortInterval, undeclared_in
 from ondisk.segment import Block, End, Facts
 from ondisk.segments.facts import Committed
 from ondisk.step import DAY, Step
@@ -143,6 +143,13 @@ class Snapshot:
             raise
         return self
 
+    @classmethod
+    def inside(cls, index: Index, connection: Connection) -> Snapshot:
+        """Return the state that a transaction sees; it ends with the transaction."""
+        snapshot = cls(index)
+        snapshot.connection = connection
+        return snapshot
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -150,6 +157,7 @@ class Snapshot:
             if (known := own_error(error, self.connection, self.index.directory)) is not None:
                 raise known from error
         finally:
+            self.connection.stored.clear()
             if self._is_apart:
                 self.connection.close()
             self.index.give_back(self.connection)
@@ -185,7 +193,7 @@ class Snapshot:
         try:
             cursor = self.connection.execute(sql, values)
         except SQLITE_ERRORS as error:
-            raise translated(error, self.index.directory) from error
+            raise self._translated(error) from error
         return self._read(cursor, count)
 
     def _read(self, cursor: sqlite3.Cursor, count: int) -> Iterator[list[Row]]:
@@ -193,7 +201,7 @@ class Snapshot:
             while rows := cursor.fetchmany(count):
                 yield rows
         except SQLITE_ERRORS as error:
-            raise translated(error, self.index.directory) from error
+            raise self._translated(error) from error
         finally:
             with contextlib.suppress(sqlite3.ProgrammingError):  # its connection was closed
                 cursor.close()
@@ -203,7 +211,11 @@ class Snapshot:
         try:
             return self.connection.execute(sql, values).fetchall()
         except SQLITE_ERRORS as error:
-            raise translated(error, self.index.directory) from error
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> BaseException:
+        """Return the error of ondisk for one of SQLite; what reading undeclared metadata raised, if that was it."""
+        return self.connection.stored.error or translated(error, self.index.directory)
 
     def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
         """Yield the rows that match, up to `ROWS` at a time, in the order of `sort`, then reftime, then appending."""
@@ -370,6 +382,7 @@ class Snapshot:
 
     def where(self, tree: Expression) -> Condition:
         """Return a condition as SQL, for this snapshot."""
+        self.connection.stored.read = partial(self.index.read_metadata, self)
         try:
             where = condition(resolve(tree, self.columns, self.connection), self.columns)
         except SQLITE_ERRORS as error:
@@ -381,6 +394,8 @@ class Snapshot:
             " AND datum.seq BETWEEN value ->> 1 AND value ->> 2)"
             " AND datum.seq NOT IN (SELECT value FROM json_each(?))"
         )
+        if undeclared_in(tree):  # the bytes of what is skipped need not be there
+            return Condition(f"{held} AND ({where.sql})", [*self._excluded, *where.values])
         return Condition(f"({where.sql}) AND {held}", [*where.values, *self._excluded])
 
     def _value(self, id: int) -> str | bytes:

@@ -6,16 +6,18 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Self
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
+from ondisk.errors import OndiskError
 from ondisk.formats import extent
 from ondisk.index.atomic_change import AtomicChange
 from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.segment_rows import KnownArchive
-from ondisk.index.snapshot import Segment
+from ondisk.index.snapshot import Segment, Snapshot
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import Expression
 from ondisk.segment import Block, Facts
@@ -419,9 +421,15 @@ class Transaction(AtomicChange):
 
     def delete(self, tree: Expression, limit: int | None = None) -> int:
         """Delete the data that match, or up to `limit` of them, and return how many."""
-        tree = resolve(tree, self.schema, self.connection)
-        where = condition(tree, self.schema)
-        return self._delete(f"SELECT seq FROM datum WHERE {where.sql}", where.values, limit)
+        stored = self.connection.stored
+        stored.read = partial(self._index.read_metadata, Snapshot.inside(self._index, self.connection))
+        try:
+            where = condition(resolve(tree, self.schema, self.connection), self.schema)
+            return self._delete(f"SELECT seq FROM datum WHERE {where.sql}", where.values, limit)
+        except OndiskError as error:
+            raise stored.error or error from None
+        finally:
+            stored.clear()
 
     def delete_at(self, segment: str, places: Iterable[tuple[int, int]], limit: int | None = None) -> int:
         """Delete the data at some places (offset, size) of a segment, or up to `limit` of them; return how many."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeAlias
@@ -16,7 +16,10 @@ from typing import TypeAlias
 from ondisk.datum import FieldType
 from ondisk.errors import MatchError, shown
 from ondisk.index.columns import MISSING, Columns
+from ondisk.index.connection import Connection
+from ondisk.index.stored_metadata import MATCHES, ROW, StoredMetadata
 from ondisk.matcher import (
+    METADATA,
     And,
     Compare,
     Components,
@@ -30,9 +33,12 @@ from ondisk.matcher import (
     Scalar,
     StartsWith,
     TimeOfDay,
+    Undeclared,
     matches,
     reftime_interval,
+    undeclared_in,
 )
+from ondisk.matcher.tree import nodes
 from ondisk.step import ALWAYS, DAY
 
 _MAX_NODES = 500  # SQLite refuses expressions deeper than 1000
@@ -63,21 +69,28 @@ class _IdIn(Expression):
     ids: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored(Expression):
+    """The condition on undeclared metadata to which the connection gave this number."""
+
+    number: int
+
+
 def check_size(tree: Expression) -> None:
     """Raise unless a tree is small enough for SQLite.
 
     Raises:
         MatchError: it has too many parts or values, or is nested too deep; the hint says what to do instead.
     """
-    nodes = values = deepest = 0
-    for node, depth in _nodes(tree):
-        nodes += 1
+    parts = values = deepest = 0
+    for node, depth in nodes(tree):
+        parts += 1
         deepest = max(deepest, depth)
         if isinstance(node, OneOf):
             values += len(node.values)
-    if nodes > _MAX_NODES:
+    if parts > _MAX_NODES:
         hint = "Request many values of one field with .isin(…), or in several queries."
-        raise MatchError(f"the condition has {nodes} parts, at most {_MAX_NODES} are allowed", hint=hint)
+        raise MatchError(f"the condition has {parts} parts, at most {_MAX_NODES} are allowed", hint=hint)
     if deepest > _MAX_DEPTH:
         hint = "Write it with fewer ~ and parentheses inside each other."
         raise MatchError(f"the condition is nested {deepest} deep, at most {_MAX_DEPTH} are allowed", hint=hint)
@@ -93,23 +106,16 @@ def check_fields(tree: Expression, columns: Columns) -> None:
     Raises:
         MatchError: it does not have one; the message names it.
     """
-    for node, _ in _nodes(tree):
+    for node, _ in nodes(tree):
+        if isinstance(node, Undeclared):
+            if node.name in columns.kinds:
+                hint = f"Use the field: `{node.name}: …`, or dataset.fields.{node.name}."
+                raise MatchError(f"{shown(node.field)} is declared", hint=hint)
+            continue
         field = getattr(node, "field", "reftime")
         if field != "reftime" and field not in columns.kinds:
             known = ", ".join(sorted({"reftime", *columns.kinds}))
             raise MatchError(f"the index has no field {shown(field)}", hint=f"The fields are {known}.")
-
-
-def _nodes(tree: Expression) -> Iterator[tuple[Expression, int]]:
-    """Yield every node of a tree with its depth. No recursion, since the tree may be too deep for it."""
-    waiting = [(tree, 1)]
-    while waiting:
-        node, depth = waiting.pop()
-        yield node, depth
-        if isinstance(node, And | Or):
-            waiting += [(child, depth + 1) for child in node.children]
-        elif isinstance(node, Not):
-            waiting.append((node.child, depth + 1))
 
 
 def _with_leaves(tree: Expression, change: Callable[[Expression], Expression]) -> Expression:
@@ -142,13 +148,15 @@ def _has_alternatives(tree: Expression) -> bool:
     return isinstance(tree, Or | Not) or (isinstance(tree, And) and any(map(_has_alternatives, tree.children)))
 
 
-def resolve(tree: Expression, columns: Columns, connection: sqlite3.Connection) -> Expression:
-    """Replace conditions on texts or bytes that select few values by equality of ids.
+def resolve(tree: Expression, columns: Columns, connection: Connection) -> Expression:
+    """Replace conditions on texts or bytes that select few values by equality of ids, and number the undeclared ones.
 
     For equality SQLite uses the index on (field, reftime) and need not sort. Correct only in one snapshot.
     """
 
     def resolved(leaf: Expression) -> Expression:
+        if isinstance(leaf, Undeclared):
+            return _Stored(connection.stored.number(leaf))
         writer = _Writer(columns)
         if not isinstance(leaf, Compare | _OnValue) or not writer.is_interned(leaf.field):
             return leaf
@@ -163,7 +171,13 @@ def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Co
     """Replace conditions that need a function of ours by ids, for connections that do not have it.
 
     Correct for the data of this snapshot, also in a later one: an id never changes its value.
+
+    Raises:
+        MatchError: the tree contains metadata that are not declared.
     """
+    for name in undeclared_in(tree):
+        hint = f"Declare {shown(name)} in dataset.toml and run `ondisk migrate`, or filter the rows after reading them."
+        raise MatchError(f"Spark cannot select by {shown(METADATA + name)}, which is only in segments", hint=hint)
 
     def looked_up(leaf: Expression) -> Expression:
         if not isinstance(leaf, Components) or None not in leaf.parts:
@@ -176,8 +190,9 @@ def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Co
     return _with_leaves(tree, looked_up)
 
 
-def add_functions(connection: sqlite3.Connection) -> None:
-    """Add the function for conditions on components to a connection. It is called once for each distinct text."""
+def add_functions(connection: Connection) -> None:
+    """Add the functions for conditions to a connection: that on components is called once for each distinct text."""
+    connection.stored = StoredMetadata(connection)
     connection.create_function(COMPONENTS, 2, _has_components_like, deterministic=True)
 
 
@@ -214,6 +229,9 @@ class _Writer:
             case Not(child):
                 # A comparison with a missing value is NULL, and NOT NULL is NULL.
                 return f"NOT coalesce({self.write(child)}, 0)"
+            case _Stored(number):
+                # In a subquery, so that SQLite evaluates it after the conditions that read no segment.
+                return f"(SELECT {MATCHES}({ROW}, {self.bind(number)}))"
             case IsMissing("reftime"):
                 return "0"
             case IsMissing(field):

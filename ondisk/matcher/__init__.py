@@ -11,6 +11,7 @@ from ondisk.matcher.interval import reftime_interval
 from ondisk.matcher.parser import parse
 from ondisk.matcher.sort import Sort, SortInterval, SortKey, parse_sort
 from ondisk.matcher.tree import (
+    METADATA,
     And,
     Compare,
     Components,
@@ -25,9 +26,12 @@ from ondisk.matcher.tree import (
     Scalar,
     StartsWith,
     TimeOfDay,
+    Undeclared,
+    undeclared_in,
 )
 
 __all__ = [
+    "METADATA",
     "And",
     "Compare",
     "Components",
@@ -47,9 +51,11 @@ __all__ = [
     "SortKey",
     "StartsWith",
     "TimeOfDay",
+    "Undeclared",
     "Values",
     "matches",
     "parse",
     "parse_sort",
     "reftime_interval",
+    "undeclared_in",
 ]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from operator import eq, ge, gt, le, lt
 from typing import Any, TypeAlias
 
+from ondisk.errors import InvalidInput
+from ondisk.json_shapes import parse_time
 from ondisk.matcher.periods import DAY_SECONDS
 from ondisk.matcher.tree import (
     And,
@@ -15,6 +17,7 @@ from ondisk.matcher.tree import (
     Everything,
     Expression,
     IsMissing,
+    Kind,
     Not,
     OneOf,
     Operator,
@@ -22,9 +25,17 @@ from ondisk.matcher.tree import (
     Scalar,
     StartsWith,
     TimeOfDay,
+    Undeclared,
 )
 
 _Leaf: TypeAlias = Compare | OneOf | StartsWith | Components | TimeOfDay | EverySeconds
+_TYPES: dict[Kind, tuple[type, ...]] = {
+    "text": (str,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "bytes": (bytes,),
+    "time": (),
+}
 # Texts compare by code point. SQLite's BINARY compares bytes of UTF-8, which have the same order.
 _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
 
@@ -36,7 +47,8 @@ def matches(expression: Expression, value_of: Callable[[str], Scalar | None]) ->
 
     Args:
         expression: the tree.
-        value_of: field → its value in stored form (times, also `reftime`, in microseconds); None if it is missing.
+        value_of: field → its value in stored form (times, also `reftime`, in microseconds); None if it is missing. Of
+            metadata that are not declared, `metadata.NAME` → the value as a query returns it.
     """
     match expression:
         case Everything():
@@ -52,6 +64,9 @@ def matches(expression: Expression, value_of: Callable[[str], Scalar | None]) ->
         case Compare() | OneOf() | StartsWith() | Components() | TimeOfDay() | EverySeconds():
             value = value_of(expression.field)
             return value is not None and _holds(expression, value)
+        case Undeclared(_, readings):
+            value = value_of(expression.field)
+            return value is not None and (readings is None or any(_reads(*each, value) for each in readings))
         case _:
             raise TypeError(f"{expression!r} is not a match expression")
 
@@ -71,6 +86,18 @@ class Values:
             self.reftime_read = True
             return self._reftime
         return self._metadata.get(name)
+
+
+def _reads(kind: Kind, condition: Expression, value: Any) -> bool:
+    """Return whether a value of undeclared metadata is of a type, and matches a condition on values of this type."""
+    if kind == "time" and type(value) is str:
+        try:
+            value = parse_time(value)
+        except InvalidInput:
+            return False
+    elif type(value) not in _TYPES[kind]:
+        return False
+    return matches(condition, lambda _: value)
 
 
 def _holds(leaf: _Leaf, value: Any) -> bool:

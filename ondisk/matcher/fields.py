@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from ondisk.datum import FieldType, Value, canonical
 from ondisk.errors import InvalidInput, MatchError, shown
-from ondisk.matcher.parsing import known_fields
-from ondisk.matcher.tree import Compare, Expression, IsMissing, Not, OneOf, Operator, Scalar, StartsWith
+from ondisk.matcher.parsing import NOT_DECLARED, known_fields
+from ondisk.matcher.tree import (
+    METADATA,
+    Compare,
+    Expression,
+    IsMissing,
+    Kind,
+    Not,
+    OneOf,
+    Operator,
+    Scalar,
+    StartsWith,
+    Undeclared,
+)
 
 _TAKES = {
     FieldType.INTEGER: "an int of 64 bits",
@@ -18,6 +31,16 @@ _TAKES = {
     FieldType.TIMESTAMP: "a timezone-aware datetime",
     FieldType.BYTES: "bytes",
 }
+
+
+_KINDS: list[tuple[type, Kind, FieldType]] = [
+    (bool, "boolean", FieldType.BOOLEAN),
+    (int, "number", FieldType.INTEGER),
+    (float, "number", FieldType.REAL),
+    (str, "text", FieldType.TEXT),
+    (bytes, "bytes", FieldType.BYTES),
+    (datetime, "time", FieldType.TIMESTAMP),
+]
 
 
 class Field:
@@ -71,10 +94,10 @@ class Field:
         """
         if isinstance(values, str | bytes):
             raise MatchError(
-                f"{self.name}.isin({shown(values)}) would compare with each of its characters or bytes",
-                hint=f"Put the values in a list: {self.name}.isin([{shown(values)}]).",
+                f"{self._label}.isin({shown(values)}) would compare with each of its characters or bytes",
+                hint=f"Put the values in a list: {self._label}.isin([{shown(values)}]).",
             )
-        return OneOf(self.name, tuple(dict.fromkeys(map(self._stored, values))))
+        return self._one_of(values)
 
     def is_null(self) -> Expression:
         """Match data without the field."""
@@ -92,23 +115,89 @@ class Field:
             )
         return StartsWith(self.name, str(self._stored(prefix)))
 
+    @property
+    def _label(self) -> str:
+        """The field in a message."""
+        return self.name
+
     def _compare(self, operator: Operator, value: object) -> Expression:
         return Compare(self.name, operator, self._stored(value))
 
+    def _one_of(self, values: Iterable[Value]) -> Expression:
+        return OneOf(self.name, tuple(dict.fromkeys(map(self._stored, values))))
+
     def _stored(self, value: Any) -> Scalar:
-        if value is None:
-            raise MatchError(
-                f"{self.name} cannot be compared with None",
-                hint=f"For data without the field write {self.name}.is_null(), for others ~{self.name}.is_null().",
-            )
+        self._check_given(value)
         try:
             return canonical(value, self.kind)
         except InvalidInput as error:
             raise MatchError(f"{self.name}: {error.message}", hint=f"Compare it with {_TAKES[self.kind]}.") from None
 
+    def _check_given(self, value: object) -> None:
+        if value is None:
+            raise MatchError(
+                f"{self._label} cannot be compared with None",
+                hint=f"For data without the field write {self._label}.is_null(), for others ~{self._label}.is_null().",
+            )
+
+
+class UndeclaredField(Field):
+    """Metadata that no field declares. The type of what they are compared with decides which values can match.
+
+    Numbers are compared as numbers, whether int or float, and a datetime with texts that are RFC 3339 times. The data
+    are read for it, so a declared field is much faster.
+    """
+
+    __slots__ = ("_said",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(METADATA + name, FieldType.TEXT)
+        self._said = name
+
+    def __repr__(self) -> str:
+        return f"Field({shown(self.name)}, not declared)"
+
+    @property
+    def _label(self) -> str:
+        return f"fields[{shown(self.name)}]"
+
+    def is_null(self) -> Expression:
+        """Match data without these metadata."""
+        return Not(Undeclared(self._said, None))
+
+    def startswith(self, prefix: str) -> Expression:
+        """Match texts that start with `prefix`; upper and lower case differ."""
+        return Undeclared(self._said, (("text", StartsWith(self.name, str(self._stored(prefix)))),))
+
+    def _compare(self, operator: Operator, value: object) -> Expression:
+        kind, stored = self._typed(value)
+        return Undeclared(self._said, ((kind, Compare(self.name, operator, stored)),))
+
+    def _one_of(self, values: Iterable[Value]) -> Expression:
+        found: dict[Kind, dict[Scalar, None]] = {}
+        for kind, stored in map(self._typed, values):
+            found.setdefault(kind, {})[stored] = None
+        readings = ((kind, OneOf(self.name, tuple(each))) for kind, each in found.items())
+        return Undeclared(self._said, tuple(readings))
+
+    def _typed(self, value: Any) -> tuple[Kind, Scalar]:
+        """Return the type of values that can equal this one, and its stored form."""
+        self._check_given(value)
+        for type_, kind, declared in _KINDS:
+            if issubclass(type(value), type_):
+                try:
+                    stored: Scalar = value if type_ is int else canonical(value, declared)
+                except InvalidInput as error:
+                    raise MatchError(f"{self._label}: {error.message}") from None
+                return kind, stored
+        hint = "Compare it with a str, int, float, bool, bytes or datetime."
+        raise MatchError(f"{self._label} cannot be compared with {shown(value)}", hint=hint)
+
 
 class Fields:
     """The fields that conditions can use: `f.station`, `f["station"]`, and always `f.reftime`.
+
+    `f["metadata.sensor"]` are metadata that are not declared; if `sensor` is declared, it is that field.
 
     Iteration yields the names, `reftime` first. Access to an unknown attribute raises AttributeError, so that
     `hasattr`, copying and completion work as usual; access to an unknown item raises MatchError. Both errors list the
@@ -127,9 +216,13 @@ class Fields:
 
     def __getitem__(self, name: str) -> Field:
         field = self.__fields.get(name)
-        if field is None:
-            raise MatchError(f"there is no field {shown(name)}", hint=known_fields(name, list(self)))
-        return field
+        if field is not None:
+            return field
+        said = str(name).removeprefix(METADATA)
+        if said and said != name:
+            declared = None if said == "reftime" else self.__fields.get(said)
+            return UndeclaredField(said) if declared is None else declared
+        raise MatchError(f"there is no field {shown(name)}", hint=known_fields(name, list(self)) + NOT_DECLARED)
 
     def __getattr__(self, name: str) -> Field:
         field = self.__fields.get(name)

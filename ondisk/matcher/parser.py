@@ -2,8 +2,10 @@
 
     expression = group {(";" | newline) group}     all must hold; empty groups are ignored
     group      = field ":" value {"or" value}      one must hold
+    field      = name | "metadata." (name | quoted text)
 
-The field's declared type decides how a value is read: see `values.py`, and `reftime.py` for times.
+The field's declared type decides how a value is read: see `values.py`, and `reftime.py` for times. After `metadata.`
+comes the name of metadata that are not declared: the type of each datum's value decides.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from datetime import UTC, datetime
 
 from ondisk.datum import FieldType
 from ondisk.errors import InvalidInput, MatchError, shown
-from ondisk.matcher.parsing import Fragment, all_of, any_of, known_fields
-from ondisk.matcher.tree import Expression
-from ondisk.matcher.values import parse_value
+from ondisk.matcher.parsing import NOT_DECLARED, Fragment, all_of, any_of, known_fields
+from ondisk.matcher.tree import METADATA, Expression, Kind, Undeclared
+from ondisk.matcher.values import parse_untyped, parse_value
 
 MAX_LENGTH = 100_000
 _QUOTES = r'"[^"]*(?:"|(?P<open>\Z))'  # a doubled quote sign is the end of one match and the beginning of the next
@@ -24,6 +26,7 @@ _GROUPS = re.compile(rf"{_QUOTES}|(?P<separator>[;\n])")
 _ALTERNATIVES = re.compile(rf"{_QUOTES}|(?P<separator>(?<!\S)or(?!\S))", re.IGNORECASE)
 # In a field of type text this would be read as one more component, and match nothing.
 _GROUP_INSIDE = re.compile(rf"{_QUOTES}|,\s*(?P<group>(?P<field>[a-z_][a-z0-9_]*+)\s*+:)", re.IGNORECASE | re.ASCII)
+_UNDECLARED = re.compile(r'metadata\.(?:(?P<plain>[^\s:;,"]+)|"(?P<quoted>(?:[^"]|"")+)")\s*:', re.IGNORECASE)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -71,17 +74,25 @@ def _cut(fragment: Fragment, separators: re.Pattern[str]) -> Iterator[Fragment]:
 
 
 def _group(group: Fragment, known: Mapping[str, FieldType], now: datetime) -> Expression:
-    colon = group.text.find(":")
+    undeclared = _UNDECLARED.match(group.text)
+    colon = group.text.find(":") if undeclared is None else undeclared.end() - 1
     if colon < 0:
         raise group.error(
             f"{group} has no colon", "Write `field: value`, as in `reftime:>=2007-07`, and `;` between groups."
         )
-    field = group.part(0, colon)
+    field, value = group.part(0, colon), group.part(colon + 1)
     name = field.text.lower()
+    if undeclared is not None:
+        said = undeclared["plain"] or undeclared["quoted"].replace('""', '"')
+        if said not in known or said == "reftime":
+            return _undeclared(said, value, now)
+        name = said  # it was declared since somebody wrote the expression
     kind = known.get(name)
     if kind is None:
-        raise field.error(f"there is no field {field}", known_fields(name, sorted(known)))
-    value = group.part(colon + 1)
+        if name.startswith(METADATA):
+            hint = 'Write `metadata.NAME: value`, or `metadata."NAME": value` if it contains blanks or signs.'
+            raise field.error(f"{field} is not a name of metadata", hint)
+        raise field.error(f"there is no field {field}", known_fields(name, sorted(known)) + NOT_DECLARED)
     for found in _GROUP_INSIDE.finditer(value.text):
         if found["group"] is not None and found["field"].lower() in known:
             inner = value.part(found.start("group"), found.end("group"))
@@ -91,6 +102,15 @@ def _group(group: Fragment, known: Mapping[str, FieldType], now: datetime) -> Ex
             raise inner.error(f"{inner} begins a group inside the value of {name}", hint)
     values = _cut(value, _ALTERNATIVES)
     return any_of(name, (parse_value(name, kind, value, now) for value in values))
+
+
+def _undeclared(name: str, value: Fragment, now: datetime) -> Expression:
+    """Return the condition of a group on metadata that are not declared."""
+    found: dict[Kind, list[Expression]] = {}
+    for alternative in _cut(value, _ALTERNATIVES):
+        for kind, condition in parse_untyped(METADATA + name, alternative, now).items():
+            found.setdefault(kind, []).append(condition)
+    return Undeclared(name, tuple((kind, any_of(METADATA + name, each)) for kind, each in found.items()))
 
 
 def _utc(now: datetime | None) -> datetime:

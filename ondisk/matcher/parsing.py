@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from ondisk.errors import MatchError
-from ondisk.matcher.tree import And, Compare, Everything, Expression, OneOf, Or, Scalar
+from ondisk.matcher.tree import METADATA, And, Compare, Everything, Expression, OneOf, Or, Scalar
 
 _QUOTED_IN_ERRORS = 60
+NOT_DECLARED = f" Metadata that are not declared are written `{METADATA}NAME`."
+"""What the hint for an unknown field ends with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import MatchError, shown
 from ondisk.matcher.parsing import known_fields
+from ondisk.matcher.tree import METADATA
 
 SortInterval: TypeAlias = Literal["minute", "hour", "day", "month", "year"]
 _LENGTHS: dict[SortInterval, int] = {"year": 1, "month": 2, "day": 3, "hour": 4, "minute": 5}  # of a time's parts
@@ -95,6 +96,8 @@ def _key(name: str, text: str, fields: Mapping[str, FieldType]) -> SortKey:
     field = name.removeprefix("-").strip()
     if field != "reftime" and field not in fields:
         problem = f"there is no field {shown(field)}" if field else "a field is missing"
+        if field.startswith(METADATA):
+            problem = f"{shown(field)} is not declared, and only declared fields can be sorted by; it occurs"
         hint = known_fields(field, sorted({"reftime", *fields}))
         raise MatchError(f"{problem} in sort order {shown(text)}", hint=hint)
     return SortKey(field, descending=name.startswith("-"))

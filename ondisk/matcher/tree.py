@@ -1,7 +1,7 @@
 """The syntax tree of match expressions: what to match, not how.
 
     Expression = Everything | Compare | OneOf | IsMissing | StartsWith | Components
-               | TimeOfDay | EverySeconds
+               | TimeOfDay | EverySeconds | Undeclared
                | And(Expression…) | Or(Expression…) | Not(Expression)
 
 The parser and the Python operators of `dataset.fields` build it; SQL, the interval of reftimes and the Python evaluator
@@ -11,10 +11,13 @@ match. Times are integer microseconds since 1970, UTC; the field `reftime` alway
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Scalar: TypeAlias = int | float | str | bool | bytes
+METADATA = "metadata."
+"""What precedes the name of metadata that no field declares."""
 Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 
 
@@ -106,6 +109,27 @@ class EverySeconds(Expression):
     base: int
 
 
+Kind: TypeAlias = Literal["text", "number", "boolean", "bytes", "time"]
+"""A type that a value of undeclared metadata has; a text that is an RFC 3339 time is a time, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undeclared(Expression):
+    """The datum has metadata with this name, which no field declares, and their value matches.
+
+    `readings` are conditions on the value, each for values of one type; None matches any value, also lists and
+    mappings, which have no type here. Numbers are compared as numbers: 7 equals 7.0.
+    """
+
+    name: str
+    readings: tuple[tuple[Kind, Expression], ...] | None
+
+    @property
+    def field(self) -> str:
+        """The name with a prefix that no declared field can have."""
+        return METADATA + self.name
+
+
 @dataclass(frozen=True, slots=True)
 class And(Expression):
     """Every child matches."""
@@ -130,3 +154,20 @@ class Not(Expression):
 def _children(kind: type[And] | type[Or], expression: Expression) -> tuple[Expression, ...]:
     """Return the operands to join. Long chains of `&` or `|` stay flat, so that readers do not recurse."""
     return expression.children if isinstance(expression, kind) else (expression,)
+
+
+def nodes(tree: Expression) -> Iterator[tuple[Expression, int]]:
+    """Yield every node of a tree with its depth. No recursion, since the tree may be too deep for it."""
+    waiting = [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        yield node, depth
+        if isinstance(node, And | Or):
+            waiting += [(child, depth + 1) for child in node.children]
+        elif isinstance(node, Not):
+            waiting.append((node.child, depth + 1))
+
+
+def undeclared_in(tree: Expression) -> list[str]:
+    """Return the names of the undeclared metadata in a tree."""
+    return [node.name for node, _ in nodes(tree) if isinstance(node, Undeclared)]

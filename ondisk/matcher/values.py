@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import datetime
 from math import isinf
 
@@ -10,7 +11,7 @@ from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType
 from ondisk.errors import MatchError
 from ondisk.matcher.parsing import Fragment, all_of
 from ondisk.matcher.reftime import parse_times
-from ondisk.matcher.tree import Compare, Components, Expression, Operator, Scalar
+from ondisk.matcher.tree import Compare, Components, Expression, Kind, Operator, Scalar
 
 _LITERAL = re.compile(r'"((?:[^"]|"")*)"')
 # Of two signs that begin alike, the longer comes first.
@@ -40,8 +41,10 @@ def parse_value(field: str, kind: FieldType, fragment: Fragment, now: datetime) 
     match kind:
         case FieldType.TEXT:
             return _text(field, fragment)
-        case FieldType.INTEGER | FieldType.REAL:
-            return _numbers(field, kind, fragment)
+        case FieldType.INTEGER:
+            return _numbers(field, _integer, fragment)
+        case FieldType.REAL:
+            return _numbers(field, _real, fragment)
         case FieldType.BOOLEAN:
             return Compare(field, "=", _boolean(fragment))
         case FieldType.BYTES:
@@ -65,20 +68,52 @@ def _text(field: str, fragment: Fragment) -> Expression:
     return Components(field, tuple(parts))
 
 
-def _numbers(field: str, kind: FieldType, fragment: Fragment) -> Expression:
+def parse_untyped(field: str, fragment: Fragment, now: datetime) -> dict[Kind, Expression]:
+    """Return the conditions of one alternative for a value of unknown type: type → condition, for those that it fits.
+
+    Raises:
+        MatchError: it fits no type.
+    """
+    readings: dict[Kind, Expression] = {}
+    wrong: MatchError | None = None
+    for kind, read in _UNTYPED.items():
+        try:
+            readings[kind] = read(field, fragment, now)
+        except MatchError as error:
+            wrong = wrong or error
+    if wrong is not None and not readings:
+        raise wrong
+    return readings
+
+
+def _number(fragment: Fragment) -> Scalar:
+    """Return an integer of any size, else a real."""
+    if _INTEGER.fullmatch(fragment.text) and len(fragment.text) <= _LONGEST_INTEGER:
+        return int(fragment.text)
+    return _real(fragment)
+
+
+_UNTYPED: dict[Kind, Callable[[str, Fragment, datetime], Expression]] = {
+    "text": lambda field, fragment, now: parse_value(field, FieldType.TEXT, fragment, now),
+    "number": lambda field, fragment, _: _numbers(field, _number, fragment),
+    "boolean": lambda field, fragment, now: parse_value(field, FieldType.BOOLEAN, fragment, now),
+    "bytes": lambda field, fragment, now: parse_value(field, FieldType.BYTES, fragment, now),
+    "time": lambda field, fragment, now: parse_value(field, FieldType.TIMESTAMP, fragment, now),
+}
+
+
+def _numbers(field: str, read: Callable[[Fragment], Scalar], fragment: Fragment) -> Expression:
     terms = list(fragment.split(","))
-    return all_of(_comparison(field, kind, term, alone=len(terms) == 1) for term in terms)
+    return all_of(_comparison(field, read, term, alone=len(terms) == 1) for term in terms)
 
 
-def _comparison(field: str, kind: FieldType, term: Fragment, *, alone: bool) -> Expression:
+def _comparison(field: str, read: Callable[[Fragment], Scalar], term: Fragment, *, alone: bool) -> Expression:
     sign = next((sign for sign in _OPERATORS if term.text.startswith(sign)), "")
     if not sign and not alone:
         # `5,10` would require a number that is both, and silently match nothing.
         hint = "Commas join comparisons that must all hold, as in `>=3,<10`; for alternatives write `5 or 10`."
         raise term.error(f"{term} has no operator", hint)
-    value = term.part(len(sign))
-    number = _integer(value) if kind is FieldType.INTEGER else _real(value)
-    return Compare(field, _OPERATORS.get(sign, "="), number)
+    return Compare(field, _OPERATORS.get(sign, "="), read(term.part(len(sign))))
 
 
 def _integer(fragment: Fragment) -> Scalar:

@@ -16,7 +16,7 @@ from ondisk.errors import InvalidInput
 from ondisk.index.field_values import FieldSummary
 from ondisk.json_shapes import format_time
 from ondisk.maintenance.states import State
-from ondisk.matcher import Expression, Fields, matches, parse, parse_sort
+from ondisk.matcher import METADATA, Expression, Fields, matches, parse, parse_sort
 
 Status: TypeAlias = Literal["imported", "duplicate", "replaced", "refused"]
 
@@ -50,6 +50,8 @@ class ModelRow:
         return Datum(from_microseconds(self.reftime), self.metadata, self.data)
 
     def value_of(self, field: str) -> Any:
+        if field.startswith(METADATA):
+            return self.metadata.get(field.removeprefix(METADATA))
         return self.reftime if field == "reftime" else self.fields.get(field)
 
 

@@ -37,7 +37,7 @@ from ondisk.index import INDEX
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.migrate import migrate
 from ondisk.maintenance.states import Done, State
-from ondisk.matcher import And
+from ondisk.matcher import And, Expression
 from ondisk.step import DAY, days_ago
 from ondisk.testing import strategies
 from ondisk.testing.crashes import Killed, killed_at
@@ -121,7 +121,7 @@ class DatasetMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), limit=st.none() | st.integers(0, 5), with_data=st.booleans())
     def query(self, data: st.DataObject, limit: int | None, with_data: bool) -> None:
-        match = data.draw(st.none() | strategies.expressions(self.model.config.fields))
+        match = data.draw(st.none() | self._conditions())
         sort = data.draw(st.none() | strategies.sort_orders(self.model.config.fields))
         found = list(self.dataset.query(match, sort=sort, limit=limit, with_data=with_data))
         _check_data(found, self.model.query(match, sort, limit), self.model.config, with_data=with_data)
@@ -143,7 +143,7 @@ class DatasetMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def summary(self, data: st.DataObject) -> None:
-        match = data.draw(strategies.expressions(self.model.config.fields))
+        match = data.draw(self._conditions())
         values = data.draw(st.sampled_from([None, 0, 1, 2, 20]))
         summary, expected = self.dataset.summary(match, values=values), self.model.summary(match, values)
         times = [None if time is None else microseconds(time) for time in (summary.begin, summary.end)]
@@ -153,7 +153,7 @@ class DatasetMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def delete_by_match(self, data: st.DataObject) -> None:
-        match = data.draw(strategies.expressions(self.model.config.fields, max_leaves=3))
+        match = data.draw(self._conditions(max_leaves=3))
         assert self.dataset.delete(match) == self.model.delete(match)
 
     @precondition(lambda self: self.model.rows)
@@ -183,7 +183,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def begin_to_read(self, data: st.DataObject) -> None:
         """Begin a query and leave it open: it must return the data of this moment, whatever follows."""
-        match = data.draw(st.none() | strategies.expressions(self.model.config.fields))
+        match = data.draw(st.none() | self._conditions())
         reader, expected = self.dataset.query(match), self.model.query(match)
         _check_data(list(_first(reader)), expected[:1], self.model.config)
         self.readers.append((reader, expected[1:]))
@@ -429,7 +429,7 @@ class DatasetMachine(RuleBasedStateMachine):
         if self.model.lost:
             verb = "fix"
         given = data.draw(st.lists(strategies.data(self.config), min_size=1, max_size=4)) if verb == "append" else []
-        match = data.draw(strategies.expressions(self.model.config.fields, max_leaves=2)) if verb == "delete" else ""
+        match = data.draw(self._conditions(max_leaves=2)) if verb == "delete" else ""
         fewer = replace(self.model.config, index=data.draw(st.sampled_from([(), ("reftime",)])))
         act: dict[str, Callable[[], object]] = {
             "append": lambda: self.dataset.append(given),
@@ -524,6 +524,11 @@ class DatasetMachine(RuleBasedStateMachine):
     def _last_change(self) -> int:
         with self.dataset._access.current().index.snapshot() as snapshot:
             return int(snapshot.dataset()["seq"])
+
+    def _conditions(self, max_leaves: int = 8) -> st.SearchStrategy[Expression]:
+        config = self.model.config
+        undeclared = strategies.UNDECLARED if config.format in ("seg", "blob") else ()
+        return strategies.expressions(config.fields, max_leaves, undeclared)
 
     def _check_content(self) -> None:
         _check_data(list(self.dataset.query()), self.model.query(), self.model.config)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from operator import eq, ge, gt, le, lt, ne
 from random import Random
 from typing import Any
 
@@ -21,18 +22,21 @@ from ondisk.errors import MatchError
 from ondisk.index.where import check_size
 from ondisk.json_shapes import SHAPES
 from ondisk.matcher import (
+    METADATA,
     And,
     Compare,
     Components,
     EverySeconds,
     Everything,
     Expression,
+    Fields,
     IsMissing,
     Not,
     OneOf,
     Or,
     StartsWith,
     TimeOfDay,
+    parse,
 )
 from ondisk.step import Step
 
@@ -77,6 +81,9 @@ EVERY_TYPE = {
     "key": "bytes",
 }
 """Names of fields, one for each type that a field can be declared with."""
+
+UNDECLARED = ["flow", "note", "reftime", "data", "\u00e9"]
+"""Names of metadata that data of seg and blob have beside those of the declared fields."""
 
 _SECONDS_OF_DAY = 86_400
 _OF_SEG = datetime(1677, 9, 21, 0, 12, 43, 145225), datetime(2262, 4, 11, 23, 47, 16, 854775)
@@ -198,9 +205,10 @@ def seg_data(config: DatasetConfig) -> SearchStrategy[Datum]:
 
 def _said(config: DatasetConfig) -> SearchStrategy[dict[str, Any]]:
     """Metadata of seg and blob: declared, undeclared and missing."""
-    others = st.sampled_from(["flow", "note", "reftime", "data", "\u00e9"]).filter(lambda key: key not in config.fields)
+    others = st.sampled_from(UNDECLARED).filter(lambda key: key not in config.fields)
     deep = st.just(_nested(config.max_depth - 1))
-    undeclared = st.dictionaries(others, seg_values() | values(FieldType.TIMESTAMP) | deep, max_size=2)
+    common = st.sampled_from([0, 0.0, 7, -5, True, "a", "a,b", "7", b"\0", *_COMMON[FieldType.TIMESTAMP]])
+    undeclared = st.dictionaries(others, seg_values() | values(FieldType.TIMESTAMP) | common | deep, max_size=2)
     missing = st.dictionaries(st.sampled_from([*config.fields, "nothing"]), st.none(), max_size=1)
     return st.builds(lambda *some: dict(ChainMap(*some)), missing, undeclared, metadata(config.fields))
 
@@ -290,10 +298,13 @@ def _looks_like_a_shape(value: dict[str, Any]) -> bool:
     return len(value) == 1 and all(key in SHAPES and isinstance(item, str) for key, item in value.items())
 
 
-def expressions(fields: Mapping[str, FieldType], max_leaves: int = 8) -> SearchStrategy[Expression]:
-    """Conditions on declared fields and reftime: every node of the syntax tree, including negation."""
+def expressions(
+    fields: Mapping[str, FieldType], max_leaves: int = 8, undeclared: Iterable[str] = ()
+) -> SearchStrategy[Expression]:
+    """Conditions on reftime, declared fields and undeclared metadata: every node of the syntax tree, also negated."""
     leaves = st.one_of([st.just(Everything()), _leaves("reftime", FieldType.TIMESTAMP, reftimes())]
-                       + [_leaves(name, kind, values(kind)) for name, kind in fields.items()])  # fmt: skip
+                       + [_leaves(name, kind, values(kind)) for name, kind in fields.items()]
+                       + [_undeclared_leaves(name) for name in undeclared if name not in fields])  # fmt: skip
     return st.recursive(
         leaves,
         lambda inner: st.one_of(
@@ -312,6 +323,23 @@ def _is_taken(tree: Expression) -> bool:
     except MatchError:
         return False
     return True
+
+
+def _undeclared_leaves(name: str) -> SearchStrategy[Expression]:
+    """Conditions on undeclared metadata, by the operators of Python and as text."""
+    field = Fields({})[METADATA + name]
+    scalars = st.one_of([values(kind) for kind in FieldType] + [st.integers(-1, 2**64 - 1)])
+    parts = st.sampled_from(["a", "true", "7", ">=0", "-1,<5", "=-5", "00", "=2026", ",b", '""', '"a,b"', "<inf"])
+    quoted = name.replace('"', '""')
+    return st.one_of(
+        st.just(field.is_null()),
+        st.builds(lambda how, value: how(field, value), st.sampled_from([eq, ne, lt, le, gt, ge]), scalars),
+        st.lists(scalars, max_size=4).map(field.isin),
+        st.sampled_from(_COMMON[FieldType.TEXT]).map(field.startswith),
+        st.lists(parts, min_size=1, max_size=3, unique=True).map(
+            lambda some: parse(f'{METADATA}"{quoted}": {" or ".join(some)}', {})
+        ),
+    )
 
 
 def _leaves(name: str, kind: FieldType, given: SearchStrategy[Any]) -> SearchStrategy[Expression]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ READ = {
     "valid": lambda text: text == "true",
     "made": lambda text: datetime.fromisoformat(text).replace(tzinfo=UTC),
     "key": bytes.fromhex,
+    "metadata.sensor": json.loads,
 }
 
 
@@ -53,7 +55,8 @@ def data() -> dict[str, dict[str, object]]:
     table = {}
     for letter, *cells in rows("datum"):
         given = zip(READ, cells, strict=True)
-        table[letter] = {name: canonical(READ[name](cell), kinds[name]) for name, cell in given if cell}
+        values = {name: READ[name](cell) for name, cell in given if cell}
+        table[letter] = {name: canonical(each, kinds[name]) if name in kinds else each for name, each in values.items()}
     return table
 
 
