@@ -21,11 +21,11 @@ from ondisk.dataset.query import Match, Query, data, payloads, span, summary
 from ondisk.dataset.read import check_limit
 from ondisk.dataset.summaries import Summary
 from ondisk.datum import Datum, Location
-from ondisk.errors import AlreadyExists, InvalidInput, LockError, OndiskError, ReadOnly, shown
+from ondisk.errors import AlreadyExists, InvalidInput, LockError, MatchError, OndiskError, ReadOnly, shown
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find
 from ondisk.index import INDEX, Key
-from ondisk.matcher import Everything, Expression, Fields
+from ondisk.matcher import METADATA, Everything, Expression, Fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +56,12 @@ def _names_of(chosen: Sequence[str] | None, known: Fields) -> list[str]:
     if isinstance(chosen, str):
         hint = f"Write {[name.strip() for name in chosen.split(',')]}."
         raise InvalidInput(f"fields is a list of names, not {shown(chosen)}", hint=hint)
-    return [*dict.fromkeys(known[name].name for name in chosen)]
+    names = [*dict.fromkeys(known[name].name for name in chosen)]
+    for name in names:
+        if name.startswith(METADATA):
+            hint = f"Declare {shown(name.removeprefix(METADATA))} in dataset.toml and run `ondisk migrate`."
+            raise MatchError(f"{shown(name)} is not declared, and a summary counts declared fields only", hint=hint)
+    return names
 
 
 def _unseen(name: str) -> None:

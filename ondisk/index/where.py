@@ -167,6 +167,17 @@ def resolve(tree: Expression, columns: Columns, connection: Connection) -> Expre
     return _with_leaves(tree, resolved)
 
 
+def check_declared(tree: Expression) -> None:
+    """Raise if a tree names metadata that are not declared, for Spark.
+
+    Raises:
+        MatchError: it does.
+    """
+    for name in undeclared_in(tree):
+        hint = f"Declare {shown(name)} in dataset.toml, and run `ondisk migrate`."
+        raise MatchError(f"Spark cannot select by {shown(METADATA + name)}, which is not declared", hint=hint)
+
+
 def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Connection) -> Expression:
     """Replace conditions that need a function of ours by ids, for connections that do not have it.
 
@@ -175,9 +186,7 @@ def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Co
     Raises:
         MatchError: the tree contains metadata that are not declared.
     """
-    for name in undeclared_in(tree):
-        hint = f"Declare {shown(name)} in dataset.toml and run `ondisk migrate`, or filter the rows after reading them."
-        raise MatchError(f"Spark cannot select by {shown(METADATA + name)}, which is only in segments", hint=hint)
+    check_declared(tree)
 
     def looked_up(leaf: Expression) -> Expression:
         if not isinstance(leaf, Components) or None not in leaf.parts:

@@ -36,6 +36,7 @@ from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_BYTES
 from ondisk.index import Transaction
 from ondisk.index.import_log import Mark
+from ondisk.index.where import check_declared
 from ondisk.matcher import Expression, parse
 from ondisk.spark.columns import DATA, Column, all_columns
 from ondisk.spark.constraint import OPTION as CHECKED
@@ -166,6 +167,8 @@ class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
                 raise InvalidInput(f"the option {name} is for the mode overwrite only", hint="Remove it to append.")
         # Parsed once: `now` is the same in all tasks and in the commit.
         self._replaced = None if match is None else parse(match, self._config.fields)
+        if self._replaced is not None:
+            check_declared(self._replaced)
         if match is not None and self._replaced is not None and flag(options, CHECKED, default="true"):
             self._constraint = Constraint(self._replaced, match, self._config)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import tracemalloc
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -267,3 +268,19 @@ def test_the_text_of_a_large_datum_needs_little_memory(data):
     _data_shown(data)
     assert tracemalloc.get_traced_memory()[1] < 100_000
     tracemalloc.stop()
+
+
+def test_metadata_that_are_not_declared_are_selected_and_printed(run, tmp_path):
+    config = {"format": "seg", "step": "daily", "fields": {"station": "integer"}}
+    with ondisk.create(tmp_path / "events", config) as dataset:
+        time = datetime(2026, 11, 20, tzinfo=UTC)
+        dataset.append([ondisk.Datum(time, {"station": each, "sensor": each + 5}, b"x") for each in range(3)])
+    events = tmp_path / "events"
+    line = b"2026-11-20T00:00:00Z  sensor=7  x\n"
+    assert run("query", events, "metadata.sensor: 7", "--fields", "metadata.sensor").out == line
+    found = run("query", events, "metadata.sensor: 7", "--json", "--fields", "metadata.sensor,station").json
+    assert found["metadata"] == {"sensor": 7, "station": 2}
+    assert run("summary", events, "metadata.sensor: >5", "--json").json["count"] == 2
+    refused = run("query", events, "sensor: 7")
+    assert (refused.code, "`metadata.NAME`" in refused.err) == (4, True)
+    assert run("delete", events, "metadata.sensor: >5", "--yes").text == "2 data deleted\n"

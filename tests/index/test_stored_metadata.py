@@ -161,11 +161,13 @@ def test_formats_without_such_metadata_refuse(tmp_path):
         assert dataset.summary("metadata.station: 1").count == 1
 
 
-def test_filters_and_sort_orders_refuse(tmp_path, dataset):
+def test_filters_sort_orders_and_the_fields_of_a_summary_refuse(tmp_path, dataset):
     with pytest.raises(ConfigError, match=r"'metadata\.sensor' cannot be used in a filter"):
         ondisk.create(tmp_path / "filtered", SEG | {"filter": "metadata.sensor: 7"})
     with pytest.raises(MatchError, match="only declared fields can be sorted by"):
         dataset.query(sort="metadata.sensor")
+    with pytest.raises(MatchError, match="a summary counts declared fields only"):
+        dataset.summary(fields=["metadata.sensor"])
 
 
 def test_spark_refuses(dataset):

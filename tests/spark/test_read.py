@@ -297,6 +297,7 @@ def test_a_damaged_segment_is_named(spark, dataset):
     [
         ({"macth": "station: 3"}, "unknown option 'macth'", "The options are path, match, columns"),
         ({"match": "stations: 3"}, "there is no field 'stations'", "Did you mean `station`?"),
+        ({"match": "metadata.x: 3"}, "Spark cannot select by 'metadata.x'", "Declare 'x'"),
         ({"columns": "station,nothing"}, "there is no column 'nothing'", "The columns are reftime, station"),
         ({"columns": "station,station"}, "columns must name at least one column, and each only once", ""),
         ({"data": "yes"}, "the option data must be true or false, not 'yes'", ""),

@@ -246,6 +246,12 @@ def test_duplicates_can_fail_the_write(spark, create):
             "there is no field 'x'",
             "",
         ),
+        (
+            f"{ROWS} FROM range(1) WHERE raise_error('tasks ran') IS NULL",
+            {"mode": "overwrite", "match": "metadata.x: 1"},
+            "Spark cannot select by 'metadata.x'",
+            "Declare 'x'",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_said_with_its_remedy(spark, create, rows, options, message, hint):
