@@ -7,6 +7,7 @@ import pytest
 from ondisk import DatasetConfig
 from ondisk.errors import MatchError
 from ondisk.index.columns import Columns
+from ondisk.index.connection import Connection
 from ondisk.index.tables import Tables
 from ondisk.index.where import add_functions, check_fields, check_size, condition, resolve
 from ondisk.matcher import And, Compare, Components, EverySeconds, Everything, Fields, Not, OneOf, Or, StartsWith, parse
@@ -39,7 +40,7 @@ HOSTILE = [
 
 @pytest.fixture
 def connection():
-    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection = sqlite3.connect(":memory:", isolation_level=None, factory=Connection)
     for statement in Tables(CONFIG).create_statements():
         connection.execute(statement)
     add_functions(connection)
