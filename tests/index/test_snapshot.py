@@ -12,6 +12,7 @@ from worlds import sql as change
 from ondisk import Datum
 from ondisk.errors import IndexCorrupt, StateError, StorageError
 from ondisk.index import Transaction, segment_rows
+from ondisk.index.field_values import counts
 from ondisk.index.snapshot import ROWS, Segment, Totals
 from ondisk.matcher import Everything, Fields, parse_sort
 from ondisk.segment import Block, End, Facts
@@ -56,7 +57,7 @@ def test_a_snapshot_is_one_state_whatever_is_written_beside_it(dataset, index):
         dataset.delete("station:1")
         assert stations(before) == [1]
         assert before.totals(Everything()).count == 1
-        assert list(before.counts(Everything(), "product")) == [("rain", 1)]
+        assert list(counts(before, Everything(), "product")) == [("rain", 1)]
         assert before.segment_named("2026/11-20.jsonl").end.size < (dataset.path / "2026/11-20.jsonl").stat().st_size
     with index.snapshot() as after:
         assert stations(after) == [2]
@@ -127,9 +128,9 @@ def test_totals_and_counts_are_those_of_what_matches(dataset, index):
     with index.snapshot() as snapshot:
         assert snapshot.totals(~Everything()) == Totals(0, 0, None, None)
         assert snapshot.totals(fields.station > 1).count == 3
-        assert list(snapshot.counts(Everything(), "product")) == [(None, 1), ("rain", 2), ("wind", 1)]
-        assert list(snapshot.counts(fields.station > 1, "station")) == [(2, 1), (3, 1), (4, 1)]
-        assert list(snapshot.counts(~Everything(), "level")) == []
+        assert list(counts(snapshot, Everything(), "product")) == [(None, 1), ("rain", 2), ("wind", 1)]
+        assert list(counts(snapshot, fields.station > 1, "station")) == [(2, 1), (3, 1), (4, 1)]
+        assert list(counts(snapshot, ~Everything(), "level")) == []
         assert snapshot.segments() == 1
 
 
