@@ -15,6 +15,8 @@ extension = "blob"              extension of the files of the format blob
 archive_age = 365               days after which repack moves a segment to the archive
 delete_age = 3650               days after which repack deletes a segment, and appends refuse data
 quarantine_age = 90             days after which repack removes items from the quarantine; without it, never
+keep_replaced = "6h"            how long segments that a repack or an archive replaced stay readable for jobs of Spark
+                                that were planned before; default "0s"
 unknown_segments = "keep"       keep | delete: what repack does with segments that the index does not know
 filter = "area: north"          a match expression: the data that a pipeline routes to this dataset
 [fields]                        declared metadata
@@ -56,6 +58,7 @@ MAX_DEPTH = 500
 
 _MAX_DOTS = 100  # in a line; tomllib needs memory in proportion to the square of the parts of a key
 _MAX_AGE = 4_000_000  # days; more than the years 1 to 9999
+_DURATION = re.compile(r"(?=.)(?:(\d{1,7})h)?(?:(\d{1,7})m)?(?:(\d{1,7})s)?", re.ASCII)
 _RANGES = {
     "max_datum_size": (1, 2**63 - 1),
     "max_depth": (1, MAX_DEPTH),
@@ -91,6 +94,7 @@ class DatasetConfig:
     archive_age: int | None = None
     delete_age: int | None = None
     quarantine_age: int | None = None
+    keep_replaced: str = "0s"
     unknown_segments: UnknownSegments = "keep"
     filter: str | None = None
     fields: Mapping[str, FieldType] = field(default_factory=dict)
@@ -135,8 +139,22 @@ class DatasetConfig:
             lines += ["", "[fields]", *(f"{name} = {json.dumps(kind.value)}" for name, kind in self.fields.items())]
         return "\n".join(lines) + "\n"
 
+    @property
+    def keep_seconds(self) -> int:
+        """The seconds of `keep_replaced`."""
+        return seconds_of(self.keep_replaced) or 0
+
     def __reduce__(self) -> tuple[Any, ...]:
         return DatasetConfig.from_toml, (self.to_toml(),)
+
+
+def seconds_of(duration: str) -> int | None:
+    """Return the seconds of a duration such as 90s, 10m or 1h30m; None if it is not one."""
+    parts = _DURATION.fullmatch(duration)
+    if parts is None:
+        return None
+    hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+    return (hours * 60 + minutes) * 60 + seconds
 
 
 def read_toml(text: str, name: str) -> dict[str, Any]:
@@ -274,6 +292,12 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "archive_age": _whole,
     "delete_age": _whole,
     "quarantine_age": _whole,
+    "keep_replaced": _reader(
+        lambda value: (type(value) is int and value == 0) or (isinstance(value, str) and seconds_of(value) is not None),
+        "a duration such as 90s, 10m or 1h30m",
+        'Write {key} = "6h".',
+        lambda value: value or "0s",
+    ),
     "unknown_segments": _choice(str, *get_args(UnknownSegments)),
     "filter": _reader(lambda value: isinstance(value, str), "a match expression", "Put it in quotes."),
     "fields": _fields,

@@ -76,6 +76,8 @@ def test_a_configuration_made_in_python_accepts_the_values_of_the_file():
         ("archive_age = -1", "archive_age", "-1 is not between 0 and 4000000", "Remove the line"),
         ('archive_age = "365"', "archive_age", "must be a whole number", "without quotes"),
         ("quarantine_age = -1", "quarantine_age", "-1 is not between 0 and 4000000", "Remove the line"),
+        ('keep_replaced = "six hours"', "keep_replaced", "must be a duration such as 90s", 'keep_replaced = "6h"'),
+        ("keep_replaced = 6", "keep_replaced", "must be a duration such as 90s", 'keep_replaced = "6h"'),
         ("delete_age = 9999999", "delete_age", "9999999 is not between 0 and 4000000", "Remove the line"),
         ('compression = "gzip"', "compression", "must be one of lz4, none, not 'gzip'", 'compression = "lz4"'),
         ('compression = ""', "compression", "must be one of lz4, none, not ''", "quotes"),
@@ -150,6 +152,15 @@ def test_a_mapping_is_checked_as_the_file_is():
         DatasetConfig.from_mapping({"format": "vm2", "step": "daily", "unique": ["area"]})
     with pytest.raises(ConfigError, match="the configuration: unique: 'area' is not a declared field"):
         DatasetConfig("vm2", Step.DAILY, unique=("area",))
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"), [("0", 0), ('"0s"', 0), ('"6h"', 21_600), ('"1h30m"', 5400), ('"90s"', 90)]
+)
+def test_a_duration_is_hours_minutes_and_seconds(line, seconds):
+    config = DatasetConfig.from_toml(SMALL + f"keep_replaced = {line}\n")
+    assert config.keep_seconds == seconds
+    assert DatasetConfig.from_toml(config.to_toml()) == config
 
 
 def test_too_many_fields_are_refused():

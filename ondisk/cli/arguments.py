@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
+
+from ondisk.config import seconds_of
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
@@ -54,11 +55,10 @@ def positive(text: str) -> int:
 
 def duration(text: str) -> float:
     """Return the seconds of a duration such as 90s, 10m or 1h30m."""
-    parts = re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text, re.ASCII)
-    if parts is None:
+    seconds = seconds_of(text)
+    if seconds is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 10m or 1h30m")
-    hours, minutes, seconds = (int(part or 0) for part in parts.groups())
-    return float((hours * 60 + minutes) * 60 + seconds)
+    return float(seconds)
 
 
 def names(text: str) -> list[str]:

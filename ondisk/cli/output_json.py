@@ -26,7 +26,7 @@ _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
 _DATUM = b'{"reftime":"%b","metadata":%b,"data":%b,"location":{"segment":%b,"offset":%d,"size":%d}}\n'
 _MOST, _LONGEST = 50_000, 500  # metadata whose JSON is kept, and bytes of it
 
-_NO_STATE = dict.fromkeys(("needs_check", "summary", "quarantine"))
+_NO_STATE = dict.fromkeys(("needs_check", "summary", "quarantine", "replaced"))
 
 
 class JsonOutput:
@@ -251,7 +251,13 @@ def _state(report: Report, freed: int) -> dict[str, Any]:
         "needs_check": report.needs_check,
         "summary": {**report.counts, "freed": freed},
         "quarantine": report.quarantine._asdict(),
+        "replaced": {**report.replaced._asdict(), "until": _until(report)},
     }
+
+
+def _until(report: Report) -> str | None:
+    until = report.replaced.until
+    return None if until is None else time_text(datetime.fromtimestamp(until, UTC))
 
 
 def _json(value: Any) -> Any:

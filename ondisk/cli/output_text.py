@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -78,7 +78,7 @@ class TextOutput:
         space = f"a repack frees {_many(report.freed, 'byte')}"
         is_all = any(not each.state for each in shown)  # --all was given
         lines = map(_found, shown) if is_all else _first(_found, shown)
-        notes = [*_deletions(report), *_untrusted(report), *_quarantine(report)]
+        notes = [*_deletions(report), *_untrusted(report), *_quarantine(report), *_replaced(report)]
         _print_lines([*lines, f"{_state(report)}; {space}", *notes])
 
     def would_mend(
@@ -256,6 +256,15 @@ def _quarantine(report: Report) -> list[str]:
     items, size = report.quarantine
     how = f"{command('quarantine', report.dataset)} lists what was in the way"
     return [f"{_many(items, 'item')} in quarantine, {_many(size, 'byte')}: {how}"] if items else []
+
+
+def _replaced(report: Report) -> list[str]:
+    segments, size, until = report.replaced
+    if until is None:
+        return []
+    time = time_text(datetime.fromtimestamp(until, UTC).replace(microsecond=0))
+    how = "the first repack after that removes them"
+    return [f"{_many(segments, 'replaced segment')} kept for readers, {_many(size, 'byte')}, until {time}: {how}"]
 
 
 def _item(item: Item) -> str:

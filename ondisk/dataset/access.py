@@ -53,6 +53,7 @@ class Access:
         prefix: what precedes the names of its segments in results and reports: `.archive/last/` for the archive.
         inode: the directory's inode.
         connect: connects readers to the index.
+        keeps_replaced: what is replaced or dropped stays readable for `keep_replaced`.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Access:
         self.config = config
         self.read_only = read_only
         self.connect = connect
+        self.keeps_replaced = config.keep_seconds > 0
         self._lock = WritersLock(directory, config.lock_timeout)
         self._tide = Tide(directory)
         self._threads = threading.RLock()

@@ -63,7 +63,15 @@ from ondisk.index.tide import State
 from ondisk.segments.generations import parents
 from ondisk.step import Interval
 
-_OF_DATASET = ("archive_age", "delete_age", "quarantine_age", "lock_timeout", "max_datum_size", "max_depth")
+_OF_DATASET = (
+    "archive_age",
+    "delete_age",
+    "quarantine_age",
+    "keep_replaced",
+    "lock_timeout",
+    "max_datum_size",
+    "max_depth",
+)
 """Keys of the dataset's configuration that also apply to its archives. The archives' own values are outdated copies."""
 
 

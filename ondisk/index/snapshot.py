@@ -169,24 +169,34 @@ class Snapshot:
 
         Cost: the segment's rows, in a temporary file.
         """
+        self._is_apart = True
         execute = self.connection.execute
         execute("PRAGMA query_only=0")  # the index itself is open read-only
-        # SQLite looks for names without a schema in the temporary tables first.
-        execute("CREATE TEMP TABLE segment AS SELECT * FROM main.segment WHERE id = ?", (segment.id,))
+        self.copy(segment, "temp")  # SQLite looks for names without a schema in the temporary tables first
+        execute("COMMIT")
+
+    def attach(self, address: str, schema: str) -> None:
+        """Attach another SQLite file, until the end of this snapshot."""
+        self._is_apart = True
+        self.connection.execute("PRAGMA query_only=0")  # the index itself is open read-only
+        self.connection.execute(f"ATTACH ? AS {schema}", (address,))
+
+    def copy(self, segment: Segment, schema: str) -> None:
+        """Copy the rows of one segment to tables of the same names in an attached file."""
+        execute = self.connection.execute
+        execute(f"CREATE TABLE {schema}.segment AS SELECT * FROM main.segment WHERE id = ?", (segment.id,))
         execute(
-            "CREATE TEMP TABLE datum AS SELECT datum.* FROM main.datum, main.segment"
+            f"CREATE TABLE {schema}.datum AS SELECT datum.* FROM main.datum, main.segment"
             ' WHERE segment.id = ? AND reftime >= "begin" AND reftime < "end" AND segment = segment.id',
             (segment.id,),
         )
-        execute("CREATE TEMP TABLE block AS SELECT * FROM main.block WHERE segment = ?", (segment.id,))
-        execute("CREATE INDEX temp.block_at ON block (segment, offset)")
-        execute("CREATE TEMP TABLE value (id INTEGER PRIMARY KEY, value)")
+        execute(f"CREATE TABLE {schema}.block AS SELECT * FROM main.block WHERE segment = ?", (segment.id,))
+        execute(f"CREATE INDEX {schema}.block_at ON block (segment, offset)")
+        execute(f"CREATE TABLE {schema}.value (id INTEGER PRIMARY KEY, value)")
         for name, kind in self.columns.kinds.items():
             if kind.interned:
-                used = f"SELECT DISTINCT f_{name} FROM temp.datum"
-                execute(f"INSERT OR IGNORE INTO temp.value SELECT * FROM main.value WHERE id IN ({used})")
-        execute("COMMIT")
-        self._is_apart = True
+                used = f"SELECT DISTINCT f_{name} FROM {schema}.datum"
+                execute(f"INSERT OR IGNORE INTO {schema}.value SELECT * FROM main.value WHERE id IN ({used})")
 
     def select(self, sql: str, values: Sequence[Any] = (), count: int = ROWS) -> Iterator[list[Row]]:
         """Execute a query now, and yield its rows as they are read, up to `count` at a time."""

@@ -13,7 +13,8 @@
     datum      one row for each datum: place, size, reftime, and a column `f_NAME` for each declared field
     value      texts and bytes, each once; `datum` contains their ids, 0 for a missing field
     deletion   one row for each deleted or replaced datum; its `seq` comes from the same counter as that of data;
-               `forgotten`: nobody deleted the datum, it was lost
+               `forgotten`: 1: nobody deleted the datum, it was lost; 2: its whole segment was dropped, and
+               `keep_replaced` keeps that for a while
     done       one row for each part of a source that was stored, see `ondisk.index.import_log`
     archive    one row for each archive that the dataset has had: the UUID of its index, its name, its interval, the
                last numbers that its index had given out, and how many data it had; with '' as its name, the UUID

@@ -226,12 +226,13 @@ class Transaction(AtomicChange):
             self._forgot(first, len(seqs))
         return len(seqs)
 
-    def remove(self, segment: Segment, *, moved: bool = False, lost: bool = False) -> int:
+    def remove(self, segment: Segment, *, moved: bool = False, lost: bool = False, kept: bool = False) -> int:
         """Remove a segment with all its data, and return how many data it had.
 
         Args:
             moved: another index has the data now, so no deletion is noted.
             lost: nobody deleted the data: note them as forgotten, and count them as lost.
+            kept: readers of an older plan still find the data, see `replaced_rows`.
         """
         sql = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?"
         if moved:
@@ -241,6 +242,8 @@ class Transaction(AtomicChange):
             removed = self._delete(sql, (segment.id,))
             if lost:
                 self._forgot(first, removed)
+            elif kept:
+                self._execute("UPDATE deletion SET forgotten = 2 WHERE seq > ?", (first,))
         self.supersede(segment)
         return removed
 

@@ -94,7 +94,7 @@ def archived(access: DatasetAccess, name: str, done: list[Done], before: Known |
             of_archive.commit()
         transaction.advance_seq(of_archive.seq)
         transaction.know_archive(archives.with_moved(last, count))
-        size = _drop(access, transaction, segment)
+        size = _drop(access, transaction, segment, may_keep=move.is_apart)
         done.append(Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_linked else size))
     return done[-1]
 
@@ -127,8 +127,9 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
                 check_trusted(last)
                 _, segment = _movable(last, inner, before.get(inner))
                 _check_whole(access, inner)
-                _move(last, access, segment).copy(transaction)
-                transaction.after_commit(partial(_drop_unread, access, last, of_archive, segment))
+                move = _move(last, access, segment)
+                move.copy(transaction)
+                transaction.after_commit(partial(_drop_unread, access, last, of_archive, segment, move.is_apart))
                 transaction.commit()
                 done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
         access.archives.record(recount=True)
@@ -181,8 +182,8 @@ def _finish(access: Access, last: Access, name: str) -> bool:
             is_whole = count == segment_rows.count_of(main, segment)
             if not is_whole:
                 transaction.drop_rows(common(main, there, segment, other))
-        if is_whole:
-            _drop(access, transaction, segment)
+        if is_whole:  # into a folder, the move may have merged them
+            _drop(access, transaction, segment, may_keep=kind_of(access.format(segment.format)).is_one_file)
         else:
             transaction.commit()
         return is_whole
@@ -251,12 +252,12 @@ def _move(source: Access, target: Access, segment: Segment) -> Move:
     return kind_of(source.format(segment.format)).move(source, target, segment)
 
 
-def _drop(access: Access, transaction: Transaction, segment: Segment) -> int:
-    """Drop a segment that is in another dataset now; return the bytes of its files."""
-    return kind_of(access.format(segment.format)).drop_moved(access, transaction, segment)
+def _drop(access: Access, transaction: Transaction, segment: Segment, *, may_keep: bool) -> int:
+    """Drop a segment that is in another dataset now; see `SegmentKind.drop_moved`."""
+    return kind_of(access.format(segment.format)).drop_moved(access, transaction, segment, may_keep=may_keep)
 
 
-def _drop_unread(access: Access, last: Access, of_archive: Transaction, segment: Segment) -> None:
+def _drop_unread(access: Access, last: Access, of_archive: Transaction, segment: Segment, may_keep: bool) -> None:
     """Drop a segment from the archive, after all queries that do not see it in the dataset yet have ended."""
     deadline = time.monotonic() + access.config.lock_timeout
     while not access.current().index.checkpoint():
@@ -264,4 +265,4 @@ def _drop_unread(access: Access, last: Access, of_archive: Transaction, segment:
             hint = "Try again when these queries have ended."
             raise LockError(f"{access.path}: older queries did not end in {access.config.lock_timeout} s", hint=hint)
         time.sleep(_POLL)
-    _drop(last, of_archive, segment)
+    _drop(last, of_archive, segment, may_keep=may_keep)

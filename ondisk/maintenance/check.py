@@ -14,7 +14,7 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import IntegrityError, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
-from ondisk.maintenance import abandoned_jobs, quarantine
+from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.inspect import Inspection, unusable_archives
 from ondisk.maintenance.kinds import kind_of
@@ -97,6 +97,7 @@ def _examine_all(
         report.add(access.prefix, found)
         report.segments += abandoned_jobs.diagnosed(access, now)
         quarantine.count(access, report, errors, ages)
+        replaced.count(access, report, errors)
     report.segments += unusable_archives(dataset)
 
 

@@ -18,6 +18,7 @@ from ondisk.formats.base import is_zeros
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import OTHER_BYTES, Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.known import lay_out
+from ondisk.maintenance.replaced import keep
 from ondisk.maintenance.rewrite import IndexPlaces, Written, lay
 from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
@@ -90,7 +91,7 @@ class ConcatSegments(SegmentKind):
         directory, name = access.directory, diagnosis.segment
         access.clean_up_later(name)
         found = None if State.MISSING in diagnosis.state else directory.stat(name)
-        lost = 0
+        lost, is_kept = 0, False
         if known is None:  # it is empty, and no query reads it
             directory.discard(name)
             directory.sync(name.rpartition("/")[0])
@@ -98,28 +99,31 @@ class ConcatSegments(SegmentKind):
             if found is not None:
                 format = access.format(known.segment.format)
                 keep_data_after(directory, name, known.segment.end, format, verb="repack")
+                is_kept = keep(access, transaction, known.segment)
                 self._move_old(access, transaction, known.segment)
             else:
                 generations.set_aside(directory, name, known.segment.id, verb="repack")
-            lost = transaction.remove(known.segment, lost=State.MISSING in diagnosis.state)
+            lost = transaction.remove(known.segment, lost=State.MISSING in diagnosis.state, kept=is_kept)
             transaction.commit()
         reasons, action = diagnosis.reasons, diagnosis.action
         if found is None:
             return Done(name, diagnosis.state, reasons, action, 0, lost if State.MISSING in diagnosis.state else 0)
         if known is not None and not transaction.unread:
             return Done(name, diagnosis.state, (*reasons, _READ), action)
-        return Done(name, diagnosis.state, reasons, action, freed_by(found))
+        return Done(name, diagnosis.state, reasons, action, 0 if is_kept else freed_by(found))
 
-    def drop_moved(self, access: Access, transaction: Transaction, segment: Segment) -> int:
+    def drop_moved(self, access: Access, transaction: Transaction, segment: Segment, *, may_keep: bool) -> int:
         directory, name = access.directory, segment.name
         self.complete(directory, segment, access.format(segment.format))
         found = directory.stat(name)
         access.clean_up_later(name)
+        is_kept = False
         if found is not None:
+            is_kept = may_keep and keep(access, transaction, segment)
             self._move_old(access, transaction, segment)
         transaction.remove(segment, moved=True)
         transaction.commit()
-        return 0 if found is None else found.st_size
+        return 0 if found is None or is_kept else found.st_size
 
     def _move_old(self, access: Access, transaction: Transaction, segment: Segment) -> None:
         """Move the file of a segment to its hidden name; a rollback moves it back.
@@ -188,6 +192,7 @@ class _Rewriting:
         self._old = known.segment
         self._new = Segment(transaction.take_generation(), self._old.name, self._old.format, End())
         self._size = 0
+        self._is_kept = False
 
     def write(self, snapshot: Snapshot, written: Written | None) -> ReadableFile | None:
         directory, transaction = self._access.directory, self._transaction
@@ -212,6 +217,7 @@ class _Rewriting:
         self._new = replace(self._new, end=end, facts=facts)
         transaction.supersede(self._old)
         transaction.save_segment(self._new, interval)
+        self._is_kept = keep(self._access, transaction, self._old)
         generations.link_old(directory, self._old.name, self._old.id, self._access.committed(self._old))
         return reader.file_of(self._old)
 
@@ -227,7 +233,7 @@ class _Rewriting:
         if not self._transaction.unread:
             return Done(name, diagnosis.state, (*reasons, _READ), "repack")
         # Its other name is that of the old generation.
-        freed = (before.st_size if before.st_nlink <= 2 else 0) - self._size
+        freed = (before.st_size if before.st_nlink <= 2 and not self._is_kept else 0) - self._size
         return Done(name, diagnosis.state, reasons, "repack", freed)
 
 
@@ -256,6 +262,7 @@ class _Move(Move):
                 target_snapshot = stack.enter_context(self._target.current().index.snapshot())
                 staged.append(generations.hidden(name, there.id))
                 end, facts = self._merge(snapshot, target_snapshot, transaction, there, new, interval)
+                keep(self._target, transaction, there)
                 transaction.supersede(there)
             new = replace(new, end=end, facts=facts)
             transaction.save_segment(new, interval)

@@ -22,6 +22,7 @@ from ondisk.maintenance.diagnosis import (
     misnamed,
     unexplained,
 )
+from ondisk.maintenance.replaced import keep
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
@@ -101,18 +102,21 @@ class DirSegments(SegmentKind):
             return Done(
                 name, state, diagnosis.reasons, diagnosis.action, remove(access.directory, name, set(), whole=True)
             )
+        is_kept = State.MISSING not in state and keep(access, transaction, known.segment)
         if State.MISSING not in state:
             freed = self._move_old(access, transaction, known.segment)
-        lost = transaction.remove(known.segment, lost=State.MISSING in state)
+        lost = transaction.remove(known.segment, lost=State.MISSING in state, kept=is_kept)
         transaction.commit()
+        freed = 0 if is_kept else freed
         lost = lost if State.MISSING in state else 0
         return Done(name, state, diagnosis.reasons, diagnosis.action, freed, lost)
 
-    def drop_moved(self, access: Access, transaction: Transaction, segment: Segment) -> int:
+    def drop_moved(self, access: Access, transaction: Transaction, segment: Segment, *, may_keep: bool) -> int:
+        is_kept = may_keep and keep(access, transaction, segment)
         freed = self._move_old(access, transaction, segment)
         transaction.remove(segment, moved=True)
         transaction.commit()
-        return freed
+        return 0 if is_kept else freed
 
     def _move_old(self, access: Access, transaction: Transaction, segment: Segment) -> int:
         """Move the directory of a segment to its hidden name, and return the bytes of its files.
@@ -145,6 +149,7 @@ class _Renumbering:
         self._old = known.segment
         self._new = Segment(transaction.take_generation(), self._old.name, self._old.format, End())
         self._freed = 0
+        self._is_kept = False
 
     def write(self, snapshot: Snapshot, written: Written | None) -> ReadableFile | None:
         directory, transaction, name = self._access.directory, self._transaction, self._old.name
@@ -174,6 +179,7 @@ class _Renumbering:
         if seen is not Seen.UNTOUCHED:  # a fix has not read the files yet
             facts = replace(facts, mtime=0, checksum=None)
         self._new = replace(self._new, end=end, facts=facts)
+        self._is_kept = keep(self._access, transaction, self._old)
         transaction.supersede(self._old)
         transaction.save_segment(self._new, interval)
         _hide(self._access, transaction, self._old)
@@ -186,7 +192,7 @@ class _Renumbering:
         self._transaction.commit()
         if not self._transaction.unread:
             return Done(name, diagnosis.state, (*diagnosis.reasons, _READ), "repack")
-        return Done(name, diagnosis.state, diagnosis.reasons, "repack", self._freed)
+        return Done(name, diagnosis.state, diagnosis.reasons, "repack", 0 if self._is_kept else self._freed)
 
 
 def _hide(access: Access, transaction: Transaction, segment: Segment) -> None:
@@ -238,6 +244,7 @@ class _Move(Move):
             end, committed = (None, None) if there is None else (new.end, self._target.committed(new))
             start = writer.start(name, end, committed, trusted=False)
             shift = start.laid.end.length
+            self.is_apart = there is None
             self._insert(snapshot, transaction, new, shift)
             numbers: list[tuple[int, int]] = []
             for piece in transaction.pieces_of([new], interval, _MOVED):

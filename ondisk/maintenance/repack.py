@@ -13,7 +13,7 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import DiskFull, IndexCorrupt, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
 from ondisk.index import Segment, segment_rows
-from ondisk.maintenance import abandoned_jobs, quarantine
+from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived
 from ondisk.maintenance.inspect import Inspection, check_trusted
@@ -87,6 +87,7 @@ def repack(
         for access in maintained:
             report.segments += abandoned_jobs.removed(access, now)
             report.segments += quarantine.removed(dataset, access, ages, errors)
+            replaced.remove_old(dataset, access, now, errors)
             try:
                 inspection = Inspection(access, now, ages=ages)
                 report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_all))
@@ -161,7 +162,7 @@ def _repack(
                 is_stuck &= done.action is None
                 yield done
         if full is not None:
-            if is_stuck:
+            if not replaced.keep_nothing(dataset) and is_stuck:
                 raise full
             # All old files are closed now. Some filesystems free their space only when they commit their journal.
             with access.locked("repack"):  # a failed sync ends all writing

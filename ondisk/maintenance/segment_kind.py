@@ -104,8 +104,12 @@ class SegmentKind(ABC):
         """Commit the removal of a segment from the index, then remove it from the disk."""
 
     @abstractmethod
-    def drop_moved(self, access: Access, transaction: Transaction, segment: Segment) -> int:
-        """Drop a segment that is in another dataset now; return the bytes of its files."""
+    def drop_moved(self, access: Access, transaction: Transaction, segment: Segment, *, may_keep: bool) -> int:
+        """Drop a segment that is in another dataset now; return the bytes that this frees, if they were copied.
+
+        Args:
+            may_keep: keep it for readers of an older plan, see `Move.is_apart`.
+        """
 
     @abstractmethod
     def move(self, source: Access, target: Access, segment: Segment) -> Move:
@@ -117,6 +121,8 @@ class Move(ABC):
 
     Attributes:
         is_linked: the files were linked, not copied.
+        is_apart: the data have a generation that the target did not have before. Otherwise readers of an older plan of
+            the target find them there, too, and must not find them in the source.
     """
 
     def __init__(self, source: Access, target: Access, segment: Segment) -> None:
@@ -125,6 +131,7 @@ class Move(ABC):
         self._segment = segment
         self._format = source.format(segment.format)
         self.is_linked = False
+        self.is_apart = True
 
     @abstractmethod
     def copy(self, transaction: Transaction) -> None:

@@ -13,6 +13,7 @@ from enum import Flag, auto
 from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.segments.quarantine_items import Total
+from ondisk.segments.replaced import Kept
 
 
 class State(Flag):
@@ -146,6 +147,7 @@ class Report:
         segments: the others, in the order of their names; after a check also those that are OK.
         needs_check: the sentinel exists, or the index is missing.
         quarantine: after a check, what is in quarantine; that is no finding.
+        replaced: after a check, what `keep_replaced` keeps; that is no finding.
     """
 
     dataset: str
@@ -153,6 +155,7 @@ class Report:
     segments: list[Diagnosis | Done] = field(default_factory=list)
     needs_check: bool = False
     quarantine: Total = field(default_factory=lambda: Total(0, 0))
+    replaced: Kept = field(default_factory=Kept)
 
     def add(self, prefix: str, found: Iterable[Diagnosis | Done]) -> None:
         """Add segments, with a prefix to their names. Segments of a fix or repack that were OK are only counted."""

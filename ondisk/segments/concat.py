@@ -23,7 +23,7 @@ from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.segment import Block, End, Facts, Laid, Layout, Patch, Start
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.generations import LOOKS, complete, hidden, reveal, set_aside
+from ondisk.segments.generations import LOOKS, complete, hidden, kept, reveal, set_aside
 from ondisk.segments.writer import SegmentWriter
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
@@ -377,7 +377,7 @@ class ConcatReader:
         opened = self._files.get(generation)
         if opened is not None and opened.verify(committed):
             return opened
-        opened = self._found(name, hidden(name, generation), committed)
+        opened = self._found(name, generation, committed)
         before = self._generations.get(name)
         if before is not None and before != generation:
             self.forget(before)
@@ -387,16 +387,16 @@ class ConcatReader:
             self._files.popitem(last=False)
         return opened
 
-    def _found(self, name: str, alias: str, committed: Committed) -> _Open:
+    def _found(self, name: str, generation: int, committed: Committed) -> _Open:
         """Open the generation at its hidden name, or else at NAME; skip files that are not the generation.
 
         Try the alias, the name, and the alias again: between the first two, a repack may promote the alias; after the
         second, the next repack may replace the file at the name and link the old one to the alias. Then try again: a
-        drop may have begun and been undone meanwhile.
+        drop may have begun and been undone meanwhile. A generation that is kept after that has left its alias.
         """
-        file = None
-        for place in (alias, name, alias) * LOOKS:
-            found = self._open_if_there(place, is_alias=place == alias)
+        file, alias = None, hidden(name, generation)
+        for place in (*(alias, name, alias) * LOOKS, kept(name, generation)):
+            found = self._open_if_there(place, is_alias=place != name)
             if found is not None:
                 opened = _Open(file := found)
                 if opened.verify(committed):

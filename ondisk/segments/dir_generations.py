@@ -14,7 +14,7 @@ from ondisk.segments import quarantine
 from ondisk.segments.dir import SEQUENCE, file_name, files_of
 from ondisk.segments.dir_facts import seen_in
 from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.generations import hidden
+from ondisk.segments.generations import hidden, retire
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA
 
 
@@ -103,6 +103,8 @@ def recover_folders(
     if not unread or not trusted:
         return others
     for generation in others:
+        if retire(directory, name, generation):
+            continue
         alias = hidden(name, generation)
         discard_folder(directory, name, alias)
         if directory.stat(alias) is not None:

@@ -14,7 +14,7 @@ from ondisk.segments.concat import changed
 from ondisk.segments.dir import RESTORE, file_name, open_directory, verify
 from ondisk.segments.dir_facts import is_refused, seen_in
 from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.generations import LOOKS, hidden
+from ondisk.segments.generations import LOOKS, hidden, kept
 from ondisk.segments.metadata_file import METADATA, MetadataFile
 
 Known: TypeAlias = Callable[[], Committed]
@@ -47,7 +47,8 @@ class DirReader:
         if folder is not None:
             return folder
         other, alias, committed = None, hidden(name, generation), known()
-        for place in (alias, name) * LOOKS:  # it may be moved in between, and a drop may be undone meanwhile
+        # It may be moved in between, and a drop may be undone meanwhile.
+        for place in (*(alias, name) * LOOKS, kept(name, generation)):
             folder = self._inside(place)
             if folder is not None and seen_in(folder, committed.facts, committed.size) is not Seen.OTHER:
                 self._keep_open(generation, folder)

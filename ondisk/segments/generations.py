@@ -20,7 +20,8 @@ To replace a segment of generation 17 by generation 18:
     2. `link_old` links NAME to `.NAME.17` and syncs the directory, and with it the name `.NAME.18`.
     3. Commit the index: the new offsets, generation 18. From now on readers find `.NAME.18`.
     4. `complete` renames `.NAME.18` to NAME.
-    5. When nobody reads an older snapshot, `recover` removes `.NAME.17`.
+    5. When nobody reads an older snapshot, `recover` removes `.NAME.17`, or `retire` moves it to `.replaced`, for jobs
+       that were planned before; see `ondisk.segments.replaced`.
 
 A dir segment is a directory, which cannot replace another one: instead of 2, NAME is renamed to `.NAME.17`. See
 `ondisk.segments.dir_generations`.
@@ -58,6 +59,12 @@ from ondisk.segments.facts import Committed, Seen
 LOOKS = 3
 """How often a reader looks at both names of a generation. It finds it in the second round, unless drops are undone."""
 
+REPLACED = ".replaced"
+"""The folder, beside the segments, of generations that are kept after nobody needs them."""
+
+ROWS = ".rows"
+"""What follows the name of a kept generation in that of its rows."""
+
 _HIDDEN = re.compile(r"\.(.+)\.([0-9]{1,18})")
 
 
@@ -65,6 +72,26 @@ def hidden(name: str, generation: int) -> str:
     """Return the hidden name of one generation of a segment."""
     parent, slash, last = name.rpartition("/")
     return f"{parent}{slash}.{last}.{generation}"
+
+
+def kept(name: str, generation: int) -> str:
+    """Return the name under which one generation of a segment is kept."""
+    parent, slash, last = name.rpartition("/")
+    return f"{parent}{slash}{REPLACED}/{last}.{generation}"
+
+
+def retire(directory: Directory, name: str, generation: int) -> bool:
+    """Keep a generation that nobody needs any more if its rows were kept; return whether it has left its hidden name.
+
+    Another file at the name under which it would be kept stays there.
+
+    Durability: none is needed: `recover` does again what a power cut undoes.
+    """
+    place = kept(name, generation)
+    if directory.stat(place + ROWS) is None or directory.stat(place) is not None:
+        return False
+    directory.rename(hidden(name, generation), place)
+    return True
 
 
 def stage(directory: Directory, name: str, generation: int) -> WritableFile:
@@ -269,7 +296,7 @@ def recover(
     others = [generation for generation in generations if generation != known]
     if not unread or not trusted:
         return others
-    directory.discard(*(hidden(name, generation) for generation in others))
+    directory.discard(*(hidden(name, generation) for generation in others if not retire(directory, name, generation)))
     return []
 
 

@@ -7,7 +7,8 @@ and raises an error if something was removed since:
     generation   the highest id of a segment
 
 Every change gives data and segments new numbers, and a row never moves to a segment with an older id. So the rows of
-the plan are those with numbers up to these, if none was deleted and no segment of the partition was replaced.
+the plan are those with numbers up to these, if none was deleted and no segment of the partition was replaced. With
+`keep_replaced`, the rows of a replaced segment, and its bytes, are kept for a while; see `ondisk.spark.replaced`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 from math import ceil
 from typing import Any, NamedTuple, TypeAlias
@@ -28,7 +29,11 @@ from ondisk.formats import find
 from ondisk.index import Snapshot
 from ondisk.index.where import without_functions
 from ondisk.matcher import Expression, reftime_interval
+from ondisk.spark.replaced import DELETED, kept_for
 from ondisk.step import Interval
+
+REPLACED = "segments were repacked, archived or removed"
+"""What has changed if a segment is not there any more."""
 
 SMALL = 10_000
 """A result of up to so many rows is planned from all its rows."""
@@ -82,6 +87,8 @@ class Partition(InputPartition):  # type: ignore[misc]
         sql, values: the condition that a datum is in this partition and in the plan.
         segments: ids of the segments that may hold its data; None for all segments of the plan.
         count: number of its data, if they were counted.
+        deleted: else the sum of what the index counts as deleted in its segments: that shows removals that are not
+            noted as deletions, such as those of second copies.
     """
 
     state: IndexState
@@ -89,6 +96,7 @@ class Partition(InputPartition):  # type: ignore[misc]
     values: Sequence[int]
     segments: tuple[int, ...] | None = None
     count: int | None = None
+    deleted: int = 0
 
     @classmethod
     def between(
@@ -150,9 +158,17 @@ def partitions_of(state: IndexState, snapshot: Snapshot, tree: Expression, *, da
     if _is_scan(state, snapshot):  # then reading the table in its own order is fastest
         bounds = pairwise([0, *segments.numbers(), state.seq])
         sql = "datum.seq > ? AND datum.seq <= ?"
-        return [Partition(state, sql, [first, last]) for first, last in bounds]
+        return [*_with_deleted([Partition(state, sql, [first, last]) for first, last in bounds], snapshot)]
     positions: list[Position | None] = [None, *segments.positions(), None]
-    return [Partition.between(state, begin, end, segments.between(begin, end)) for begin, end in pairwise(positions)]
+    cut = [Partition.between(state, begin, end, segments.between(begin, end)) for begin, end in pairwise(positions)]
+    return [*_with_deleted(cut, snapshot)]
+
+
+def _with_deleted(partitions: list[Partition], snapshot: Snapshot) -> Iterator[Partition]:
+    deleted = dict(snapshot.connection.execute(f"SELECT id, {DELETED} FROM segment"))
+    for each in partitions:
+        ids = deleted if each.segments is None else each.segments
+        yield replace(each, deleted=sum(map(deleted.__getitem__, ids)))
 
 
 def _is_scan(state: IndexState, snapshot: Snapshot) -> bool:
@@ -273,8 +289,11 @@ def condition_of(partition: Partition, snapshot: Snapshot) -> tuple[str, list[An
     return " AND ".join([*terms, state.sql]), [*values, *state.values]
 
 
-def check_unchanged(partition: Partition, opened: Opened, snapshot: Snapshot) -> None:
-    """Raise if data of a partition were removed or moved since it was planned.
+def check_unchanged(partition: Partition, opened: Opened, snapshot: Snapshot) -> list[str]:
+    """Raise if data of a partition were removed or moved since it was planned, and are not kept.
+
+    Returns:
+        The files with the rows of replaced segments that are kept.
 
     Raises:
         StateError: they were, or may have been.
@@ -285,17 +304,21 @@ def check_unchanged(partition: Partition, opened: Opened, snapshot: Snapshot) ->
     value: int | str
     if partition.segments is None:
         wanted, value = state.segments, state.generation
-        sql = "SELECT count(*) FROM segment WHERE id <= ?"
+        sql = f"SELECT id, {DELETED} FROM segment WHERE id <= ?"
     else:
         wanted, value = len(partition.segments), json.dumps(partition.segments)
-        sql = "SELECT count(*) FROM segment WHERE id IN (SELECT value FROM json_each(?))"
-    ((count,),) = snapshot.connection.execute(sql, (value,))
-    if count < wanted:
-        raise changed(state, "segments were repacked, archived or removed")
+        sql = f"SELECT id, {DELETED} FROM segment WHERE id IN (SELECT value FROM json_each(?))"
+    present = dict(snapshot.connection.execute(sql, (value,)))
+    kept = kept_for(state, opened, partition.segments, present) if len(present) < wanted else {}
+    if len(present) + len(kept) < wanted:
+        raise changed(state, REPLACED)
     if partition.count is None:  # else the caller compares the count
-        sql = "SELECT 1 FROM deletion WHERE seq > ? AND datum <= ? LIMIT 1"
-        if snapshot.connection.execute(sql, (state.seq, state.seq)).fetchone() is not None:
+        # Of data that went with their whole segment, that segment has the rows.
+        sql = "SELECT 1 FROM deletion WHERE seq > ? AND datum <= ? AND forgotten != 2 LIMIT 1"
+        is_noted = snapshot.connection.execute(sql, (state.seq, state.seq)).fetchone() is not None
+        if is_noted or sum(present.values()) + sum(kept.values()) != partition.deleted:
             raise changed(state, "data were deleted or replaced")
+    return [*kept]
 
 
 def changed(state: IndexState, what: str) -> StateError:

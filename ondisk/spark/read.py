@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from ondisk.filesystem import Directory
 from ondisk.index import Snapshot
 from ondisk.spark.columns import DATA, PLACE, Column, RowsToArrow, arrow_schema
 from ondisk.spark.data import DataToArrow
-from ondisk.spark.plan import Partition, changed, check_unchanged, condition_of
+from ondisk.spark.plan import REPLACED, Partition, changed, check_unchanged, condition_of
 from ondisk.spark.read_data import ROWS, is_plain, with_data
+from ondisk.spark.replaced import Gone, snapshot_of
 
 
 @contextlib.contextmanager
@@ -41,7 +43,7 @@ def read_later(partition: Partition, columns: Sequence[Column], connect: Any) ->
     """Yield the rows of a partition, some time after it was planned.
 
     Raises:
-        StateError: some of its data were removed or moved since.
+        StateError: some of its data were removed or moved since, and are not kept.
         SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says.
     """
     state = partition.state
@@ -52,13 +54,25 @@ def read_later(partition: Partition, columns: Sequence[Column], connect: Any) ->
         if current.index.missing:
             raise changed(state, "its index is lost")
         with current.index.snapshot() as snapshot:
-            check_unchanged(partition, current, snapshot)
+            kept = check_unchanged(partition, current, snapshot)
             count = 0
-            for batch in read(partition, columns, current, snapshot):
+            for batch in chain(
+                read(partition, columns, current, snapshot),
+                *(_read_kept(partition, columns, current, rows) for rows in kept),
+            ):
                 count += batch.num_rows
                 yield batch
             if partition.count is not None and count != partition.count:
                 raise changed(state, "data were deleted or replaced")
+
+
+def _read_kept(partition: Partition, columns: Sequence[Column], opened: Opened, rows: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition in a segment that was replaced since, and kept."""
+    try:
+        with snapshot_of(rows, opened) as snapshot:
+            yield from read(partition, columns, opened, snapshot)
+    except Gone:
+        raise changed(partition.state, f"{REPLACED}, and what was kept of them is gone or damaged") from None
 
 
 def read(

@@ -36,6 +36,7 @@ def test_a_clean_dataset_ends_with_0(run, weather):
         "needs_check": False,
         "summary": summary,
         "quarantine": {"items": 0, "bytes": 0},
+        "replaced": {"segments": 0, "bytes": 0, "until": None},
     }
 
 

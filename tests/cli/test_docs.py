@@ -117,7 +117,7 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from keys(each, "location.")
         if key in ("damage", "notes", "done", "findings", "offenders") and isinstance(each, list):
             yield from keys(each[0], f"{key}[].")
-        if key in ("summary", "quarantine"):
+        if key in ("summary", "quarantine", "replaced") and isinstance(each, dict):
             yield from keys(each, f"{key}.")
         if prefix == "" and key == "fields" and isinstance(each, dict) and "distinct" in next(iter(each.values())):
             for field in each.values():
@@ -128,7 +128,7 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def is_of_type(value: Any, kind: str) -> bool:
     if kind == "time":
-        return isinstance(parse_time(value), int)
+        return isinstance(value, str) and isinstance(parse_time(value), int)
     return kind == "any" or type(value) is TYPES[kind]
 
 

@@ -16,6 +16,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk.index import INDEX
+from ondisk.segments.generations import REPLACED
 
 from .killpoints import SYNCS, Bench, Run, synced_path
 from .recovery import LOST, check, check_answered, check_maintained, check_rebuilt, check_whole, make
@@ -184,7 +185,7 @@ def check_order(calls: list[str]) -> int:
             if after.endswith(f"/{INDEX}"):
                 gone = removed.get(str(Path(after).parent))
                 assert not gone, f"{after} gets its name before the removal of {gone} is synced"
-            if folders:
+            if folders and Path(after).parent.name != REPLACED:  # what is kept there may have its old name again
                 given.setdefault(folders[-1], set()).add(quoted[-1])
         elif name in ("fsync", "fdatasync"):
             path = synced_path(call)

@@ -52,7 +52,7 @@ from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index.import_log import Mark
 from ondisk.segments import quarantine, quarantine_items
-from ondisk.segments.generations import hidden
+from ondisk.segments.generations import REPLACED, hidden
 from ondisk.staging.stage import FinishedStage, Stage
 
 ondisk.index.migrations.head()  # imports Alembic, too
@@ -562,7 +562,7 @@ def file_of(path: Path, name: str, generation: int) -> Path:
 def left_behind(path: Path) -> list[str]:
     """Name the files of other generations that lie beside the segments, and what an archive was being made of."""
     hidden = (path.glob(pattern) for pattern in ("[0-9]*/.*", ".archive/*/[0-9]*/.*", ".archive/last/.[!lt]*"))
-    return sorted(each.name for found in hidden for each in found if each.name != quarantine.FOLDER)
+    return sorted(each.name for found in hidden for each in found if each.name not in (quarantine.FOLDER, REPLACED))
 
 
 def kept(path: Path) -> list[quarantine.Item]:

@@ -80,12 +80,12 @@ class Disk(NamedTuple):
         return self._replace(files=_applied(self.files, operation), pending=(*self.pending, operation))
 
     def sync(self, place: str) -> Disk:
-        """Sync a directory."""
+        """Sync a directory, and with it the renames from it and into it."""
         durable = self.durable
         for each in self.pending:
-            if each[1][0] == place:
+            if _is_in(place, each):
                 durable = _applied(durable, each)
-        return self._replace(durable=durable, pending=tuple(each for each in self.pending if each[1][0] != place))
+        return self._replace(durable=durable, pending=tuple(each for each in self.pending if not _is_in(place, each)))
 
     def create(self, name: Name, file: Inode) -> Disk:
         return self._replace(inodes=(*self.inodes, file)).link(name, len(self.inodes) + 1)
@@ -109,6 +109,10 @@ class Disk(NamedTuple):
             found.add(entries)
         for entries in found:
             yield Disk(entries, entries, (), inodes)
+
+
+def _is_in(place: str, operation: _Operation) -> bool:
+    return place in (operation[1][0], operation[3][0])
 
 
 def _applied(entries: Entries, operation: _Operation) -> Entries:

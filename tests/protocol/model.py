@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from protocol.disk import Disk, Inode, Name
 from protocol.explorer import Violation
-from protocol.state import ARCHIVE, BACKUP, DATASET, FOREIGN, Index, Reader, Row, State, Step
+from protocol.state import ARCHIVE, BACKUP, DATASET, FOREIGN, KEPT, Index, Plan, Reader, Row, State, Step
 from protocol.writer import RULES, Writer, alias, found
 
 READER_RULES = {
@@ -25,6 +25,9 @@ READER_RULES = {
     "look again": "a reader looks at the hidden name again after NAME",
     "start again": "a reader that has found nothing looks again from the start",
     "verify": "a reader compares what it has found with the facts",
+    "numbers": "who reads a plan takes kept rows only if its numbers are not above theirs",
+    "count deleted": "who reads a plan compares what the index has counted as deleted from the segment",
+    "kept last": "who reads a plan looks at the hidden name before that of what is kept",
     "dataset first": "a query takes the dataset's snapshot before the archive's",
 }
 ALL_RULES = RULES | READER_RULES
@@ -36,11 +39,12 @@ class Protocol:
     """A model to explore.
 
     Args:
-        jobs: what the writer does: append, repack, drop, archive, unarchive, fix.
+        jobs: what the writer does: append, repack, drop, drop_unkept, archive, unarchive, fix, expire.
         begin: where the segment is at the start: dataset, archive, both, or empty.
         accidents: what other programs do, each once: over, in the way, hidden, linked, lost, older.
         without: rules that are left out; see `ALL_RULES`.
         is_folder: it is a dir segment.
+        keeps: what is replaced or dropped is kept, and a plan is made and read.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Protocol:
         accidents: Sequence[str] = (),
         without: Collection[str] = (),
         is_folder: bool = False,
+        keeps: bool = False,
     ) -> None:
         assert ALL_RULES.keys() >= {*without}
         self._begin = begin
@@ -63,7 +68,8 @@ class Protocol:
         self._crashes, self._accidents = crashes, tuple(accidents)
         self._without = frozenset(without)
         self._is_folder = is_folder
-        self._writer = Writer(self._without, is_folder=is_folder)
+        self._plan = Plan(0) if keeps else Plan()
+        self._writer = Writer(self._without, is_folder=is_folder, keeps=keeps)
         self._older = Index()
 
     def start(self) -> State:
@@ -77,7 +83,14 @@ class Protocol:
                 stored.add(number)
         self._older = indexes[0]
         return State(
-            disk, *indexes, self._readers, self._jobs, self._crashes, self._accidents, stored=frozenset(stored)
+            disk,
+            *indexes,
+            self._readers,
+            self._jobs,
+            self._crashes,
+            self._accidents,
+            stored=frozenset(stored),
+            plan=self._plan,
         )
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
@@ -86,8 +99,10 @@ class Protocol:
             after = self._writer.step(state)
             if after is not None:
                 yield _text(state.program[0]), after
-        elif all(each.at in (0, _DONE) for each in state.readers):
+        elif all(each.at in (0, _DONE) for each in state.readers) and state.plan.at in (0, 1, _DONE):
             self._check_at_rest(state)
+        if state.plan.at != _DONE:
+            yield f"plan from {state.plan.at}", state._replace(plan=self._read_plan(state, state.plan))
         for number, reader in enumerate(state.readers):
             if reader.at != _DONE:
                 readers = (*state.readers[:number], self._read(state, reader), *state.readers[number + 1 :])
@@ -130,15 +145,49 @@ class Protocol:
             answered |= set() if row is None else row.data
         if not state.is_disturbed and answered != state.stored:
             raise Violation(f"stored are {sorted(state.stored)}, answered {sorted(answered)}")
+        if left := self._performed(state, ("expire",)).disk.hidden(KEPT):
+            raise Violation(f"nothing removes what was kept: {left}")
 
     def _performed(self, state: State, *steps: Step) -> State:
-        state = state._replace(program=steps, readers=())
+        state = state._replace(program=steps, readers=(), plan=Plan())
         while state.program:
             after = self._writer.step(state)
             assert after is not None, "nobody reads"
             state = after
             self._check(state)
         return state
+
+    # Plans
+
+    def _read_plan(self, state: State, plan: Plan) -> Plan:
+        """Make the plan, or read it some time later. A query of the same generation is a reader like the others."""
+        made, now = plan.made.row, state.dataset.row
+        if plan.at == 0:
+            return Plan(_DONE if now is None else 1, state.dataset)
+        assert made is not None
+        if plan.at == 1:
+            if state.is_disturbed or (now is not None and now.generation == made.generation):
+                return Plan()
+            rows = state.rows_of(made.generation)
+            last = max(made.data, default=0)
+            if rows is None or (self._obeys("numbers") and (plan.made.counter > rows.counter or last > rows.last)):
+                return self._unreadable(state, plan, "rows")
+            if self._obeys("count deleted") and _deleted(made) != _deleted(rows.row):
+                return Plan()
+            if not made.data <= rows.row.data:
+                raise Violation(f"a plan of {made} is read without a word from {rows.row}")
+            return plan._replace(at=2, now=state.dataset)
+        looks = (DATASET, KEPT) if self._obeys("kept last") else (KEPT, DATASET)
+        file = state.file((looks[plan.at - 2], made.generation))
+        if file is not None and made.describes(file):
+            return Plan()
+        return plan._replace(at=3) if plan.at == 2 else self._unreadable(state, plan, "bytes")
+
+    def _unreadable(self, state: State, plan: Plan, what: str) -> Plan:
+        """End the plan with an error."""
+        if not state.is_over and not state.is_disturbed:
+            raise Violation(f"a plan of {plan.made.row} does not find its {what}")
+        return Plan()
 
     # Readers
 
@@ -192,13 +241,16 @@ class Protocol:
     def _crashed(self, state: State) -> Iterator[tuple[str, State]]:
         jobs = tuple(each for each in state.program if each in self._jobs)
         killed = state._replace(crashes=state.crashes - 1)
+        made = state.plan._replace(at=1) if state.plan.at in (2, 3) else state.plan  # perhaps on another machine
         yield "killed, and opened again", killed._replace(program=(("open",), *jobs))
         if jobs and state.program != jobs:
             yield "killed, and another process goes on", killed._replace(program=jobs)
         for disk in state.disk.after_power_cut():
             yield (
                 "power cut",
-                killed._replace(disk=disk, program=(("open",), *jobs), readers=(Reader(),) * len(state.readers)),
+                killed._replace(
+                    disk=disk, program=(("open",), *jobs), readers=(Reader(),) * len(state.readers), plan=made
+                ),
             )
 
     def _happened(self, state: State, accident: str) -> State | None:
@@ -265,6 +317,11 @@ class Protocol:
         jobs = tuple(each for each in state.program if each in self._jobs)
         clean: tuple[Step, ...] = (("clean", DATASET),) if state.program != jobs else ()
         return state._replace(dataset=index, program=(*clean, *jobs))
+
+
+def _deleted(row: Row) -> int:
+    """Return how many data were deleted from a segment."""
+    return row.length - len(row.data)
 
 
 def _text(step: Step) -> str:

@@ -10,6 +10,9 @@ DATASET, ARCHIVE = "dataset", "archive"
 BACKUP = "backup"
 """The place of a hard link that somebody made of NAME; its number is the length that the file had."""
 
+KEPT = "kept"
+"""The place of generations of the dataset's segment that are kept for plans; its number is the generation."""
+
 FOREIGN = 99
 """The stamp of a file of another program, and the datum in it."""
 
@@ -68,6 +71,36 @@ class Reader(NamedTuple):
     is_detached: bool = False
 
 
+class KeptRows(NamedTuple):
+    """What was kept of the rows of a generation; it is synced, and has its name, when anybody else sees it.
+
+    Attributes:
+        row: the segment in the index then.
+        counter: that of the index then; `last` is the number of the last datum.
+    """
+
+    row: Row
+    counter: int
+
+    @property
+    def last(self) -> int:
+        return max(self.row.data, default=0)
+
+
+class Plan(NamedTuple):
+    """A plan of the dataset's segment, which is read later by somebody else.
+
+    Attributes:
+        at: 0 before it is made, 1 until it is read, 2 and 3 for the looks for the file, 8 when it is read.
+        made: the index that it was made from.
+        now: the index when it is read.
+    """
+
+    at: int = 8
+    made: Index = Index()
+    now: Index = Index()
+
+
 class State(NamedTuple):
     """See the module's docstring.
 
@@ -77,6 +110,8 @@ class State(NamedTuple):
         is_disturbed: another program has changed files, or the index was exchanged.
         is_trusted: the sentinel does not exist.
         stored: data that must not be lost: those acknowledged and not deleted, and those in the files of others.
+        plan: it must be readable, unless `is_over`: something was not kept, or not any more.
+        kept_rows: of generations that are kept, or will be.
     """
 
     disk: Disk
@@ -89,6 +124,12 @@ class State(NamedTuple):
     is_disturbed: bool = False
     is_trusted: bool = True
     stored: frozenset[int] = frozenset()
+    plan: Plan = Plan()
+    is_over: bool = False
+    kept_rows: tuple[KeptRows, ...] = ()
+
+    def rows_of(self, generation: int) -> KeptRows | None:
+        return next((each for each in self.kept_rows if each.row.generation == generation), None)
 
     def index(self, place: str) -> Index:
         return self.dataset if place == DATASET else self.archive
@@ -101,8 +142,8 @@ class State(NamedTuple):
         return None if inode is None else self.disk.file(inode)
 
     def on_disk(self) -> frozenset[int]:
-        """Return the data in all files of the dataset and of its archive."""
-        inodes = [inode for (place, _), inode in self.disk.files if place != BACKUP]
+        """Return the data in all files of the dataset and of its archive, but for what is kept for plans."""
+        inodes = [inode for (place, _), inode in self.disk.files if place not in (BACKUP, KEPT)]
         return frozenset(datum for inode in inodes for datum in self.disk.file(inode).data)
 
     def then(self, *steps: Step) -> State:

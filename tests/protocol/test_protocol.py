@@ -25,6 +25,16 @@ ALONE: list[tuple[tuple[str, ...], dict[str, Any]]] = [
 ]
 """Jobs without accidents."""
 
+KEEPING: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    (("append", "repack", "repack"), {}),
+    (("drop", "append", "drop"), {}),
+    (("archive", "append", "archive"), {}),
+    (("repack", "expire", "drop"), {}),
+    (("repack", "drop_unkept"), {}),
+    (("repack", "drop"), {"is_folder": True}),
+]
+"""Jobs of a dataset that keeps what it replaces, beside a plan."""
+
 LARGE: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (("append",), {"begin": "empty"}),
     (("append", "repack"), {}),
@@ -78,6 +88,11 @@ NEEDED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "start again": (("drop",), {}),
     "verify": (("repack",), {"accidents": ("over",)}),
     "dataset first": (("archive",), {}),
+    "rows first": (("repack",), {"keeps": True, "readers": 0}),
+    "bytes first": (("drop", "expire"), {"keeps": True, "readers": 0}),
+    "numbers": (("drop", "append", "drop_unkept"), {"keeps": True, "readers": 0}),
+    "count deleted": (("archive", "append", "archive"), {"keeps": True, "readers": 0}),
+    "kept last": (("repack",), {"keeps": True, "readers": 0}),
 }
 """The jobs that show that a rule is needed."""
 
@@ -114,6 +129,19 @@ def explored(jobs: tuple[str, ...], options: dict[str, Any], **more: Any) -> Exp
 @pytest.mark.parametrize(("jobs", "options"), ALONE, ids=name)
 def test_nothing_is_lost_and_no_reader_fails(jobs, options):
     found = explored(jobs, options)
+    assert found.violation is None, str(found)
+
+
+@pytest.mark.parametrize(("jobs", "options"), KEEPING, ids=name)
+def test_a_plan_is_read_whatever_is_replaced(jobs, options):
+    found = explored(jobs, options, keeps=True, readers=0)
+    assert found.violation is None, str(found)
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS)
+@pytest.mark.parametrize(("jobs", "options"), DISTURBED[:1], ids=name)
+def test_what_is_kept_is_no_data_whatever_others_do(jobs, options, accident):
+    found = explored((*jobs, "drop", "fix"), options, keeps=True, accidents=[accident], readers=0)
     assert found.violation is None, str(found)
 
 
@@ -163,6 +191,13 @@ def test_nothing_is_lost_with_two_readers_and_two_crashes(jobs, options):
 @pytest.mark.parametrize(("jobs", "options"), DISTURBED, ids=name)
 def test_nothing_is_lost_with_two_crashes_whatever_others_do(jobs, options, accident):
     found = explored(jobs, options, crashes=2, accidents=[accident])
+    assert found.violation is None, str(found)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(("jobs", "options"), KEEPING, ids=name)
+def test_a_plan_is_read_beside_a_query_after_two_crashes(jobs, options):
+    found = explored(jobs, options, keeps=True, crashes=2 if len(jobs) < 3 else 1)
     assert found.violation is None, str(found)
 
 

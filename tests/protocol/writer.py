@@ -6,7 +6,7 @@ A rule of the protocol can be left out by its name, see `RULES`.
 from __future__ import annotations
 
 from protocol.disk import Inode, Name
-from protocol.state import ARCHIVE, DATASET, Index, Row, State, Step
+from protocol.state import ARCHIVE, DATASET, KEPT, Index, KeptRows, Row, State, Step
 
 RULES = {
     "sync files": "a file is synced before the commit",
@@ -27,6 +27,8 @@ RULES = {
     "sync set aside": "NAME is durable before a fix takes the hidden name of the same file away",
     "new numbers": "an index that replaces a lost one counts on above all hidden names",
     "separate": "an append does not write to a file that has other names",
+    "rows first": "the rows of a generation that is kept are written before the commit",
+    "bytes first": "the removal of what was kept is synced before its rows go",
     "main waits": "unarchive waits for older readers before it drops the segment from the archive",
 }
 
@@ -41,9 +43,11 @@ class Writer:
     Args:
         without: the rules that are left out.
         is_folder: the segment is a dir segment.
+        keeps: the dataset keeps what is replaced or dropped.
     """
 
-    def __init__(self, without: frozenset[str], *, is_folder: bool) -> None:
+    def __init__(self, without: frozenset[str], *, is_folder: bool, keeps: bool = False) -> None:
+        self._keeps = keeps
         self._without = without
         self._is_folder = is_folder
 
@@ -166,7 +170,41 @@ class Writer:
         is_trusted = state.is_trusted and not state.index(place).exchanged
         if self._is_read(state, place) or (not is_trusted and self._obeys("keep hidden")):
             return state
-        return state.then(*(("unlink", place, each) for each in others))
+        return state.then(*(("retire", place, each) for each in others))
+
+    def _retire(self, state: State, place: str, number: int) -> State:
+        """Remove a generation that nobody needs, or keep it."""
+        inode = state.disk.at((place, number))
+        if inode is None or place != DATASET or state.rows_of(number) is None or state.disk.at((KEPT, number)):
+            return state._replace(disk=state.disk.unlink((place, number)))
+        return state._replace(disk=state.disk.rename((place, number), (KEPT, number))).then(("sync", KEPT))
+
+    def _keep(self, state: State, place: str, row: Row) -> State:
+        """Write the rows of the committed generation, which the next commit replaces or drops."""
+        if not self._keeps or place != DATASET:
+            return state
+        others = tuple(each for each in state.kept_rows if each.row.generation != row.generation)
+        return state._replace(kept_rows=(*others, KeptRows(row, state.dataset.counter)))
+
+    def _expire(self, state: State) -> State:
+        """Remove what was kept."""
+        numbers = [each.row.generation for each in state.kept_rows]
+        steps: tuple[Step, ...] = (
+            *(("unlink", KEPT, each) for each in numbers),
+            ("sync", KEPT, "bytes first"),
+            ("forget_rows", *numbers),
+        )
+        return state._replace(is_over=True).then(*steps) if numbers else state
+
+    def _forget_rows(self, state: State, *numbers: int) -> State:
+        left = tuple(each for each in state.kept_rows if each.row.generation not in numbers)
+        return state._replace(kept_rows=left)
+
+    def _drop_unkept(self, state: State) -> State:
+        """Drop the segment on a full disk."""
+        return state._replace(is_over=True).then(
+            ("take_over",), ("settle",), ("complete", DATASET), ("drop_now", False)
+        )
 
     def _is_read(self, state: State, place: str) -> bool:
         """Return whether somebody reads an older snapshot, as a checkpoint reports it."""
@@ -279,19 +317,20 @@ class Writer:
         """Write a new generation of a segment, and replace the old one."""
         number = state.index(place).counter + 1
         new = Row(number, len(state.disk.inodes) + 1, len(data), data)
+        commit = self._commit_kept(place, row, ("commit", place, new))
         if self._is_folder:  # a directory cannot replace another one
             return state.then(
                 ("unlink", place, number),
                 ("create", place, number, new.stamp, *sorted(data)),
                 ("sync_file", place, number),
                 ("sync", place),
-                ("move_old", place, row, ("commit", place, new)),
+                ("move_old", place, row, *commit),
                 ("complete", place),
                 ("clean", place),
             )
-        finish: tuple[Step, ...] = (("commit", place, new), ("complete", place))
+        finish: tuple[Step, ...] = (*commit, ("complete", place))
         if not self._obeys("commit first"):
-            finish = (("replace", place, number), ("sync", place), ("commit", place, new))
+            finish = (("replace", place, number), ("sync", place), *commit)
         return state.then(
             ("unlink", place, number),
             ("create", place, number, new.stamp, *sorted(data)),
@@ -299,6 +338,13 @@ class Writer:
             ("link_old", place, row, *finish),
             ("clean", place),
         )
+
+    def _commit_kept(self, place: str, row: Row, commit: Step, *, is_kept: bool = True) -> tuple[Step, ...]:
+        """Return the steps of a commit that replaces or drops a generation."""
+        if not self._keeps or not is_kept:
+            return (commit,)
+        keep: Step = ("keep", place, row)
+        return (keep, commit) if self._obeys("rows first") else (commit, keep)
 
     def _link_old(self, state: State, place: str, row: Row, *finish: Step) -> State:
         """Give the current generation its hidden name, and take it away if that was another file."""
@@ -317,11 +363,11 @@ class Writer:
         """Delete the data of the segment, and drop it: they are too old. So are second copies in the archive."""
         return state.then(("take_over",), ("settle",), ("complete", DATASET), ("drop_now",))
 
-    def _drop_now(self, state: State) -> State:
+    def _drop_now(self, state: State, is_kept: bool = True) -> State:
         row = state.dataset.row
-        return state if row is None else self._drop_from(state, DATASET, *sorted(row.data))
+        return state if row is None else self._drop_from(state, DATASET, *sorted(row.data), is_kept=is_kept)
 
-    def _drop_from(self, state: State, place: str, *deleted: int) -> State:
+    def _drop_from(self, state: State, place: str, *deleted: int, is_kept: bool = True) -> State:
         if not self._is_good(state, place):
             return state
         row = state.row(place)
@@ -330,19 +376,20 @@ class Writer:
         if not self._obeys("hide dropped"):
             old = alias(place, row)
             return state.then(("link", place, 0, *old), ("sync", place), commit, ("unlink", place, 0), ("clean", place))
-        return state.then(("set_aside", place, row.generation), ("move_old", place, row, commit), ("clean", place))
+        finish = self._commit_kept(place, row, commit, is_kept=is_kept)
+        return state.then(("set_aside", place, row.generation), ("move_old", place, row, *finish), ("clean", place))
 
-    def _move_old(self, state: State, place: str, row: Row, commit: Step) -> State:
+    def _move_old(self, state: State, place: str, row: Row, *finish: Step) -> State:
         if state.disk.at((place, 0)) is None or state.disk.at(alias(place, row)) is not None:
             return state
         disk = state.disk.rename((place, 0), alias(place, row))
-        return state._replace(disk=disk).then(("sync", place, "sync dropped"), ("verify_moved", place, row, commit))
+        return state._replace(disk=disk).then(("sync", place, "sync dropped"), ("verify_moved", place, row, *finish))
 
-    def _verify_moved(self, state: State, place: str, row: Row, commit: Step) -> State:
+    def _verify_moved(self, state: State, place: str, row: Row, *finish: Step) -> State:
         file = state.file(alias(place, row))
         if self._obeys("verify linked") and (file is None or not row.describes(file)):
-            return state.then(("set_aside", place, row.generation), commit)
-        return state.then(commit)
+            return state.then(("set_aside", place, row.generation), *finish)
+        return state.then(*finish)
 
     def _set_aside(self, state: State, place: str, number: int) -> State:
         """Take a hidden name away from whatever has it."""
@@ -449,6 +496,8 @@ class Writer:
 def is_read(state: State, place: str) -> bool:
     """Return whether somebody reads an older snapshot of an index."""
     which = 0 if place == DATASET else 1
+    if place == DATASET and state.plan.at in (2, 3) and state.plan.now != state.dataset:
+        return True
     return any(
         0 < each.at < 8
         and len(each.snapshots) > which

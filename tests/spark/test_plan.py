@@ -24,6 +24,7 @@ from ondisk.dataset.archives import Archives
 from ondisk.datum import microseconds
 from ondisk.errors import NeedsCheck, OndiskError, StateError
 from ondisk.index.connection import connect_to_read
+from ondisk.maintenance import archive
 from ondisk.matcher import Everything
 from ondisk.spark import plan as planning
 from ondisk.spark.columns import columns_of, schema_of
@@ -363,3 +364,32 @@ def test_archives_are_planned_with_what_main_does_not_hold(create):
     with last.index.snapshot() as snapshot:
         state = index_state(last, snapshot, Everything())
         assert sum(partition.count for partition in partitions_of(state, snapshot, Everything(), data=True)) == 24
+
+
+def test_data_that_a_killed_archive_has_moved_are_not_missed(create, monkeypatch):
+    """The next opening drops them from their segment, which stays since data were appended to it meanwhile."""
+    monkeypatch.setattr(planning, "SMALL", 5)
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(hour, 1) for hour in range(24)])
+    partitions, then = planned(dataset), expected(dataset)
+    path = dataset.path
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(archive, "_drop", killed)
+    with pytest.raises(KeyboardInterrupt):
+        dataset.archive("2026/11-20.jsonl")
+    monkeypatch.undo()
+    dataset.append([datum(hour, 2) for hour in (3, 5)])
+    dataset.close()
+    with ondisk.open(path) as dataset:
+        assert {each.location.segment.count("last") for each in dataset.query()} == {0, 1}
+        got, failed = [], False
+        for partition in partitions:
+            try:
+                got += rows([partition], dataset.config)
+            except StateError:
+                failed = True
+        assert failed
+        assert not Counter(map(repr, got)) - Counter(map(repr, then))

@@ -1,0 +1,95 @@
+"""What repack and archive replace or drop, and keep for a while: `keep_replaced` in `dataset.toml`.
+
+`ondisk.segments.replaced` describes the files. A disk that is too full for a repack is a reason to keep nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from ondisk.dataset.access import Access
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.errors import DiskFull, OndiskError, StorageError
+from ondisk.index import Segment, Transaction, replaced_rows
+from ondisk.maintenance.states import FATAL, Report
+from ondisk.segments.generations import ROWS, kept
+from ondisk.segments.replaced import folders, remove, staged, total
+
+
+def keep(access: Access, transaction: Transaction, segment: Segment) -> bool:
+    """Copy the rows of a segment that a transaction replaces or drops, so that its generation is kept after that.
+
+    Returns:
+        Whether it will be kept.
+
+    Durability: the rows are synced when this returns. If the transaction is rolled back, they go; those that a crash
+        leaves go with the others, and nobody reads them.
+    """
+    if not access.keeps_replaced:
+        return False
+    directory = access.directory
+    rows = kept(segment.name, segment.id) + ROWS
+    new = staged(rows)
+    transaction.on_rollback(lambda: directory.discard(new, rows))
+    try:
+        directory.discard(new)
+        directory.create_file(new).close()
+        with access.current().index.snapshot() as snapshot:
+            replaced_rows.copy(snapshot, segment, directory.path / new)
+        directory.rename(new, rows)
+    except DiskFull:
+        directory.discard(new)
+        return False
+    transaction.take_generation()  # a plan that does not have the segment any more has higher numbers
+    return True
+
+
+def count(access: Access, report: Report, errors: list[OndiskError]) -> None:
+    """Add what a dataset or an archive keeps to the report of a check.
+
+    Args:
+        errors: the error is added to it if a folder cannot be read.
+    """
+    try:
+        report.replaced = report.replaced.plus(total(access.directory, access.config.keep_seconds))
+    except StorageError as error:
+        errors.append(error)
+
+
+def remove_old(dataset: DatasetAccess, access: Access, now: float | None, errors: list[OndiskError]) -> None:
+    """Remove what a dataset or an archive has kept for as long as `keep_replaced` says.
+
+    Args:
+        errors: what went wrong is added to it.
+
+    Locks: the writers' lock, if something is kept; for the archive, also the archive's lock.
+    """
+    seconds = access.config.keep_seconds
+    try:
+        if folders(access.directory):
+            _remove(dataset, access, time.time() if now is None else now, seconds)
+    except FATAL:
+        raise
+    except StorageError as error:
+        errors.append(error)
+
+
+def keep_nothing(dataset: DatasetAccess) -> bool:
+    """Remove all that is kept, for a disk that is full, and keep nothing until the dataset is opened again.
+
+    Returns:
+        Whether something was removed.
+    """
+    removed = 0
+    for access in dataset.archives.maintained():
+        access.keeps_replaced = False
+        removed += _remove(dataset, access, time.time(), 0)
+    return removed > 0
+
+
+def _remove(dataset: DatasetAccess, access: Access, now: float, seconds: float) -> int:
+    with contextlib.ExitStack() as stack:
+        for each in dict.fromkeys((dataset, access)):
+            stack.enter_context(each.locked("repack"))
+        return remove(access.directory, now, seconds)

@@ -1,0 +1,212 @@
+"""What a repack or an archive replaces is kept for as long as `keep_replaced` says, and then removed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import ondisk
+from ondisk import Datum
+from ondisk.cli import main
+from ondisk.errors import DiskFull
+from ondisk.maintenance.repack import repack
+from ondisk.maintenance.states import State
+from ondisk.segments.replaced import replaced
+
+T = datetime(2015, 11, 20, tzinfo=UTC)
+CONFIGS = {
+    "jsonl": {"format": "jsonl", "step": "daily", "fields": {"number": "integer"}, "keep_replaced": "6h"},
+    "blob": {"format": "blob", "step": "daily", "fields": {"number": "integer"}, "keep_replaced": "6h"},
+}
+MiB = 1024 * 1024
+
+
+@pytest.fixture(params=CONFIGS)
+def dataset(request, create):
+    """A dataset with three segments, each with holes."""
+    dataset = create(**CONFIGS[request.param])
+    fill(dataset)
+    return dataset
+
+
+def fill(dataset, size=60):
+    """Append data of three days, and delete every third of them."""
+    for number in range(36):
+        content = (b"%d " % number * size)[:size]
+        data = content if dataset.config.format == "blob" else {"x": content.decode()}
+        dataset.append([Datum(T + timedelta(hours=2 * number), {"number": number % 3}, data)])
+    dataset.delete([each.location for each in dataset.query() if each.metadata["number"] == 2])
+
+
+def kept(dataset):
+    return [each for access in dataset._access.archives.maintained() for each in replaced(access.directory)]
+
+
+def contents(dataset):
+    return [(each.reftime, each.metadata, each.data) for each in dataset.query()]
+
+
+def test_what_is_kept_goes_with_the_first_repack_after_its_time(dataset):
+    before = contents(dataset)
+    done = dataset.repack()
+    assert all(each.freed <= 0 for each in done), "it takes its space still"
+    report = dataset.check()
+    assert report.is_clean
+    assert report.replaced.segments == len(kept(dataset)) == 3
+    assert report.replaced.bytes == sum(
+        file.stat().st_size for file in dataset.path.rglob(".replaced/**/*") if file.is_file()
+    )
+    until = report.replaced.until
+    assert abs(until - time.time() - 6 * 3600) < 600
+    repack(dataset._access, now=until - 60)
+    assert len(kept(dataset)) == 3
+    repack(dataset._access, now=until + 60)
+    assert not [*dataset.path.rglob(".replaced")]
+    assert dataset.check().replaced.segments == 0
+    assert contents(dataset) == before
+
+
+def test_check_says_how_much_is_kept_and_until_when(dataset, capsys):
+    dataset.repack()
+    assert main(["check", str(dataset.path)]) == 0
+    said = capsys.readouterr().out
+    assert "3 replaced segments kept for readers, " in said
+    assert "the first repack after that removes them" in said
+    assert main(["check", str(dataset.path), "--json"]) == 0
+    assert '"replaced":{"segments":3,"bytes":' in capsys.readouterr().out.replace(" ", "")
+
+
+def test_what_is_in_the_archive_is_counted_and_removed_too(dataset):
+    names = sorted({each.location.segment for each in dataset.query()})
+    dataset.archive(*names[:2])
+    dataset.repack()  # of the third segment, and of the archived files, which have holes
+    expected = 3 if dataset.config.format == "blob" else 5
+    assert len(kept(dataset)) == dataset.check().replaced.segments == expected
+    repack(dataset._access, now=time.time() + 7 * 3600)
+    assert not [*dataset.path.rglob(".replaced")]
+
+
+def test_what_would_be_kept_longer_than_asked_because_the_clock_was_set_back_goes(dataset):
+    dataset.repack()
+    for each in kept(dataset):
+        os.utime(dataset.path / f"{each.name}.rows", (time.time() + 7 * 3600,) * 2)
+    dataset.repack()
+    assert not kept(dataset)
+
+
+def test_without_the_key_a_repack_removes_what_is_kept(dataset):
+    dataset.repack()
+    path = dataset.path
+    dataset.close()
+    config = path / "dataset.toml"
+    config.write_text(config.read_text().replace('keep_replaced = "6h"\n', ""))
+    with ondisk.open(path) as dataset:
+        assert len(kept(dataset)) == 3
+        dataset.repack()
+        assert not [*path.rglob(".replaced")]
+
+
+def test_a_file_of_somebody_else_stays(dataset):
+    dataset.repack()
+    note = dataset.path / "2015/.replaced/note.17"
+    note.write_text("mine")
+    repack(dataset._access, now=time.time() + 7 * 3600)
+    assert note.read_text() == "mine"
+    assert not kept(dataset)
+
+
+def test_a_file_of_somebody_else_in_a_kept_folder_goes_to_quarantine(create):
+    dataset = create(**CONFIGS["blob"])
+    fill(dataset)
+    dataset.repack()
+    (dataset.path / kept(dataset)[0].name / "note").write_text("mine")
+    repack(dataset._access, now=time.time() + 7 * 3600)
+    assert not [*dataset.path.rglob(".replaced")]
+    (item,) = dataset.quarantine
+    assert (dataset.path / item.name / "note").read_text() == "mine"
+
+
+def test_a_lost_index_is_rebuilt_without_what_is_kept(dataset):
+    dataset.repack()
+    dataset.archive(*sorted({each.location.segment for each in dataset.query()})[:1])
+    before = contents(dataset)
+    path = dataset.path
+    dataset.close()
+    for file in path.glob("index.sqlite*"):
+        file.unlink()
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        assert contents(dataset) == before
+        dataset.repack()
+        assert dataset.check().is_clean
+        assert not [*dataset.quarantine]
+        assert len(kept(dataset)) == 4, "their time is not over"
+
+
+def test_a_query_that_began_before_reads_on(dataset):
+    """Its generation is moved to `.replaced` after it has ended."""
+    before = contents(dataset)
+    query = dataset.query()
+    found = [next(query)]
+    with ondisk.open(dataset.path) as other:
+        other.repack()
+        assert all(each.entry is None for each in kept(other)), "the query may need them"
+        found += query
+        assert [(each.reftime, each.metadata, each.data) for each in found] == before
+    with ondisk.open(dataset.path) as other:
+        assert len([each for each in kept(other) if each.entry is not None]) == 3
+
+
+def test_a_repack_that_fails_before_its_commit_keeps_nothing(dataset, monkeypatch):
+    before = contents(dataset)
+
+    def fail(*_):
+        raise DiskFull("no space", hint="")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ondisk.index.Transaction, "supersede", fail)
+        with pytest.raises(DiskFull):
+            dataset.repack()
+    assert not kept(dataset)
+    assert contents(dataset) == before
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 12 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting takes root")
+    path = tmp_path / "mounted"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={12 * MiB}", "tmpfs", path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no mounts here: {done.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@pytest.mark.root
+def test_on_a_full_disk_what_is_kept_goes_first(small_disk):
+    path = small_disk / "dataset"
+    with ondisk.create(path, CONFIGS["jsonl"]) as dataset:
+        fill(dataset, 100_000)  # 3.6 MB, of which a third is deleted
+        dataset.repack()
+        assert len(kept(dataset)) == 3
+        dataset.delete([each.location for each in dataset.query() if each.metadata["number"] == 1])
+        before = contents(dataset)
+        filler = small_disk / "filler"
+        found = os.statvfs(small_disk)
+        filler.write_bytes(bytes(found.f_bfree * found.f_frsize - 300_000))
+        dataset.repack()
+        assert not kept(dataset)
+        assert contents(dataset) == before
+        assert not [each for each in dataset.check() if State.DIRTY in each.state]
+        found = os.statvfs(small_disk)
+        assert found.f_bfree * found.f_frsize > 3 * MiB

@@ -1,0 +1,310 @@
+"""With `keep_replaced`, a plan is read to its end after a repack, an archive or a deletion by age of its segments."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ondisk
+from ondisk import Datum
+from ondisk.errors import OndiskError, StateError
+from ondisk.maintenance.repack import repack
+from ondisk.maintenance.states import State
+from ondisk.segments.replaced import replaced
+from ondisk.spark import plan as planning
+
+from .test_plan import BASE, FORMATS, append, expected, many, planned, rows, same
+
+__all__ = ["many"]
+
+T = datetime(2015, 11, 20, tzinfo=UTC)
+STATIONS = count(100)  # that no datum had
+
+
+def datum(hour, station, value=0):
+    return Datum(T + timedelta(hours=hour), {"station": station, "name": f"é{station}"}, {"value": value})
+
+
+def make(create, kind="jsonl", **more):
+    dataset = create(**BASE, **FORMATS[kind], replace="yes", keep_replaced="6h", **more)
+    append(dataset, [datum(hour, station, hour) for hour in range(0, 72, 6) for station in range(3)])
+    return dataset
+
+
+def kept(dataset):
+    return [each for access in dataset._access.archives.maintained() for each in replaced(access.directory)]
+
+
+def change(dataset, how):
+    match how:
+        case "repack":
+            dataset.repack()
+        case "archive":
+            names = {each.location.segment for each in dataset.query()}
+            dataset.archive(*sorted(each for each in names if not each.startswith(".")))
+        case "merge":  # with what the archive has of the segments already
+            append(dataset, [datum(hour, 7, hour) for hour in (1, 25, 49)])
+            change(dataset, "archive")
+        case "unarchive":
+            change(dataset, "archive")
+            dataset.unarchive(
+                *sorted({each.location.segment.removeprefix(".archive/last/") for each in dataset.query()})
+            )
+        case "delete by age":
+            delete_by_age(dataset)
+            assert not expected(dataset)
+
+
+def delete_by_age(dataset):
+    """Do as a user who sets `delete_age`, runs a repack, and removes the key again."""
+    config = dataset.path / "dataset.toml"
+    before = config.read_text()
+    config.write_text("delete_age = 1000\n" + before)
+    try:
+        with ondisk.open(dataset.path) as other:
+            other.repack(by_age=True)
+    finally:
+        config.write_text(before)
+
+
+@pytest.mark.parametrize("how", ["repack", "archive", "unarchive", "delete by age"])
+@pytest.mark.parametrize("kind", ["seg", "blob"])
+def test_a_plan_is_read_whole_after_maintenance(create, kind, how, many):
+    dataset = make(create, kind)
+    dataset.delete("station: 2")  # so that a repack has something to do
+    partitions, then = planned(dataset), expected(dataset)
+    change(dataset, how)
+    assert len(kept(dataset)) >= 3
+    assert same(rows(partitions, dataset.config), then)
+    assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right, too"
+    assert not [each for each in dataset.check().findings if each.state != State.DIRTY]
+
+
+@pytest.mark.parametrize("how", ["repack", "delete by age", "merge"])
+def test_a_plan_of_an_archive_is_read_whole_after_maintenance(create, how, many):
+    dataset = make(create, "seg")
+    change(dataset, "archive")
+    dataset.delete("station: 2")
+    partitions, then = planned(dataset), expected(dataset)
+    change(dataset, how)
+    assert same(rows(partitions, dataset.config), then)
+    assert same(rows(planned(dataset), dataset.config), expected(dataset))
+
+
+def test_several_changes_one_after_the_other(create, many):
+    dataset = make(create)
+    plans = []
+    for how in ("repack", "archive", "unarchive", "delete by age"):
+        dataset.delete("station: 2") if how == "repack" else None
+        plans.append((planned(dataset), expected(dataset)))
+        change(dataset, how)
+    for partitions, then in plans:
+        assert same(rows(partitions, dataset.config), then)
+
+
+def test_a_segment_that_was_archived_before_the_plan_is_not_read_twice(create, many):
+    dataset = make(create)
+    dataset.delete("station: 2")
+    dataset.archive("2015/11-20.jsonl")
+    partitions, then = planned(dataset), expected(dataset)
+    dataset.repack()  # now some segments of the plan are not there any more
+    assert same(rows(partitions, dataset.config), then)
+
+
+def test_a_folder_that_was_merged_with_an_archived_one_is_an_error(create, many):
+    """The archive's folder stays what it was, so a plan finds the new files in it, too."""
+    dataset = make(create, "blob")
+    change(dataset, "archive")
+    append(dataset, [datum(hour, 7, hour) for hour in (1, 25, 49)])
+    partitions = planned(dataset)
+    change(dataset, "archive")
+    with pytest.raises(StateError, match="archived"):
+        rows(partitions, dataset.config)
+
+
+def test_data_deleted_or_replaced_by_users_are_an_error_still(create, many):
+    dataset = make(create)
+    for how in ("delete one", "replace"):
+        partitions = planned(dataset)
+        act(how, dataset)
+        dataset.repack()
+        with pytest.raises(StateError, match="deleted or replaced"):
+            rows(partitions, dataset.config)
+
+
+def test_files_are_not_kept_without_the_key(create):
+    dataset = create(**BASE, format="jsonl")
+    append(dataset, [datum(hour, 1, hour) for hour in range(48)])
+    dataset.delete("reftime: =2015-11-20T05:00:00Z")
+    partitions = planned(dataset)
+    dataset.repack()
+    dataset.archive("2015/11-21.jsonl")
+    assert not [*dataset.path.rglob(".replaced")]
+    with pytest.raises(StateError, match="repacked"):
+        rows(partitions, dataset.config)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "blob"])
+@pytest.mark.parametrize("what", ["bytes", "rows", "all"])
+def test_what_somebody_has_removed_is_a_clear_error(create, kind, what, many):
+    dataset = make(create, kind)
+    dataset.delete("station: 2")
+    partitions = planned(dataset)
+    dataset.repack()
+    for each in kept(dataset):
+        for path in (dataset.path / each.name, dataset.path / f"{each.name}.rows"):
+            if what == "all" or (path.suffix == ".rows") == (what == "rows"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(StateError, match="segments were repacked"):
+        rows(partitions, dataset.config)
+    assert dataset.check().is_clean
+
+
+def test_other_bytes_in_their_place_are_never_returned(create, many):
+    dataset = make(create)
+    dataset.delete("station: 2")
+    partitions = planned(dataset)
+    dataset.repack()
+    for each in kept(dataset):
+        path = dataset.path / each.name
+        path.write_bytes(path.read_bytes().replace(b"value", b"VALUE"))
+    with pytest.raises(StateError, match="gone or damaged"):
+        rows(partitions, dataset.config)
+
+
+def test_copies_of_what_is_kept_change_nothing(create, many):
+    """As a file manager makes them, and as a backup of one folder in another."""
+    dataset = make(create)
+    dataset.delete("station: 2")
+    partitions, then = planned(dataset), expected(dataset)
+    dataset.repack()
+    folder = dataset.path / "2015/.replaced"
+    for path in [*folder.iterdir()]:
+        content = path.read_bytes()
+        folder.joinpath("copy of " + path.name).write_bytes(content)
+        folder.joinpath(path.name.replace("11-2", "12-2")).write_bytes(content)
+        dataset.path.joinpath("2016/.replaced").mkdir(parents=True, exist_ok=True)
+        dataset.path.joinpath("2016/.replaced", path.name).write_bytes(content)
+    assert same(rows(partitions, dataset.config), then)
+    assert dataset.check().is_clean
+
+
+def test_rows_that_a_killed_repack_has_left_hide_nothing(create, many):
+    """They are of an earlier state of a segment that the index still had then."""
+    dataset = make(create)
+    dataset.delete("station: 2")
+    dataset.repack()
+    left = kept(dataset)
+    with sqlite3.connect(dataset.path / "index.sqlite") as index:
+        names = dict(index.execute("SELECT name, id FROM segment"))
+    for each in left:  # a later generation, of which the rows were written before more data came
+        path = dataset.path / f"{each.name}.rows"
+        number = names[each.segment]
+        with contextlib.closing(sqlite3.connect(path)) as copy, copy:
+            copy.execute("UPDATE segment SET id = ?", (number,))
+            copy.execute("UPDATE datum SET segment = ?", (number,))
+            copy.execute("UPDATE replaced SET generation = generation + 100")
+        path.rename(path.with_name(f"{path.name.removesuffix('.rows').rpartition('.')[0]}.{number}.rows"))
+        (dataset.path / each.name).unlink()
+    append(dataset, [datum(hour, 9, hour) for hour in (2, 26, 50)])
+    partitions, then = planned(dataset), expected(dataset)
+    assert same(rows(partitions, dataset.config), then), "the segments are still there"
+    dataset._access.keeps_replaced = False
+    dataset.repack()
+    with pytest.raises(StateError, match="repacked"):
+        rows(partitions, dataset.config)
+
+
+NIGHT = st.sampled_from(["append", "replace", "delete one", "delete day", "repack", "archive", "unarchive", "age"])
+
+
+@given(
+    st.sampled_from(sorted(FORMATS)),
+    st.booleans(),
+    st.lists(NIGHT, max_size=4),
+    st.lists(NIGHT, min_size=1, max_size=4),
+)
+@settings(max_examples=25)
+def test_a_partition_gives_the_planned_rows_or_fails_for_a_reason(kind, is_large, before, after):
+    """It fails only if data of the plan were deleted or replaced by somebody, or merged with an archived folder."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(planning, "SMALL", 3 if is_large else planning.SMALL)
+        patch.setattr(planning, "_ROWS", 10)
+        config = {**BASE, **FORMATS[kind], "replace": "yes", "keep_replaced": "1h"}
+        with ondisk.create(Path(folder, "it"), config) as dataset:
+            append(dataset, [datum(hour, station) for hour in range(0, 72, 6) for station in range(2)])
+            for each in before:
+                act(each, dataset, kind)
+            partitions, then = planned(dataset), expected(dataset)
+            for each in after:
+                act(each, dataset, kind)
+            got, failed = [], False
+            for partition in partitions:
+                try:
+                    got += rows([partition], dataset.config)
+                except StateError:
+                    failed = True
+            assert not Counter(map(repr, got)) - Counter(map(repr, then)), "a row too many"
+            assert failed or same(got, then)
+            by_users = {"replace", "delete one", "delete day"}
+            may_merge = kind == "blob" and {"archive", "unarchive"} & {*before, *after}
+            assert not failed or by_users & {*after} or may_merge
+            assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right"
+
+
+def act(how, dataset, kind="jsonl"):
+    """Do something with the second day, in which there are data unless they were deleted."""
+    day = f"2015/11-21.{FORMATS[kind].get('extension', dataset.config.format)}"
+    with contextlib.suppress(OndiskError):  # as of a segment that is not there
+        match how:
+            case "append":
+                append(dataset, [datum(hour, next(STATIONS), 1) for hour in (25, 26)])
+            case "replace":
+                append(dataset, [datum(24, 0, 2)])
+            case "delete one":
+                dataset.delete([each.location for each in dataset.query(limit=9)][-1:])
+            case "delete day":
+                dataset.delete("reftime: =2015-11-21")
+            case "repack":
+                dataset.repack()
+            case "archive":
+                dataset.archive(day)
+            case "unarchive":
+                dataset.unarchive(day)
+            case "age":
+                delete_by_age(dataset)
+
+
+@pytest.mark.parametrize("how_many", [45, 12_000], ids=["counted", "not counted"])
+@pytest.mark.parametrize("how", ["repack", "archive", "delete by age"])
+def test_a_job_that_was_planned_before_a_night_gives_the_same_rows(spark, create, how, how_many):
+    """In Spark's workers, which read with another library of SQLite."""
+    dataset = create(**BASE, format="seg", keep_replaced="6h")
+    dataset.append(datum(number * 72 / how_many, number % 5, number) for number in range(how_many))
+    dataset.delete("station: 2")
+    frame = spark.read.format("ondisk").option("data", "true").load(str(dataset.path))
+    wanted = ["segment", "offset", "size", "station", "name", "data"]
+
+    def collected(frame):
+        return sorted(map(repr, frame.select(*wanted).collect()))
+
+    then = collected(frame)
+    assert len(then) == how_many * 4 // 5
+    change(dataset, how)
+    assert collected(frame) == then
+    again = spark.read.format("ondisk").option("data", "true").load(str(dataset.path))
+    assert again.count() == (0 if how == "delete by age" else len(then))
+    repack(dataset._access, now=time.time() + 7 * 3600)
+    with pytest.raises(Exception, match="has changed since this DataFrame was planned: segments were repacked"):
+        frame.count()

@@ -1,0 +1,118 @@
+"""A repack or an archive that keeps what it replaces is killed: a plan that was made before is read all the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from crash.killpoints import Bench, needs_strace
+from crash.maintenance import check_order
+from crash.recovery import check, check_rebuilt, make
+from crash.workload import ALL_CONFIGS, Append, Archive, Delete, LetAge, Repack, Story, left_behind, line, random_lines
+
+import ondisk
+from ondisk.maintenance.repack import repack
+from ondisk.spark import plan as planning
+
+from .test_plan import planned, rows, same
+
+pytestmark = needs_strace
+
+_LINES = random_lines(1, 12)
+_LATE = (line(0, 1, 77, 1), line(1, 23, 77, 2), line(0, 23, 78, 3))
+_OLD = (line(-5000, 0, 1, 1), line(-5000, 1, 1, 2))
+
+_DIRTY = Story([Append(_LINES[6:]), Append(_LINES[:6]), Delete(3)], [Repack()])
+_DROPPED = Story([Append((*_LINES, *_OLD)), LetAge(3650)], [Repack()])
+_ARCHIVED = Story([Append(tuple(sorted(_LINES)))], [Archive((0, 1))])
+_MERGED = Story([Append(tuple(sorted(_LINES))), Archive((0, 1)), Append(_LATE)], [Archive((0, 1))])
+
+STORIES = {
+    ("vm2", "dirty"): _DIRTY,
+    ("vm2", "dropped"): _DROPPED,
+    ("vm2", "archived"): _ARCHIVED,
+    ("seg lz4", "dirty"): _DIRTY,
+    ("seg lz4", "merged"): _MERGED,
+    ("blob", "dirty"): _DIRTY,
+    ("blob", "dropped"): _DROPPED,
+    ("blob", "archived"): _ARCHIVED,
+}
+
+
+SAMPLE = [("vm2", "dirty"), ("vm2", "archived"), ("blob", "dropped")]
+PARAMS = [pytest.param(each, id=" ".join(each), marks=[] if each in SAMPLE else pytest.mark.crash) for each in STORIES]
+
+
+@pytest.fixture(params=PARAMS)
+def bench(request, tmp_path, monkeypatch):
+    """What is killed, its story, the plan that was made before, and its rows."""
+    monkeypatch.setattr(planning, "SMALL", 5)
+    story = STORIES[request.param]
+    config = {**ALL_CONFIGS[request.param[0]], "keep_replaced": "6h"}
+    template = make(tmp_path / "template", story, config)
+    with ondisk.open(template, read_only=True) as dataset:
+        partitions = planned(dataset)
+        found = rows(partitions, dataset.config)
+        assert len(found) == len([*dataset.query()])
+
+    def read(path):
+        """Read the plan from a copy."""
+        with ondisk.open(path, read_only=True) as dataset:
+            return rows([moved(each, template, path) for each in partitions], dataset.config)
+
+    return Bench(tmp_path / "runs", template, story.steps), story, read, found
+
+
+def moved(partition, template, path):
+    place = path / Path(partition.state.path).relative_to(template)
+    state = replace(partition.state, path=str(place), inode=(place / "index.sqlite").stat().st_ino)
+    return replace(partition, state=state)
+
+
+def check_points(bench, most):
+    run_of, story, read, found = bench
+    points = 0
+    for run in run_of.killed(most):
+        assert same(read(run.path), found), "before anybody cleans up"
+        check_rebuilt(run.path, run.acked, story)
+        check(run.path, run.acked, story)
+        assert same(read(run.path), found), "after the steps were done again"
+        check_removed(run.path)
+        points += 1
+    return points
+
+
+def check_removed(path):
+    """What is kept goes with the first repack after its time, and nothing of it stays."""
+    with ondisk.open(path) as dataset:
+        until = dataset.check().replaced.until
+        before = [(each.reftime, each.metadata, each.data) for each in dataset.query()]
+        repack(dataset._access, now=until + 1)
+        assert [(each.reftime, each.metadata, each.data) for each in dataset.query()] == before
+        assert not [*path.rglob(".replaced")]
+        assert not left_behind(path)
+
+
+def test_killed_at_a_few_points(bench):
+    assert check_points(bench, 3) >= 2
+
+
+@pytest.mark.crash
+def test_killed_anywhere(bench):
+    assert check_points(bench, None) >= 5
+
+
+def test_all_commits_and_removals_stand_behind_syncs(bench):
+    assert check_order(bench[0].recorded().calls)
+
+
+def test_rows_are_not_there_before_they_are_whole(bench):
+    """They are written under another name, and synced before they get their own."""
+    calls = bench[0].recorded().calls
+    renamed = [number for number, call in enumerate(calls) if call.startswith("rename") and '.rows"' in call]
+    assert renamed
+    for number in renamed:
+        before = calls[:number]
+        last = max(at for at, call in enumerate(before) if call.startswith("pwrite64") and ".rows.new" in call)
+        assert any("sync(" in call and ".rows.new" in call for call in before[last:])
