@@ -392,7 +392,8 @@ class Snapshot:
 
     def where(self, tree: Expression) -> Condition:
         """Return a condition as SQL, for this snapshot."""
-        self.connection.stored.read = partial(self.index.read_metadata, self)
+        if undeclared_in(tree):
+            self.connection.stored.read = partial(self.index.read_metadata, self)
         try:
             where = condition(resolve(tree, self.columns, self.connection), self.columns)
         except SQLITE_ERRORS as error:

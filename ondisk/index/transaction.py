@@ -19,7 +19,7 @@ from ondisk.index.connection import sqlite_errors
 from ondisk.index.segment_rows import KnownArchive
 from ondisk.index.snapshot import Segment, Snapshot
 from ondisk.index.where import condition, resolve
-from ondisk.matcher import Expression
+from ondisk.matcher import Expression, undeclared_in
 from ondisk.segment import Block, Facts
 from ondisk.step import Interval
 
@@ -425,7 +425,8 @@ class Transaction(AtomicChange):
     def delete(self, tree: Expression, limit: int | None = None) -> int:
         """Delete the data that match, or up to `limit` of them, and return how many."""
         stored = self.connection.stored
-        stored.read = partial(self._index.read_metadata, Snapshot.inside(self._index, self.connection))
+        if undeclared_in(tree):
+            stored.read = partial(self._index.read_metadata, Snapshot.inside(self._index, self.connection))
         try:
             where = condition(resolve(tree, self.schema, self.connection), self.schema)
             return self._delete(f"SELECT seq FROM datum WHERE {where.sql}", where.values, limit)
