@@ -91,7 +91,9 @@ class AtomicChange:
             # After a failed write SQLite may have rolled back by itself. Then the new ids are gone, too.
             if self._interned and not self._committed:
                 self._index.forget_ids()
-        if (known := own_error(error, self.connection, self.directory)) is not None:
+        known = own_error(error, self.connection, self.directory)
+        self._index.rest()
+        if known is not None:
             raise known from error
 
     def _roll_back(self) -> None:

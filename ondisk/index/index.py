@@ -93,6 +93,9 @@ class Index:
         self._readers: list[Connection] = []
         self._borrowed: set[Connection] = set()
         self._writer: Connection | None = None
+        self._idle_writer: list[Connection] = []
+        self._open: set[Connection] = set()
+        self._is_closing = False  # SQLite still has the descriptors of a closed connection
         self._closed = False
         self.ids: dict[str | bytes | None, int] = {None: 0}
         self.metadata: dict[tuple[Any, ...], Mapping[str, Any]] = {}
@@ -130,6 +133,7 @@ class Index:
             connection.close()
             raise
         add_functions(connection)
+        index._open.add(connection)
         index.give_back(connection)
         return index
 
@@ -262,11 +266,33 @@ class Index:
             self.give_back(connection)
 
     def writer(self) -> Connection:
-        """Return the writing connection. The caller must hold the writers' lock."""
+        """Return the writing connection, until `rest`. The caller must hold the writers' lock."""
         if self._writer is None:
-            self._writer = connect_to_write(self.directory)
-            add_functions(self._writer)
+            try:
+                self._writer = self._idle_writer.pop()
+            except IndexError:
+                self._writer = connect_to_write(self.directory)
+                self._open.add(self._writer)
+                add_functions(self._writer)
         return self._writer
+
+    def rest(self) -> None:
+        """End the use of the writing connection, which may be closed then."""
+        if self._writer is not None:
+            self._idle_writer.append(self._writer)
+            self._writer = None
+            if self._is_closing:
+                self._close_unused()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """Lend the writing connection, for the length of the block, in a transaction or outside."""
+        is_alone = self._writer is None
+        try:
+            yield self.writer()
+        finally:
+            if is_alone:
+                self.rest()
 
     def checkpoint(self) -> bool:
         """Move the commits in the write-ahead log into the main file, as far as readers allow.
@@ -276,8 +302,7 @@ class Index:
 
         Locks: the caller must hold the writers' lock.
         """
-        connection = self.writer()
-        with sqlite_errors(self.directory), self.directory.exclusive_if_free() as free:
+        with self._writing() as connection, sqlite_errors(self.directory), self.directory.exclusive_if_free() as free:
             if not free:  # somebody reads the main file without the log, see connect_to_read
                 return False
             wal = self.directory.stat(f"{INDEX}-wal")
@@ -351,6 +376,7 @@ class Index:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
+            self.rest()
 
     def close(self, *, queries: bool = True) -> None:
         """Close all connections, a reading one last: then SQLite keeps `-wal` and `-shm`.
@@ -363,15 +389,43 @@ class Index:
         self._closed = True
         with contextlib.ExitStack() as last:
             if self._writer is not None:
+                self._idle_writer.append(self._writer)
+                self._writer = None
+            if self._idle_writer:
                 with contextlib.suppress(OndiskError, sqlite3.Error):
                     # SQLite keeps `-wal` and `-shm` only for a connection that has read.
                     last.enter_context(self.snapshot()).segments()
-                self._writer.close()
-                self._writer = None
-        while self._readers:
-            self._readers.pop().close()
+                self._close_all(self._idle_writer)
+        self._close_all(self._readers)
         while queries and self._borrowed:
-            self._borrowed.pop().close()
+            self._close(self._borrowed.pop())
+
+    def _close_all(self, connections: list[Connection]) -> None:
+        while connections:
+            self._close(connections.pop())
+
+    def _close(self, connection: Connection) -> None:
+        connection.close()
+        self._open.discard(connection)
+        self._is_closing = True
+
+    def _close_unused(self) -> None:
+        """Close all connections when nobody uses one, but one was closed before.
+
+        SQLite keeps the descriptors of a closed connection until this process has no lock on the index, and each open
+        connection has one. Without this, those of many queries at once would stay open. Other threads may borrow a
+        connection meanwhile: then the next one that is given back closes the rest.
+        """
+        if self._borrowed or self._writer is not None or os.getpid() != self._process:
+            return
+        try:
+            last = self._readers.pop()  # see `close`
+        except IndexError:
+            return
+        self._close_all(self._idle_writer)
+        self._close_all(self._readers)
+        self._close(last)
+        self._is_closing = bool(self._open)
 
     def borrow(self) -> Connection:
         """Return a connection for reading; `give_back` ends the loan."""
@@ -379,6 +433,7 @@ class Index:
             connection = self._readers.pop()
         except IndexError:
             connection = empty(_create_statements(self.config)) if self.missing else self._connect_to_read()
+            self._open.add(connection)
             add_functions(connection)
         self._borrowed.add(connection)
         return connection
@@ -397,13 +452,15 @@ class Index:
             if connection.in_transaction:
                 connection.execute("COMMIT")
         except sqlite3.Error:
-            connection.close()
-            return
-        # A connection with the shared lock blocks checkpoints, and is not kept.
-        if len(self._readers) < _POOLED and connection.shared_lock is None and not self._closed:
-            self._readers.append(connection)
+            self._close(connection)
         else:
-            connection.close()
+            # A connection with the shared lock blocks checkpoints, and is not kept.
+            if len(self._readers) < _POOLED and connection.shared_lock is None and not self._closed:
+                self._readers.append(connection)
+            else:
+                self._close(connection)
+        if self._is_closing:
+            self._close_unused()
 
 
 def has_long_log(directory: Directory) -> int | None:

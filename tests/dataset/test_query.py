@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import io
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -458,3 +460,52 @@ def test_a_query_that_is_given_up_after_the_dataset_was_closed_ends_quietly(crea
     dataset.close()
     running.close()
     written.close()
+
+
+def ended_together(dataset, end):
+    """Begin 30 queries, and end them when all are open."""
+    answers = [dataset.query() for _ in range(30)]
+    first = [next(answer) for answer in answers]
+    end(answers)
+    return first
+
+
+ENDS = {
+    "exhausted": lambda answers: [list(answer) for answer in answers],
+    "closed": lambda answers: [answer.close() for answer in answers],
+    "collected": lambda answers: answers.clear(),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("how", ENDS)
+def test_after_many_queries_at_once_their_descriptors_are_closed(tmp_path, open_files, how, threads):
+    with ondisk.create(tmp_path / "dataset", {"format": "seg", "step": "daily"}) as dataset:
+        dataset.append([Datum(T, {}, {"n": n}) for n in range(2)])
+        dataset.append([Datum(T, {}, {"n": 2})])
+        before = open_files()
+        with ThreadPoolExecutor(threads) as pool:
+            works = [pool.submit(ended_together, dataset, ENDS[how]) for _ in range(threads)]
+            assert all(len(work.result()) == 30 for work in works)
+        gc.collect()
+        assert open_files() <= before
+        assert (dataset.path / "index.sqlite-wal").exists()
+        dataset.append([Datum(T, {}, {"n": 3})])
+        assert numbers(dataset.query()) == [0, 1, 2, 3]
+        assert next(dataset.query(reftime=T)).data == {"n": 0}
+
+
+def test_queries_that_end_while_others_append_disturb_neither(tmp_path, open_files):
+    with ondisk.create(tmp_path / "dataset", {"format": "seg", "step": "daily"}) as dataset:
+        dataset.append([Datum(T, {}, {"n": 0})])
+        before = open_files()
+        with ThreadPoolExecutor(3) as pool:
+            queries = [pool.submit(ended_together, dataset, ENDS["exhausted"]) for _ in range(20)]
+            for n in range(1, 40):
+                dataset.append([Datum(T, {}, {"n": n})])
+            assert all(len(work.result()) == 30 for work in queries)
+        assert numbers(dataset.query()) == [*range(40)]
+        list(dataset.query())
+        assert open_files() < before + 2 * 30
+    with ondisk.open(tmp_path / "dataset", read_only=True) as dataset:
+        assert dataset.check().ok
