@@ -79,7 +79,7 @@ class DirSegments(SegmentKind):
             with contextlib.suppress(FileNotFoundError), directory.inside(path) as folder:
                 files = _compare(folder, name, known, _rows(snapshot, known))
                 if known is not None and known.deleted is not None:
-                    known.unexplained = max(0, files.removed - known.deleted)
+                    known.unexplained = max(0, files.removed.count - known.deleted)
         return diagnose_files(name, known, entry, files, at)
 
     def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
@@ -278,8 +278,8 @@ class Files:
         missing: data in the index without a file.
         resized: files with another size than in the index.
         repeated: data in the index that have the same file as another datum.
-        unknown: files without a datum in the index.
-        removed: of these, how many the index has known.
+        removed: files of data that are no longer in the index.
+        unknown: files that the index has never known.
         unused: numbers below the segment's next one that have neither a file nor a datum.
         misplaced: files whose datum a query returns before one with a lower number.
         strangers: names that do not belong to the segment.
@@ -296,11 +296,11 @@ class Files:
     missing: Tally = field(default_factory=Tally)
     resized: Tally = field(default_factory=Tally)
     repeated: Tally = field(default_factory=Tally)
+    removed: Tally = field(default_factory=Tally)
     unknown: Tally = field(default_factory=Tally)
     unused: int = 0
     misplaced: Tally = field(default_factory=Tally)
     strangers: Tally = field(default_factory=Tally)
-    removed: int = 0
 
 
 def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int, int, int]]:
@@ -356,10 +356,10 @@ def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[t
         elif found != size:
             files.resized.add(f"{file}, which has {found} bytes instead of {size}")
     for number in sorted(sizes):
-        files.unknown.add(dir.file_name(name, number), sizes[number])
-        files.removed += known is not None and number < known.segment.end.length
+        is_known = known is not None and number < known.segment.end.length
+        (files.removed if is_known else files.unknown).add(dir.file_name(name, number), sizes[number])
     if known is not None:
-        files.unused = max(0, known.segment.end.length - used - files.removed)
+        files.unused = max(0, known.segment.end.length - used - files.removed.count)
     return files
 
 
@@ -382,8 +382,8 @@ def diagnose_files(
         return found if files is None else replace(found, reasons=(*found.reasons, *_strangers(files)))
     corrupted = [*_corrupted(known, files, at)]
     unaligned = [*_unaligned(known, files)]
-    dirty = [*_dirty(files)]
-    found = judge(known, corrupted, unaligned, dirty, files.unknown.size, files.size, at)
+    dirty = [*_dirty(known, files)]
+    found = judge(known, corrupted, unaligned, dirty, files.removed.size + files.unknown.size, files.size, at)
     state, reasons = found.state, found.reasons
     if files.sequence is None or files.sequence < files.highest:
         state |= State.UNALIGNED
@@ -436,7 +436,12 @@ def _unaligned(known: Known, files: Files) -> Iterator[str]:
         yield unexplained(known, "files")
 
 
-def _dirty(files: Files) -> Iterator[str]:
+def _dirty(known: Known, files: Files) -> Iterator[str]:
+    removed = files.removed
+    if removed.count:
+        is_deleted = known.deleted is not None and not known.unexplained
+        what = "are of deleted data, not yet repacked" if is_deleted else "have no datum in the index any more"
+        yield f"{removed.count} files {what}, the first {removed.named[0]}"
     if files.unknown.count:
         yield f"{files.unknown.count} files have no datum in the index, the first {files.unknown.named[0]}"
     if files.unused:

@@ -124,6 +124,7 @@ def _repack(
             yield Done(before.segment, before.state, before.reasons)
     waiting.sort(key=lambda each: not each.state & _DROPPED)  # first those that free space
     tries = 0
+    was_stuck = False
     while waiting:
         full: DiskFull | None = None
         is_stuck, tried, waiting = True, waiting, []
@@ -162,9 +163,11 @@ def _repack(
                 is_stuck &= done.action is None
                 yield done
         if full is not None:
-            if not replaced.keep_nothing(dataset) and is_stuck:
+            if not replaced.keep_nothing(dataset) and is_stuck and was_stuck:
                 raise full
-            # All old files are closed now. Some filesystems free their space only when they commit their journal.
+            was_stuck = is_stuck
+            # All old files are closed now. Some filesystems free their space, and that of what was removed before, only
+            # when they commit their journal. So a second pass may do what the first could not.
             with access.locked("repack"):  # a failed sync ends all writing
                 access.directory.sync()
 

@@ -307,14 +307,15 @@ def test_what_others_raise_inside_a_snapshot_stays_as_it_is(index):
 
 def test_a_snapshot_that_cannot_begin_does_not_keep_its_connection(index):
     with index.snapshot() as snapshot:
-        snapshot.connection.close()
-    with index.snapshot() as snapshot:
         connection = snapshot.connection
     connection.close()  # while it waits to be borrowed
     with pytest.raises(StateError), index.snapshot():
         pass
     with index.snapshot() as snapshot:
         assert snapshot.connection is not connection
+        assert snapshot.segments() == 0
+        snapshot.connection.close()
+    with index.snapshot() as snapshot:
         assert snapshot.segments() == 0
 
 
