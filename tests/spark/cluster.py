@@ -94,8 +94,10 @@ class Cluster:
 
     def _service(self, pattern: str, name: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
         """Start a part of Spark's, and wait until it says that it is there."""
+        return self._started(pattern, name, [self._class, f"org.apache.spark.deploy.{name}", *arguments])
+
+    def _started(self, pattern: str, name: str, command: list[str]) -> tuple[subprocess.Popen[str], str]:
         log = self._log(name)
-        command = [self._class, f"org.apache.spark.deploy.{name}", *arguments]
         process = self._popen(command, subprocess.PIPE, subprocess.STDOUT)
         assert process.stdout is not None
         patience = threading.Timer(TIMEOUT, _end, [process])
