@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql.functions import broadcast
 
 from ondisk import Datum
 
@@ -56,7 +57,10 @@ def count_of(work):
     return sum(count - before.get(process, 0) for process, count in read_by_workers().items())
 
 
-@pytest.mark.skipif(not PROC.joinpath("self/io").exists(), reason="the kernel counts no bytes of a process")
+counted = pytest.mark.skipif(not PROC.joinpath("self/io").exists(), reason="the kernel counts no bytes of a process")
+
+
+@counted
 def test_what_is_read_is_what_is_asked_for(spark, dataset):
     data = sum(path.stat().st_size for path in dataset.path.glob("2026/*.jsonl"))
     index = dataset.path.joinpath("index.sqlite").stat().st_size
@@ -78,3 +82,27 @@ def test_what_is_read_is_what_is_asked_for(spark, dataset):
     assert 2 * data / DAYS < length(match=two_days) - rows < 3 * data / DAYS + index / 10
     assert index / 2 < count() < 1.5 * index
     assert data < length() < 1.05 * data + 1.5 * index
+
+
+@counted
+def test_where_and_select_prune_nothing(spark, dataset):
+    """If this fails, Spark has learned it: change docs/spark.md."""
+    data = sum(path.stat().st_size for path in dataset.path.glob("2026/*.jsonl"))
+    loaded = spark.read.format("ondisk").option("data", "true").load(str(dataset.path))
+    assert count_of(loaded.where("reftime < '2026-01-02'").select("station").collect) > data
+
+
+def test_spark_broadcasts_a_load_only_if_it_is_told_to(spark, dataset):
+    """If this fails, Spark has learned it: change docs/spark.md."""
+
+    def joined(small):
+        return large.join(small, "station")._jdf.queryExecution().executedPlan().toString()
+
+    large, small = (
+        spark.read.format("ondisk").options(columns="station", match=match).load(str(dataset.path))
+        for match in ("", "reftime: =2026-01-10 00:00:00")
+    )
+    assert "SortMergeJoin" in joined(small)
+    assert "BroadcastHashJoin" in joined(broadcast(small))
+    with_size = dataset.index_frame(spark, "reftime: =2026-01-10 00:00:00", columns=["station"])
+    assert "BroadcastHashJoin" in joined(with_size)
