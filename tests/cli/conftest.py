@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -85,6 +88,42 @@ def start(environment) -> Callable[..., Done]:
         return Done(done.returncode, done.stdout, done.stderr.decode())
 
     return start
+
+
+@pytest.fixture
+def watch(environment) -> Callable[..., tuple[subprocess.CompletedProcess[bytes], bytes]]:
+    """Run a command in its own process, with a terminal as one of its streams; return it, and what the screen showed.
+
+    A read returns at most 4 KiB, and a terminal that nobody reads blocks the command: progress takes some KiB in the
+    seconds that a command takes on a busy machine.
+    """
+
+    def watch(
+        stream: str, *argv: object, stdin: int | BinaryIO | None = None
+    ) -> tuple[subprocess.CompletedProcess[bytes], bytes]:
+        ours, theirs = pty.openpty()
+        shown: list[bytes] = []
+
+        def read() -> None:
+            with contextlib.suppress(OSError):  # EIO: the command has ended
+                while piece := os.read(ours, 4096):
+                    shown.append(piece)
+
+        reader = Thread(target=read)
+        reader.start()
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: theirs}
+        command = [*COMMAND, *map(os.fspath, argv)]
+        try:
+            done = subprocess.run(
+                command, env={**environment, "TERM": "xterm"}, stdin=stdin, timeout=60, check=False, **streams
+            )
+        finally:
+            os.close(theirs)
+            reader.join()
+            os.close(ours)
+        return done, b"".join(shown)
+
+    return watch
 
 
 @pytest.fixture(autouse=True)

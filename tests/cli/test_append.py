@@ -6,7 +6,6 @@ import bz2
 import gzip
 import lzma
 import os
-import pty
 import subprocess
 from pathlib import Path
 
@@ -143,24 +142,13 @@ def test_appending_after_the_index_was_lost_warns(run, weather):
 
 
 @pytest.mark.parametrize("source", ["obs.vm2", "-"])
-def test_progress_is_shown_on_a_terminal_only_and_never_on_standard_output(environment, vm2, source):
+def test_progress_is_shown_on_a_terminal_only_and_never_on_standard_output(watch, vm2, source):
     Path("obs.vm2").write_bytes(LINES)
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "wb") as terminal, Path("obs.vm2").open("rb") as stdin:
-        done = subprocess.run(
-            [*COMMAND, "append", "weather", source, "--json"],
-            env={**environment, "TERM": "xterm"},
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=terminal,
-            check=True,
-            timeout=60,
-        )
-    with os.fdopen(ours, "rb", buffering=0) as screen:
-        shown = screen.read(100_000)
+    with Path("obs.vm2").open("rb") as stdin:
+        done, shown = watch("stderr", "append", "weather", source, "--json", stdin=stdin)
     assert b"\x1b[" in shown
     assert f"{len(LINES)}".encode() in shown
-    assert done.stdout.startswith(b'{"imported":3,')
+    assert (done.returncode, done.stdout[:14]) == (0, b'{"imported":3,')
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

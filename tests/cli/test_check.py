@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import pty
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from worlds import lose_index, renew_index
 import ondisk
 from ondisk.cli import main
 
-from .conftest import COMMAND, LINES
+from .conftest import LINES
 
 CLEAN = dict.fromkeys(
     ("dirty", "unaligned", "missing", "deleted", "corrupted", "archive_age", "delete_age", "freed"), 0
@@ -202,13 +200,9 @@ def test_it_works_without_permission_to_write_and_on_a_read_only_mount(weather, 
         assert sorted(place.rglob("*")) == before
 
 
-def test_progress_is_shown_on_a_terminal_only_and_never_on_standard_output(environment, weather):
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "wb") as terminal:
-        command = [*COMMAND, "check", weather, "--accurate", "--json"]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=terminal, timeout=60)
-    with os.fdopen(ours, "rb", buffering=0) as shown:
-        assert b"check" in shown.read(10_000)
+def test_progress_is_shown_on_a_terminal_only_and_never_on_standard_output(watch, weather):
+    done, shown = watch("stderr", "check", weather, "--accurate", "--json")
+    assert b"check" in shown
     assert done.stdout.startswith(b'{"dataset":')
 
 

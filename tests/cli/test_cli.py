@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -319,16 +318,13 @@ def test_a_lack_of_memory_has_its_own_code_and_a_hint(run, weather, monkeypatch)
     assert "--batch-size" in done.err
 
 
-def test_json_on_a_terminal_has_no_character_that_a_terminal_executes(environment, jsonl):
+def test_json_on_a_terminal_has_no_character_that_a_terminal_executes(watch, jsonl):
     evil = "a\x9b31m\u202eb\x7f\u2028é☃\U000e0001"
     with ondisk.open(jsonl) as dataset:
         dataset.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {"text": evil}, {evil: [evil]})])
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "wb") as terminal:
-        command = [*COMMAND, "query", jsonl, "--json"]
-        subprocess.run(command, env=environment, stdout=terminal, stderr=subprocess.PIPE, timeout=60, check=True)
-    with os.fdopen(ours, "rb", buffering=0) as screen:
-        shown = screen.read(100_000).decode().removesuffix("\r\n")
+    done, screen = watch("stdout", "query", jsonl, "--json")
+    assert done.returncode == 0
+    shown = screen.decode().removesuffix("\r\n")
     assert shown.isprintable()
     assert "é☃" in shown
     found = json.loads(shown)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,6 @@ from worlds import lose_index
 import ondisk
 from ondisk.filesystem import Directory, MaintainLock
 
-from .conftest import COMMAND
 from .test_check import FIRST, SECOND
 
 
@@ -171,15 +168,9 @@ def test_metrics_are_written_to_the_file(run, weather):
     assert done.text.startswith(f"{weather.absolute()}: 2 segments OK")
 
 
-def test_progress_is_shown_on_a_terminal_only(environment, weather):
+def test_progress_is_shown_on_a_terminal_only(watch, weather):
     lose_index(weather)
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "wb") as terminal:
-        command = [*COMMAND, "maintain", "weather", "--json"]
-        options = {"env": {**environment, "TERM": "xterm"}, "stdout": subprocess.PIPE, "timeout": 60}
-        done = subprocess.run(command, stderr=terminal, **options)
-    with os.fdopen(ours, "rb", buffering=0) as screen:
-        shown = screen.read(100_000)
+    done, shown = watch("stderr", "maintain", "weather", "--json")
     assert b"\x1b[" in shown
     assert SECOND.encode() in shown
     assert (done.returncode, done.stdout[:11]) == (0, b'{"dataset":')
