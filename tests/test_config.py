@@ -166,6 +166,22 @@ def test_a_duration_is_hours_minutes_and_seconds(line, seconds):
 def test_too_many_fields_are_refused():
     with pytest.raises(ConfigError, match="501 fields are too many"):
         DatasetConfig("jsonl", Step.DAILY, fields={f"f{n}": FieldType.TEXT for n in range(501)})
+    assert len(DatasetConfig("jsonl", Step.DAILY, fields={f"f{n}": FieldType.TEXT for n in range(500)}).fields) == 500
+
+
+@pytest.mark.parametrize("key", ["archive_age", "delete_age", "quarantine_age", "lock_timeout", "max_depth"])
+def test_the_lowest_value_of_a_key_is_accepted(key):
+    least = int(key == "max_depth")
+    assert getattr(DatasetConfig.from_mapping({"step": "daily", key: least}), key) == least
+    with pytest.raises(ConfigError, match=f"{key}: .*is not between {least} and"):
+        DatasetConfig.from_mapping({"step": "daily", key: least - 1})
+
+
+@pytest.mark.parametrize("kind", ["text", "bytes", "boolean"])
+def test_a_version_needs_a_field_with_an_order(kind):
+    values = {"step": "daily", "fields": {"made": kind}, "replace": "newer", "version_field": "made"}
+    with pytest.raises(ConfigError, match="version_field: 'made' is not a declared field with an order"):
+        DatasetConfig.from_mapping(values)
 
 
 def test_a_configuration_cannot_be_changed():

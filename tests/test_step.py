@@ -6,6 +6,7 @@ import pytest
 
 from ondisk import Step
 from ondisk.datum import from_microseconds, microseconds
+from ondisk.step import DAY, Interval, days_ago
 
 # From dataset.md and arkimet's ondisk2: the name of a time's segment, for each step.
 NAMES = {
@@ -104,3 +105,13 @@ def test_a_name_has_its_interval(step, stem, begin, end):
 )
 def test_a_name_of_no_step_has_no_interval(step, stem):
     assert Step(step).interval(stem) is None
+
+
+def test_an_interval_contains_its_begin_and_not_its_end():
+    assert [time for time in range(-1, 4) if time in Interval(0, 3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 86_399.9])
+def test_ages_count_whole_days_in_utc(seconds):
+    now = 20_000 * 86_400 + seconds
+    assert [days_ago(days, now) for days in (0, 1, 30)] == [20_000 * DAY, 19_999 * DAY, 19_970 * DAY]

@@ -109,6 +109,7 @@ def test_what_a_crash_left_does_not_keep_the_next_append_from_going_on(dataset):
     assert (dataset.path / NAME / "000002.h5").read_bytes() == b"cut"
     assert names(dataset)[-2:] == ["000008.h5", "000009.h5"]
     assert dataset.read(Location(NAME, 9, 8)) == more[1]
+    assert [each.state for each in dataset.check()] == [State.DIRTY], "no row was removed from the index"
 
 
 def test_an_append_that_fails_leaves_nothing(dataset, monkeypatch):

@@ -198,6 +198,17 @@ def test_a_rename_is_made_durable(directory, tmp_path, synced):
     assert len(synced) == 1
 
 
+def test_a_file_with_other_names_is_replaced_by_a_durable_copy(directory, tmp_path, synced):
+    file, backup = tmp_path / "file", tmp_path / "backup"
+    file.write_bytes(b"content")
+    assert not directory.separate("file", ".copy")
+    backup.hardlink_to(file)
+    assert directory.separate("file", ".copy")
+    assert synced == [str(tmp_path / ".copy"), str(tmp_path)]
+    assert file.read_bytes() == backup.read_bytes() == b"content"
+    assert not file.samefile(backup)
+
+
 def test_no_descriptor_is_left_open(directory, tmp_path, open_files):
     before = open_files()
     with directory.create_file(NAME) as file:

@@ -192,6 +192,14 @@ def test_only_what_a_new_segment_begins_with_is_empty(name):
 
 @pytest.mark.parametrize(("name", "data"), LINES, ids=["vm2", "jsonl"])
 @pytest.mark.parametrize("zeros", [1, PAGE])
-def test_zeros_at_the_end_are_left_to_the_next_append(name, data, zeros):
+@pytest.mark.parametrize("pieces", [100, 512 * 1024])
+def test_zeros_at_the_end_are_left_to_the_next_append(name, data, zeros, pieces, monkeypatch):
+    monkeypatch.setattr(lines, "_SCANNED", pieces)
     whole = data[0] + b"\n"
     assert [*make(name).scan(File(whole + bytes(zeros)))][-1].end == End(len(whole), len(whole))
+
+
+@pytest.mark.parametrize(("name", "data"), LINES, ids=["vm2", "jsonl"])
+@pytest.mark.parametrize(("end", "missing"), [(b"", 0), (b"\0\0", 0), (b" \r", 0), (b"20261120", 1), (b"\0{", 1)])
+def test_a_last_line_without_its_end_may_be_a_datum_that_is_lost(name, data, end, missing):
+    assert [*make(name).scan(File(data[0] + b"\n" + end))][-1].missing == missing

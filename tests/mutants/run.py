@@ -2,7 +2,7 @@
 
     python tests/mutants/run.py [WORD …]     only faults whose file or promise contains one of the words
 
-Each fault is put into a copy of the checkout, and the test files that it names run there, as CI runs them. Exits with 1
+Each fault is put into a copy of the checkout, and the tests that it names run there; they are those of CI. Exits with 1
 if fewer than 90 % are noticed, or if a test fails without a fault. The last line is the share.
 """
 
@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -53,7 +54,7 @@ class Copy:
         subprocess.run([sys.executable, *compiling], cwd=self.path, check=True)
 
     def failing(self, tests: Sequence[str]) -> str | None:
-        """Run test files up to the first test that fails, and return its name; None if all pass.
+        """Run tests up to the first one that fails, and return its name; None if all pass.
 
         Raises:
             RuntimeError: pytest could not run them.
@@ -100,7 +101,7 @@ def main(words: Sequence[str]) -> int:
         copies: SimpleQueue[Copy] = SimpleQueue()
         for number in range(PROCESSES):
             copies.put(Copy(Path(room), number))
-        if failing := _failing(copies, sorted({test for fault in chosen for test in fault.tests})):
+        if failing := _failing(copies, {test for fault in chosen for test in fault.tests}):
             print(f"these fail without a fault: {', '.join(failing)}")
             return 1
         survived = _survived(copies, chosen)
@@ -112,17 +113,22 @@ def main(words: Sequence[str]) -> int:
 
 
 def _failing(copies: SimpleQueue[Copy], tests: Iterable[str]) -> list[str]:
-    """Return the tests that fail without a fault."""
+    """Return a test of each file that fails without a fault.
 
-    def failing(test: str) -> str | None:
+    Args:
+        tests: files, and single tests of files.
+    """
+
+    def failing(some: Sequence[str]) -> str | None:
         copy = copies.get()
         try:
-            return copy.failing([test])
+            return copy.failing(some)
         finally:
             copies.put(copy)
 
+    by_file = [list(some) for _, some in groupby(sorted(tests), key=lambda each: each.partition("::")[0])]
     with ThreadPoolExecutor(PROCESSES) as pool:
-        return [each for each in pool.map(failing, tests) if each is not None]
+        return [each for each in pool.map(failing, by_file) if each is not None]
 
 
 def _survived(copies: SimpleQueue[Copy], faults: Sequence[Fault]) -> list[Fault]:

@@ -19,7 +19,7 @@ from ondisk.segments.dir import SEQUENCE, number_of, read_sequence, scan
 from ondisk.segments.dir_facts import facts_in, seen_in
 from ondisk.segments.dir_generations import complete_folder, recover_folders
 from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.metadata_file import METADATA, MetadataFile
+from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 
 NAME = "2026/11-20.h5"
 
@@ -131,6 +131,27 @@ def test_a_folder_of_somebody_else_at_a_hidden_name_takes_the_place_of_nothing(d
     assert (new / "000000.h5").read_bytes() == b"theirs"
     reader = DirReader(directory)
     assert reader.read(1, NAME, lambda: Committed(end.size, facts, range(0)), 0, 3) == b"one"
+
+
+def test_a_folder_of_somebody_else_at_a_hidden_name_does_not_become_the_segment(directory, path, new):
+    end = append(directory, b"one")
+    facts = facts_in(directory.inside(NAME), NAME, end)
+    path.rename(path.with_name("away"))
+    new.mkdir()
+    (new / "000000.h5").write_bytes(b"theirs")
+    complete_folder(directory, NAME, 1, Committed(end.size, facts, range(0)))
+    assert not path.exists()
+    assert files(new) == {"000000.h5": b"theirs"}
+
+
+def test_nothing_is_appended_to_a_folder_that_was_exchanged(directory, path):
+    end = append(directory, b"one", b"two")
+    committed = Committed(end.size, facts_in(directory.inside(NAME), NAME, end), range(0))
+    assert DirWriter(directory).start(NAME, end, committed, trusted=True).laid.end.length == 2
+    content = (path / METADATA).read_bytes()
+    (path / METADATA).write_bytes(content[:20] + b"?" + content[21:])
+    with pytest.raises(SegmentCorrupt, match="is not the file that the index describes"):
+        DirWriter(directory).start(NAME, end, committed, trusted=True)
 
 
 def test_a_new_segment_that_a_crash_kept_from_its_name_gets_it_at_the_next_append(directory, path):
@@ -307,9 +328,12 @@ def test_a_damaged_byte_of_an_entry_takes_only_that_entry(directory, path):
     for at in range(len(content)):
         for mask in (0x01, 0xFF):
             (path / METADATA).write_bytes(content[:at] + bytes((content[at] ^ mask,)) + content[at + 1 :])
-            found = [number for each in scan(directory.inside(NAME), NAME, FORMAT.describe) for number in each.offsets]
+            results = [*scan(directory.inside(NAME), NAME, FORMAT.describe)]
+            found = [number for each in results for number in each.offsets]
             assert len(found) == 4
             assert found == sorted(found)
+            damaged = [damage.offset for each in results for damage in each.damage]
+            assert sorted(found + damaged) == [*range(5)], "nothing is taken for a file of an interrupted append"
 
 
 def test_a_reader_compares_the_checksum_of_each_file(directory, path):
@@ -429,6 +453,16 @@ def test_a_scan_gives_what_is_as_its_entry_says_and_names_the_rest(directory, pa
     }
     assert said.keys() == {1, 2, 3, 5, 6}
     assert said[6] == f"{METADATA} has no entry for it"
+
+
+@pytest.mark.parametrize(("kept", "damaged"), [(None, [0]), (False, []), (True, [0])])
+def test_a_missing_file_is_lost_unless_a_repack_has_removed_it(directory, path, kept, damaged):
+    append(directory, b"one", b"two")
+    (path / "000000.h5").unlink()
+    if kept is not None:  # a killed repack has written which entries remain
+        (path / NEW_METADATA).write_bytes((path / METADATA).read_bytes() if kept else b"")
+    results = [*scan(directory.inside(NAME), NAME, FORMAT.describe)]
+    assert [damage.offset for each in results for damage in each.damage] == damaged
 
 
 def test_what_says_the_last_number_may_be_missing_empty_or_nonsense(directory, path):

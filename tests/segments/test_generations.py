@@ -365,3 +365,16 @@ def test_a_generation_that_was_copied_or_touched_is_still_the_one(directory):
     generations.complete(directory, NAME, 2, two)
     assert generations.waiting(directory, NAME, 2, two) is None
     assert files(directory) == {"11-20.vm2": b"two and a tail"}
+
+
+def test_after_a_crash_no_name_is_removed_before_the_others_are_durable(directory, monkeypatch):
+    write(directory, NAME, b"two")
+    generations.link_old(directory, NAME, 2, None)
+    write(directory, "2026/.11-20.vm2.1", b"one")
+    calls, unlink = [], os.unlink
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda *_: calls.append("sync"))
+    monkeypatch.setattr(os, "unlink", lambda *name, **options: calls.append("unlink") or unlink(*name, **options))
+    current = 2, committed(directory, NAME)
+    assert recover(directory, NAME, [1, 2], current, unread=True, trusted=True) == []
+    assert calls == ["sync", "unlink", "unlink"]
+    assert files(directory) == {"11-20.vm2": b"two"}

@@ -52,6 +52,17 @@ def test_a_kept_file_is_moved_and_its_record_says_why(directory):
     assert name.startswith(f"2026/.quarantine/{item.time:%Y%m%dT%H%M%S.%f}Z-")
 
 
+def test_what_is_kept_is_durable_before_anything_takes_its_place(directory, monkeypatch):
+    write(directory, NAME)
+    synced = []
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, path: synced.append(Path(path).name))
+    piece = keep_piece(directory, NAME, directory.open_to_read(NAME), 1, 2, **WHY).rpartition("/")[2]
+    assert synced[-3:] == [f"{piece}.json", f".{piece}", FOLDER]
+    synced.clear()
+    item = keep(directory, NAME, **WHY).rpartition("/")[2]
+    assert synced == [f"{item}.json", FOLDER, "2026"]
+
+
 def test_a_hidden_generation_and_a_file_of_a_dir_segment_are_items_of_their_segment(directory):
     write(directory, "2026/.11-20.vm2.17")
     write(directory, "2026/11-20.h5/000003.h5")
