@@ -97,7 +97,7 @@ def _examine_all(
         report.add(access.prefix, found)
         report.segments += abandoned_jobs.diagnosed(access, now)
         quarantine.count(access, report, errors, ages)
-        replaced.count(access, report, errors)
+    replaced.count(dataset, report, errors)
     report.segments += unusable_archives(dataset)
 
 

@@ -84,10 +84,10 @@ def repack(
                 inspection = Inspection(access, now, ages=ages)
                 with contextlib.suppress(DiskFull):  # below, these segments are tried again after others freed space
                     report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_later, only=copies))
+        replaced.remove_old(dataset, now, errors)
         for access in maintained:
             report.segments += abandoned_jobs.removed(access, now)
             report.segments += quarantine.removed(dataset, access, ages, errors)
-            replaced.remove_old(dataset, access, now, errors)
             try:
                 inspection = Inspection(access, now, ages=ages)
                 report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_all))

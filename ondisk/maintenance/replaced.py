@@ -45,34 +45,35 @@ def keep(access: Access, transaction: Transaction, segment: Segment) -> bool:
     return True
 
 
-def count(access: Access, report: Report, errors: list[OndiskError]) -> None:
-    """Add what a dataset or an archive keeps to the report of a check.
+def count(dataset: DatasetAccess, report: Report, errors: list[OndiskError]) -> None:
+    """Add what a dataset and its archives keep to the report of a check.
 
     Args:
         errors: the error is added to it if a folder cannot be read.
     """
-    try:
-        report.replaced = report.replaced.plus(total(access.directory, access.config.keep_seconds))
-    except StorageError as error:
-        errors.append(error)
+    for access in dataset.archives.all():
+        try:
+            report.replaced = report.replaced.plus(total(access.directory, access.config.keep_seconds))
+        except StorageError as error:
+            errors.append(error)
 
 
-def remove_old(dataset: DatasetAccess, access: Access, now: float | None, errors: list[OndiskError]) -> None:
-    """Remove what a dataset or an archive has kept for as long as `keep_replaced` says.
+def remove_old(dataset: DatasetAccess, now: float | None, errors: list[OndiskError]) -> None:
+    """Remove what a dataset and its archives have kept for as long as `keep_replaced` says.
 
     Args:
+        now: seconds since 1970; None for the present.
         errors: what went wrong is added to it.
 
-    Locks: the writers' lock, if something is kept; for the archive, also the archive's lock.
+    Locks: the writers' lock, if something is kept; for that of an archive, also the archive's lock.
     """
-    seconds = access.config.keep_seconds
-    try:
-        if folders(access.directory):
-            _remove(dataset, access, time.time() if now is None else now, seconds)
-    except FATAL:
-        raise
-    except StorageError as error:
-        errors.append(error)
+    for access in _that_keep(dataset):
+        try:
+            _remove(dataset, access, time.time() if now is None else now, access.config.keep_seconds)
+        except FATAL:
+            raise
+        except StorageError as error:
+            errors.append(error)
 
 
 def keep_nothing(dataset: DatasetAccess) -> bool:
@@ -81,11 +82,18 @@ def keep_nothing(dataset: DatasetAccess) -> bool:
     Returns:
         Whether something was removed.
     """
-    removed = 0
     for access in dataset.archives.maintained():
         access.keeps_replaced = False
-        removed += _remove(dataset, access, time.time(), 0)
-    return removed > 0
+    return sum([_remove(dataset, access, time.time(), 0) for access in _that_keep(dataset)]) > 0
+
+
+def _that_keep(dataset: DatasetAccess) -> list[Access]:
+    """Return the dataset and its archives that keep something, but for archives that cannot be written to.
+
+    An archive that its user has renamed may still have what it kept before.
+    """
+    found = [each for each in dataset.archives.all() if folders(each.directory)]
+    return [each for each in found if each is dataset or each.directory.is_writable()]
 
 
 def _remove(dataset: DatasetAccess, access: Access, now: float, seconds: float) -> int:

@@ -90,6 +90,21 @@ def test_what_is_in_the_archive_is_counted_and_removed_too(dataset):
     assert not [*dataset.path.rglob(".replaced")]
 
 
+def test_what_an_archive_has_kept_before_it_was_renamed_goes_too(dataset):
+    names = sorted({each.location.segment for each in dataset.query()})
+    dataset.archive(*names[:2])
+    dataset.delete("number: 1")
+    dataset.repack()
+    dataset.close()
+    (dataset.path / ".archive/last").rename(dataset.path / ".archive/2015")
+    with ondisk.open(dataset.path) as dataset:
+        before = dataset.check().replaced.segments
+        assert before > len(kept(dataset))
+        repack(dataset._access, now=time.time() + 7 * 3600)
+        assert dataset.check().replaced.segments == 0
+        assert not [*dataset.path.rglob(".replaced")]
+
+
 def test_what_would_be_kept_longer_than_asked_because_the_clock_was_set_back_goes(dataset):
     dataset.repack()
     for each in kept(dataset):

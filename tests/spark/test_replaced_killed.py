@@ -86,6 +86,7 @@ def check_points(bench, most):
 def check_removed(path):
     """What is kept goes with the first repack after its time, and nothing of it stays."""
     with ondisk.open(path) as dataset:
+        dataset.repack()  # of data that came out of order since
         until = dataset.check().replaced.until
         before = [(each.reftime, each.metadata, each.data) for each in dataset.query()]
         repack(dataset._access, now=until + 1)
