@@ -21,12 +21,14 @@ The caller must hold the writers' lock to change anything. Names are relative to
 
 from __future__ import annotations
 
+import contextlib
 import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, Entry
 from ondisk.segments import quarantine
 from ondisk.segments.dir_generations import discard_folder
@@ -76,9 +78,14 @@ class Replaced:
 
 
 def folders(directory: Directory) -> list[str]:
-    """Return the folders in which something is kept."""
-    names = (f"{parent}/{REPLACED}" for parent in sorted(parents(directory)))
-    return [name for name in names if (found := directory.stat(name)) is not None and stat.S_ISDIR(found.st_mode)]
+    """Return the folders in which something is kept; none in a place that cannot be read: check reports that."""
+    names = []
+    for parent in sorted(parents(directory)):
+        with contextlib.suppress(StorageError):
+            found = directory.stat(name := f"{parent}/{REPLACED}")
+            if found is not None and stat.S_ISDIR(found.st_mode):
+                names.append(name)
+    return names
 
 
 def staged(rows: str) -> str:

@@ -95,6 +95,13 @@ def test_rows_that_a_killed_process_has_not_finished_go(directory):
     assert names(directory) == ["11-20.vm2.1", "11-20.vm2.1.rows"]
 
 
+def test_a_folder_of_segments_that_is_none_keeps_nothing(directory):
+    (directory.path / "2027").symlink_to("2026")
+    (directory.path / "2028").touch()
+    put(directory, 1)
+    assert folders(directory) == ["2026/.replaced"]
+
+
 def test_a_link_in_the_place_of_the_folder_is_not_followed(directory, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "11-20.vm2.1.rows").write_bytes(b"mine")
