@@ -600,7 +600,8 @@ def _raise_not_created(path: Path, error: OSError) -> NoReturn:
             hint = "Choose another path, or create it as a user with permission to write there."
             raise ReadOnly(f"{path} cannot be created: {error.strerror}", hint=hint, path=str(path)) from error
         case errno.ENOENT:  # a filesystem where nobody can create directories, such as /proc
-            raise StorageError(f"{path} cannot be created: {error.strerror}", path=str(path)) from error
+            hint = "Choose a path on another filesystem: nobody can create a directory there."
+            raise StorageError(f"{path} cannot be created: {error.strerror}", hint=hint, path=str(path)) from error
     raise_as_ours(error, str(path))
 
 

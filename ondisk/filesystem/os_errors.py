@@ -95,6 +95,6 @@ def _name_of(user: int) -> str:
 
 
 def not_regular(path: str) -> StorageError:
-    hint = "ondisk follows no symbolic links inside a dataset: replace the link with the file itself."
+    hint = "Replace a link with the file itself: ondisk follows none inside a dataset. Move anything else out of it."
     message = f"{path} is not a regular file, or its path contains a symbolic link"
     return StorageError(message, hint=hint, path=path)

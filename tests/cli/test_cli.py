@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from worlds import lose_index
 
 import ondisk
 from ondisk.cli import COMMANDS, main, parser_of
@@ -169,6 +170,19 @@ def test_a_bug_ends_with_1_and_a_traceback(environment, weather):
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "AttributeError" in done.stderr
+
+
+def test_a_directory_in_the_place_of_the_index_is_an_error_that_says_what_to_do(run, weather):
+    lose_index(weather)
+    (weather / "index.sqlite").mkdir()
+    for command in (["query", weather], ["info", weather], ["fix", weather, "--yes"]):
+        done = run(*command)
+        assert done.code == 50
+        assert "index.sqlite is not a regular file" in done.err
+        assert "Move anything else out of it." in done.err
+    (weather / "index.sqlite").rmdir()
+    assert run("fix", weather, "--yes").code == 0
+    assert len(run("query", weather, "--json").lines) == 3
 
 
 @pytest.mark.parametrize("form", ["--json", "--data"])

@@ -89,7 +89,11 @@ def test_an_existing_dataset_is_left_alone(run, weather):
         (f"a/{'x' * 256}/new", 2, f"nor a name in it: {'x' * 60}…, 256 bytes"),
         ("ä" * 128, 2, f"nor a name in it: {'ä' * 60}…, 256 bytes"),
         ("a/" * 2100, 2, "a path may not be so long"),
-        ("/proc/new", 50, "/proc/new cannot be created"),
+        (
+            "/proc/new",
+            50,
+            "/proc/new cannot be created: No such file or directory\nChoose a path on another filesystem",
+        ),
     ],
 )
 def test_a_path_where_no_directory_can_be_is_refused_and_creates_nothing(run, path, code, message):
