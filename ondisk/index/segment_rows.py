@@ -7,7 +7,7 @@ segment's row. Only in a damaged index they are not: then a function takes the f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeAlias
@@ -42,8 +42,8 @@ class KnownArchive:
     count: int = 0
 
 
-Places: TypeAlias = tuple[Column, Column, Column]
-"""Columns of equal length: offsets, sizes, reftimes."""
+Places: TypeAlias = tuple[Column, Column, Column, Column]
+"""Columns of equal length: offsets, sizes, reftimes, seqs."""
 
 
 def segments_in(snapshot: Snapshot, interval: Interval) -> Iterator[Segment]:
@@ -71,15 +71,17 @@ def noted_of(snapshot: Snapshot, segment: Segment) -> tuple[str | None, int | No
     return rows[0] if rows else (None, None)
 
 
-def run_starts(snapshot: Snapshot, paddings: Mapping[str, int]) -> Iterator[tuple[Any, ...]]:
+def run_starts(snapshot: Snapshot, paddings: Mapping[str, int], but: Collection[int]) -> Iterator[tuple[Any, ...]]:
     """Find the begin of each run: of data that were appended one after another, consecutive and in order of time.
 
     Args:
         paddings: format → bytes after each datum that are not part of it.
+        but: ids of segments whose runs are not wanted.
 
     Returns:
-        For each run, in the order of appending: seq, segment, offset and reftime of its first datum; then seq, end and
-        reftime of the datum with the previous seq, the last of the previous run; None if no datum has that seq.
+        For each run, in the order of appending: seq, segment, offset and reftime of its first datum; then segment, seq,
+        end and reftime of the datum with the previous seq; None if no datum has that seq. If that datum is of the
+        segment of the previous run, it is the last of that run.
 
     Cost: a third of the time that aggregating the rows takes.
     """
@@ -90,16 +92,17 @@ def run_starts(snapshot: Snapshot, paddings: Mapping[str, int]) -> Iterator[tupl
     else:
         padding = str(next(iter(distinct), 0))
     sql = (
-        "SELECT d.seq, d.segment, d.offset, d.reftime, p.seq, p.offset + p.size, p.reftime"
+        "SELECT d.seq, d.segment, d.offset, d.reftime, p.segment, p.seq, p.offset + p.size, p.reftime"
         " FROM datum AS d LEFT JOIN datum AS p ON p.seq = d.seq - 1 WHERE (p.segment = d.segment"
-        f" AND p.offset + p.size + {padding} = d.offset AND p.reftime <= d.reftime) IS NOT TRUE ORDER BY d.seq"
+        f" AND p.offset + p.size + {padding} = d.offset AND p.reftime <= d.reftime) IS NOT TRUE"
+        f" {'AND d.segment NOT IN (SELECT value FROM json_each(?))' if but else ''} ORDER BY d.seq"
     )
-    return chain.from_iterable(snapshot.select(sql))
+    return chain.from_iterable(snapshot.select(sql, (json.dumps([*but]),) if but else ()))
 
 
-def last_appended(snapshot: Snapshot) -> tuple[int, int, int] | None:
-    """Return seq, end and reftime of the datum that was appended last; None without data."""
-    sql = "SELECT seq, offset + size, reftime FROM datum ORDER BY seq DESC LIMIT 1"
+def last_appended(snapshot: Snapshot) -> tuple[int, int, int, int] | None:
+    """Return segment, seq, end and reftime of the datum that was appended last; None without data."""
+    sql = "SELECT segment, seq, offset + size, reftime FROM datum ORDER BY seq DESC LIMIT 1"
     rows = snapshot.fetch(sql)
     return rows[0] if rows else None
 
@@ -114,7 +117,7 @@ def outside_of_intervals(snapshot: Snapshot) -> dict[int, tuple[int, int]]:
 
 
 def places_of(snapshot: Snapshot, segment: Segment, begin: int | None, end: int | None) -> Iterator[Places]:
-    """Yield the places of one segment's data, some at a time.
+    """Yield the places of one segment's data, some at a time, in the order of their offsets.
 
     Args:
         begin, end: the first and the last reftime outside its interval, if any; the rows up to them are read, too.
@@ -122,9 +125,9 @@ def places_of(snapshot: Snapshot, segment: Segment, begin: int | None, end: int 
     interval = interval_of(snapshot, segment)
     first = interval.begin if begin is None else min(begin, interval.begin)
     last = interval.end if end is None else max(end, interval.end)
-    for rows in _data(snapshot, segment, "offset, size, reftime", span=(first, last)):
-        offsets, sizes, reftimes = zip(*rows, strict=True)
-        yield offsets, sizes, reftimes
+    for rows in _data(snapshot, segment, "offset, size, reftime, seq", "ORDER BY offset, seq", (first, last)):
+        offsets, sizes, reftimes, seqs = zip(*rows, strict=True)
+        yield offsets, sizes, reftimes, seqs
 
 
 def in_order_of_offset(

@@ -17,7 +17,6 @@ from ondisk.formats import Format
 from ondisk.formats.base import is_zeros
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import OTHER_BYTES, Circumstances, Known, OnDisk, diagnose
-from ondisk.maintenance.known import lay_out
 from ondisk.maintenance.replaced import keep
 from ondisk.maintenance.rewrite import IndexPlaces, Written, lay
 from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
@@ -66,8 +65,6 @@ class ConcatSegments(SegmentKind):
         if known is not None and known.deleted is not None:
             known.unexplained = known.segment.end.length - start - known.size - known.deleted
         if known is not None and known.count:
-            if not known.is_laid_out:
-                lay_out(snapshot, known, len(format.padding))
             known.needed = known.data_end
             if known.segment.end.compressed:
                 known.needed = segment_rows.end_of_block_before(snapshot, known.segment, known.data_end)

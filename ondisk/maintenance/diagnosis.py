@@ -27,7 +27,6 @@ class Known:
         data_end: offset after the last datum and its padding.
         needed: position in the file after the last datum; in a compressed segment, after its block.
         interval: the interval in its row; data outside it cannot be found by their segment.
-        is_laid_out: every datum begins where the one before it in query order ends.
         gaps: bytes between the first and the last datum that belong to no datum.
         gap_at: offset of the first gap; None without one.
         overlaps: data that begin before the end of the datum before them.
@@ -48,7 +47,6 @@ class Known:
     data_end: int = 0
     needed: int = 0
     interval: Interval | None = None
-    is_laid_out: bool = True
     gaps: int = 0
     gap_at: int | None = None
     overlaps: int = 0

@@ -33,6 +33,7 @@ from ondisk.segments.metadata_file import METADATA
 from ondisk.step import Interval, days_ago
 
 _DEEPEST = 16  # levels of folders that are searched for segments
+_SEEN_IN_ROWS = State.DIRTY | State.ARCHIVE_AGE | State.DELETE_AGE
 _SHRINKING, _UNSURE = State.DIRTY | State.DELETED, State.UNALIGNED | State.CORRUPTED | State.MISSING
 
 
@@ -76,7 +77,7 @@ class Inspection:
         """Yield the diagnosis of every segment, in the order of their names.
 
         A concurrent writer may make a segment look damaged for a moment, so a segment that looks damaged is examined
-        again.
+        again; one that looks dirty, only if somebody changed it meanwhile.
 
         Args:
             is_examined_later: whether the caller examines a segment again, under the lock; then only one that looks
@@ -97,7 +98,7 @@ class Inspection:
                 except StorageError as error:
                     found = _unreadable(name, error)
                 if State.CORRUPTED in found.state or (found.state and not is_examined_later(found)):
-                    again = self._again(name, known.get(name))
+                    again = self._again(name, known.get(name), found)
                     if again is None:
                         continue
                     found = again
@@ -146,8 +147,12 @@ class Inspection:
         except StorageError as error:
             return _unreadable(name, error), known
 
-    def _again(self, name: str, before: Known | None) -> Diagnosis | None:
+    def _again(self, name: str, before: Known | None, found: Diagnosis) -> Diagnosis | None:
         """Diagnose a segment again, from a new snapshot, until nobody changed it meanwhile; None if it has gone."""
+        if before is not None and not found.state & ~_SEEN_IN_ROWS:
+            with self.access.current().index.snapshot() as snapshot:
+                if snapshot.segment_named(name) == before.segment:
+                    return found
         diagnosis = None
         for _ in range(3):
             with self.access.current().index.snapshot() as snapshot:

@@ -14,7 +14,7 @@ import ondisk
 from ondisk.dataset.access import Access
 from ondisk.index import Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.known import all_known, known_of, lay_out
+from ondisk.maintenance.known import all_known, known_of
 from ondisk.segment import End
 from ondisk.step import DAY, Interval
 
@@ -97,8 +97,6 @@ def check_census(access: Access, rows: list[Place]) -> None:
             alone = known_of(access, snapshot, each.segment.name, each)
             assert alone is not None
             for found in (each, alone):
-                if not found.is_laid_out:
-                    lay_out(snapshot, found, len(access.format(found.segment.format).padding))
                 assert replace(found, deleted=0) == counted(found.segment, rows)  # it is not a sum over rows
 
 
@@ -142,8 +140,8 @@ def test_any_rows_are_summed_up_as_counting_does(access: Access, rows: list[Plac
 
 
 def test_the_sum_over_all_counts_every_attribute_of_a_segment() -> None:
-    """`counted` sets all that `Known` has but what others add: needed, is_laid_out, damage, deleted, interval."""
+    """`counted` sets all that `Known` has but what others add: needed, damage, deleted, interval."""
     said = {each.name for each in fields(Known)}
     assert said == {"segment", "count", "size", "begin", "end", "first", "data_end", "gaps", "gap_at", "overlaps",
-                    "overlap_at", "misplaced", "misplaced_at", "needed", "interval", "is_laid_out",
+                    "overlap_at", "misplaced", "misplaced_at", "needed", "interval",
                     "damage", "deleted", "unexplained"}  # fmt: skip
