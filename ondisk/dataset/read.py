@@ -95,16 +95,14 @@ class DatasetReader:
         """
         segment = snapshot.segment(rows[0][1])
         format = self._format(segment.format)
-        padding = len(format.padding)
-        if padding:
-            rows = [(*row[:3], row[3] + padding) for row in rows]
-        for base, content, part in self._spans(snapshot, rows):
+        for base, content, part in self._spans(snapshot, rows, len(format.padding)):
             if not segment.end.compressed:
                 on_read(base, content)
-            for row in part:
-                begin, size = row[2] - base, row[3]
-                check_end(format, segment, row[2], size, content[max(begin, begin + size - TAIL) : begin + size])
-                yield content[begin : begin + size - padding]
+            payloads = [content[row[2] - base : row[2] - base + row[3]] for row in part]
+            if not format.padding:  # else `_spans` has checked it
+                for row, each in zip(part, payloads, strict=True):
+                    check_end(format, segment, row[2], row[3], each[-TAIL:])
+            yield from payloads
 
     def data(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[list[Any]]:
         """Yield the content of rows of one segment as `Datum.data`, several at a time. Declared fields are not needed.

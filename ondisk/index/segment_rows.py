@@ -17,7 +17,7 @@ from ondisk.matcher import Expression
 from ondisk.segment import Block
 from ondisk.step import Interval
 
-_ROWS = 1024
+_ROWS, _LAID = 1024, 16_384
 
 Column: TypeAlias = tuple[int, ...]
 
@@ -138,10 +138,14 @@ def in_order_of_offset(
     return chain.from_iterable(rows)
 
 
-def in_order_of_query(snapshot: Snapshot, segment: Segment, begin: int, end: int) -> Iterator[list[tuple[int, Row]]]:
-    """Yield seq and row of one segment's data with reftimes from `begin` to `end`, some at a time."""
-    for rows in _data(snapshot, segment, f"seq, {snapshot.columns.row}", "ORDER BY reftime, seq", (begin, end)):
-        yield [(row[0], row[1:]) for row in rows]
+def in_order_of_query(snapshot: Snapshot, segment: Segment, begin: int, end: int) -> Iterator[list[Row]]:
+    """Yield reftime, segment, offset, size and seq of one segment's data, some at a time.
+
+    Args:
+        begin, end: the first and the last of their reftimes.
+    """
+    columns = "reftime, segment, offset, size, seq"
+    return _data(snapshot, segment, columns, "ORDER BY reftime, seq", (begin, end), _LAID)
 
 
 def interval_of(snapshot: Snapshot, segment: Segment) -> Interval:
@@ -319,16 +323,22 @@ def longest_unchecked(snapshot: Snapshot) -> list[str]:
 
 
 def _data(
-    snapshot: Snapshot, segment: Segment, columns: str, rest: str = "", span: tuple[int, int] | None = None
+    snapshot: Snapshot,
+    segment: Segment,
+    columns: str,
+    rest: str = "",
+    span: tuple[int, int] | None = None,
+    count: int = _ROWS,
 ) -> Iterator[list[Row]]:
     """Select columns of one segment's data, by default of those in its interval; yield the rows some at a time.
 
     Args:
         span: the first and the last reftime instead.
+        count: rows at a time, at most.
     """
     until = "<="
     if span is None:
         interval = interval_of(snapshot, segment)
         until, span = "<", (interval.begin, interval.end)
     sql = f"SELECT {columns} FROM datum WHERE reftime >= ? AND reftime {until} ? AND segment = ? {rest}"
-    return snapshot.select(sql, (*span, segment.id), _ROWS)
+    return snapshot.select(sql, (*span, segment.id), count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -164,11 +165,11 @@ class _Laying:
         old = self._reader.file_of(self._old)
         checked = CheckedReading(old, self._old.committed(self._format.mutable))
         try:
-            for rows in _pieces(self._snapshot, self._known):
+            for seqs, rows in _pieces(self._snapshot, self._known):
                 offset = self._writer.end.length
-                in_file = [row for _, row in rows]
-                self._writer.add([*self._reader.contents(self._snapshot, in_file, checked.add)])
-                self._place(rows, offset)
+                self._writer.add([*self._reader.contents(self._snapshot, rows, checked.add)])
+                offsets = accumulate(self._format.extents([row[3] for row in rows]), initial=offset)
+                self._places.place(zip(seqs, [row[2] for row in rows], offsets, strict=False))
         except IntegrityError as error:
             if checked.is_whole() is False:
                 raise wrong_checksum(self._old) from error
@@ -176,12 +177,6 @@ class _Laying:
         if checked.is_whole() is False:
             raise wrong_checksum(self._old)
         return self._writer.seal(), self._writer.facts()
-
-    def _place(self, rows: list[tuple[int, Row]], offset: int) -> None:
-        """Report the places of data that are at an offset, one after the other."""
-        extents = self._format.extents(row[3] for _, row in rows)
-        offsets = accumulate(extents, initial=offset)
-        self._places.place((seq, row[2], at) for (seq, row), at in zip(rows, offsets, strict=False))
 
 
 def wrong_checksum(segment: Segment) -> SegmentCorrupt:
@@ -193,16 +188,13 @@ def wrong_checksum(segment: Segment) -> SegmentCorrupt:
     )
 
 
-def _pieces(snapshot: Snapshot, known: Known) -> Iterator[list[tuple[int, Row]]]:
-    """Yield a segment's data in query order: (seq, row), some MiB at a time."""
-    piece: list[tuple[int, Row]] = []
-    weight = 0
+def _pieces(snapshot: Snapshot, known: Known) -> Iterator[tuple[list[int], list[Row]]]:
+    """Yield a segment's data in query order, some MiB at a time: their seqs and their rows."""
     for rows in segment_rows.in_order_of_query(snapshot, known.segment, known.begin, known.end):
-        for each in rows:
-            piece.append(each)
-            weight += each[1][3]
-            if weight >= _PIECE:
-                yield piece
-                piece, weight = [], 0
-    if piece:
-        yield piece
+        ends = [*accumulate(row[3] for row in rows)]
+        begin = 0
+        while begin < len(rows):
+            before = ends[begin - 1] if begin else 0
+            end = max(begin + 1, bisect_left(ends, before + _PIECE))
+            yield [row[-1] for row in rows[begin:end]], rows[begin:end]
+            begin = end
