@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import chain
+from itertools import accumulate, chain
 from itertools import count as counter
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,34 @@ class MaintenanceBench:
             times = best(self.rounds * 2, lambda: index.execute(_SUMS).fetchall(), check)
             self.report.ratio(f"check of {segments} segments", *times, 1.5)
             index.close()
+        self.half_deleted(dataset.path)
         shutil.rmtree(dataset.path)
+
+    def half_deleted(self, path: Path) -> None:
+        """Delete every second series; measure a check, which only reads rows, and a repack, which moves the data."""
+        with ondisk.open(path) as dataset:
+            dataset.delete(" or ".join(f"product: VM2,{variable}" for variable in observations.VARIABLES[::2]))
+            segments = dataset.info()["segments"]
+            index = sqlite3.connect(f"file:{path}/index.sqlite?mode=ro", uri=True)
+
+            def check() -> None:
+                assert len(dataset.check().segments) == segments
+
+            times = best(self.rounds * 2, lambda: read_rows(index), check)
+            self.report.ratio("check of half-deleted segments", *times, 2.5, self.count // 2)
+            index.close()
+        pairs = []
+        for number in range(self.rounds):
+            floor, place = self.folder / f"floor-{number}", self.folder / f"repacked-{number}"
+            for copy in (floor, place):
+                shutil.copytree(path, copy)
+            os.sync()
+            with ondisk.open(place) as copy:
+                pairs.append(best(1, lambda floor=floor: keep_rows(floor), copy.repack))
+            for copy in (floor, place):
+                shutil.rmtree(copy)
+        floor_time, ours = map(min, zip(*pairs, strict=True))
+        self.report.ratio("repack of half-deleted small data", floor_time, ours, 3.0, self.count // 2)
 
     def memory(self, source: Path) -> None:
         """Compare the memory for maintenance of few data and of many data."""
@@ -180,6 +207,41 @@ class MaintenanceBench:
                 pairs.append(best(1, *works[::turn])[::turn])
             shutil.rmtree(place)
         self.report.ratio("repack of half-empty segments", *map(min, zip(*pairs, strict=True)), 1.2)
+
+
+def read_rows(index: sqlite3.Connection) -> int:
+    """Read the places of all data, in the order of their segments, and count the bytes between them."""
+    sql = "SELECT segment, offset, size FROM datum ORDER BY segment, offset"
+    gaps, before, end = 0, 0, 0
+    for segment, offset, size in index.execute(sql):
+        if segment != before:
+            before, end = segment, 0
+        gaps += offset - end
+        end = offset + size + 1
+    return gaps
+
+
+def keep_rows(folder: Path) -> None:
+    """Write each segment again with the data of the rows that are left, and store their new offsets in one commit."""
+    index = sqlite3.connect(folder / "index.sqlite", isolation_level=None)
+    index.execute("BEGIN IMMEDIATE")
+    rows_of = "SELECT seq, offset, size FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? ORDER BY 2"
+    for id_, name, begin, end in index.execute('SELECT id, name, "begin", "end" FROM segment').fetchall():
+        content = (folder / name).read_bytes()
+        zlib.crc32(content)
+        rows = index.execute(rows_of, (begin, end, id_)).fetchall()
+        with (folder / f"{name}.new").open("wb") as file:
+            kept = b"".join([content[offset : offset + size + 1] for _, offset, size in rows])
+            zlib.crc32(kept)
+            file.write(kept)
+            file.flush()
+            os.fsync(file.fileno())
+        (folder / f"{name}.new").rename(folder / name)
+        offsets = accumulate((size + 1 for _, _, size in rows), initial=0)
+        moved = ((offset, seq) for (seq, _, _), offset in zip(rows, offsets, strict=False))
+        index.executemany("UPDATE datum SET offset = ? WHERE seq = ?", moved)
+    index.execute("COMMIT")
+    index.close()
 
 
 def read_whole_and_sum(files: list[Path]) -> None:

@@ -122,12 +122,26 @@ def places_of(snapshot: Snapshot, segment: Segment, begin: int | None, end: int 
     Args:
         begin, end: the first and the last reftime outside its interval, if any; the rows up to them are read, too.
     """
-    interval = interval_of(snapshot, segment)
-    first = interval.begin if begin is None else min(begin, interval.begin)
-    last = interval.end if end is None else max(end, interval.end)
-    for rows in _data(snapshot, segment, "offset, size, reftime, seq", "ORDER BY offset, seq", (first, last)):
+    span = _span(snapshot, segment, begin, end)
+    for rows in _data(snapshot, segment, "offset, size, reftime, seq", "ORDER BY offset, seq", span):
         offsets, sizes, reftimes, seqs = zip(*rows, strict=True)
         yield offsets, sizes, reftimes, seqs
+
+
+def totals_of(snapshot: Snapshot, segment: Segment, begin: int | None, end: int | None) -> Row:
+    """Return count, sizes, lowest offset, first and last reftime of one segment's data.
+
+    Args:
+        begin, end: as for `places_of`.
+    """
+    totals = "count(*), ifnull(sum(size), 0), min(offset), min(reftime), max(reftime)"
+    return next(_data(snapshot, segment, totals, span=_span(snapshot, segment, begin, end)))[0]
+
+
+def _span(snapshot: Snapshot, segment: Segment, begin: int | None, end: int | None) -> tuple[int, int]:
+    interval = interval_of(snapshot, segment)
+    first = interval.begin if begin is None else min(begin, interval.begin)
+    return first, interval.end if end is None else max(end, interval.end)
 
 
 def in_order_of_offset(

@@ -63,12 +63,23 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
 
 
 def known_of(access: Access, snapshot: Snapshot, name: str, before: Known | None) -> Known | None:
-    """Sum up the rows of one segment; return None if the index does not know it."""
+    """Sum up the rows of one segment; return None if the index does not know it.
+
+    Args:
+        before: what the index knew before, if that is known.
+
+    Cost: reads all rows, unless neither the segment nor the totals of its rows have changed since `before`.
+    """
     segment = snapshot.segment_named(name)
     if segment is None:
         return None
     span = (None, None) if before is None or not before.count else (before.begin, before.end)
     damage, deleted = segment_rows.noted_of(snapshot, segment)
+    if before is not None and (before.segment, before.damage, before.deleted) == (segment, damage, deleted):
+        count, size, *others = segment_rows.totals_of(snapshot, segment, *span)
+        padding = len(access.format(segment.format).padding) * count
+        if [count, size + padding, *others] == [before.count, before.size, before.first, before.begin, before.end]:
+            return before
     return _summed(access, snapshot, Known(segment, damage=damage, deleted=deleted), *span)
 
 

@@ -123,9 +123,29 @@ def layouts(draw: st.DrawFn) -> list[Place]:
     return [row for at, row in enumerate(rows) if at not in dropped]
 
 
-@given(rows=layouts())
-def test_both_ways_of_summing_up_give_what_counting_gives(access: Access, rows: list[Place]) -> None:
-    check_census(access, rows)
+@given(rows=layouts(), few=st.sampled_from([0, 1, 10_000]))
+def test_both_ways_of_summing_up_give_what_counting_gives(access: Access, rows: list[Place], few: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ondisk.maintenance.known._FEW", few)  # else only a slow test would have so many runs
+        check_census(access, rows)
+
+
+@given(rows=layouts(), changed=layouts())
+def test_a_segment_is_summed_up_again_if_its_rows_have_changed(
+    access: Access, rows: list[Place], changed: list[Place]
+) -> None:
+    changed = [row for row in changed if row.reftime // DAY == row.segment]  # others are found by the next pass
+    store(access, rows)
+    with access.current().index.snapshot() as snapshot:
+        before = all_known(access, snapshot)
+    store(access, changed)
+    with access.current().index.snapshot() as snapshot:
+        for each in before:
+            found = known_of(access, snapshot, each.segment.name, each)
+            expected = counted(each.segment, changed)
+            assert found is not None
+            assert (found.count, found.size, found.begin, found.end) == (
+                expected.count, expected.size, expected.begin, expected.end)  # fmt: skip
 
 
 @given(
