@@ -51,7 +51,7 @@ def count(dataset: DatasetAccess, report: Report, errors: list[OndiskError]) -> 
     Args:
         errors: the error is added to it if a folder cannot be read.
     """
-    for access in dataset.archives.all():
+    for access in _all(dataset):
         try:
             report.replaced = report.replaced.plus(total(access.directory, access.config.keep_seconds))
         except StorageError as error:
@@ -92,8 +92,15 @@ def _that_keep(dataset: DatasetAccess) -> list[Access]:
 
     An archive that its user has renamed may still have what it kept before.
     """
-    found = [each for each in dataset.archives.all() if folders(each.directory)]
+    found = [each for each in _all(dataset) if folders(each.directory)]
     return [each for each in found if each is dataset or each.directory.is_writable()]
+
+
+def _all(dataset: DatasetAccess) -> list[Access]:
+    """Return the dataset and its archives; without those that are not maintained if one of them cannot be opened."""
+    with contextlib.suppress(OndiskError):  # check and the end of a repack report it
+        return [*dataset.archives.all()]
+    return dataset.archives.maintained()
 
 
 def _remove(dataset: DatasetAccess, access: Access, now: float, seconds: float) -> int:

@@ -301,7 +301,11 @@ def test_a_job_that_was_planned_before_a_night_gives_the_same_rows(spark, create
 
     then = collected(frame)
     assert len(then) == how_many * 4 // 5
-    change(dataset, how)
+    if how == "repack" and how_many > 100:
+        dataset.repack(spark=spark)  # executors write the new files, and the program replaces the old ones
+    else:
+        change(dataset, how)
+    assert len(kept(dataset)) == 3
     assert collected(frame) == then
     again = spark.read.format("ondisk").option("data", "true").load(str(dataset.path))
     assert again.count() == (0 if how == "delete by age" else len(then))
