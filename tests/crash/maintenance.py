@@ -16,6 +16,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk.index import INDEX
+from ondisk.index.tide import TIDE
 from ondisk.segments.generations import REPLACED
 
 from .killpoints import SYNCS, Bench, Run, synced_path
@@ -159,7 +160,7 @@ def check_order(calls: list[str]) -> int:
     Before a commit: files that were made, with their names, and names that were given. Before a file in a folder of
     segments is unlinked: names that were given there; before the first, all names there, which a killed process may
     have given. Before a file gets another name: what was written to it. Before an index gets its name: the removal of
-    the logs of the old one. On some filesystems a power cut shows none of this.
+    the logs of the old one, and the tide mark that announces it. On some filesystems a power cut shows none of this.
     """
     given: dict[str, set[str]] = {}
     removed: dict[str, set[str]] = {}
@@ -185,6 +186,7 @@ def check_order(calls: list[str]) -> int:
             if after.endswith(f"/{INDEX}"):
                 gone = removed.get(str(Path(after).parent))
                 assert not gone, f"{after} gets its name before the removal of {gone} is synced"
+                assert f"{Path(after).parent}/{TIDE}" not in written, f"{after} gets its name before {TIDE} is synced"
             if folders and Path(after).parent.name != REPLACED:  # what is kept there may have its old name again
                 given.setdefault(folders[-1], set()).add(quoted[-1])
         elif name in ("fsync", "fdatasync"):

@@ -857,3 +857,17 @@ def test_a_datum_of_exactly_the_largest_size_is_stored(create, format):
     if format != "blob":
         stored = b"".join(dataset.payloads())
         assert counts(dataset.append_file(io.BytesIO(stored), format)) == (2, 0, 0, 0)
+
+
+def test_an_append_changes_no_index_that_has_other_names(create):
+    dataset = create()
+    dataset.append([Datum(T, {}, {"n": 1})])
+    dataset.close()
+    backup = dataset.path / "backup"
+    backup.hardlink_to(dataset.path / "index.sqlite")
+    before = backup.read_bytes()
+    with ondisk.open(dataset.path) as again:
+        again.append([Datum(T, {}, {"n": 2})])
+        assert [each.data["n"] for each in again.query()] == [1, 2]
+    assert backup.read_bytes() == before
+    assert not backup.samefile(dataset.path / "index.sqlite")

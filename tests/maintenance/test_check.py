@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sqlite3
 from collections.abc import Callable
@@ -322,3 +323,14 @@ def assert_denied(error: object, place: Path) -> None:
     assert error.message.startswith(f"{place}: permission denied")
     report = error.context["report"]
     assert (report.ok, report.findings) == (1, [])
+
+
+def test_a_digit_that_has_rotten_is_found_by_an_accurate_check(create: Callable[..., ondisk.Dataset]) -> None:
+    dataset = create(format="vm2")
+    dataset.append_file(io.BytesIO(b"202611200600,5,227,1.2,,,\n202611200700,5,227,1.2,,,\n"))
+    path = dataset.path / "2026/11-20.vm2"
+    rot(path, path.read_bytes().replace(b"1.2", b"9.2", 1))
+    assert dataset.check().is_clean
+    (found,) = dataset.check(accurate=True)
+    assert found.state == State.CORRUPTED
+    assert "do not have their checksum" in found.reasons[0]

@@ -17,7 +17,7 @@ from ondisk.segment import End, Facts, Laid, Start
 from ondisk.segments import DirReader, DirWriter, quarantine_items
 from ondisk.segments.dir import SEQUENCE, number_of, read_sequence, scan
 from ondisk.segments.dir_facts import facts_in, seen_in
-from ondisk.segments.dir_generations import complete_folder, recover_folders
+from ondisk.segments.dir_generations import complete_folder, hide, recover_folders
 from ondisk.segments.facts import Committed, Seen
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 
@@ -142,6 +142,19 @@ def test_a_folder_of_somebody_else_at_a_hidden_name_does_not_become_the_segment(
     complete_folder(directory, NAME, 1, Committed(end.size, facts, range(0)))
     assert not path.exists()
     assert files(new) == {"000000.h5": b"theirs"}
+
+
+def test_a_folder_of_somebody_else_is_not_hidden_like_a_generation(directory, path, new):
+    end = append(directory, b"one")
+    committed = Committed(end.size, facts_in(directory.inside(NAME), NAME, end), range(0))
+    path.rename(path.with_name("away"))
+    path.mkdir()
+    (path / "000000.h5").write_bytes(b"theirs")
+    hide(directory, NAME, 1, committed)
+    assert not path.exists()
+    assert not new.exists()
+    (item,) = quarantine_items.items(directory)
+    assert directory.read(f"{item.name}/000000.h5", 9) == b"theirs"
 
 
 def test_nothing_is_appended_to_a_folder_that_was_exchanged(directory, path):
