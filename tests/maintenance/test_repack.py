@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -195,3 +197,16 @@ def test_a_segment_of_which_a_killed_repack_left_some_data_is_removed_by_the_nex
     assert world.states(world.check()) == {}
     assert world.content() == ""
     assert world.sql("SELECT datum FROM deletion ORDER BY datum") == seqs[2:]
+
+
+def test_no_bytes_that_have_rotten_are_written_again(create: Callable[..., ondisk.Dataset]) -> None:
+    dataset = create(format="vm2", fields={"area": "text"})
+    dataset.append_file(io.BytesIO(b"202611200600,5,227,1.2,,,\n202611200700,6,227,1.2,,,\n"))
+    dataset.delete("area: VM2,5")
+    path = dataset.path / "2026/11-20.vm2"
+    rot(path, path.read_bytes().replace(b",6,227,1.2", b",6,227,9.2"))
+    before = path.read_bytes()
+    (done,) = dataset.repack()
+    assert State.CORRUPTED in done.state
+    assert "do not have their checksum" in done.reasons[-1]
+    assert path.read_bytes() == before
