@@ -37,7 +37,7 @@ from ondisk.errors import (
     StateError,
 )
 from ondisk.formats.diskqueue import blocks
-from ondisk.formats.diskqueue.payload import Event
+from ondisk.formats.diskqueue.payload import FIRST_KEY, Event
 from ondisk.index import INDEX, Transaction
 from ondisk.testing import EVERY_TYPE, same, strategies
 
@@ -550,9 +550,9 @@ def test_a_plain_segment_of_beats_is_gone_on_with(make, variant):
 
 def test_a_damaged_frame_in_which_whole_ones_may_be_is_not_cut_off_after_a_fix(make):
     dataset = make(compression="none")
-    dataset.append([numbered(0), Datum(T, {"station": 1}, framed(b"\xa2dtime0" * 9))])
+    dataset.append([numbered(0), Datum(T, {"station": 1}, framed(b"\xa2" + FIRST_KEY))])
     content = bytearray(segment(dataset))
-    content[-15] ^= 1  # of the data of the second frame, which end with a whole frame
+    content[-7] ^= 1  # of the checksum of the second frame, whose data are a whole frame
     dataset.append([numbered(2)])
     dataset.close()
     lose_index(path := dataset.path)
