@@ -16,6 +16,7 @@ from ondisk.errors import InvalidInput, shown
 from ondisk.matcher import Everything, reftime_interval
 from ondisk.spark.archives import ALL, OPTION, check_of, choice, warn
 from ondisk.spark.columns import DATA, arrow_schema, columns_of, schema_of
+from ondisk.spark.log import LOGGER
 from ondisk.spark.match_json import dumps
 from ondisk.spark.plan import SMALL, index_state, partitions_of
 from ondisk.spark.read import read
@@ -75,6 +76,7 @@ def index_frame(
                     size += batch.nbytes if DATA in names else 0
                     if size > _BYTES:
                         return _loaded(access, spark, query, names, needed)
+    LOGGER.info("%s: read, match %s: %d rows (counted)", access.path, shown("" if match is None else match), rows)
     table = pa.Table.from_batches(batches, schema=arrow_schema(wanted))
     return spark.createDataFrame(table, schema=schema)
 

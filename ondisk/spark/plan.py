@@ -45,6 +45,19 @@ _MOST = 10_000  # partitions
 _SAMPLE, _LARGEST_SAMPLE = 256, 65_536
 _FOR_EACH = 16  # rows of a sample for each partition of a segment
 
+
+class Limits(NamedTuple):
+    """The most rows of the index, and bytes of data, of one partition; both are about, unless the rows are few."""
+
+    rows: int
+    bytes: int
+
+    @classmethod
+    def of(cls, rows: int | None, bytes: int | None) -> Limits:
+        """Return limits; None for the default."""
+        return cls(_ROWS if rows is None else rows, _BYTES if bytes is None else bytes)
+
+
 Position: TypeAlias = tuple[int, int]
 """Reftime and number of a datum: a position in the order of queries."""
 
@@ -89,6 +102,7 @@ class Partition(InputPartition):  # type: ignore[misc]
         count: number of its data, if they were counted.
         deleted: else the sum of what the index counts as deleted in its segments: that shows removals that are not
             noted as deletions, such as those of second copies.
+        estimate: else, about how many data it looks at.
     """
 
     state: IndexState
@@ -97,6 +111,7 @@ class Partition(InputPartition):  # type: ignore[misc]
     segments: tuple[int, ...] | None = None
     count: int | None = None
     deleted: int = 0
+    estimate: int = 0
 
     @classmethod
     def between(
@@ -141,34 +156,51 @@ def index_state(opened: Opened, snapshot: Snapshot, tree: Expression) -> IndexSt
     )
 
 
-def partitions_of(state: IndexState, snapshot: Snapshot, tree: Expression, *, data: bool) -> list[Partition]:
+def partitions_of(
+    state: IndexState, snapshot: Snapshot, tree: Expression, *, data: bool, limits: Limits | None = None
+) -> list[Partition]:
     """Return partitions with all that matches.
 
     Args:
         data: the data are read, too, so their bytes count.
+        limits: of a partition; None for the default.
 
     Cost: looks for up to `SMALL` rows that match, and reads the rows of all segments, and a sample of the rows of data.
         Without an index for the condition, it looks at all rows in the requested time.
     """
     sql = f"SELECT datum.reftime, datum.seq, datum.segment, datum.size FROM datum WHERE {state.sql} LIMIT {SMALL + 1}"
     found = snapshot.connection.execute(sql, state.values).fetchall()
+    limits = limits or Limits.of(None, None)
     if len(found) <= SMALL:
-        return [*_counted(state, sorted(map(_Row._make, found)), data=data)]
-    segments = _Segments(snapshot, state, reftime_interval(tree), data=data)
+        return [*_counted(state, sorted(map(_Row._make, found)), limits, data=data)]
+    segments = _Segments(snapshot, state, reftime_interval(tree), limits, data=data)
     if _is_scan(state, snapshot):  # then reading the table in its own order is fastest
         bounds = pairwise([0, *segments.numbers(), state.seq])
         sql = "datum.seq > ? AND datum.seq <= ?"
-        return [*_with_deleted([Partition(state, sql, [first, last]) for first, last in bounds], snapshot)]
-    positions: list[Position | None] = [None, *segments.positions(), None]
-    cut = [Partition.between(state, begin, end, segments.between(begin, end)) for begin, end in pairwise(positions)]
-    return [*_with_deleted(cut, snapshot)]
+        partitions = [Partition(state, sql, [first, last]) for first, last in bounds]
+    else:
+        positions: list[Position | None] = [None, *segments.positions(), None]
+        partitions = [
+            Partition.between(state, begin, end, segments.between(begin, end)) for begin, end in pairwise(positions)
+        ]
+    return [*_with_sums(partitions, segments.rows // len(partitions), snapshot)]
 
 
-def _with_deleted(partitions: list[Partition], snapshot: Snapshot) -> Iterator[Partition]:
+def _with_sums(partitions: list[Partition], estimate: int, snapshot: Snapshot) -> Iterator[Partition]:
     deleted = dict(snapshot.connection.execute(f"SELECT id, {DELETED} FROM segment"))
     for each in partitions:
         ids = deleted if each.segments is None else each.segments
-        yield replace(each, deleted=sum(map(deleted.__getitem__, ids)))
+        yield replace(each, deleted=sum(map(deleted.__getitem__, ids)), estimate=estimate)
+
+
+def size_of(partitions: Sequence[Partition]) -> str:
+    """Return the number of partitions and of their rows, in words."""
+    counts = [each.count for each in partitions if each.count is not None]
+    pieces = f"{len(partitions)} partition{'s' * (len(partitions) != 1)}"
+    if len(counts) == len(partitions):
+        return f"{pieces}, {sum(counts)} rows (counted)"
+    rows = sum(counts) + sum(each.estimate for each in partitions)
+    return f"{pieces}, up to about {rows} rows (estimated)"
 
 
 def _is_scan(state: IndexState, snapshot: Snapshot) -> bool:
@@ -177,24 +209,31 @@ def _is_scan(state: IndexState, snapshot: Snapshot) -> bool:
     return any(str(row[3]).startswith("SCAN datum") for row in snapshot.connection.execute(sql, state.values))
 
 
-def _counted(state: IndexState, found: list[_Row], *, data: bool) -> Iterator[Partition]:
-    """Yield partitions of a small result, each with the bytes of one partition."""
+def _counted(state: IndexState, found: list[_Row], limits: Limits, *, data: bool) -> Iterator[Partition]:
+    """Yield partitions of a small result, each with the rows and bytes of one partition."""
     before = accumulate((row.size if data else 0 for row in found), initial=0)
-    numbered = zip(found, before, strict=False)
-    runs = [[row for row, _ in run] for _, run in groupby(numbered, lambda each: each[1] // _BYTES)]
+    places = ((number // limits.rows, size // limits.bytes) for number, size in enumerate(before))
+    runs = [[row for row, _ in run] for _, run in groupby(zip(found, places, strict=False), lambda each: each[1])]
     starts: list[Position | None] = [run[0][:2] for run in runs]
     for run, (begin, end) in zip(runs, pairwise([*starts, None]), strict=True):
         yield Partition.between(state, begin, end, tuple(sorted({row.segment for row in run})), len(run))
 
 
 class _Segments:
-    """The segments that may hold matching data, and the bounds of partitions of about equal work."""
+    """The segments that may hold matching data, and the bounds of partitions of about equal work.
 
-    def __init__(self, snapshot: Snapshot, state: IndexState, interval: Interval, *, data: bool) -> None:
+    Attributes:
+        rows: about how many data they have in the requested time.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, state: IndexState, interval: Interval, limits: Limits, *, data: bool
+    ) -> None:
         self._snapshot = snapshot
         self._state = state
         self._interval = interval
         self._data = data
+        self._limits = limits
         sample = self._sample(_SAMPLE)
         mean = max(1.0, sum(row.size for row in sample) / max(1, len(sample)))
         sql = 'SELECT "begin", "end", id, length, format FROM segment ORDER BY "begin", id'
@@ -203,8 +242,10 @@ class _Segments:
             for begin, end, id_, length, format in snapshot.connection.execute(sql)
             if not (interval & Interval(begin, end)).is_empty
         ]
-        self._unit = 1 / (1 / (_ROWS * mean) + data / _BYTES)  # bytes of one partition
-        self._unit = max(self._unit, sum(map(self._bytes, self._all)) / _MOST)
+        self._unit = 1 / (1 / (limits.rows * mean) + data / limits.bytes)  # bytes of one partition
+        whole = sum(map(self._bytes, self._all))
+        self._unit = max(self._unit, whole / _MOST)
+        self.rows = round(whole / mean)
 
     def positions(self) -> Iterator[Position]:
         """Yield the bounds between partitions, in order."""
@@ -226,7 +267,7 @@ class _Segments:
         """Yield the numbers of data after which partitions end, in order."""
         parts = round(sum(map(self._bytes, self._all)) / self._unit)
         sample = self._sample(min(_FOR_EACH * parts, _LARGEST_SAMPLE)) if parts > 1 else []
-        weights = [*accumulate(row.size * self._data / _BYTES + 1 / _ROWS for row in sample)]
+        weights = [*accumulate(row.size * self._data / self._limits.bytes + 1 / self._limits.rows for row in sample)]
         last = 0
         for number in range(1, parts):
             if not sample:

@@ -17,16 +17,17 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.query import Query, Snapshots
-from ondisk.errors import InvalidInput
+from ondisk.errors import InvalidInput, shown
 from ondisk.matcher import Expression, parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.archives import ALL, check_of, choice
 from ondisk.spark.columns import DATA, Column, columns_of, schema_of
+from ondisk.spark.log import LOGGER, print_lines
 from ondisk.spark.match_json import loads
-from ondisk.spark.plan import Partition, index_state, partitions_of
+from ondisk.spark.plan import Limits, Partition, index_state, partitions_of, size_of
 from ondisk.spark.read import opened, read_later
 
-OPTIONS = ("path", "match", "tree", "columns", "data", "archives")
+OPTIONS = ("path", "match", "tree", "columns", "data", "archives", "maxRowsPerPartition", "maxBytesPerPartition")
 STREAM_OPTIONS = (*OPTIONS, "maxDataPerTrigger")
 _INTERNAL = ("tree", "checkpointLocation", "queryName")  # set by `index_frame`, or by Spark for streams
 _REMOVED = {
@@ -68,7 +69,7 @@ def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Return the reader that the options describe."""
     spare_collections()
     check_options(options, OPTIONS)
-    made = BatchReader(dict(options), schema)
+    made = BatchReader(options, schema)
     _ignore_filters(made)
     return made
 
@@ -84,12 +85,17 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         with opened(path_of(options), connect) as access:
             self._columns: list[Column] = columns_of(access.current().index.config, schema)
         choice(options)
+        self._limits = Limits.of(*limits_of(options))
 
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> list[Partition]:
         has_data = any(column.name == DATA for column in self._columns)
         with opened(path_of(self._options), connect) as access:
             tree = tree_of(self._options, access.current().index.config)
-            return plan(access, tree, choice(self._options), data=has_data)
+            partitions = plan(access, tree, choice(self._options), data=has_data, limits=self._limits)
+        print_lines()
+        match = self._options.get("match", self._options.get("tree", ""))
+        LOGGER.info("%s: planned a read, match %s: %s", access.path, shown(match), size_of(partitions))
+        return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         spare_collections()
@@ -117,11 +123,14 @@ def _ignore_filters(reader: DataSourceReader) -> None:
     reader.pushFilters = none_of
 
 
-def plan(access: Access, tree: Expression, needed: str = ALL, *, data: bool) -> list[InputPartition]:
+def plan(
+    access: Access, tree: Expression, needed: str = ALL, *, data: bool, limits: Limits | None = None
+) -> list[Partition]:
     """Return partitions with all that matches in a dataset and its archives, from one snapshot of each.
 
     Args:
         needed: which archives, see `ondisk.spark.archives`.
+        limits: of a partition; None for the default.
 
     Raises:
         NeedsCheck: an index was lost and may not know all data; a worker cannot warn the user.
@@ -132,11 +141,11 @@ def plan(access: Access, tree: Expression, needed: str = ALL, *, data: bool) -> 
         archives.check_trusted()
         query = Query(tree)
         query.check(access.current().index)
-        partitions: list[InputPartition] = []
+        partitions: list[Partition] = []
         with Snapshots(access.current(), archives, query, check_of(archives, needed)) as snapshots:
             for opened, snapshot, each in snapshots.each():
                 state = index_state(opened, snapshot, each)
-                partitions += partitions_of(state, snapshot, each, data=data)
+                partitions += partitions_of(state, snapshot, each, data=data, limits=limits)
         return partitions
     finally:
         archives.close()
@@ -166,6 +175,21 @@ def path_of(options: Mapping[str, str]) -> str:
             "the path of the dataset is missing", hint='Pass it to load, save or start, or as the option "path".'
         )
     return re.sub("^file:(//)?(?=/)", "", path)
+
+
+def limits_of(options: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Return the most rows and bytes of a partition that the options set; None where they do not."""
+    return number(options, "maxRowsPerPartition", "rows"), number(options, "maxBytesPerPartition", "bytes")
+
+
+def number(options: Mapping[str, str], name: str, unit: str) -> int | None:
+    """Return the value of an option that is a number of 1 or more; None if it is not set."""
+    text = options.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch("0*[1-9][0-9]{0,17}", text):
+        raise InvalidInput(f"the option {name} must be a number of {unit}, 1 or more, not {shown(text)}")
+    return int(text)
 
 
 def flag(options: Mapping[str, str], name: str, *, default: str = "false") -> bool:

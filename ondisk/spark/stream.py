@@ -36,9 +36,10 @@ from ondisk.matcher import Expression, parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.archives import ALL, check_of, choice
 from ondisk.spark.columns import DATA, Column, columns_of
-from ondisk.spark.plan import IndexState, Partition, index_state
+from ondisk.spark.log import LOGGER, print_lines
+from ondisk.spark.plan import IndexState, Limits, Partition, index_state
 from ondisk.spark.read import opened, read
-from ondisk.spark.source import STREAM_OPTIONS, check_options, path_of, tree_of
+from ondisk.spark.source import STREAM_OPTIONS, check_options, limits_of, number, path_of, tree_of
 
 _ROWS, _BYTES = 250_000, 32 * 1024 * 1024  # of a stretch
 _SAMPLE = 16_384  # numbers that are looked up to divide a batch
@@ -75,7 +76,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         check_options(options, STREAM_OPTIONS)
         self._path = path_of(options)
-        self._limit = _limit_of(options)
+        self._limit = number(options, "maxDataPerTrigger", "data")
+        rows, size = limits_of(options)
+        self._limits = Limits(rows or _ROWS, size or _BYTES)
         self._target: int | None = None
         self._latest: Offset | None = None
         with opened(self._path, connect) as access:
@@ -124,8 +127,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         has_data = any(column.name == DATA for column in self._columns)
         with self._state() as state:
             self._check(state, end)
-            bounds = state.cuts(start["seq"], end["seq"], data=has_data)
-            return [Stretch(first, last, end, self._tree) for first, last in pairwise(bounds)]
+            bounds, rows = state.cuts(start["seq"], end["seq"], self._limits, data=has_data)
+        stretches = [Stretch(first, last, end, self._tree) for first, last in pairwise(bounds)]
+        print_lines()
+        changes, match = f"{start['seq'] + 1} to {end['seq']}", shown(self._match)
+        pieces = f"{len(stretches)} partition{'s' * (len(stretches) != 1)}"
+        LOGGER.info("%s: planned a batch of changes %s, match %s: %s, %s", self._path, changes, match, pieces, rows)
+        return stretches
 
     def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:
         with _dataset_state(self._path, partition.tree, self._archives) as state:
@@ -202,8 +210,8 @@ class _DatasetState:
             found += [seq for (seq,) in rows]
         return last if len(found) < count else sorted(found)[count - 1]
 
-    def cuts(self, first: int, last: int, *, data: bool) -> list[int]:
-        """Return the bounds of stretches of about equal work; empty if there are no data.
+    def cuts(self, first: int, last: int, limits: Limits, *, data: bool) -> tuple[list[int], str]:
+        """Return the bounds of stretches of about equal work, empty if there are no data; and the number of rows.
 
         Args:
             data: the data are read, too, so their bytes count.
@@ -217,16 +225,17 @@ class _DatasetState:
                 f" WHERE {state.sql}"
             )
             sample += snapshot.connection.execute(sql, [seqs, *state.values])
+        rows = f"{len(sample)} rows (counted)" if step == 1 else f"about {step * len(sample)} rows (estimated)"
         if step == 1 and not sample:
-            return []
+            return [], rows
         bounds, filled = [first], 0.0
         for seq, size in sorted(sample):
-            weight = step * (size * data / _BYTES + 1 / _ROWS)
+            weight = step * (size * data / limits.bytes + 1 / limits.rows)
             if filled and filled + weight > 1:
                 bounds.append(seq - 1)
                 filled = 0.0
             filled += weight
-        return [*bounds, last]
+        return [*bounds, last], rows
 
     def read(self, first: int, last: int, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         """Yield the data with numbers above `first`, up to `last`."""
@@ -258,12 +267,3 @@ def _dataset_state(path: str, tree: Expression, needed: str = ALL) -> Iterator[_
                 # With a plus, SQLite uses no index of fields, which has rows of all times: a batch has few numbers.
                 indexes.append((each, snapshot, replace(state, sql=f"+({state.sql})")))
             yield _DatasetState(path, indexes)
-
-
-def _limit_of(options: Mapping[str, str]) -> int | None:
-    text = options.get("maxDataPerTrigger")
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise InvalidInput(f"the option maxDataPerTrigger must be a number of data, 1 or more, not {text!r}")
-    return int(text)

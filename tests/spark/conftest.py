@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +72,18 @@ def pushdown(spark: Any) -> Iterator[None]:
     spark.conf.set(name, "true")
     yield
     spark.conf.set(name, "false")
+
+
+def _lines(spark: Any, since: int) -> list[str]:
+    """Return the lines of ondisk that Spark has collected, except the first ones."""
+    found = spark.tvf.python_worker_logs().where("logger = 'ondisk.spark'").orderBy("ts").collect()
+    return [each.msg for each in found][since:]
+
+
+@pytest.fixture
+def logged(spark: Any) -> Iterator[Callable[[], list[str]]]:
+    """Let Spark collect what its workers log."""
+    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
+    before = len(_lines(spark, 0))
+    yield lambda: _lines(spark, before)
+    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "false")

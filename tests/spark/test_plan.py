@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import tempfile
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ from ondisk.maintenance import archive
 from ondisk.matcher import Everything
 from ondisk.spark import plan as planning
 from ondisk.spark.columns import columns_of, schema_of
-from ondisk.spark.plan import index_state, partitions_of
+from ondisk.spark.plan import Limits, index_state, partitions_of
 from ondisk.spark.read import opened, read_later
 from ondisk.spark.source import plan
 from ondisk.testing import strategies
@@ -140,6 +142,24 @@ def test_a_small_answer_is_one_partition_that_knows_its_count(create):
     dataset.append([datum(hour, station) for hour in range(60) for station in range(3)])
     [partition] = planned(dataset, dataset.fields.station == 1)
     assert partition.count == 60
+
+
+def test_limits_divide_a_small_answer_exactly_and_a_large_one_about(create, monkeypatch):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(hour / 10, station) for hour in range(200) for station in range(3)])
+    with opened(str(dataset.path), connect_to_read) as access:
+        by_rows = plan(access, Everything(), data=False, limits=Limits(70, 1))
+        assert [each.count for each in by_rows] == [70] * 8 + [40]
+        assert planning.size_of(by_rows) == "9 partitions, 600 rows (counted)"
+        by_bytes = plan(access, Everything(), data=True, limits=Limits(1000, 1000))
+        assert len(by_bytes) == ceil(dataset.summary().size / 1000)
+        monkeypatch.setattr(planning, "SMALL", 5)
+        large = plan(access, Everything(), data=False, limits=Limits(70, 1))
+        assert 7 <= len(large) <= 11
+        found = re.fullmatch(r"(\d+) partitions, up to about (\d+) rows \(estimated\)", planning.size_of(large))
+        assert 550 <= int(found[2]) <= 650
+    for partitions in (by_rows, by_bytes, large):
+        assert same(rows(partitions, dataset.config, data=True), expected(dataset))
 
 
 def test_nothing_is_no_partition(create):

@@ -150,6 +150,17 @@ def test_any_dataset_and_condition(spark, given_data):
         assert Counter(map(repr, loaded.toArrow()["data"].to_pylist())) == Counter(map(repr, contents.to_pylist()))
 
 
+def test_partitions_are_as_small_as_an_option_says_and_a_plan_is_logged(spark, dataset, logged, caplog):
+    loaded = load(spark, dataset, match="station: <5", maxRowsPerPartition=10)
+    assert loaded.rdd.getNumPartitions() == 4
+    assert rows(loaded) == asked(dataset, "station: <5")
+    line = f"{dataset.path}: planned a read, match 'station: <5': 4 partitions, 35 rows (counted)"
+    assert line in logged()
+    with caplog.at_level("INFO", logger="ondisk.spark"):
+        dataset.index_frame(spark, "station: <5")
+    assert f"{dataset.path}: read, match 'station: <5': 35 rows (counted)" in caplog.messages
+
+
 def test_large_answers_are_loads(spark, dataset, monkeypatch):
     monkeypatch.setattr(frame, "SMALL", 5)
     condition = dataset.fields.product.startswith("a") | ~dataset.fields.key.is_null()
@@ -300,6 +311,12 @@ def test_a_damaged_segment_is_named(spark, dataset):
         ({"match": "metadata.x: 3"}, "Spark cannot select by 'metadata.x'", "Declare 'x'"),
         ({"columns": "station,nothing"}, "there is no column 'nothing'", "The columns are reftime, station"),
         ({"columns": "station,station"}, "columns must name at least one column, and each only once", ""),
+        (
+            {"maxRowsPerPartition": "0"},
+            "the option maxRowsPerPartition must be a number of rows, 1 or more",
+            "",
+        ),
+        ({"maxBytesPerPartition": "128m"}, "the option maxBytesPerPartition must be a number of bytes, 1 or more", ""),
         ({"data": "yes"}, "the option data must be true or false, not 'yes'", ""),
         ({"data_schema": "wind double"}, "the option data_schema was removed", "Use .schema("),
         ({"pushdown": "true"}, "the option pushdown was removed: it returned wrong rows", 'Use .option("match", '),

@@ -18,21 +18,6 @@ def counts(dataset):
     return report.imported, report.duplicates, report.replaced, report.overwritten
 
 
-def lines(spark, since):
-    """Return the lines of ondisk that Spark has collected, except the first ones."""
-    found = spark.tvf.python_worker_logs().where("logger = 'ondisk.spark'").orderBy("ts").collect()
-    return [each.msg for each in found][since:]
-
-
-@pytest.fixture
-def logged(spark):
-    """Let Spark collect what its workers log."""
-    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
-    before = len(lines(spark, 0))
-    yield lambda: lines(spark, before)
-    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "false")
-
-
 def test_a_write_reports_what_it_did(spark, create, logged):
     dataset = create(**CONFIG | {"fields": {"station": "integer"}})
     assert last_write(dataset) is None

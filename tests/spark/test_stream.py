@@ -26,6 +26,7 @@ from ondisk.errors import InvalidInput, NeedsCheck, TokenExpired
 from ondisk.index.connection import connect_to_read
 from ondisk.spark import stream
 from ondisk.spark.columns import schema_of
+from ondisk.spark.plan import Limits
 from ondisk.spark.stream import StreamReader
 from spark.test_plan import FORMATS, T, append, apply, datum
 
@@ -245,7 +246,8 @@ def test_a_batch_looks_at_its_own_rows_of_the_index(create):
         [(_, snapshot, _)] = state._indexes
         snapshot.connection.set_progress_handler(lambda: steps.append(1), 10)
         assert state.limited(start["seq"], 3000, 10) == 2910
-        assert state.cuts(2900, 2910, data=True) == [2900, 2910]
+        limits = Limits.of(None, None)
+        assert state.cuts(2900, 2910, limits, data=True) == ([2900, 2910], "10 rows (counted)")
         [batch] = state.read(2900, 2910, query.reader()._columns)
     assert batch.num_rows == 10
     assert len(steps) < 200
@@ -296,6 +298,19 @@ def test_the_end_that_a_query_reports_is_that_of_the_dataset(create):
     assert reader.reportLatestOffset() is None
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     assert (end["seq"], reader.reportLatestOffset()["seq"]) == (3, 9)
+
+
+def test_a_batch_is_logged_and_cut_as_options_say(create, caplog):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(hour, hour % 2, hour) for hour in range(60)])
+    query = Query(dataset, match="station: 1", maxRowsPerPartition="8")
+    with caplog.at_level("INFO", logger="ondisk.spark"):
+        query.drain()
+    assert Counter(query.given) == Counter(written(dataset, "station: 1"))
+    line = f"{dataset.path}: planned a batch of changes 1 to 60, match 'station: 1': 5 partitions, 30 rows (counted)"
+    assert line in caplog.messages
+    with pytest.raises(InvalidInput, match="maxRowsPerPartition must be a number of rows"):
+        Query(dataset, maxRowsPerPartition="many").reader()
 
 
 def test_large_data_are_in_more_pieces(create, monkeypatch):
