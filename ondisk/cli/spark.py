@@ -55,8 +55,8 @@ def executors(master: str | None) -> Iterator[SparkSession | None]:
         from ondisk.spark import session
 
         started = session(master or None, spark__ui__enabled="false", spark__log__level="ERROR")
-    except ModuleNotFoundError as error:
-        raise StateError(f"Spark is not installed: {error}", hint="pip install 'ondisk[spark]'") from None
+    except StateError:  # it is not installed
+        raise
     except Exception as error:  # of Spark, Py4J or Java; in text from Java the message is the line after ": "
         reason = next((line[2:] for line in str(error).splitlines() if line.startswith(": ")), error)
         hint = "Spark needs Java 17 or newer, and a MASTER that it knows."

@@ -23,6 +23,7 @@ import stat
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import reduce
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset import overlap, summaries
@@ -248,14 +249,23 @@ class Archives:
         states = {name: state_of(archive.current().index) for name, archive in present.items()}
         here = {uuid for uuid, *_ in self._identified(states, known, present).values()}
         here.update(each.uuid for each in self._away(known, present, here))
-        held = {name: _span(each) for name, each in self.summaries(names).items()}
-        for each in known:
-            if each.uuid not in here:
-                held[each.name] = hull(held.get(each.name), each.interval)
-        return [Unusable("", name, Fault.OFFLINE, interval) for name, interval in held.items()]
+        gone = [each for each in known if each.uuid not in here]
+        held = {each.name: Unusable(each.uuid, each.name, Fault.OFFLINE, each.interval) for each in gone}
+        for name, summary in self.summaries(names).items():
+            same = [each for each in gone if each.name == name]
+            spans = [_span(summary), *(each.interval for each in same)]
+            # An archive that is as it was when the dataset recorded it has no later data than that knew.
+            last = same[0].seq if [each.count for each in same] == [summary.count] else None
+            held[name] = Unusable("", name, Fault.OFFLINE, reduce(hull, spans), last=last)
+        return [*held.values()]
 
-    def check_online(self, main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval]) -> bool:
+    def check_online(
+        self, main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval], after: int = 0
+    ) -> bool:
         """Raise if an archive that may have data of an interval is not used, or is offline; see `check_complete`.
+
+        Args:
+            after: data with numbers up to this one are not needed.
 
         Returns:
             Whether the snapshots are of all archives that are there now: one may just have come back.
@@ -265,17 +275,18 @@ class Archives:
             InvalidInput: the summary of an archive that is offline cannot be read.
         """
         self.check_complete(main, uuids, interval)
-        self.check_none_offline(interval(), main)
+        self.check_none_offline(interval(), main, after)
         return {state_of(archive.current().index)[0] for archive in self.online()}.issubset(uuids)
 
-    def check_none_offline(self, interval: Interval, main: Snapshot | None = None) -> None:
+    def check_none_offline(self, interval: Interval, main: Snapshot | None = None, after: int = 0) -> None:
         """Raise if an archive that may have data of an interval is offline.
 
         Raises:
             StateError, InvalidInput: as `check_online`.
         """
         for each in touching(self.offline_data(main), interval):
-            raise self.problem(each)
+            if each.last is None or each.last > after:
+                raise self.problem(each)
 
     def check_complete(self, main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval]) -> bool:
         """Raise if an archive that may have data of an interval is not used.

@@ -442,7 +442,10 @@ class Dataset:
             archives: "all" raises if an archive that may have matching data is offline or missing; "available" warns
                 of it, and reads the rest.
         """
-        from ondisk.spark.frame import index_frame
+        from ondisk.spark.session import installed
+
+        with installed():
+            from ondisk.spark.frame import index_frame
 
         return index_frame(self._access, spark, match, columns, data=data, needed=archives)
 

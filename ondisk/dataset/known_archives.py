@@ -60,6 +60,7 @@ class Unusable:
         fault: why.
         interval: of the data that queries lack without it; None if they lack none.
         twin: the name of another one with its UUID; None for the dataset itself.
+        last: no datum of it has a higher number; None if that is unknown.
     """
 
     uuid: str
@@ -67,6 +68,7 @@ class Unusable:
     fault: Fault
     interval: Interval | None
     twin: str | None = None
+    last: int | None = None
 
 
 def faults(

@@ -16,7 +16,7 @@ from ondisk.index import Snapshot
 from ondisk.step import Interval
 
 OPTION = "archives"
-ALL, _AVAILABLE = "all", "available"
+ALL, AVAILABLE = "all", "available"
 _WITHOUT = 'To read the rest without these data, use .option("archives", "available"), or archives="available".'
 
 
@@ -27,19 +27,23 @@ def choice(options: Mapping[str, str]) -> str:
         InvalidInput: it has another value.
     """
     text = str(options.get(OPTION, ALL))
-    if text.lower() not in (ALL, _AVAILABLE):
-        raise InvalidInput(f"archives must be {ALL} or {_AVAILABLE}, not {shown(text)}", hint=_WITHOUT)
+    if text.lower() not in (ALL, AVAILABLE):
+        raise InvalidInput(f"archives must be {ALL} or {AVAILABLE}, not {shown(text)}", hint=_WITHOUT)
     return text.lower()
 
 
-def check_of(archives: Archives, choice: str) -> Check:
-    """Return what `Snapshots` calls to check that the archives suffice."""
-    if choice == _AVAILABLE:
+def check_of(archives: Archives, choice: str, after: int = 0) -> Check:
+    """Return what `Snapshots` calls to check that the archives suffice.
+
+    Args:
+        after: data with numbers up to this one are not needed.
+    """
+    if choice == AVAILABLE:
         return lambda *_: True
 
     def check(main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval]) -> bool:
         try:
-            return archives.check_online(main, uuids, interval)
+            return archives.check_online(main, uuids, interval, after)
         except StateError as error:
             raise StateError(error.message, hint=f"{error.hint} {_WITHOUT}", **error.context) from None
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,14 +50,16 @@ class Column:
     """One column.
 
     Attributes:
-        name: in the DataFrame.
+        name: as `all_columns` has it.
         kind: Spark's type.
         field: name and type of the field that it shows; None for segment, offset and size, and for the data.
+        label: in the DataFrame, if a schema of the user writes it otherwise.
     """
 
     name: str
     kind: DataType
     field: tuple[str, FieldType] | None = None
+    label: str | None = None
 
     def sql(self) -> list[str]:
         """Return the SQL expressions to select from `datum` for it; they are never NULL."""
@@ -98,7 +100,7 @@ def schema_of(config: DatasetConfig, names: Sequence[str] | None, *, data: bool)
         InvalidInput: there is no such column.
     """
     known = all_columns(config)
-    wanted = list(known) if names is None else list(names)
+    wanted = [*known] if names is None else [resolved(name, known) or name for name in names]
     if data and DATA not in wanted:
         wanted.append(DATA)
     if not wanted or len(set(wanted)) < len(wanted):
@@ -121,15 +123,18 @@ def columns_of(config: DatasetConfig, schema: StructType) -> list[Column]:
         InvalidInput: a column does not exist, has another type, is named twice or is declared NOT NULL.
     """
     known = all_columns(config)
-    columns = []
+    columns: list[Column] = []
     _check_promises(schema)
     for field in schema.fields:
-        if field.name == DATA:
-            columns.append(Column(DATA, field.dataType))
+        name = resolved(field.name, known)
+        if any(each.name == name for each in columns):
+            raise InvalidInput(f"the schema names the column {name} twice", hint="Name each column once.")
+        if name == DATA:
+            columns.append(Column(DATA, field.dataType, label=field.name))
             continue
-        column = known.get(field.name)
-        if column is None:
+        if name is None:
             raise InvalidInput(f"there is no column {field.name!r}", hint=_known(known))
+        column = replace(known[name], label=field.name)
         if column.kind != field.dataType:
             wanted, given = column.kind.simpleString(), field.dataType.simpleString()
             raise InvalidInput(f"the column {field.name} is {wanted}, not {given}", hint="Cast it after loading.")
@@ -162,13 +167,23 @@ def _check_promises(kind: DataType, name: str = "") -> None:
         _check_promises(each, f"{name}{label}.")
 
 
+def resolved(name: str, known: Collection[str]) -> str | None:
+    """Return the column that a name means, or None. All columns have lower case; as in Spark, that does not matter.
+
+    Args:
+        known: the names of all columns but the data.
+    """
+    lower = name.lower()
+    return lower if lower in known or lower == DATA else None
+
+
 def _known(columns: Mapping[str, Column]) -> str:
     return f"The columns are {', '.join([*columns, DATA])}."
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
     """Return the schema of the batches that Spark expects for these columns."""
-    return pa.schema([pa.field(each.name, to_arrow_type(each.kind, timezone="UTC")) for each in columns])
+    return pa.schema([pa.field(each.label or each.name, to_arrow_type(each.kind, timezone="UTC")) for each in columns])
 
 
 class RowsToArrow:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from ondisk.errors import StateError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,14 +24,31 @@ SETTINGS = {
 """The settings of `session`; its arguments override them."""
 
 
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """Say what to do if an import in the block fails.
+
+    Raises:
+        StateError: Spark, or a package that ondisk uses with it, is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise StateError(f"Spark is not installed: {error}", hint="pip install 'ondisk[spark]'") from None
+
+
 def session(master: str | None = None, **settings: str) -> SparkSession:
     """Start a Spark session, or return the running one; its static settings stay as they are.
 
     Args:
         master: such as `local[4]` or `spark://host:7077`; None for the master of spark-submit, else `local[*]`.
         settings: names with `__` for a dot, such as `spark__driver__memory="4g"`; they override `SETTINGS`.
+
+    Raises:
+        StateError: Spark is not installed.
     """
-    from pyspark.sql import SparkSession
+    with installed():
+        from pyspark.sql import SparkSession
 
     # Spark starts its Python workers with the `python3` of PATH, which is not that of a venv that is not activated.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -44,6 +65,7 @@ def register(spark: SparkSession) -> None:
 
     Spark finds it without this, unless it fails to import any package with a name that begins with `pyspark_`.
     """
-    from pyspark_ondisk import DefaultSource
+    with installed():
+        from pyspark_ondisk import DefaultSource
 
     spark.dataSource.register(DefaultSource)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,11 +59,30 @@ def schema(options: Mapping[str, str]) -> StructType:
     """Return the schema that the options describe."""
     spare_collections()
     check_options(options, STREAM_OPTIONS)  # Spark calls this for both
+    with opened(path_of(options), connect) as access:
+        return _schema(options, access.current().index.config)
+
+
+def _schema(options: Mapping[str, str], config: DatasetConfig) -> StructType:
     names = options.get("columns")
     wanted = None if names is None else [name.strip() for name in names.split(",")]
-    with opened(path_of(options), connect) as access:
-        config = access.current().index.config
-        return schema_of(config, wanted, data=flag(options, "data"))
+    return schema_of(config, wanted, data=flag(options, "data"))
+
+
+def read_columns(options: Mapping[str, str], schema: StructType, config: DatasetConfig) -> list[Column]:
+    """Return the columns to read.
+
+    Args:
+        schema: that of the options, or of the user.
+
+    Raises:
+        InvalidInput: there are both; or the schema has a column that cannot be read.
+    """
+    given = [name for name in ("columns", "data") if name in options]
+    if given and schema != _schema(options, config):
+        hint = "Name all columns in the schema, also data; or remove the schema."
+        raise InvalidInput(f"the option {given[0]} is of no use beside a schema", hint=hint)
+    return columns_of(config, schema)
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
@@ -83,7 +103,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = options
         with opened(path_of(options), connect) as access:
-            self._columns: list[Column] = columns_of(access.current().index.config, schema)
+            self._columns: list[Column] = read_columns(options, schema, access.current().index.config)
         choice(options)
         self._limits = Limits.of(*limits_of(options))
 
@@ -153,6 +173,12 @@ def plan(
 
 def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
     """Raise unless all options are known."""
+    if "location" in options:  # set by Spark
+        hint = "Use CREATE TEMPORARY VIEW name USING ondisk OPTIONS (path '…')."
+        raise InvalidInput("a dataset cannot be a table of Spark's catalog: CREATE TABLE stores nothing", hint=hint)
+    if "paths" in options:  # set by Spark
+        hint = "Load each dataset by itself, and unite them: one.unionByName(other)."
+        raise InvalidInput(f"a load reads one dataset, not {options['paths']}", hint=hint)
     for name, (reason, hint) in _REMOVED.items():
         if name in map(str.lower, options):
             raise InvalidInput(f"the option {name} was removed: {reason}", hint=hint)
@@ -172,9 +198,17 @@ def path_of(options: Mapping[str, str]) -> str:
     path = options.get("path")
     if not path:
         raise InvalidInput(
-            "the path of the dataset is missing", hint='Pass it to load, save or start, or as the option "path".'
+            "the path of the dataset is missing",
+            hint='Pass it to load, save or start, or as the option "path"; a table of the catalog has none.',
         )
-    return re.sub("^file:(//)?(?=/)", "", path)
+    path = re.sub("^file:(//(localhost)?(?=/)|(?=/[^/]))", "", path)
+    if re.match("[A-Za-z][A-Za-z0-9+.-]*:/", path):
+        hint = "Mount it at the same path on all machines and pass that path; or use another format, such as Parquet."
+        raise InvalidInput(f"{shown(path)} is not on a local or mounted filesystem, as a dataset must be", hint=hint)
+    if path.startswith("~") and not os.path.exists(path):  # noqa: PTH110
+        hint = f"Pass {shown(os.path.expanduser(path))}, for example."  # noqa: PTH111
+        raise InvalidInput(f"the path {shown(path)} begins with ~, which only a shell replaces", hint=hint)
+    return path
 
 
 def limits_of(options: Mapping[str, str]) -> tuple[int | None, int | None]:

@@ -34,12 +34,12 @@ from ondisk.errors import InvalidInput, MatchError, TokenExpired, shown
 from ondisk.index import Snapshot
 from ondisk.matcher import Expression, parse
 from ondisk.spark.adbc import connect
-from ondisk.spark.archives import ALL, check_of, choice
-from ondisk.spark.columns import DATA, Column, columns_of
+from ondisk.spark.archives import ALL, AVAILABLE, check_of, choice
+from ondisk.spark.columns import DATA, Column
 from ondisk.spark.log import LOGGER, print_lines
 from ondisk.spark.plan import IndexState, Limits, Partition, index_state
 from ondisk.spark.read import opened, read
-from ondisk.spark.source import STREAM_OPTIONS, check_options, limits_of, number, path_of, tree_of
+from ondisk.spark.source import STREAM_OPTIONS, check_options, limits_of, number, path_of, read_columns, tree_of
 
 _ROWS, _BYTES = 250_000, 32 * 1024 * 1024  # of a stretch
 _SAMPLE = 16_384  # numbers that are looked up to divide a batch
@@ -83,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._latest: Offset | None = None
         with opened(self._path, connect) as access:
             config = access.current().index.config
-        self._columns: list[Column] = columns_of(config, schema)
+        self._columns: list[Column] = read_columns(options, schema, config)
         self._tree = tree_of(options, config)
         self._match = options.get("tree", options.get("match", ""))
         self._fields = config.fields
@@ -97,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        with self._state() as state:
+        with _dataset_state(self._path, self._tree, AVAILABLE) as state:  # `latestOffset` looks at the archives
             self._target = state.seq
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -106,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Cost: reads the index's rows of the data in the batch, and of those before and between them that do not match.
         """
         first = start["seq"]
-        with self._state() as state:
+        with self._state(first) as state:
             self._check(state, start)
             self._latest = self._offset(state, state.seq)
             last = state.seq if self._target is None else min(state.seq, self._target)
@@ -125,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Cost: reads up to 16,384 rows of the index, at equal distances.
         """
         has_data = any(column.name == DATA for column in self._columns)
-        with self._state() as state:
+        with self._state(start["seq"]) as state:
             self._check(state, end)
             bounds, rows = state.cuts(start["seq"], end["seq"], self._limits, data=has_data)
         stretches = [Stretch(first, last, end, self._tree) for first, last in pairwise(bounds)]
@@ -136,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return stretches
 
     def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:
-        with _dataset_state(self._path, partition.tree, self._archives) as state:
+        with _dataset_state(self._path, partition.tree, self._archives, partition.first) as state:
             self._check(state, partition.end)
             yield from state.read(partition.first, partition.last, self._columns)
 
@@ -158,8 +158,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         except MatchError:  # the field no longer exists, for example
             return False
 
-    def _state(self) -> contextlib.AbstractContextManager[_DatasetState]:
-        return _dataset_state(self._path, self._tree, self._archives)
+    def _state(self, after: int = 0) -> contextlib.AbstractContextManager[_DatasetState]:
+        return _dataset_state(self._path, self._tree, self._archives, after)
 
 
 class _DatasetState:
@@ -250,18 +250,19 @@ _BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 
 
 @contextlib.contextmanager
-def _dataset_state(path: str, tree: Expression, needed: str = ALL) -> Iterator[_DatasetState]:
+def _dataset_state(path: str, tree: Expression, needed: str = ALL, after: int = 0) -> Iterator[_DatasetState]:
     """Open a dataset and its archives in their present state, during a block.
 
     Args:
         needed: which archives, see `ondisk.spark.archives`.
+        after: data with numbers up to this one are not needed.
     """
     with opened(path, connect) as access, contextlib.closing(Archives(access)) as archives:
         archives.check_trusted()
         query = Query(tree)
         query.check(access.current().index)
         indexes = []
-        with Snapshots(access.current(), archives, query, check_of(archives, needed)) as snapshots:
+        with Snapshots(access.current(), archives, query, check_of(archives, needed, after)) as snapshots:
             for each, snapshot, resolved in snapshots.each():
                 state = index_state(each, snapshot, resolved)
                 # With a plus, SQLite uses no index of fields, which has rows of all times: a batch has few numbers.

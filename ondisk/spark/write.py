@@ -38,7 +38,7 @@ from ondisk.index import Transaction
 from ondisk.index.import_log import Mark
 from ondisk.index.where import check_declared
 from ondisk.matcher import Expression, parse
-from ondisk.spark.columns import DATA, Column, all_columns
+from ondisk.spark.columns import DATA, Column, all_columns, resolved
 from ondisk.spark.constraint import OPTION as CHECKED
 from ondisk.spark.constraint import Constraint
 from ondisk.spark.data import ArrowToData
@@ -230,25 +230,29 @@ class _Rows:
     """
 
     def __init__(self, config: DatasetConfig, schema: StructType) -> None:
-        names = schema.fieldNames()
-        if len(set(names)) < len(names):
-            raise InvalidInput("two columns have the same name", hint="Rename one of them.")
+        self._labels: dict[str, str] = {}
         known = {name: each for name, each in all_columns(config).items() if each.field is not None}
         self._fields: list[tuple[str, FieldType, str]] = []
         self._data: ArrowToData | None = None
         is_raw = find(config.format).raw
         for field in schema.fields:
-            if field.name == DATA:
+            name = resolved(field.name, known)
+            if name in self._labels:
+                hint = "Drop or rename one of them."
+                raise InvalidInput(f"two columns have the name {name}: {self._labels[name]}, {field.name}", hint=hint)
+            if name is not None:
+                self._labels[name] = field.name
+            if name == DATA:
                 self._data = ArrowToData(field.dataType, is_raw=is_raw)
                 continue
-            column = known.get(field.name)
+            column = None if name is None else known[name]
             if column is None or column.field is None:
                 hint = f"Drop or rename it; the columns are {', '.join([*known, DATA])}."
                 raise InvalidInput(f"the dataset has no column {field.name!r} that can be written", hint=hint)
             _check_type(column, column.field[1], field.dataType)
-            if field.name != "reftime":
+            if name != "reftime":
                 self._fields.append((column.field[0], column.field[1], field.name))
-        missing = [name for name in ("reftime", *([DATA] if is_raw else [])) if name not in names]
+        missing = [name for name in ("reftime", *([DATA] if is_raw else [])) if name not in self._labels]
         if missing:
             raise InvalidInput(f"the column {missing[0]} is missing", hint="Every datum needs it.")
         self._metadata = _Metadata([name for name, _, _ in self._fields])
@@ -257,14 +261,15 @@ class _Rows:
 
     def encode(self, rows: pa.RecordBatch, format: Format) -> Batch:
         """Return rows as data of a format; rows with equal metadata share a mapping."""
-        reftimes = rows.column("reftime").cast(pa.int64()).to_pylist()
-        if rows.column("reftime").null_count:
+        times = rows.column(self._labels["reftime"])
+        reftimes = times.cast(pa.int64()).to_pylist()
+        if times.null_count:
             raise InvalidInput("reftime is NULL", hint=_CORRECT)
         if not _EARLIEST <= min(reftimes) <= max(reftimes) <= _LATEST:
             raise InvalidInput("a reftime is outside the years 1 to 9999", hint=_CORRECT)
         try:
             columns = [_values(rows.column(label), kind) for _, kind, label in self._fields]
-            data = [None] * rows.num_rows if self._data is None else self._data.read(rows.column(DATA))
+            data = [None] * rows.num_rows if self._data is None else self._data.read(rows.column(self._labels[DATA]))
         except UnicodeDecodeError as error:  # a string of Spark may contain any bytes
             raise InvalidInput(f"a string is not UTF-8: {error}", hint=_CORRECT) from None
         keys = zip(*columns, strict=True) if columns else iter([()] * rows.num_rows)

@@ -183,6 +183,24 @@ def test_an_archive_that_goes_away_during_a_batch_stops_the_stream(dataset, stat
     assert len(query.given) == len({*query.given}) == 2 * DAYS
 
 
+def test_a_stream_goes_on_without_an_archive_whose_data_it_has_passed(dataset):
+    query = Query(dataset)
+    query.drain()
+    take(dataset, "old", "offline")
+    dataset.append([Datum(T, {"station": 7}, {"n": "late"})])
+    query.drain()
+    assert len(query.given) == len({*query.given}) == 2 * DAYS + 1
+    with pytest.raises(StateError, match="is offline"):
+        Query(dataset).drain()  # a new one needs them
+    summary = dataset.path / ".archive/old.summary"
+    summary.write_text(summary.read_text().replace('"count": 4', '"count": 5'))  # of a later state
+    with pytest.raises(StateError, match="is offline"):
+        query.drain()
+    bring(dataset, "old")
+    query.drain()
+    assert len(query.given) == 2 * DAYS + 1
+
+
 def test_a_stream_of_the_archives_that_are_available_passes_the_others(dataset):
     take(dataset, "old", "offline")
     query = Query(dataset, archives="available")

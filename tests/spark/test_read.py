@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,9 +20,11 @@ from pyspark.sql.types import ArrayType, LongType, StructType
 import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, MatchError
-from ondisk.spark import frame, register
+from ondisk.index.connection import connect_to_read
+from ondisk.spark import frame, register, source, stream
 from ondisk.spark.data import DataToArrow
 from ondisk.spark.match_json import dumps
+from ondisk.spark.stream import StreamReader
 from ondisk.testing import strategies
 from ondisk.testing.strategies import EVERY_TYPE
 from pyspark_ondisk import DefaultSource
@@ -329,6 +332,74 @@ def test_what_cannot_be_is_said_with_its_remedy(spark, dataset, options, message
     assert hint in error(caught)
 
 
+def test_column_names_follow_the_case_rule_of_spark(spark, create):
+    dataset = create(format="jsonl", fields={"area": "text"})
+    dataset.append([Datum(T, {"area": "a"}, {"x": 5})])
+    assert load(spark, dataset, columns="AREA, RefTime, Data").columns == ["area", "reftime", "data"]
+    assert dataset.index_frame(spark, columns=["Area", "SIZE"]).columns == ["area", "size"]
+    reader = spark.read.format("ondisk").schema("DATA struct<x: int>, AREA string, SEGMENT string")
+    frame = reader.load(str(dataset.path))
+    assert frame.columns == ["DATA", "AREA", "SEGMENT"]
+    assert frame.select("data.x", "area", "SEGMENT").collect() == [(5, "a", "2026/11-20.jsonl")]
+    with pytest.raises(InvalidInput, match="each only once"):
+        dataset.index_frame(spark, columns=["area", "AREA"])
+
+
+@pytest.mark.parametrize("name", ["columns", "data"])
+@pytest.mark.parametrize("make", [source.reader, StreamReader])
+def test_a_schema_beside_columns_or_data_is_refused(dataset, monkeypatch, name, make):
+    for module in (source, stream):
+        monkeypatch.setattr(module, "connect", connect_to_read)  # this process has the dataset open with sqlite3
+    options = {"path": str(dataset.path), name: {"columns": "reftime", "data": "true"}[name]}
+    with pytest.raises(InvalidInput, match=f"the option {name} is of no use beside a schema") as caught:
+        make(options, StructType().add("station", LongType()))
+    assert caught.value.hint == "Name all columns in the schema, also data; or remove the schema."
+    make(options, source.schema(options))
+    make({"path": str(dataset.path)}, StructType().add("station", LongType()))
+
+
+def test_several_paths_are_refused(spark, dataset):
+    assert spark.read.format("ondisk").load([str(dataset.path)]).count() == 48
+    with pytest.raises(Exception, match="a load reads one dataset, not ") as caught:
+        spark.read.format("ondisk").load([str(dataset.path), "/other"]).count()
+    assert "one.unionByName(other)" in error(caught)
+
+
+def test_a_table_of_the_catalog_is_refused(spark, dataset):
+    with pytest.raises(Exception, match="a dataset cannot be a table of Spark's catalog") as caught:
+        spark.sql(f"CREATE TABLE weather USING ondisk OPTIONS (path '{dataset.path}')")
+    assert "Use CREATE TEMPORARY VIEW name USING ondisk" in error(caught)
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "hint"),
+    [
+        ("s3a://bucket/weather", "'s3a://bucket/weather' is not on a local or mounted filesystem", "Mount it"),
+        ("hdfs://host:8020/weather", "is not on a local or mounted filesystem", "such as Parquet"),
+        ("file://host/weather", "'file://host/weather' is not on a local", "Mount it at the same path"),
+        ("dbfs:/weather", "is not on a local or mounted filesystem", ""),
+        ("~/weather", "the path '~/weather' begins with ~, which only a shell replaces", "/weather', for example"),
+    ],
+)
+def test_a_path_that_is_none_of_this_machine_is_explained(path, message, hint):
+    with pytest.raises(InvalidInput, match=re.escape(message)) as caught:
+        source.path_of({"path": path})
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("package", "call"),
+    [("pyspark", "ondisk.spark.session()"), ("pyarrow", "ondisk.open(sys.argv[1], read_only=True).index_frame(None)")],
+)
+def test_a_package_that_is_not_installed_is_named_with_its_remedy(dataset, package, call):
+    code = f"import sys; sys.modules[{package!r}] = None; import ondisk, ondisk.spark; {call}"
+    done = subprocess.run([sys.executable, "-c", code, str(dataset.path)], capture_output=True, text=True)
+    [said] = [line for line in done.stderr.splitlines() if "Error: Spark is not installed" in line]
+    assert said.startswith("ondisk.errors.StateError: ")
+    assert package in said
+    assert "pip install 'ondisk[spark]'" in done.stderr
+
+
 def test_a_wrong_type_in_a_schema_is_said(spark, dataset):
     with pytest.raises(Exception, match=r"data.note is 'é0', not int") as caught:
         spark.read.format("ondisk").schema("data struct<note: int>").load(str(dataset.path)).collect()
@@ -351,7 +422,7 @@ def test_what_spark_would_rely_on_in_a_schema_is_said(spark, dataset, schema, me
     assert message in error(caught)
 
 
-@pytest.mark.parametrize("begin", ["file:", "file://", "/"])
+@pytest.mark.parametrize("begin", ["file:", "file://", "file://localhost", "/"])
 def test_a_path_may_be_an_address(spark, dataset, begin):
     assert spark.read.format("ondisk").load(f"{begin}{dataset.path}").count() == 48
 

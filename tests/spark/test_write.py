@@ -111,6 +111,20 @@ def test_bytes_become_files(spark, create):
     check_sound(dataset)
 
 
+def test_column_names_of_a_write_follow_the_case_rule_of_spark(spark, create):
+    dataset = create(**CONFIG)
+    row = "timestamp'2026-11-20' AS RefTime, 5L AS STATION, named_struct('wind', 1) AS Data"
+    write(spark.sql(f"SELECT {row}"), dataset)
+    [found] = dataset.query()
+    assert (found.metadata, found.data) == ({"station": 5}, {"wind": 1})
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with pytest.raises(Exception, match="two columns have the name station: STATION, station"):
+            write(spark.sql(f"SELECT {row}, 6L AS station"), dataset)
+    finally:
+        spark.conf.set("spark.sql.caseSensitive", "false")
+
+
 def test_rows_without_data_and_narrower_types_are_taken(spark, create):
     dataset = create(**CONFIG | {"fields": {"station": "integer", "level": "real", "made": "timestamp"}})
     values = (
