@@ -21,6 +21,9 @@ from ondisk.cli import main
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "ondisk"]
+PATIENCE = (
+    600  # seconds until a command counts as hanging; on a busy machine, one takes a hundred times as long as else
+)
 
 LINES = b"""\
 202611200600,5,227,1.2,,,000000000
@@ -84,7 +87,7 @@ def start(environment) -> Callable[..., Done]:
     def start(*argv: object, **options: Any) -> Done:
         environment.update(options.pop("env", {}))
         command = [*COMMAND, *map(os.fspath, argv)]
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False, **options)
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE, check=False, **options)
         return Done(done.returncode, done.stdout, done.stderr.decode())
 
     return start
@@ -115,7 +118,7 @@ def watch(environment) -> Callable[..., tuple[subprocess.CompletedProcess[bytes]
         command = [*COMMAND, *map(os.fspath, argv)]
         try:
             done = subprocess.run(
-                command, env={**environment, "TERM": "xterm"}, stdin=stdin, timeout=60, check=False, **streams
+                command, env={**environment, "TERM": "xterm"}, stdin=stdin, timeout=PATIENCE, check=False, **streams
             )
         finally:
             os.close(theirs)

@@ -15,7 +15,7 @@ from worlds import lose_index, sql
 import ondisk
 from ondisk.cli import main
 
-from .conftest import COMMAND, LINES, ROOT
+from .conftest import COMMAND, LINES, PATIENCE, ROOT
 
 BAD = b"garbage\n" + LINES.replace(b",5,", b",9,") + b"rubbish\n"
 TOTALS = ("imported", "duplicates", "replaced", "refused", "segments", "bytes")
@@ -163,7 +163,7 @@ def test_an_append_whose_output_nobody_reads_still_reports_refused_data(environm
             env=environment,
             stdout=closed,
             stderr=subprocess.PIPE,
-            timeout=60,
+            timeout=PATIENCE,
         )
     assert done.returncode == 8
     assert b"Traceback" not in done.stderr

@@ -20,7 +20,7 @@ import ondisk
 from ondisk.cli import COMMANDS, main, parser_of
 from ondisk.errors import EXIT_OUT_OF_MEMORY
 
-from .conftest import COMMAND, LINES
+from .conftest import COMMAND, LINES, PATIENCE
 
 HEAVY = {"sqlalchemy", "alembic", "rich", "pyarrow", "pyspark"}
 # Neither UTF-8 mode nor a coerced locale: standard output is ASCII.
@@ -47,7 +47,7 @@ def imports_of(environment, *argv):
         "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, *argv]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE)
     return HEAVY & set(done.stderr.split())
 
 
@@ -167,7 +167,9 @@ def test_exit_codes_are_those_of_the_process(start, weather):
 
 def test_a_bug_ends_with_1_and_a_traceback(environment, weather):
     code = "import sys, ondisk.cli; del ondisk.open; sys.exit(ondisk.cli.main(['info', 'weather']))"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 1
     assert "AttributeError" in done.stderr
 
@@ -193,7 +195,7 @@ def test_a_reader_that_stops_early_is_not_an_error(environment, large, form):
         assert process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["info", "weather"]])
@@ -202,7 +204,7 @@ def test_a_pipe_without_a_reader_is_not_an_error(environment, weather, argv):
     os.close(read)
     with os.fdopen(write, "wb") as closed:
         done = subprocess.run(
-            [*COMMAND, *argv], env=environment, stdout=closed, stderr=subprocess.PIPE, timeout=60, check=True
+            [*COMMAND, *argv], env=environment, stdout=closed, stderr=subprocess.PIPE, timeout=PATIENCE, check=True
         )
     assert done.stderr == b""
 
@@ -211,9 +213,9 @@ def test_output_that_a_closed_stream_would_lose_is_an_error(environment, weather
     shell = f'exec {sys.executable} -m ondisk "$@" <&- >&- 2>&-'
     cases = (["query", "weather", "reftime: =1999"], 0), (["query", "weather"], 50), (["info", "nowhere"], 11)
     for argv, code in cases:
-        assert subprocess.run(["sh", "-c", shell, "sh", *argv], env=environment, timeout=60).returncode == code
+        assert subprocess.run(["sh", "-c", shell, "sh", *argv], env=environment, timeout=PATIENCE).returncode == code
     shell = shell.removesuffix("2>&-")
-    done = subprocess.run(["sh", "-c", shell, "sh", "--help"], env=environment, capture_output=True, timeout=60)
+    done = subprocess.run(["sh", "-c", shell, "sh", "--help"], env=environment, capture_output=True, timeout=PATIENCE)
     assert done.returncode == 50
     assert done.stderr.startswith(b"ondisk: error: standard output: Bad file descriptor\nIt is closed.")
     with ondisk.open(weather, read_only=True) as dataset:
@@ -224,7 +226,7 @@ def test_output_that_a_closed_stream_would_lose_is_an_error(environment, weather
 @pytest.mark.parametrize("argv", [["query", "large"], ["--help"]])
 def test_results_that_cannot_be_written_are_an_error(environment, large, argv):
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run([*COMMAND, *argv], env=environment, stdout=full, stderr=subprocess.PIPE, timeout=60)
+        done = subprocess.run([*COMMAND, *argv], env=environment, stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE)
     assert done.returncode == 50
     assert done.stderr.startswith(b"ondisk: error: standard output: No space left on device\n")
     assert b"Exception ignored" not in done.stderr
@@ -268,7 +270,7 @@ def test_a_signal_in_the_middle_of_an_append_leaves_whole_batches_and_no_lock(en
         process.stdin.write(b"202611200600,5,227,1.2,,,000000000\n" * (2 * BATCH + BATCH // 2))
         process.stdin.flush()
         process.send_signal(number)
-        assert process.wait(60) == code
+        assert process.wait(PATIENCE) == code
         assert process.stdout.read() == b""
         error, stored, *others = process.stderr.read().decode().splitlines()
         assert error.startswith("ondisk: error: ")
@@ -296,7 +298,7 @@ def test_an_interrupt_reports_what_was_stored_and_that_the_file_can_be_appended_
         process.stdin.write(b"202611200600,5,227,1.2,,,000000000\n" * (BATCH // 2))
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(PATIENCE) == 130
         error, this, others, again = process.stderr.read().decode().splitlines()
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), process.stdin.fileno())
@@ -312,7 +314,7 @@ def test_a_reader_that_does_not_read_does_not_delay_an_interrupt(environment, la
     ) as process:
         assert process.stdout.read(1)  # it is writing, and soon the pipe is full
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 143
+        assert process.wait(PATIENCE) == 143
 
 
 def test_main_restores_the_handler_of_sigterm(weather):

@@ -17,7 +17,7 @@ import ondisk
 from ondisk.cli import COMMANDS, parser_of
 from ondisk.json_shapes import parse_time
 
-from .conftest import ROOT
+from .conftest import PATIENCE, ROOT
 
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 SHAPES = (ROOT / "docs/cli-json.md").read_text(encoding="utf-8")
@@ -99,7 +99,7 @@ def test_the_examples_print_what_the_page_says(folder, environment):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     printed = done.stdout.replace(str(folder / "demo/cli"), "/data").split("\0")[:-1]
     assert len(printed) == len(list(steps())) > 20

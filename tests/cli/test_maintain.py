@@ -12,6 +12,7 @@ from worlds import lose_index
 import ondisk
 from ondisk.filesystem import Directory, MaintainLock
 
+from .conftest import PATIENCE
 from .test_check import FIRST, SECOND
 
 
@@ -144,7 +145,9 @@ def test_a_bug_in_one_dataset_is_reported_and_the_others_are_maintained(environm
         "def broken(self, **options): return fix(self, **options) if self.path.name == 'other' else 1 / 0\n"
         "Dataset.fix = broken; sys.exit(ondisk.cli.main(['maintain', 'weather', 'other']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
     assert len(done.stdout.splitlines()) == 2

@@ -11,7 +11,7 @@ import pytest
 import ondisk
 from ondisk.segments import quarantine
 
-from .conftest import COMMAND
+from .conftest import COMMAND, PATIENCE
 
 FIRST = "2026/11-20.vm2"
 OTHER = "2026/11-30.vm2"
@@ -133,4 +133,4 @@ def test_wrong_arguments_are_refused(run, weather, arguments):
 def test_of_concurrent_drops_one_succeeds(weather, item, environment):
     command = [*COMMAND, "quarantine", weather, "drop", item, "--yes"]
     running = [subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) for _ in range(3)]
-    assert sorted(each.wait(60) for each in running) == [0, 10, 10]
+    assert sorted(each.wait(PATIENCE) for each in running) == [0, 10, 10]
