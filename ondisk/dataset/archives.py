@@ -276,7 +276,8 @@ class Archives:
         """
         self.check_complete(main, uuids, interval)
         self.check_none_offline(interval(), main, after)
-        return {state_of(archive.current().index)[0] for archive in self.online()}.issubset(uuids)
+        states = states_of({each.path.name: each.current().index for each in self.online()})
+        return all(uuid in uuids for uuid, *_ in states.values())
 
     def check_none_offline(self, interval: Interval, main: Snapshot | None = None, after: int = 0) -> None:
         """Raise if an archive that may have data of an interval is offline.
