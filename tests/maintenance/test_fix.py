@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -499,3 +500,22 @@ def test_data_that_a_header_counts_and_its_file_lacks_are_lost_with_the_index(
     world.append(3)  # now the count is that of the index
     world.lose_index()
     assert done(world.fix()).lost == 0
+
+
+@pytest.mark.parametrize("format", ["jsonl", "blob"])
+def test_a_generation_without_its_name_is_read_when_the_index_is_lost(
+    create: Callable[..., ondisk.Dataset], format: str
+) -> None:
+    """As after a kill between the commit of a new segment and its rename."""
+    dataset = create(format=format)
+    dataset.append([Datum(START, {}, b"one" if format == "blob" else {"n": 1})])
+    before = [*dataset.query()]
+    dataset.close()
+    path = dataset.path / f"2026/11-20.{format}"
+    path.rename(path.with_name(f".11-20.{format}.1"))
+    lose_index(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        assert [*again.query()] == before
+        assert not again.needs_check
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
