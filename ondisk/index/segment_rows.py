@@ -108,12 +108,23 @@ def last_appended(snapshot: Snapshot) -> tuple[int, int, int, int] | None:
 
 
 def outside_of_intervals(snapshot: Snapshot) -> dict[int, tuple[int, int]]:
-    """Return segment id → the first and the last reftime of its data that are outside its interval."""
+    """Return segment id → the first and the last reftime of its data that are outside its interval.
+
+    Raises:
+        IndexCorrupt: data have no segment that the index knows, or no place or reftime.
+    """
     sql = (
-        "SELECT segment.id, min(reftime), max(reftime) FROM datum JOIN segment ON segment.id = datum.segment"
-        ' WHERE reftime < "begin" OR reftime >= "end" GROUP BY segment.id'
+        "SELECT segment.id, min(reftime), max(reftime), min(datum.seq), count(*) - count(reftime + offset + datum.size)"
+        " FROM datum LEFT JOIN segment ON segment.id = datum.segment"
+        ' WHERE (reftime >= "begin" AND reftime < "end" AND offset + datum.size IS NOT NULL) IS NOT TRUE'
+        " GROUP BY segment.id"
     )
-    return {id_: (first, last) for id_, first, last in snapshot.fetch(sql)}
+    outside = {}
+    for id_, first, last, seq, broken in snapshot.fetch(sql):
+        if id_ is None or broken:
+            raise snapshot.corrupt(f"the datum {seq} or a later one has no known segment, no place or no reftime")
+        outside[id_] = first, last
+    return outside
 
 
 def places_of(snapshot: Snapshot, segment: Segment, begin: int | None, end: int | None) -> Iterator[Places]:

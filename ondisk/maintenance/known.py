@@ -34,7 +34,7 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
         each = known.get(segment)
         if each is None:
             raise snapshot.corrupt(f"it has data of a segment {segment} that it does not know")
-        if last is None or last[0] != segment or each.count:
+        if last is None or None in last or last[0] != segment or each.count:
             others.add(segment)
         else:
             _, last_seq, end, each.end = last

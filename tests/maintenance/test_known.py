@@ -12,6 +12,7 @@ from worlds import access_to
 
 import ondisk
 from ondisk.dataset.access import Access
+from ondisk.errors import IndexCorrupt
 from ondisk.index import Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.known import all_known, known_of
@@ -157,6 +158,26 @@ def test_a_segment_is_summed_up_again_if_its_rows_have_changed(
 )
 def test_any_rows_are_summed_up_as_counting_does(access: Access, rows: list[Place]) -> None:
     check_census(access, rows)
+
+
+@pytest.mark.parametrize("few", [0, 10_000])
+@pytest.mark.parametrize("wrong", ["segment = 999", "segment = NULL", "offset = NULL", "size = NULL", "reftime = NULL"])
+@pytest.mark.parametrize("deleted", [0, 5])
+def test_a_row_that_cannot_be_is_damage_whatever_way_the_others_are_summed_up(
+    access: Access, monkeypatch: pytest.MonkeyPatch, few: int, wrong: str, deleted: int
+) -> None:
+    monkeypatch.setattr("ondisk.maintenance.known._FEW", few - len(_IDS))
+    store(access, [Place(1, 10 * at, 9, DAY + at) for at in range(6)])
+    with access.current().index.snapshot() as snapshot:
+        snapshot._is_apart = True  # its connection, with these tables, is not used again
+        execute = snapshot.connection.execute
+        execute("PRAGMA query_only = OFF")
+        execute("CREATE TEMP TABLE segment AS SELECT * FROM main.segment")
+        execute(f"UPDATE temp.segment SET deleted = {deleted}")
+        execute("CREATE TEMP TABLE datum AS SELECT * FROM main.datum")  # without its constraints
+        execute(f"UPDATE temp.datum SET {wrong} WHERE seq = (SELECT max(seq) - 2 FROM temp.datum)")
+        with pytest.raises(IndexCorrupt, match="segment"):
+            all_known(access, snapshot)
 
 
 def test_the_sum_over_all_counts_every_attribute_of_a_segment() -> None:
