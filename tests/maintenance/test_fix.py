@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ import ondisk
 from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import LockError, ReadOnly, StorageError
+from ondisk.formats.lines import LineFormat
 from ondisk.maintenance.states import Done, Report, State
+from ondisk.segment import ScanResult, SegmentFile
 
 from .test_matrix import cut, cut_in_datum, flip, in_lost_index
 
@@ -519,3 +521,29 @@ def test_a_generation_without_its_name_is_read_when_the_index_is_lost(
         assert [*again.query()] == before
         assert not again.needs_check
     assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_file_that_changes_while_a_fix_reads_it_is_left_to_the_next(
+    create: Callable[..., ondisk.Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = create()
+    dataset.append([Datum(START, {}, {"n": 1})])
+    dataset.close()
+    lose_index(dataset.path)
+    path, scan = dataset.path / "2026/11-20.jsonl", LineFormat.scan
+    line = path.read_bytes().replace(b"1}", b"2}")
+
+    def changing(format: LineFormat, file: SegmentFile) -> Iterator[ScanResult]:
+        yield from scan(format, file)
+        with path.open("ab") as other:
+            other.write(line)
+
+    with ondisk.open(dataset.path) as again:
+        with monkeypatch.context() as patch:
+            patch.setattr(LineFormat, "scan", changing)
+            with pytest.raises(StorageError, match="was changed while it was read"):
+                again.fix()
+        assert again.needs_check
+        assert [*again.query()] == []
+        again.fix()
+        assert [each.data["n"] for each in again.query()] == [1, 2]
