@@ -186,9 +186,8 @@ def test_rows_that_an_overwrite_does_not_replace_are_refused_unless_an_option_al
     with pytest.raises(Exception, match=message) as caught:
         write(rows, dataset, "overwrite", match="reftime: =2026-11-20; station: 0 or 1 or 3")
     assert 'Filter the rows, or widen the match. With .option("constraintCheck", "false")' in str(caught.value)
-    with pytest.raises(
-        Exception, match="the row with reftime 2026-11-20 00:00:0[02]"
-    ):  # of the first or the second task
+    # Of the first or the second task:
+    with pytest.raises(Exception, match=r"the row with reftime 2026-11-20 00:00:0[02]"):
         write(rows, dataset, "overwrite", match="reftime: =2026-11-21")
     assert [each.data for each in dataset.query()] == [{"old": True}]
     check_sound(dataset, failed=True)
