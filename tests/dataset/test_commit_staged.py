@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from staging.stages import CONFIG, FORMATS, check_sound, commit, counts, stage
-from worlds import content, datum, fail, lose_index
+from worlds import content, datum, fail, lose_index, sql
 
 import ondisk
 from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, InvalidInput, NeedsCheck
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.index import Transaction
+from ondisk.maintenance.states import State
 from ondisk.staging.stage import Stage
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -216,6 +217,14 @@ def test_of_three_versions_in_one_commit_the_newest_counts(create, versions, bef
     commit(dataset, [datum(0, version=version) for version in versions])
     assert [each.metadata["version"] for each in dataset.query()] == [max(*versions, before or 0)]
     check_sound(dataset)
+
+
+def test_what_a_staged_commit_replaces_is_deleted_as_by_an_append(create):
+    dataset = create(**CONFIG, replace="yes")
+    dataset.append([datum(0), datum(1)])
+    assert commit(dataset, [datum(0, value=7)]).replaced == 1
+    assert sql(dataset.path, "SELECT datum FROM deletion") == [(1,)]
+    assert [each.state for each in dataset.check()] == [State.DIRTY]
 
 
 def test_overwriting_replaces_what_matches_in_one_commit(create):
