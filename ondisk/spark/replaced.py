@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from ondisk.dataset.access import Opened
-from ondisk.errors import SegmentCorrupt, SegmentMissing
+from ondisk.errors import IntegrityError, SegmentMissing
 from ondisk.index import Snapshot, replaced_rows
 from ondisk.segments.generations import ROWS
 from ondisk.segments.replaced import Replaced, replaced
@@ -63,13 +63,13 @@ def snapshot_of(rows: str, opened: Opened) -> Iterator[Snapshot]:
     Raises:
         Gone: it, or what the block reads of the segment, is not there any more, or not whole.
     """
-    with opened.index.snapshot() as snapshot:
-        if replaced_rows.read(snapshot, opened.index.directory.path / rows) is None:
-            raise Gone
-        try:
+    try:
+        with opened.index.snapshot() as snapshot:
+            if replaced_rows.read(snapshot, opened.index.directory.path / rows) is None:
+                raise Gone
             yield snapshot
-        except (SegmentMissing, SegmentCorrupt) as error:
-            raise Gone from error
+    except (SegmentMissing, IntegrityError) as error:  # its hint is about the segment and the index as they are now
+        raise Gone from error
 
 
 class Gone(Exception):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -181,6 +183,37 @@ def test_other_bytes_in_their_place_are_never_returned(create, many):
         path.write_bytes(path.read_bytes().replace(b"value", b"VALUE"))
     with pytest.raises(StateError, match="gone or damaged"):
         rows(partitions, dataset.config)
+
+
+@pytest.mark.parametrize("what", ["bytes", "rows"])
+def test_what_has_rotten_blames_neither_the_segment_nor_the_index(create, what, many):
+    """Their errors advise to restore the segment, to delete the datum by its location, or to rebuild the index."""
+    dataset = make(create)
+    dataset.delete("station: 2")
+    partitions = planned(dataset)
+    dataset.repack()
+    for each in kept(dataset):
+        if what == "bytes":
+            path = dataset.path / each.name
+            modified, content = path.stat().st_mtime_ns, path.read_bytes()
+            path.write_bytes(content.replace(b'"reftime":"2015', b'"reftime":"2014'))
+            os.utime(path, ns=(modified, modified))
+        else:
+            zero_data(dataset.path / f"{each.name}.rows")
+    with pytest.raises(StateError, match="gone or damaged"):
+        rows(partitions, dataset.config)
+    assert dataset.check().is_clean
+
+
+def zero_data(path):
+    """Write zeros over the roots of the table of data, and of its indices, in an SQLite file."""
+    with closing(sqlite3.connect(path)) as connection:
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        roots = connection.execute("SELECT rootpage FROM sqlite_schema WHERE tbl_name = 'datum'").fetchall()
+    with path.open("r+b") as file:
+        for (root,) in roots:
+            file.seek((root - 1) * size)
+            file.write(bytes(size))
 
 
 def test_copies_of_what_is_kept_change_nothing(create, many):
