@@ -33,7 +33,7 @@ FIGURES = {
     "nesting of data and metadata": [DEFAULTS.max_depth, config.MAX_DEPTH],
     "values and keys of an event of `seg`": [payload.MAX_ITEMS],
     "reftime and metadata of a file of `blob`": [blob.MAX_METADATA, blob._MAX_ITEMS],
-    "an integer in metadata": [-datum.INTEGER_MIN, datum.INTEGER_MAX],
+    "an integer in a declared field": [-datum.INTEGER_MIN, datum.INTEGER_MAX],
     "an integer in a line of `jsonl`": [sys.int_info.default_max_str_digits],
     "station and variable of `vm2`": [18],
     "declared fields": [config._MAX_FIELDS],

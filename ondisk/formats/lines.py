@@ -149,8 +149,12 @@ class LineFormat(Format):
                 yield batch
 
     def is_readable(self, file: SegmentFile) -> bool:
-        lines = BytesIO(file.read(end_of_zeros(file, 0), _SCANNED))  # mostly the first one is enough
-        return any(self.recognises(line.removesuffix(b"\n")) for line in lines)
+        position, size = end_of_zeros(file, 0), _SCANNED  # mostly the first line is enough
+        content = file.read(position, size)
+        while len(content) == size <= self.config.max_datum_size and b"\n" not in content:  # the first line is long
+            size *= 4
+            content = file.read(position, size)
+        return any(self.recognises(line.removesuffix(b"\n")) for line in BytesIO(content))
 
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         limit = self.config.max_datum_size

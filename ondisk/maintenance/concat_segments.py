@@ -230,7 +230,7 @@ class _Rewriting:
         if not self._transaction.unread:
             return Done(name, diagnosis.state, (*reasons, _READ), "repack")
         # Its other name is that of the old generation.
-        freed = (before.st_size if before.st_nlink <= 2 and not self._is_kept else 0) - self._size
+        freed = 0 if self._is_kept else (before.st_size if before.st_nlink <= 2 else 0) - self._size
         return Done(name, diagnosis.state, reasons, "repack", freed)
 
 

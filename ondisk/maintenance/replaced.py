@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 import time
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import DiskFull, OndiskError, StorageError
+from ondisk.filesystem import Directory
 from ondisk.index import Segment, Transaction, replaced_rows
 from ondisk.maintenance.states import FATAL, Report
 from ondisk.segments.generations import ROWS, kept
@@ -41,8 +43,20 @@ def keep(access: Access, transaction: Transaction, segment: Segment) -> bool:
     except DiskFull:
         directory.discard(new)
         return False
+    except StorageError as error:
+        _check_folder(directory, rows.rpartition("/")[0], error)
+        raise
     transaction.take_generation()  # a plan that does not have the segment any more has higher numbers
     return True
+
+
+def _check_folder(directory: Directory, folder: str, error: StorageError) -> None:
+    """Raise an error that names the folder if something else is in its place."""
+    found = directory.stat(folder)
+    if found is not None and not stat.S_ISDIR(found.st_mode):
+        path = directory.path / folder
+        hint = "Move it away: ondisk keeps replaced segments in a folder of this name."
+        raise StorageError(f"{path} is not a directory", hint=hint, path=str(path)) from error
 
 
 def count(dataset: DatasetAccess, report: Report, errors: list[OndiskError]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -552,8 +553,9 @@ class Rescan:
             seqs = transaction.take_seqs(len(offsets))
         columns = (seqs, reftimes, [segment.id] * len(offsets), offsets, sizes, *fields)
         inserted = transaction.insert(columns)
-        if self._aside is None and offsets[-1] >= self._duplicates.explained:
-            self._new += inserted
+        if self._aside is None:  # deleted data that are back are no changes that the index did not know
+            late = seqs[bisect_left(offsets, self._duplicates.explained) :]
+            self._new += len(late) if inserted == len(offsets) else transaction.count_of(late)
         if inserted == len(offsets):
             self._sums = self._sums and (self._sums[0] + inserted, self._sums[1] + sum(sizes))
         else:

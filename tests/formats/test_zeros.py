@@ -133,6 +133,12 @@ def test_an_append_after_zeros_begins_its_own_line(name, data):
     assert laid.end.size == len(content) - len(data[1]) - 1
 
 
+def test_a_file_that_begins_with_a_long_line_is_readable():
+    long = b"202611200000,1,1," + b"9" * 3_000_000 + b",,,"
+    assert make("vm2").is_readable(File(long + b"\n202611200100,1,1,,,,\n"))
+    assert not make("vm2").is_readable(File(long[1:]))
+
+
 @pytest.mark.parametrize(("name", "data"), LINES, ids=["vm2", "jsonl"])
 def test_a_file_that_begins_with_zeros_is_readable(name, data):
     format = make(name)

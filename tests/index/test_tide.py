@@ -380,6 +380,25 @@ def test_maintain_alone_has_every_datum_again(path):
     check_all(path, range(300))
 
 
+@pytest.mark.parametrize("unique", [["reftime", "station"], []])
+def test_deleted_data_that_are_back_do_not_hide_data_that_are_lost(path, tmp_path, unique):
+    with ondisk.create(path := tmp_path / "weather", {**CONFIG, "unique": unique}) as dataset:
+        dataset.append(data(0, 30))  # two days
+        assert dataset.delete("station: <4") == 4
+    old, second = copied(path), path / "2026/11-21.jsonl"
+    before = second.read_bytes()
+    append(path, 30, 34)
+    with ondisk.open(path) as dataset:  # one datum more on the first day, so that its file has changed, too
+        dataset.append([Datum(START, {"station": 100}, {"n": 100})])
+    put_back(old, path, "mv without log")
+    second.write_bytes(before)
+    with ondisk.open(path) as dataset:
+        report = dataset.fix()
+        assert report.lost == 4
+        assert dataset.info()["lost"] == 4
+    assert sorted(numbers(path)) == [*range(30), 100]
+
+
 # The index of another dataset
 
 
