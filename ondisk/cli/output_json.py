@@ -65,7 +65,8 @@ class JsonOutput:
     def summary(self, summary: Summary) -> None:
         span = {"begin": _json(summary.begin), "end": _json(summary.end)}
         fields = {name: _field(each) for name, each in summary.fields.items()}
-        _print({"count": summary.count, "size": summary.size, **span, "fields": fields})
+        totals = {"count": summary.count, "size": summary.size, **span, "last_change": summary.last_change}
+        _print({**totals, "fields": fields})
 
     def would_delete(self, found: Summary) -> None:
         _print({"would_delete": found.count, "size": found.size})

@@ -255,7 +255,8 @@ class Archives:
             same = [each for each in gone if each.name == name]
             spans = [_span(summary), *(each.interval for each in same)]
             # An archive that is as it was when the dataset recorded it has no later data than that knew.
-            last = same[0].seq if [each.count for each in same] == [summary.count] else None
+            is_same = [(each.count, each.seq) for each in same] == [(summary.count, summary.last_change)]
+            last = summary.last_change if is_same else None
             held[name] = Unusable("", name, Fault.OFFLINE, reduce(hull, spans), last=last)
         return [*held.values()]
 

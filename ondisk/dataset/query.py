@@ -171,7 +171,9 @@ def summary(access: Opened, archives: Archives, query: Query, fields: Sequence[s
 
         totals = [snapshot.totals(tree) for _, snapshot, tree in parts]
         counts = [Summary(each.count, each.size, *span(each)) for each in totals]
-        return joined([*counts, *away.values()], {name: counted(name) for name in fields})
+        is_all = query.match is None and len(parts) == 1 and not away
+        last_change = parts[0][1].dataset()["seq"] if is_all else None
+        return joined([*counts, *away.values()], {name: counted(name) for name in fields}, last_change)
 
 
 def span(totals: Totals) -> tuple[Any, Any]:

@@ -30,6 +30,7 @@ class Summary:
         begin: first reftime; None without data.
         end: last reftime; None without data.
         fields: field → its values.
+        last_change: the number of the last change of the index, for a summary of everything in it; else None.
     """
 
     count: int
@@ -37,6 +38,7 @@ class Summary:
     begin: datetime | None
     end: datetime | None
     fields: dict[str, FieldSummary] = field(default_factory=dict)
+    last_change: int | None = field(default=None, compare=False)
 
 
 def offline(directory: Directory) -> list[str]:
@@ -68,7 +70,7 @@ def read(directory: Directory, name: str, fields: Any) -> Summary:
         raise InvalidInput(f"{full} is not a summary: {error}", hint=hint) from None
 
 
-def joined(summaries: Iterable[Summary], fields: dict[str, FieldSummary]) -> Summary:
+def joined(summaries: Iterable[Summary], fields: dict[str, FieldSummary], last_change: int | None) -> Summary:
     """Return the summary of several parts, with the values of the fields in all of them."""
     parts = [*summaries]
     return Summary(
@@ -77,6 +79,7 @@ def joined(summaries: Iterable[Summary], fields: dict[str, FieldSummary]) -> Sum
         min((each.begin for each in parts if each.begin is not None), default=None),
         max((each.end for each in parts if each.end is not None), default=None),
         fields,
+        last_change,
     )
 
 
@@ -109,7 +112,8 @@ def _summary(text: bytes, fields: Any) -> Summary:
     read = json.loads(text)
     begin, end = (None if read[key] is None else _time(read[key]) for key in ("begin", "end"))
     known = {name: _values(each, fields[name]) for name, each in read["fields"].items() if name in fields}
-    return Summary(int(read["count"]), int(read["size"]), begin, end, known)
+    last = read.get("last_change")
+    return Summary(int(read["count"]), int(read["size"]), begin, end, known, None if last is None else int(last))
 
 
 def _values(read: Any, kind: FieldType) -> FieldSummary:

@@ -13,6 +13,7 @@ def test_json_is_the_promised_shape(run, weather):
         "size": 99,
         "begin": "2026-11-20T06:00:00Z",
         "end": "2026-11-21T07:00:00Z",
+        "last_change": 3,
         "fields": {
             "area": {
                 "values": [{"value": "VM2,5", "count": 2}, {"value": "VM2,7", "count": 1}],

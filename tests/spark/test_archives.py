@@ -72,7 +72,9 @@ def summary_of(archive):
     with ondisk.open(archive, read_only=True) as opened:
         found = opened.summary()
     times = {"begin": f"{found.begin:%Y-%m-%dT%H:%M:%SZ}", "end": f"{found.end:%Y-%m-%dT%H:%M:%SZ}"}
-    return json.dumps({"count": found.count, "size": found.size, **times, "fields": {}})
+    return json.dumps(
+        {"count": found.count, "size": found.size, **times, "last_change": found.last_change, "fields": {}}
+    )
 
 
 def load(spark, dataset, **options):
@@ -199,6 +201,18 @@ def test_a_stream_goes_on_without_an_archive_whose_data_it_has_passed(dataset):
     bring(dataset, "old")
     query.drain()
     assert len(query.given) == 2 * DAYS + 1
+
+
+def test_a_stream_does_not_pass_what_was_changed_in_an_archive_itself(dataset):
+    """As many data as before, but not the same ones."""
+    query = Query(dataset)
+    query.drain()
+    with ondisk.open(dataset.path / ".archive/old") as archive:
+        archive.delete([next(archive.query()).location])
+        archive.append([Datum(T, {"station": 7}, {})])
+    take(dataset, "old", "offline")
+    with pytest.raises(StateError, match="is offline"):
+        query.batch()
 
 
 def test_a_stream_of_the_archives_that_are_available_passes_the_others(dataset):
