@@ -31,7 +31,7 @@ def opened(path: str, connect: Any, prefix: str = "") -> Iterator[Access]:
     try:
         directory = Directory.open(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise no_dataset(path) from None
+        raise no_dataset(Path(path).absolute()) from None
     with contextlib.ExitStack() as stack:
         stack.callback(directory.close)
         access = Access(directory, read_config(directory), read_only=True, prefix=prefix, connect=connect)

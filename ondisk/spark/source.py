@@ -199,7 +199,7 @@ def path_of(options: Mapping[str, str]) -> str:
     if not path:
         raise InvalidInput(
             "the path of the dataset is missing",
-            hint='Pass it to load, save or start, or as the option "path"; a table of the catalog has none.',
+            hint="Pass it to load, save or start. ondisk has no tables: for SQL, create a temporary view with a path.",
         )
     path = re.sub("^file:(//(localhost)?(?=/)|(?=/[^/]))", "", path)
     if re.match("[A-Za-z][A-Za-z0-9+.-]*:/", path):
