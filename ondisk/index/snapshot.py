@@ -225,7 +225,7 @@ class Snapshot:
 
     def _translated(self, error: Exception) -> BaseException:
         """Return the error of ondisk for one of SQLite; what reading undeclared metadata raised, if that was it."""
-        return self.connection.stored.error or translated(error, self.index.directory)
+        return self.connection.stored.take_error() or translated(error, self.index.directory)
 
     def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
         """Yield the rows that match, up to `ROWS` at a time, in the order of `sort`, then reftime, then appending."""

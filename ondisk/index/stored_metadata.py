@@ -41,6 +41,11 @@ class StoredMetadata:
         """Return the number by which a statement names a condition."""
         return self.conditions.setdefault(condition, len(self.conditions))
 
+    def take_error(self) -> BaseException | None:
+        """Return why the last statement failed, once: a later statement fails for a reason of its own."""
+        error, self.error = self.error, None
+        return error
+
     def clear(self) -> None:
         """Forget everything at the end of a snapshot or transaction."""
         if self.read is not None:

@@ -431,7 +431,7 @@ class Transaction(AtomicChange):
             where = condition(resolve(tree, self.schema, self.connection), self.schema)
             return self._delete(f"SELECT seq FROM datum WHERE {where.sql}", where.values, limit)
         except OndiskError as error:
-            raise stored.error or error from None
+            raise stored.take_error() or error from None
         finally:
             stored.clear()
 
