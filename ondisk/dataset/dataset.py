@@ -42,7 +42,7 @@ _LAZY_COMMITS, _LAZY_DATA = 10, 10_000
 
 
 SHOWN = 20
-"""The number of values of a field that a summary lists, unless told otherwise."""
+"""The number of values of a field that a summary lists by default."""
 
 
 def _names_of(chosen: Sequence[str] | None, known: Fields) -> list[str]:

@@ -116,7 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return start if last <= first else self._offset(state, last, start["archives"])
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Return the last offset that there was when Spark asked for a batch; the progress of a query shows it."""
+        """Return the last offset at the time of the last batch; the progress of a query shows it."""
         return self._latest
 
     def partitions(self, start: Offset, end: Offset) -> list[Stretch]:

@@ -1,4 +1,4 @@
-"""Archives that are offline or missing: Spark returns all that matches, or raises; fewer rows only where asked for."""
+"""Archives that are offline or missing: Spark returns all that matches, or raises, unless `archives=available`."""
 
 from __future__ import annotations
 
@@ -248,8 +248,8 @@ def test_an_overwrite_of_data_that_would_come_back_fails(dataset, state):
 DAY_SETS = st.sets(st.integers(0, DAYS - 1), max_size=3)
 
 
-def agrees(spark, given_data):
-    """Spark returns what the library returns with all archives, or raises; it raises only if one may have such data."""
+def check_agreement(spark, given_data):
+    """Assert that Spark returns what the library does with all archives, or raises if one may have such data."""
     held = {"old": given_data.draw(DAY_SETS, "old")}
     held["last"] = given_data.draw(DAY_SETS, "last") - held["old"]
     states = {name: given_data.draw(st.sampled_from(STATES), name) for name in held if held[name]}
@@ -285,11 +285,11 @@ def agrees(spark, given_data):
 @given(st.data())
 @settings(max_examples=4, phases=[Phase.generate])
 def test_spark_agrees_with_the_library_whatever_is_away(spark, given_data):
-    agrees(spark, given_data)
+    check_agreement(spark, given_data)
 
 
 @pytest.mark.slow
 @given(st.data())
 @settings(max_examples=150, phases=[Phase.generate])
 def test_spark_agrees_with_the_library_whatever_is_away_at_length(spark, given_data):
-    agrees(spark, given_data)
+    check_agreement(spark, given_data)

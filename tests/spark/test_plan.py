@@ -257,6 +257,28 @@ def test_any_condition_gives_what_a_query_gives(given_data):
         assert same(got, wanted)
 
 
+def what_is_left(partitions, config):
+    """Return the rows of the partitions that can still be read, and the errors of the others."""
+    got, failed = [], []
+    for partition in partitions:
+        try:
+            got += rows([partition], config)
+        except StateError as error:
+            failed.append(str(error))
+    return got, failed
+
+
+@contextlib.contextmanager
+def in_many_partitions(kind, is_large, **config):
+    """Create a dataset with data of three days, whose plans have many partitions for the block."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(planning, "SMALL", 3 if is_large else planning.SMALL)
+        patch.setattr(planning, "_ROWS", 10)
+        with ondisk.create(Path(folder, "it"), {**BASE, **FORMATS[kind], "replace": "yes", **config}) as dataset:
+            append(dataset, [datum(hour, station) for hour in range(0, 72, 6) for station in range(2)])
+            yield dataset
+
+
 STATIONS = count(100)  # that no datum had
 CHANGES = st.sampled_from(["append", "replace", "delete one", "delete day", "repack", "archive", "unarchive", "reset"])
 
@@ -270,29 +292,19 @@ CHANGES = st.sampled_from(["append", "replace", "delete one", "delete day", "rep
 @settings(max_examples=60)
 def test_a_partition_gives_the_planned_rows_or_fails(kind, is_large, before, after):
     """Whatever happens between planning and reading."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(planning, "SMALL", 3 if is_large else planning.SMALL)
-        patch.setattr(planning, "_ROWS", 10)
-        config = {**BASE, **FORMATS[kind], "replace": "yes"}
-        with ondisk.create(Path(folder, "it"), config) as dataset:
-            append(dataset, [datum(hour, station) for hour in range(0, 72, 6) for station in range(2)])
-            for change in before:
-                apply(change, dataset)
-            partitions, then = planned(dataset), expected(dataset)
-            for change in after:
-                apply(change, dataset)
-            got, failed = [], []
-            for partition in partitions:
-                try:
-                    got += rows([partition], dataset.config)
-                except StateError as error:
-                    failed.append(str(error))
-            assert all("has changed since this DataFrame was planned" in each for each in failed)
-            assert all("Load the DataFrame again" in each for each in failed)
-            assert not Counter(map(repr, got)) - Counter(map(repr, then)), "a row too many"
-            assert failed or same(got, then)
-            assert not failed or set(after) != {"append"}, "an append disturbs nobody"
-            assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right"
+    with in_many_partitions(kind, is_large) as dataset:
+        for change in before:
+            apply(change, dataset)
+        partitions, then = planned(dataset), expected(dataset)
+        for change in after:
+            apply(change, dataset)
+        got, failed = what_is_left(partitions, dataset.config)
+        assert all("has changed since this DataFrame was planned" in each for each in failed)
+        assert all("Load the DataFrame again" in each for each in failed)
+        assert not Counter(map(repr, got)) - Counter(map(repr, then)), "a row too many"
+        assert failed or same(got, then)
+        assert not failed or set(after) != {"append"}, "an append disturbs nobody"
+        assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right"
 
 
 @pytest.mark.parametrize("change", ["replace", "delete one", "delete day", "repack", "archive", "unarchive"])
@@ -405,11 +417,6 @@ def test_data_that_a_killed_archive_has_moved_are_not_missed(create, monkeypatch
     dataset.close()
     with ondisk.open(path) as dataset:
         assert {each.location.segment.count("last") for each in dataset.query()} == {0, 1}
-        got, failed = [], False
-        for partition in partitions:
-            try:
-                got += rows([partition], dataset.config)
-            except StateError:
-                failed = True
+        got, failed = what_is_left(partitions, dataset.config)
         assert failed
         assert not Counter(map(repr, got)) - Counter(map(repr, then))

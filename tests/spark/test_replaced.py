@@ -6,13 +6,11 @@ import contextlib
 import os
 import shutil
 import sqlite3
-import tempfile
 import time
 from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -24,9 +22,19 @@ from ondisk.errors import OndiskError, StateError
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
 from ondisk.segments.replaced import replaced
-from ondisk.spark import plan as planning
 
-from .test_plan import BASE, FORMATS, append, expected, many, planned, rows, same
+from .test_plan import (
+    BASE,
+    FORMATS,
+    append,
+    expected,
+    in_many_partitions,
+    many,
+    planned,
+    rows,
+    same,
+    what_is_left,
+)
 
 __all__ = ["many"]
 
@@ -271,29 +279,19 @@ NIGHT = st.sampled_from(["append", "replace", "delete one", "delete day", "repac
 @settings(max_examples=25)
 def test_a_partition_gives_the_planned_rows_or_fails_for_a_reason(kind, is_large, before, after):
     """It fails only if data of the plan were deleted or replaced by somebody, or merged with an archived folder."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(planning, "SMALL", 3 if is_large else planning.SMALL)
-        patch.setattr(planning, "_ROWS", 10)
-        config = {**BASE, **FORMATS[kind], "replace": "yes", "keep_replaced": "1h"}
-        with ondisk.create(Path(folder, "it"), config) as dataset:
-            append(dataset, [datum(hour, station) for hour in range(0, 72, 6) for station in range(2)])
-            for each in before:
-                act(each, dataset, kind)
-            partitions, then = planned(dataset), expected(dataset)
-            for each in after:
-                act(each, dataset, kind)
-            got, failed = [], False
-            for partition in partitions:
-                try:
-                    got += rows([partition], dataset.config)
-                except StateError:
-                    failed = True
-            assert not Counter(map(repr, got)) - Counter(map(repr, then)), "a row too many"
-            assert failed or same(got, then)
-            by_users = {"replace", "delete one", "delete day"}
-            may_merge = kind == "blob" and {"archive", "unarchive"} & {*before, *after}
-            assert not failed or by_users & {*after} or may_merge
-            assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right"
+    with in_many_partitions(kind, is_large, keep_replaced="1h") as dataset:
+        for each in before:
+            act(each, dataset, kind)
+        partitions, then = planned(dataset), expected(dataset)
+        for each in after:
+            act(each, dataset, kind)
+        got, failed = what_is_left(partitions, dataset.config)
+        assert not Counter(map(repr, got)) - Counter(map(repr, then)), "a row too many"
+        assert failed or same(got, then)
+        by_users = {"replace", "delete one", "delete day"}
+        may_merge = kind == "blob" and {"archive", "unarchive"} & {*before, *after}
+        assert not failed or by_users & {*after} or may_merge
+        assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right"
 
 
 def act(how, dataset, kind="jsonl"):
