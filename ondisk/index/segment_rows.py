@@ -139,13 +139,15 @@ def places_of(snapshot: Snapshot, segment: Segment, begin: int | None, end: int 
         yield offsets, sizes, reftimes, seqs
 
 
-def totals_of(snapshot: Snapshot, segment: Segment, begin: int | None, end: int | None) -> Row:
-    """Return count, sizes, lowest offset, first and last reftime of one segment's data.
+def totals_of(snapshot: Snapshot, segment: Segment, padding: int, begin: int | None, end: int | None) -> Row:
+    """Return count, bytes, first offset, end, first and last reftime of one segment's data.
 
     Args:
+        padding: bytes after each datum that are not part of it; they count.
         begin, end: as for `places_of`.
     """
-    totals = "count(*), ifnull(sum(size), 0), min(offset), min(reftime), max(reftime)"
+    size = f"size + {padding}"
+    totals = f"count(*), sum({size}), min(offset), max(offset + {size}), min(reftime), max(reftime)"
     return next(_data(snapshot, segment, totals, span=_span(snapshot, segment, begin, end)))[0]
 
 

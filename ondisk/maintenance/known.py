@@ -76,9 +76,8 @@ def known_of(access: Access, snapshot: Snapshot, name: str, before: Known | None
     span = (None, None) if before is None or not before.count else (before.begin, before.end)
     damage, deleted = segment_rows.noted_of(snapshot, segment)
     if before is not None and (before.segment, before.damage, before.deleted) == (segment, damage, deleted):
-        count, size, *others = segment_rows.totals_of(snapshot, segment, *span)
-        padding = len(access.format(segment.format).padding) * count
-        if [count, size + padding, *others] == [before.count, before.size, before.first, before.begin, before.end]:
+        totals = segment_rows.totals_of(snapshot, segment, len(access.format(segment.format).padding), *span)
+        if totals == (before.count, before.size, before.first, before.data_end, before.begin, before.end):
             return before
     return _summed(access, snapshot, Known(segment, damage=damage, deleted=deleted), *span)
 
