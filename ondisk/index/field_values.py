@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, groupby
@@ -111,7 +112,9 @@ def summed(ordered: Iterable[Iterable[Count]], kind: FieldType, limit: int | Non
             lowest, highest = value if distinct == 1 else lowest, value
             yield value, total
 
-    values = frequent(each(), limit)
+    counted = each()
+    values = frequent(counted, limit)
+    deque(counted, maxlen=0)  # nsmallest reads nothing if it is to return nothing
     if kind not in _ORDERED:
         lowest = highest = None
     return FieldSummary(values, distinct, missing, lowest, highest)

@@ -184,6 +184,8 @@ def test_a_summary_lists_the_most_frequent_values_first_and_says_how_many_there_
     assert (names.distinct, names.min, names.max) == (30, None, None)
     assert len(dataset.summary(values=None).fields["name"].values) == 30
     assert dataset.summary(values=0).fields["station"] == FieldSummary([], 30, 0, 0, 29)
+    dataset.archive(next(dataset.query()).location.segment)
+    assert dataset.summary(values=0).fields["station"] == FieldSummary([], 30, 0, 0, 29)
 
 
 def test_a_summary_counts_the_values_of_chosen_fields(weather):
