@@ -216,11 +216,9 @@ def store(
     sizes = list(map(len, batch.payloads))
     offsets = destinations.offsets(sizes)
     columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
-    stored = Stored(imported=transaction.insert(columns))
-    payloads, beside = batch.payloads, batch.beside
     kept_out, replacing = (set(), set()) if archived is None else archived.find(batch.reftimes, batch.metadata)
-    if kept_out:
-        stored.imported -= transaction.take_back(seqs[place] for place in kept_out)
+    stored = Stored(imported=transaction.insert(_without(kept_out, columns)))
+    payloads, beside = batch.payloads, batch.beside
     if stored.imported < len(payloads):
         rows = list(zip(*columns, strict=True))
         kept = _settle_duplicates(rows, config, transaction, stored, kept_out)
@@ -239,6 +237,7 @@ def store(
     stored.kept = writer.kept
     stored.segments = {destination.segment.name for destination, _ in destinations.runs}
     if archived is not None:
+        replacing -= stored.duplicates  # of data in this batch that are newer
         stored.imported -= len(replacing - stored.replaced)
         stored.replaced |= replacing
         archived.replace_with(transaction)
@@ -298,6 +297,13 @@ class _Destinations:
             offsets += accumulate(islice(extents, count), initial=ends[destination])
             ends[destination] = offsets.pop()
         return offsets
+
+
+def _without(places: set[int], columns: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+    """Return columns without the rows at some positions."""
+    if not places:
+        return columns
+    return [[value for place, value in enumerate(column) if place not in places] for column in columns]
 
 
 def _settle_duplicates(

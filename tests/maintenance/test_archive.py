@@ -216,6 +216,28 @@ def test_only_a_newer_version_replaces_archived_data(make):
     assert [data["value"] for *_, data in sorted(content(dataset), key=repr)] == [5, 1]
 
 
+@pytest.mark.parametrize(
+    ("versions", "statuses", "last"),
+    [
+        ([4, 6], ["duplicate", "replaced"], 6),
+        ([None, 6, 5], ["duplicate", "replaced", "duplicate"], 6),
+        ([7, 6], ["replaced", "duplicate"], 7),
+        ([6, 7, 4], ["replaced", "replaced", "duplicate"], 7),
+    ],
+)
+def test_versions_of_an_archived_datum_in_one_batch_replace_it_one_after_another(make, versions, statuses, last):
+    dataset = make([datum(1, 1, 5, version=5)], replace="newer", version_field="version",
+                   fields={**FIELDS, "version": "integer"})  # fmt: skip
+    dataset.archive(segment(dataset))
+    batch = [datum(1, 1, each, **({} if each is None else {"version": each})) for each in versions]
+    result = dataset.append([datum(2, 1, 1), *batch], outcomes=True)
+    assert [each.status for each in result.outcomes] == ["imported", *statuses]
+    assert (result.imported, result.replaced) == (1, statuses.count("replaced"))
+    dataset.repack()
+    assert dataset.check(accurate=True).is_clean
+    assert values(content(dataset)) == [1, last]
+
+
 def test_an_equal_version_replaces_archived_data(make):
     dataset = make([datum(1, 1, 5, version=5)], replace="newer", version_field="version",
                    fields={**FIELDS, "version": "integer"})  # fmt: skip
