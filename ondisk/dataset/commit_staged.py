@@ -21,8 +21,8 @@ from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Format
 from ondisk.index import Transaction, import_log
+from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
-from ondisk.index.index import dump
 from ondisk.matcher import reftime_interval
 from ondisk.segments import SegmentWriter
 from ondisk.staging.bulk_insert import Incoming, Placed

@@ -22,6 +22,7 @@ from ondisk.datum import FieldType, Value, restored
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import tide
+from ondisk.index.built_for import built_for, check_revision, check_tables, dump, revision_of
 from ondisk.index.columns import FORMER, REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
@@ -32,7 +33,6 @@ from ondisk.index.connection import (
     damaged,
     sqlite_errors,
 )
-from ondisk.index.index import built_for, check_revision, check_tables, dump, revision_of
 from ondisk.index.migrations import upgrade
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import DIALECT, Tables

@@ -36,8 +36,8 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import PipelineLock
 from ondisk.formats import Format, find
+from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
-from ondisk.index.index import dump
 from ondisk.maintenance.maintain import Maintained, maintain, worst
 from ondisk.maintenance.metrics import write
 from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain

@@ -19,8 +19,8 @@ from typing import Self
 from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
+from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
-from ondisk.index.index import dump
 from ondisk.segment import Block, End, Laid
 from ondisk.segments import SegmentWriter
 from ondisk.staging.jobs import STAGED
