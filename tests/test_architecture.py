@@ -126,6 +126,7 @@ TESTED_ELSEWHERE = {
     "cli/streams.py": "cli/test_append.py",
     "cli/unarchive.py": "cli/test_archive.py",  # the way there and back
     "dataset/access.py": "dataset/test_append.py",  # lost indices, the sentinel, failed syncs
+    "dataset/archive_record.py": "dataset/test_known_archives.py",
     "dataset/archived.py": "maintenance/test_archive.py",  # what is appended again is a duplicate
     "dataset/archives.py": "maintenance/test_archive.py",  # what is archived is queried as before
     "dataset/batch_writer.py": "dataset/test_append.py",

@@ -20,7 +20,7 @@ def archived_for(archives: Archives, config: DatasetConfig) -> Archived | None:
     """Return what finds duplicates in the archive, or None if there can be no duplicates."""
     if not config.unique:
         return None
-    for each in archives.unusable():
+    for each in archives.record.unusable():
         if each.name == LAST:
             return Away(archives, each, config)
     last = archives.last()
@@ -103,7 +103,7 @@ class Away(Archived):
 
     def overwrite(self, tree: Expression) -> int:
         """Raise if archived data may match; else there is nothing to replace."""
-        self._archives.check_present(reftime_interval(tree))
+        self._archives.record.check_present(reftime_interval(tree))
         return 0
 
     def interval(self) -> Interval | None:
@@ -119,7 +119,7 @@ class Away(Archived):
         """
         interval = self.interval()
         if interval is not None and any(reftime in interval for reftime in reftimes):
-            raise self._archives.problem(self._missing)
+            raise self._archives.record.problem(self._missing)
         return set(), set()
 
     def replace_with(self, transaction: Transaction) -> None:

@@ -21,48 +21,29 @@ import contextlib
 import shlex
 import stat
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import reduce
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset import overlap, summaries
 from ondisk.dataset.access import Access
+from ondisk.dataset.archive_record import ArchiveRecord
 from ondisk.dataset.known_archives import (
-    Fault,
-    Unusable,
-    away,
-    described,
-    faults,
-    former_uuids,
-    hull,
-    identified,
-    problem,
-    span_of,
     state_of,
-    states_of,
-    touching,
 )
 from ondisk.dataset.layout import ARCHIVE, CONFIG, LAST, clear_unmade, create_files, read_config, untrusted
-from ondisk.dataset.summaries import Summary
-from ondisk.datum import microseconds
 from ondisk.errors import (
     ArchiveOffline,
     ArchiveUntrusted,
     DatasetNotFound,
     DurabilityLost,
-    NotFound,
     OndiskError,
     StateError,
     command,
 )
 from ondisk.filesystem import Directory
-from ondisk.index import Index, Snapshot, segment_rows
 from ondisk.index.connection import Connection, connect_to_read
-from ondisk.index.segment_rows import KnownArchive
-from ondisk.index.tide import State
 from ondisk.segments.generations import parents
-from ondisk.step import Interval
 
 _OF_DATASET = (
     "archive_age",
@@ -127,25 +108,27 @@ class _Archive(Access):
 
 
 class Archives:
-    """The archives of one dataset. Each is opened when it is first needed."""
+    """The archives of one dataset. Each is opened when it is first needed.
+
+    Attributes:
+        record: what the dataset knows of them.
+    """
 
     def __init__(self, main: Access) -> None:
         self._main = main
         self._opened: dict[str, Access] = {}
-        self._accepted: dict[str, Index] = {}
-        self._judged: dict[str, Index] = {}  # by name: the indices whose faults are known
-        self._faulty: dict[str, Fault] = {}
+        self.record = ArchiveRecord(main, self)
 
     def online(self) -> Iterator[Access]:
         """Yield the archives that are used, in the order in which they are queried: by name, `last` at the end.
 
         The others are those with a fault, see `ondisk.dataset.known_archives`.
         """
-        present = self._present()
-        faults = self._faults(present)
+        present = self.present()
+        faults = self.record.faults(present)
         return (archive for name, archive in present.items() if name not in faults)
 
-    def _present(self) -> dict[str, Access]:
+    def present(self) -> dict[str, Access]:
         """Return the archives that can be opened, by name, in the order in which they are queried."""
         if self._main.directory.inode(ARCHIVE) is None:
             return {}
@@ -153,266 +136,6 @@ class Archives:
         opened = {name: self.get(name) for name in sorted(names, key=lambda each: (each == LAST, each))
                   if not name.startswith(".")}  # fmt: skip
         return {name: archive for name, archive in opened.items() if archive is not None}
-
-    def _faults(self, present: Mapping[str, Access]) -> dict[str, Fault]:
-        """Return the faults of archives.
-
-        Cost: a stat of each if no index was replaced since the last call and none had a fault; else a snapshot of each.
-        """
-        indices = {}
-        for name, archive in present.items():
-            with contextlib.suppress(OndiskError):  # who reads it raises this error
-                indices[name] = archive.current().index
-        if indices and (self._faulty or indices != self._judged):
-            known = self.known()
-            # An archive with the index of another one is not a copy of that one: its own fix rebuilds the index.
-            own = {name: index for name, index in indices.items() if not present[name].has_foreign_index()}
-            states = self._identified(states_of(own), known, present)
-            main = state_of(self._main.current().index)
-            self._faulty = {
-                name: fault
-                for name, fault in faults(known, states, main, lambda name: present[name].needs_check()).items()
-                if fault is not Fault.FOREIGN or self._accepted.get(name) is not indices[name]
-            }
-        self._judged = indices
-        return self._faulty
-
-    def _identified(
-        self, states: Mapping[str, State], known: list[KnownArchive], present: Mapping[str, Access]
-    ) -> dict[str, State]:
-        return identified(states, known, lambda name: former_uuids(present[name].current().index))
-
-    def known(self, main: Snapshot | None = None) -> list[KnownArchive]:
-        """Return the archives that the dataset knows.
-
-        Args:
-            main: a snapshot of the dataset's index; None for the present.
-        """
-        if main is not None:
-            return segment_rows.known_archives(main)
-        with self._main.current().index.snapshot() as snapshot:
-            return segment_rows.known_archives(snapshot)
-
-    def unusable(self, main: Snapshot | None = None) -> list[Unusable]:
-        """Return the archives that are not used: those that the dataset knows and are away, and those with a fault.
-
-        Args:
-            main: as for `known`.
-        """
-        known, present = self.known(main), self._present()
-        found = self._faults(present)
-        if not known and not found:
-            return []
-        states = {name: state_of(archive.current().index) for name, archive in present.items()}
-        states = self._identified(states, known, present)
-        records = {each.uuid: each.interval for each in known}
-        unusable = []
-        for name, fault in found.items():
-            uuid = states[name][0]
-            if fault is not Fault.FOREIGN:  # the one whose name it has is away
-                twin = next((other for other in states if states[other][0] == uuid and other != name), None)
-                interval = None if fault is Fault.COPY else hull(described(present[name]).interval, records.get(uuid))
-                unusable.append(Unusable(uuid, name, fault, interval, twin))
-        for each in self._away(known, present, {uuid for uuid, *_ in states.values()}):
-            fault = Fault.FOREIGN if each.name in present else Fault.AWAY
-            unusable.append(Unusable(each.uuid, each.name, fault, each.interval))
-        return unusable
-
-    def missing(self) -> list[Unusable]:
-        """Return the archives that the dataset knows and that are away, or not what it knows."""
-        return [each for each in self.unusable() if each.fault not in (Fault.COPY, Fault.TWIN)]
-
-    def _away(self, known: list[KnownArchive], present: Mapping[str, Access], uuids: set[str]) -> list[KnownArchive]:
-        def spans() -> list[Interval]:
-            unknown = {*offline}.difference(each.name for each in known)
-            return [span for each in self.summaries(unknown).values() if (span := _span(each)) is not None]
-
-        untrusted = [name for name, archive in present.items() if archive.needs_check()]
-        offline = self.offline()
-        return away(known, uuids, untrusted, offline, spans)
-
-    def offline_data(self, main: Snapshot | None = None) -> list[Unusable]:
-        """Return the archives that are offline, with the times of which they have data.
-
-        These are the times of the summary, and those that the dataset knows of an archive without another trace.
-
-        Args:
-            main: as for `known`.
-
-        Raises:
-            InvalidInput: a summary cannot be read.
-        """
-        names = self.offline()
-        if not names:
-            return []
-        known, present = self.known(main), self._present()
-        states = {name: state_of(archive.current().index) for name, archive in present.items()}
-        here = {uuid for uuid, *_ in self._identified(states, known, present).values()}
-        here.update(each.uuid for each in self._away(known, present, here))
-        gone = [each for each in known if each.uuid not in here]
-        held = {each.name: Unusable(each.uuid, each.name, Fault.OFFLINE, each.interval) for each in gone}
-        for name, summary in self.summaries(names).items():
-            same = [each for each in gone if each.name == name]
-            spans = [_span(summary), *(each.interval for each in same)]
-            # An archive that is as it was when the dataset recorded it has no later data than that knew.
-            is_same = [(each.count, each.seq) for each in same] == [(summary.count, summary.last_change)]
-            last = summary.last_change if is_same else None
-            held[name] = Unusable("", name, Fault.OFFLINE, reduce(hull, spans), last=last)
-        return [*held.values()]
-
-    def check_online(
-        self, main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval], after: int = 0
-    ) -> bool:
-        """Raise if an archive that may have data of an interval is not used, or is offline; see `check_complete`.
-
-        Args:
-            after: data with numbers up to this one are not needed.
-
-        Returns:
-            Whether the snapshots are of all archives that are there now: one may just have come back.
-
-        Raises:
-            StateError: it is so.
-            InvalidInput: the summary of an archive that is offline cannot be read.
-        """
-        self.check_complete(main, uuids, interval)
-        self.check_none_offline(interval(), main, after)
-        states = states_of({each.path.name: each.current().index for each in self.online()})
-        return all(uuid in uuids for uuid, *_ in states.values())
-
-    def check_none_offline(self, interval: Interval, main: Snapshot | None = None, after: int = 0) -> None:
-        """Raise if an archive that may have data of an interval is offline.
-
-        Raises:
-            StateError, InvalidInput: as `check_online`.
-        """
-        for each in touching(self.offline_data(main), interval):
-            if each.last is None or each.last > after:
-                raise self.problem(each)
-
-    def check_complete(self, main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval]) -> bool:
-        """Raise if an archive that may have data of an interval is not used.
-
-        Args:
-            main: a snapshot of the dataset's index.
-            uuids: of the archives that are used.
-            interval: called only if an archive is not used.
-
-        Returns:
-            True: the snapshots are taken as they are.
-
-        Raises:
-            StateError: it is so.
-        """
-        is_short = any(fault is not Fault.COPY for fault in self._faulty.values())
-        if is_short or any(each.uuid not in uuids for each in self.known(main)):
-            self.check_present(interval(), main)
-        return True
-
-    def check_present(self, interval: Interval, main: Snapshot | None = None) -> None:
-        """Raise if an archive that may have data of an interval is not used.
-
-        Raises:
-            StateError: it is so.
-        """
-        for each in touching(self.unusable(main), interval):
-            raise self.problem(each)
-
-    def problem(self, unusable: Unusable) -> StateError:
-        """Return the error for work that needs an archive that is not used."""
-        return problem(unusable, self._main.path)
-
-    def why_not_archived(self) -> str | None:
-        """Return why nothing can be archived: the archive that repack fills is not used. None if it can be."""
-        return next((str(self.problem(each)) for each in self.unusable() if each.name == LAST), None)
-
-    def record(self, *, recount: bool = False) -> int:
-        """Record the archives that are used now in the dataset's index, if anything is new about them.
-
-        Counts as lost the data that an archive had and lacks since its index was rebuilt: somebody may have rebuilt an
-        older state of it, which has later numbers now.
-
-        Args:
-            recount: count the data of each.
-
-        Returns:
-            How many data it has counted as lost.
-        """
-        # What is recorded of an archive whose index was lost or exchanged stays: the next fix compares it.
-        online = [archive for archive in self.online() if not archive.needs_check()]
-        if not online:
-            return 0
-        known = self.known()
-        before = {} if recount else {each.uuid: each for each in known}
-        present = [found for archive in online if (found := described(archive, before)).uuid]
-        names, uuids = {each.name for each in present}, {each.uuid for each in present}
-        former = {uuid: archive.path.name for archive in online for uuid in former_uuids(archive.current().index)}
-        old = {each.uuid for each in known if each.name in names or each.uuid in former} - uuids
-        had = {}
-        with self._main.current().index.snapshot() as main:
-            for each in known:
-                if each.uuid in old and each.uuid in former:
-                    deleted = segment_rows.count_archived_deletions(main, each.uuid, each.seq)
-                    had[former[each.uuid]] = each.count - deleted
-        lost = sum(max(0, had[each.name] - each.count) for each in present if each.name in had)
-        new = [each for each in present if each not in known]
-        if new or old:
-            with self._main.transaction("open") as transaction:
-                transaction.forget_archives(old)
-                if lost:
-                    transaction.count_lost(lost)
-                for each in new:
-                    transaction.know_archive(each)
-                transaction.commit()
-        return lost
-
-    def with_moved(self, archive: Access, count: int) -> KnownArchive:
-        """Return what to record of an archive that has got some data which the record does not count yet."""
-        found = described(archive)
-        before = next((each for each in self.known() if each.uuid == found.uuid), None)
-        return described(archive, {}) if before is None else replace(found, count=before.count + count)
-
-    def accept(self, archive: Access) -> None:
-        """Take an archive for that of this dataset from now on, although a fix may give its index another UUID."""
-        self._accepted[archive.path.name] = archive.current().index
-
-    def forget(self, name: str) -> int:
-        """Forget an archive that is not used, and count as lost the data that it had.
-
-        If an older state of it is in its place, that is used from now on, and its data are not lost.
-
-        Args:
-            name: of the archive; if it is away, its last name.
-
-        Returns:
-            How many data are lost.
-
-        Raises:
-            NotFound: no archive of this name is missing.
-        """
-        uuids, lost = self.forgettable(name)
-        with self._main.transaction("fix") as transaction:
-            transaction.forget_archives(uuids)
-            transaction.count_lost(lost)
-            transaction.commit()
-        return lost
-
-    def forgettable(self, name: str) -> tuple[set[str], int]:
-        """Return the UUIDs that `forget` forgets, and how many data it counts as lost.
-
-        Raises:
-            NotFound: no archive of this name is missing.
-        """
-        gone = self.missing()
-        uuids = {each.uuid for each in gone if each.name == name}
-        if not uuids:
-            names = "; ".join(each.name + span_of(each) for each in gone)
-            hint = f"Missing archives, by their names at the last write: {names}." if gone else "None is missing."
-            raise NotFound(f"{self._main.path}: no archive {name!r} is missing", hint=hint)
-        known, present = self.known(), self._present()
-        states = self._identified(states_of({each: present[each].current().index for each in present}), known, present)
-        older = sum(described(present[each], {}).count for each, (uuid, *_) in states.items() if uuid in uuids)
-        return uuids, max(0, sum(each.count for each in known if each.uuid in uuids) - older)
 
     def kept(self) -> list[str]:
         """Return what was moved to quarantine here, in the dataset and in its archives."""
@@ -486,7 +209,7 @@ class Archives:
 
     def seq(self) -> int:
         """Return the highest `seq` in the archives, also in those that are not used now."""
-        return max(map(_seq, self._present().values()), default=0)
+        return max(map(_seq, self.present().values()), default=0)
 
     def catch_up(self) -> None:
         """Advance the dataset's `seq` to that of the archives, which is higher after an archive's index was rebuilt."""
@@ -573,7 +296,7 @@ class Archives:
     def last(self) -> Access | None:
         """Open the archive that repack fills; None if nothing was archived yet, or it is not used, see `Fault`."""
         found = self.get(LAST)
-        return None if found is None or LAST in self._faults(self._present()) else found
+        return None if found is None or LAST in self.record.faults(self.present()) else found
 
     def check_last(self) -> None:
         """Raise if the archive that repack fills is not used.
@@ -581,9 +304,9 @@ class Archives:
         Raises:
             StateError: it is away, or has another fault.
         """
-        for each in self.unusable():
+        for each in self.record.unusable():
             if each.name == LAST:
-                raise self.problem(each)
+                raise self.record.problem(each)
 
     def make_last(self) -> Access:
         """Open the archive that repack fills, and create it if it is missing. The caller must hold the writers' lock.
@@ -623,19 +346,6 @@ class Archives:
                 if not directory.names():
                     self._main.directory.remove_directory(place)
 
-    def summaries(self, names: Collection[str] | None = None) -> dict[str, Summary]:
-        """Read the summaries of the archives that are offline: name → summary.
-
-        Args:
-            names: of these archives only; None for all.
-
-        Raises:
-            InvalidInput: one of them cannot be read as a summary.
-        """
-        fields = self._main.config.fields
-        chosen = self.offline() if names is None else names
-        return {name: summaries.read(self._main.directory, name, fields) for name in chosen}
-
     def close(self) -> None:
         for name in [*self._opened]:
             self._drop(name)
@@ -658,13 +368,6 @@ class Archives:
 def _has_segments(directory: Directory, place: str) -> bool:
     with directory.inside(place) as archive:
         return any(True for _ in parents(archive))
-
-
-def _span(summary: Summary) -> Interval | None:
-    """Return the times of the data of a summary; None without data."""
-    if summary.begin is None or summary.end is None:
-        return None
-    return Interval(microseconds(summary.begin), microseconds(summary.end) + 1)
 
 
 def _seq(access: Access) -> int:

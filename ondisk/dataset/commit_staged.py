@@ -185,8 +185,8 @@ class _Commit:
         # Data that are not here now would come back later, beside what replaces them.
         archives.check_trusted()
         tree = query.tree(self._access.current().index)
-        archives.check_present(reftime_interval(tree))
-        archives.check_none_offline(reftime_interval(tree))
+        archives.record.check_present(reftime_interval(tree))
+        archives.record.check_none_offline(reftime_interval(tree))
         archives.complete_deletes()
         for archive in archives.online():
             if archive.path.name != LAST:

@@ -181,7 +181,7 @@ class Dataset:
                 last.open_to_write()
             self._archives.catch_up()
             settle(self._access)
-            self._archives.record()
+            self._archives.record.update()
 
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
@@ -603,7 +603,7 @@ class Dataset:
             "needs_check": self.needs_check,
             "archives": [archive.path.name for archive in self._archives.online()],
             "offline": self._archives.offline(),
-            "missing": [each.name for each in self._archives.missing()],
+            "missing": [each.name for each in self._archives.record.missing()],
             "quarantine": self.quarantine.total()._asdict(),
         }
 

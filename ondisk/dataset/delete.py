@@ -67,7 +67,7 @@ def _delete(access: DatasetAccess, chosen: _Matching | _Located) -> int:
     """Delete data in one act."""
     archives = access.archives
     with access.transaction("delete") as transaction, contextlib.ExitStack() as stack:
-        archives.check_present(chosen.interval())
+        archives.record.check_present(chosen.interval())
         archives.complete_deletes()
         deleted = chosen.delete(access, transaction)
         for archive in archives.online():

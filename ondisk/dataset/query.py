@@ -158,7 +158,7 @@ def summary(access: Opened, archives: Archives, query: Query, fields: Sequence[s
     with Snapshots(access, archives, query) as snapshots:
         away: dict[str, Summary] = {}
         if query.match is None:
-            away = archives.summaries()
+            away = archives.record.summaries()
         else:
             archives.warn_of_offline()
         parts = [*snapshots.each()]
@@ -194,7 +194,7 @@ class Snapshots:
     def __init__(self, opened: Opened, archives: Archives, query: Query, check: Check | None = None) -> None:
         self._main = opened
         self._archives = archives
-        self._check = check or archives.check_complete
+        self._check = check or archives.record.check_complete
         self._query = query
         self._order = query.order(opened.index)
         self._stack = contextlib.ExitStack()

@@ -93,7 +93,7 @@ def archived(access: DatasetAccess, name: str, done: list[Done], before: Known |
             of_archive.check_space()
             of_archive.commit()
         transaction.advance_seq(of_archive.seq)
-        transaction.know_archive(archives.with_moved(last, count))
+        transaction.know_archive(archives.record.with_moved(last, count))
         size = _drop(access, transaction, segment, may_keep=move.is_apart)
         done.append(Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_linked else size))
     return done[-1]
@@ -132,7 +132,7 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
                 transaction.after_commit(partial(_drop_unread, access, last, of_archive, segment, move.is_apart))
                 transaction.commit()
                 done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
-        access.archives.record(recount=True)
+        access.archives.record.update(recount=True)
     return done
 
 

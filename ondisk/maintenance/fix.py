@@ -83,7 +83,7 @@ def fix(
     with report.attached(errors):
         check_salvageable(dataset, salvage)  # all of them, before anything is done
         if forget_archive is not None:
-            lost = dataset.archives.forget(forget_archive)
+            lost = dataset.archives.record.forget(forget_archive)
             report.segments.append(_forgotten(forget_archive, lost, "are lost"))
         for name in salvage:
             report.segments.append(salvaged(dataset, name))  # an error at the next one reports this one
@@ -97,8 +97,8 @@ def fix(
             )
             report.needs_check |= access.needs_check()
             if access is not dataset:
-                dataset.archives.accept(access)
-        if lost := dataset.archives.record():
+                dataset.archives.record.accept(access)
+        if lost := dataset.archives.record.update():
             reason = f"the index of an archive was replaced by an older one, and {lost} data are not in it any more"
             report.segments.append(Done(ARCHIVE, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost))
         report.segments += _unaccounted(dataset, report)
@@ -115,7 +115,7 @@ def planned(
     """
     asked = []
     if forget_archive is not None:
-        _, lost = dataset.archives.forgettable(forget_archive)
+        _, lost = dataset.archives.record.forgettable(forget_archive)
         asked.append(_forgotten(forget_archive, lost, "would be lost"))
     asked += [would_salvage(dataset, name) for name in salvage]
     try:
@@ -210,7 +210,7 @@ def _unaccounted(dataset: DatasetAccess, report: Report) -> Iterator[Done]:
     is_open = report.needs_check or any(
         State.CORRUPTED in each.state or (State.MISSING in each.state and each.action is None) for each in report
     )
-    if not count or is_open or archives.missing() or archives.offline():
+    if not count or is_open or archives.record.missing() or archives.offline():
         return
     lost = count
     for archive in archives.online():

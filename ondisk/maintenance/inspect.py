@@ -172,8 +172,8 @@ def check_trusted(access: Access) -> None:
 
 def unusable_archives(dataset: DatasetAccess) -> Iterator[Diagnosis]:
     """Yield a diagnosis for each archive that is away, and for each in `.archive/` that is not used or trusted."""
-    for each in dataset.archives.unusable():
-        error = dataset.archives.problem(each)
+    for each in dataset.archives.record.unusable():
+        error = dataset.archives.record.problem(each)
         state = State.UNALIGNED if each.fault in (Fault.COPY, Fault.TWIN) else State.MISSING
         yield Diagnosis(f"{ARCHIVE}/{each.name}", state, (f"{error.message}. {error.hint}",), held=True)
     for archive, reason in dataset.archives.untrusted():

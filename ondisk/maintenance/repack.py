@@ -94,7 +94,7 @@ def repack(
             except DiskFull as error:
                 errors.append(error)
             access.shrink_index()
-        dataset.archives.record()
+        dataset.archives.record.update()
         if ages.is_visit_due:
             with dataset.transaction("repack") as transaction:  # a dataset that nobody writes to ages, too
                 transaction.commit()

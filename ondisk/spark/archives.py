@@ -43,7 +43,7 @@ def check_of(archives: Archives, choice: str, after: int = 0) -> Check:
 
     def check(main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval]) -> bool:
         try:
-            return archives.check_online(main, uuids, interval, after)
+            return archives.record.check_online(main, uuids, interval, after)
         except StateError as error:
             raise StateError(error.message, hint=f"{error.hint} {_WITHOUT}", **error.context) from None
 
@@ -52,5 +52,5 @@ def check_of(archives: Archives, choice: str, after: int = 0) -> Check:
 
 def warn(archives: Archives, interval: Interval) -> None:
     """Warn of the archives that may have data of an interval and are not read: in the user's own process."""
-    for each in touching([*archives.unusable(), *archives.offline_data()], interval):
-        warnings.warn(f"{archives.problem(each).message}; it was not read", ArchiveOffline, stacklevel=2)
+    for each in touching([*archives.record.unusable(), *archives.record.offline_data()], interval):
+        warnings.warn(f"{archives.record.problem(each).message}; it was not read", ArchiveOffline, stacklevel=2)
