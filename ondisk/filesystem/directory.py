@@ -350,24 +350,29 @@ class Directory:
             self.link(staged, name)
         self.sync()
 
-    def replace(self, name: str, content: bytes, *, staged: str | None = None) -> None:
+    def replace(
+        self, name: str, content: bytes, *, staged: str | None = None, like: os.stat_result | None = None
+    ) -> None:
         """Create or replace a small file, which is the old one or the new one at every moment, complete.
 
         Args:
             staged: name of the hidden file that is written first; None for `.NAME.new`, under a lock.
+            like: the file whose owner and permissions the new one gets, where that is possible.
 
         Durability: syncs the file, renames it, syncs the directory. A crash in between leaves the hidden file, which
             the next call removes.
         """
-        with self._written(staged or f".{name}.new", content) as staged:
+        with self._written(staged or f".{name}.new", content, like) as staged:
             self.rename(staged, name)
 
     @contextlib.contextmanager
-    def _written(self, staged: str, content: bytes) -> Iterator[str]:
+    def _written(self, staged: str, content: bytes, like: os.stat_result | None = None) -> Iterator[str]:
         """Write and sync a hidden file for the length of the block; yield its name."""
         self.discard(staged)
         try:
             with self.create_file(staged) as file:
+                if like is not None:
+                    file.belong_like(like)
                 file.write(0, content)
                 file.sync()
             yield staged

@@ -1,0 +1,34 @@
+"""The file `state.dat` in the folder of a queue, read and written as its consumer does."""
+
+from __future__ import annotations
+
+from ondisk.errors import InvalidInput
+from ondisk.filesystem import Directory
+from ondisk.formats.diskqueue import state
+from ondisk.formats.diskqueue.state import State
+
+
+def read(queue: Directory) -> State | None:
+    """Return the position of the oldest event that the consumer has not acknowledged; None if it acknowledged nothing.
+
+    Raises:
+        InvalidInput: the file cannot be understood, see `State.parse`; its context has the reason.
+        StorageError: it cannot be read, or is not a regular file.
+    """
+    try:
+        content = queue.open_to_read(state.NAME).read(0, state.SIZE)
+    except FileNotFoundError:
+        return None
+    try:
+        return State.parse(content)
+    except InvalidInput as error:
+        raise InvalidInput(f"{queue.at(state.NAME)}: {error.message}", hint=error.hint, **error.context) from None
+
+
+def write(queue: Directory, new: State) -> None:
+    """Replace the position; the file keeps its owner and its permissions, so that Beats can still write to it.
+
+    Durability: writes `.state.dat.new`, syncs it, renames it, syncs the folder. A crash leaves the old position or the
+        new one, and perhaps `.state.dat.new`, which Beats ignores and the next call removes.
+    """
+    queue.replace(state.NAME, new.pack(), like=queue.regular_file(state.NAME))
