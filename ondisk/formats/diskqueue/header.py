@@ -1,15 +1,22 @@
 """The first bytes of a segment: its version, its count of frames, and how they are stored.
 
+    version 0 (4 bytes)     u32 version = 0
     version 1 (8 bytes)     u32 version = 1 | u32 frame count
-    version 2 (12 bytes)    u32 version = 2 | u32 frame count | u32 options
+    version 2 (12 bytes)    u32 version = 2 | u32 frame count | u32 options (| 16 bytes IV, if encrypted)
+    drafts 2, 3 (20 bytes)  u32 version = 2 or 3 | 16 bytes IV
+    version 256 (44 bytes)  u32 version = 256 | u32 frame count | u32 options | 16 bytes file id | 16 bytes digest
 
 All integers are little-endian. Options: 0x1 encryption, 0x2 LZ4, 0x4 protobuf. Beats ignores any other bit; ondisk
 refuses it. The frame count is a hint: it is zero after a crash and too low after some shutdowns, so readers do not stop
 at it. A count that is too high proves that frames are lost, or that an append was interrupted. When Beats restarts, it
 drops compressed segments with a count of zero. So ondisk updates the count with every append.
 
-Source: elastic/beats, libbeat/publisher/queue/diskqueue: segments.go of 7.14 (version 1) and of pull requests 31961,
-32024 and 32258 (version 2).
+The drafts were never released; both are encrypted, and version 3 is compressed, too. Nothing but their bytes tells
+draft 2 from version 2. Version 256 is ondisk's own, which every Beats refuses: each datum is encrypted by itself. The
+digest is that of the segment's name, so that segments cannot be exchanged.
+
+Source: elastic/beats, libbeat/publisher/queue/diskqueue: segments.go of 7.9 (version 0), 7.14 (version 1) and of pull
+requests 31808 (drafts), 31961, 32024 and 32258 (version 2).
 """
 
 from __future__ import annotations
@@ -21,20 +28,29 @@ from ondisk.errors import InvalidInput, SegmentCorrupt
 from ondisk.formats.base import compression_of
 
 VERSION = 2
-"""The version that ondisk writes."""
+"""The version that ondisk writes unless the configuration says otherwise."""
 
-LZ4 = 0x2
+ONDISK = 256
+"""The version whose data are encrypted one by one."""
+
+ENCRYPTION, LZ4, PROTOBUF = 0x1, 0x2, 0x4
 SIZE = 12
-"""Bytes of the header that ondisk writes; also the logical offset of the first frame after it."""
+"""Bytes of the header of version 2 without encryption."""
+
+MAX_SIZE = 44
+"""Bytes of the longest header."""
 
 COUNT_OFFSET = 4
-"""Position of the frame count in both versions; `COUNT` packs it."""
+"""Position of the frame count in all versions that have one; `COUNT` packs it."""
 
 COUNT = struct.Struct("<I")
 
-_V2 = struct.Struct("<III")
-_SIZES = {1: 8, 2: SIZE}
-_NOT_YET = {0x1: "encryption (option 0x1)", 0x4: "protobuf (option 0x4)"}
+_U32 = struct.Struct("<I")
+_IV = 16
+_DIGEST = 16
+_DRAFTS = (2, 3)
+_LOGICAL_SIZES = {0: 4, 1: 8, 2: SIZE, ONDISK: MAX_SIZE}
+_OPTIONS = {2: ENCRYPTION | LZ4 | PROTOBUF, ONDISK: ENCRYPTION | PROTOBUF}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,77 +58,115 @@ class Header:
     """A segment's header.
 
     Attributes:
-        version: 1 or 2.
-        frame_count: number of frames written, a hint.
-        options: bits; 0, or `LZ4`.
+        version: 0, 1, 2, 3 or 256.
+        frame_count: number of frames written, a hint; 0 in versions without it.
+        options: bits; 0 in versions without them.
+        draft: it is one of the drafts of versions 2 and 3.
+        iv: 16 random bytes if the segment is encrypted, else empty; in version 256 the file id.
+        digest: in version 256, of the segment's name; else empty.
     """
 
     version: int = VERSION
     frame_count: int = 0
     options: int = 0
+    draft: bool = False
+    iv: bytes = b""
+    digest: bytes = b""
 
     @property
     def size(self) -> int:
-        """Bytes of the header in the file; also the logical offset of the first frame."""
-        return _SIZES[self.version]
+        """Bytes of the file before the first frame or block, including the IV."""
+        return self.logical_size + (len(self.iv) if self.version != ONDISK else 0)
+
+    @property
+    def logical_size(self) -> int:
+        """Bytes before the first frame as Beats counts them in `state.dat`: without the IV."""
+        return _U32.size if self.draft else _LOGICAL_SIZES[self.version]
+
+    @property
+    def counted(self) -> bool:
+        """Whether it has a frame count."""
+        return self.version != 0 and not self.draft
 
     @property
     def compressed(self) -> bool:
+        """Whether all frames are in one LZ4 frame."""
         return bool(self.options & LZ4)
 
+    @property
+    def encrypted(self) -> bool:
+        return self.draft or bool(self.options & ENCRYPTION)
+
     @classmethod
-    def parse(cls, head: bytes) -> Header:
-        """Return the header in a segment's first bytes; 12 bytes are always enough.
+    def parse(cls, head: bytes, *, draft: bool = False) -> Header:
+        """Return the header in a segment's first bytes; `MAX_SIZE` bytes are always enough.
+
+        Args:
+            draft: version 2 means the draft of it. Otherwise it means the released version.
 
         Raises:
-            InvalidInput: ondisk does not support its version or one of its options.
+            InvalidInput: its version or one of its options is unknown.
             SegmentCorrupt: the bytes end inside the header.
         """
-        if len(head) < 4:
-            raise _cut(head, 4)
-        version = int.from_bytes(head[:4], "little")
-        if version not in _SIZES:
-            raise _not_a_segment(head) or _unsupported(_name(version), version=version)
-        if len(head) < _SIZES[version]:
-            raise _cut(head, _SIZES[version])
-        (frame_count,) = COUNT.unpack_from(head, COUNT_OFFSET)
+        version = int.from_bytes(_take(head, 0, _U32.size), "little")
+        if version == 3 or (version == 2 and draft):
+            return cls(version, draft=True, iv=_take(head, 4, _IV))
+        if version not in _LOGICAL_SIZES:
+            raise _not_a_segment(head) or _unknown(f"version {version}", version=version)
+        if version == 0:
+            return cls(0)
+        (frame_count,) = COUNT.unpack(_take(head, COUNT_OFFSET, COUNT.size))
         if version == 1:
             return cls(1, frame_count)
-        options = int.from_bytes(head[8:12], "little")
-        if options & ~LZ4:
-            raise _unsupported(_name_options(options & ~LZ4), version=version, options=options)
-        return cls(2, frame_count, options)
+        (options,) = _U32.unpack(_take(head, 8, _U32.size))
+        if unknown := options & ~_OPTIONS[version]:
+            raise _unknown(f"options {unknown:#x} of version {version}", version=version, options=options)
+        if version == ONDISK:
+            return cls(
+                version, frame_count, options, iv=_take(head, SIZE, _IV), digest=_take(head, SIZE + _IV, _DIGEST)
+            )
+        return cls(version, frame_count, options, iv=_take(head, SIZE, _IV) if options & ENCRYPTION else b"")
 
     def pack(self) -> bytes:
-        """Return the bytes of a header of version 2.
-
-        Raises:
-            InvalidInput: the header is of version 1.
-        """
-        if self.version != VERSION:
-            raise InvalidInput(f"ondisk cannot write a segment of version {self.version}", version=self.version)
-        return _V2.pack(self.version, self.frame_count, self.options)
+        """Return the bytes of the header."""
+        if self.draft:
+            return _U32.pack(self.version) + self.iv
+        words = (self.version, self.frame_count, self.options)[: min(self.logical_size, SIZE) // _U32.size]
+        return struct.pack(f"<{len(words)}I", *words) + self.iv + self.digest
 
 
 def count_in(head: bytes) -> int:
-    """Return the frame count in a segment's first bytes; 0 if they end before it."""
+    """Return the frame count in a segment's first bytes, if its version has one; 0 if they end before it."""
     return int.from_bytes(head[COUNT_OFFSET : COUNT_OFFSET + COUNT.size], "little")
 
 
-def _name(version: int) -> str:
-    match version:
-        case 0:
-            return "version 0 (JSON, Beats before 7.14)"
-        case 3:
-            return "version 3 (a draft with encryption and LZ4, never released)"
-        case _:
-            return f"version {version}"
+def require_readable(found: Header) -> Header:
+    """Return a header if ondisk reads segments of its kind.
+
+    Raises:
+        InvalidInput: it does not yet.
+    """
+    whats = [name for bit, name in _NOT_YET.items() if found.options & bit]
+    if found.version == 0:
+        whats = ["version 0 (JSON, Beats before 7.14)"]
+    elif found.draft or found.version == ONDISK:
+        whats = [f"version {found.version}{' (a draft with encryption, never released)' * found.draft}"]
+    if whats:
+        hint = "ondisk reads versions 1 and 2 with CBOR, plain or with LZ4. Is it a segment of a Beats disk queue?"
+        problem = f"not supported yet: {', '.join(whats)} of the disk queue's segments"
+        raise InvalidInput(problem, hint=hint, version=found.version, options=found.options)
+    return found
 
 
-def _name_options(options: int) -> str:
-    names = [name for bit, name in _NOT_YET.items() if options & bit]
-    unknown = options & ~sum(_NOT_YET)
-    return ", ".join(names + [f"unknown options {unknown:#x}"] * bool(unknown))
+_NOT_YET = {ENCRYPTION: "encryption (option 0x1)", PROTOBUF: "protobuf (option 0x4)"}
+
+
+def _take(head: bytes, at: int, size: int) -> bytes:
+    taken = head[at : at + size]
+    if len(taken) < size:
+        reason = f"the file ends after {len(head)} of the {at + size} bytes of its header"
+        raise SegmentCorrupt(f"not a disk queue segment: {reason}", offset=len(head), reason=reason)
+    return taken
 
 
 def _not_a_segment(head: bytes) -> InvalidInput | None:
@@ -126,11 +180,6 @@ def _not_a_segment(head: bytes) -> InvalidInput | None:
     return None
 
 
-def _unsupported(what: str, **context: int) -> InvalidInput:
-    hint = "ondisk reads versions 1 and 2 with CBOR, plain or with LZ4. Is it a segment of a Beats disk queue?"
-    return InvalidInput(f"not supported yet: {what} of the disk queue's segments", hint=hint, **context)
-
-
-def _cut(head: bytes, size: int) -> SegmentCorrupt:
-    reason = f"the file ends after {len(head)} of the {size} bytes of its header"
-    return SegmentCorrupt(f"not a disk queue segment: {reason}", offset=len(head), reason=reason)
+def _unknown(what: str, **context: int) -> InvalidInput:
+    hint = "ondisk reads versions 0 to 3 and 256. Is it a segment of a Beats disk queue?"
+    return InvalidInput(f"unknown {what} of the disk queue's segments", hint=hint, **context)

@@ -64,7 +64,7 @@ class Seg(Format):
     @classmethod
     def recognises(cls, head: bytes) -> bool:
         try:
-            found = header.Header.parse(head)
+            found = header.require_readable(header.Header.parse(head))
         except (InvalidInput, SegmentCorrupt):
             return False
         return found.version == header.VERSION or len(head) > found.size
@@ -75,11 +75,11 @@ class Seg(Format):
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
         """Yield the frames of a segment unchanged; of a damaged segment, at least those before the damage."""
-        head = _read(stream, header.SIZE)
+        head = _read(stream, header.MAX_SIZE)
         if not head:
             return
         try:
-            found = header.Header.parse(head)
+            found = header.require_readable(header.Header.parse(head))
         except SegmentCorrupt as error:
             yield Batch(damage=[Damage(0, len(head), error.context["reason"])])
             return
@@ -113,7 +113,7 @@ class Seg(Format):
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         """Yield the frames of a segment; damage is skipped if the beginning of the next frame is known."""
         try:
-            head = header.Header.parse(file.read(0, header.SIZE))
+            head = header.require_readable(header.Header.parse(file.read(0, header.MAX_SIZE)))
         except (InvalidInput, SegmentCorrupt) as error:
             yield ScanResult(damage=[Damage(0, file.size(), error.message)])
             return
@@ -260,7 +260,7 @@ class Seg(Format):
             raise StateError(reason, hint="`ondisk check` reports whether fix or repack rewrites it.")
         kept = [block for block in kept if block.offset < frames.offset]
         # A higher count in the header may prove that frames are lost. A fix reports them; an append must not hide them.
-        count = max(end.count + frames.count, header.count_in(file.read(0, header.SIZE)))
+        count = max(end.count + frames.count, header.count_in(file.read(0, 8)))
         return Laid(b"", End(new_end, frames.offset, count, found.compressed), kept)
 
     def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
@@ -445,12 +445,12 @@ def _header_of(file: SegmentFile) -> header.Header:
     """Return the header of a segment in order to append to it."""
     if is_zeros(file, 0):
         raise SegmentCorrupt("it contains only zeros", hint=MOVE)
-    head = file.read(0, header.SIZE + _MAGIC)
+    head = file.read(0, header.MAX_SIZE + _MAGIC)
     try:
-        found = header.Header.parse(head)
+        found = header.require_readable(header.Header.parse(head))
     except InvalidInput as error:
         raise StateError(error.message, hint=error.hint) from None
-    if not found.compressed and head[found.size :] == blocks.FRAME_HEADER[:_MAGIC]:
+    if not found.compressed and head.startswith(blocks.FRAME_HEADER[:_MAGIC], found.size):
         reason = "its header says that it is plain, but LZ4 follows"
         raise SegmentCorrupt(reason, hint=MOVE)
     return found
