@@ -4,7 +4,7 @@
     ├── InvalidInput (ValueError)       2     ConfigError 3 · MatchError 4 · LimitExceeded 5
     ├── NotFound (LookupError)         10     DatasetNotFound 11 · DatumNotFound 12 · SegmentMissing 13
     ├── AlreadyExists                  20     DatasetExists 21 · DuplicateDatum 22
-    ├── StateError                     30     NeedsCheck 31 · NeedsMigration 32 · VersionTooNew 33 · ReadOnly 34
+    ├── StateError                     30     NeedsCheck 31 · NeedsMigration 32 · VersionTooNew 33 · ReadOnly 34 · KeyMissing 35
     ├── LockError (TimeoutError)       40
     ├── StorageError (OSError)         50     DiskFull 51 · DurabilityLost 52 · UnsupportedFilesystem 53
     ├── IntegrityError                 60     FrameCorrupt 61 · SegmentCorrupt 62 · IndexCorrupt 63 · AuthenticationFailed 64
@@ -204,6 +204,12 @@ class ReadOnly(StateError):
     """The dataset was opened for reading, or this user may not write it."""
 
     exit_code = 34
+
+
+class KeyMissing(StateError):
+    """The key of encrypted data is not known."""
+
+    exit_code = 35
 
 
 class LockError(OndiskError, TimeoutError):

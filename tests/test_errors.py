@@ -41,7 +41,7 @@ def test_the_docstring_draws_the_tree_with_its_exit_codes():
 def test_the_docstring_draws_the_tree_of_the_design():
     assert drawn()["TokenForeign"] == ("ReplicationError", None, 72)
     assert drawn()["StorageError"] == ("OndiskError", "OSError", 50)
-    assert len(drawn()) == 29
+    assert len(drawn()) == 30
 
 
 def test_no_two_errors_end_with_the_same_code():

@@ -1,0 +1,248 @@
+"""Sealed bytes are those of the standards; what was changed, moved or sealed with another key is not opened."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondisk import frame
+from ondisk.errors import AuthenticationFailed, FrameCorrupt, InvalidInput, KeyMissing
+from ondisk.formats.diskqueue import encryption
+from ondisk.formats.diskqueue.encryption import Frames, Stream, digest_of, file_key, sealable, stream_of
+from ondisk.formats.diskqueue.header import Header
+from ondisk.keys import Key, KeyRing
+
+from .test_golden import GOLDEN, expectations
+
+BEATS_KEY = b"keykeykeykeykeyk"
+SHORT, LONG, OTHER = bytes(range(16)), bytes(range(32)), bytes(range(1, 33))
+RING = KeyRing([Key(1, SHORT), Key(2, LONG)], "a test")
+HEADER = Header(256, 0, 1, iv=b"f" * 16, digest=bytes(16))
+BEGIN = HEADER.size
+EVENTS = st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=8)
+ENCRYPTED = [
+    path
+    for variant in ("v2-enc", "v2-enc-pb", "v2-enc-lz4", "v2draft-enc", "v3draft-lz4block", "v3draft-lz4stream")
+    for path in sorted((GOLDEN / variant).glob("*.seg"))
+]
+
+
+def frames_of(ring=RING, file_id=b"f" * 16, stem="2026/11-20"):
+    return Frames(ring, file_id, digest_of(stem), BEGIN)
+
+
+def sealed(events, sealer=None):
+    content = b"".join(frame.encode(sealable(events)))
+    return content, (sealer or frames_of()).seal(BEGIN, content)
+
+
+def parsed(path: Path):
+    content = path.read_bytes()
+    return content, Header.parse(content[:44], draft="draft" in path.parent.name)
+
+
+def keyed(path, *secrets):
+    content, head = parsed(path)
+    ring = KeyRing([Key(n, secret) for n, secret in enumerate(secrets, 1)], "a test")
+    stream_lz4 = head.compressed or "lz4stream" in path.parent.name
+    return content, head, stream_of(
+        ring, head.iv, head.size, lambda at, size: content[at : at + size], compressed=stream_lz4, max_size=2**20
+    )  # fmt: skip
+
+
+# Counter mode
+
+
+def test_the_keystream_is_that_of_the_standard():
+    """NIST SP 800-38A, F.5.1."""
+    key = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
+    counter = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
+    plain = bytes.fromhex("6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51")
+    stored = bytes.fromhex("874d6191b620e3261bef6864990db6ce9806f66b7970fdff8617187bb9fffdff")
+    assert Stream(key, counter, 0).seal(0, plain) == stored
+
+
+@given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 60), st.binary(min_size=16, max_size=16))
+def test_any_piece_is_opened_like_the_whole(plain, cut, begin, iv):
+    stream = Stream(SHORT, iv, begin)
+    stored = stream.seal(0, plain)
+    assert stored[:begin] == plain[:begin]
+    assert stream.unseal(0, stored) == plain
+    assert stream.unseal(cut, stored[cut:]) == plain[cut:]
+    assert stream.seal(0, plain[:cut]) + stream.seal(cut, plain[cut:]) == stored
+
+
+def test_the_counter_wraps_around():
+    stream = Stream(SHORT, b"\xff" * 16, 0)
+    assert stream.seal(16, bytes(16)) == Stream(SHORT, bytes(16), 0).seal(0, bytes(16))
+
+
+@pytest.mark.parametrize("path", ENCRYPTED, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_files_of_beats_are_opened_with_the_right_one_of_several_keys(path):
+    content, head, stream = keyed(path, SHORT, BEATS_KEY, OTHER[:16])
+    if len(content) == head.size:
+        return  # it has no data
+    plain = stream.unseal(head.size, content[head.size :])
+    assert plain == Stream(BEATS_KEY, head.iv, head.size).unseal(head.size, content[head.size :])
+    if "lz4" not in path.parent.name:
+        count = expectations(path.parent.name)[path.name]["frames_mode"]["n"]
+        assert len(frame.scan(plain, max_size=2**20).payloads) == (8 if path.name == "15.seg" else count)
+
+
+@pytest.mark.parametrize("path", ENCRYPTED, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_files_of_beats_are_not_opened_with_a_wrong_key(path):
+    if path.stat().st_size == parsed(path)[1].size:
+        return  # it has no data
+    with pytest.raises(AuthenticationFailed, match="none of the 2 keys"):
+        keyed(path, SHORT, OTHER[:16])
+
+
+def test_without_a_key_a_file_of_beats_is_not_opened():
+    with pytest.raises(KeyMissing):
+        keyed(GOLDEN / "v2-enc" / "2.seg")
+
+
+@given(st.binary(max_size=400))
+def test_a_key_that_makes_nothing_whole_is_not_taken(noise):
+    try:
+        stream_of(RING, bytes(16), 0, lambda at, size: noise[at : at + size], compressed=False, max_size=2**20)
+    except AuthenticationFailed:
+        return
+    assert not noise
+
+
+# GCM
+
+
+def test_a_sealed_frame_is_as_documented():
+    """Made again from docs/format.md with the package's own HKDF."""
+    content, stored = sealed([b"event"])
+    length, kind, id_ = struct.unpack_from("<IBI", stored)
+    assert (length, kind, id_, len(stored)) == (len(content), 1, 2, 12 + 33 + 5)
+    nonce = stored[9:21]
+    key = HKDF(hashes.SHA256(), 32, salt=b"f" * 16, info=b"ondisk segment").derive(LONG)
+    data = digest_of("2026/11-20") + struct.pack("<Q", BEGIN)
+    assert AESGCM(key).decrypt(nonce, stored[21:-8], data) == b"event"
+    assert struct.unpack("<II", stored[-8:]) == (crc32(stored[:-8]), length)
+    assert file_key(LONG, b"f" * 16) == key
+
+
+@given(EVENTS)
+def test_frames_are_opened_as_they_were(events):
+    content, stored = sealed(events)
+    assert len(content) == len(stored)
+    assert frames_of().unseal(BEGIN, stored) == content
+    scanned = frame.scan(stored, max_size=2**20, base=BEGIN)
+    assert scanned.damage is None  # without a key
+    opener = frames_of()
+    assert [opener.event(*each) for each in zip(scanned.offsets, scanned.payloads, strict=True)] == events
+    assert [encryption.event_of(each) for each in frame.scan(content, max_size=2**20).payloads] == events
+    assert opener.has_opened(scanned.payloads[0])
+
+
+def test_the_same_event_is_never_stored_as_the_same_bytes():
+    _, stored = sealed([b"event"] * 600)
+    found = frame.scan(stored, max_size=2**20).payloads
+    assert len({bytes(each[5:17]) for each in found}) == len({bytes(each[17:]) for each in found}) == 600
+
+
+def test_sealing_the_header_fills_in_the_digest():
+    content = HEADER.pack() + b"".join(frame.encode(sealable([b"event"])))
+    stored = frames_of().seal(0, content)
+    assert Header.parse(stored[:44]).digest == digest_of("2026/11-20")
+    assert frames_of().unseal(BEGIN, stored[BEGIN:]) == content[BEGIN:]
+    assert frames_of().seal(0, HEADER.pack()) == stored[:BEGIN]
+
+
+@given(EVENTS, st.integers(0, 10_000), st.integers(1, 255))
+def test_no_changed_byte_of_an_event_is_opened(events, at, flip):
+    content, stored = sealed(events)
+    at %= len(stored)
+    changed = bytearray(stored)
+    changed[at] ^= flip
+    try:
+        opened = frames_of().unseal(BEGIN, bytes(changed))
+    except (AuthenticationFailed, FrameCorrupt, KeyMissing):
+        return
+    assert opened == content  # a footer was changed
+
+
+def frame_at(stored, number):
+    offsets = [*frame.scan(stored, max_size=2**20).offsets, len(stored)]
+    return stored[offsets[number] : offsets[number + 1]]
+
+
+def with_checksum(stored):
+    """Return one frame with a right checksum, as an attacker would store it."""
+    return stored[:-8] + struct.pack("<II", crc32(stored[:-8]), len(stored))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    ["another key", "another file id", "another name", "frames swapped", "nonces swapped", "plain", "another segment"],
+)
+def test_what_was_moved_or_exchanged_does_not_authenticate(attack):
+    content, stored = sealed([b"event 1", b"event 2"])
+    one, two, opener = frame_at(stored, 0), frame_at(stored, 1), frames_of()
+    match attack:
+        case "another key":
+            opener = frames_of(KeyRing([Key(2, OTHER)]))
+        case "another file id":
+            opener = frames_of(file_id=b"g" * 16)
+        case "another name":
+            opener = frames_of(stem="2026/11-21")
+        case "frames swapped":
+            stored = two + one
+        case "nonces swapped":
+            stored = with_checksum(one[:9] + two[9:21] + one[21:]) + two
+        case "plain":
+            stored = content
+        case "another segment":
+            stored = sealed([b"event 1", b"event 2"], frames_of(file_id=b"g" * 16))[1]
+    with pytest.raises(AuthenticationFailed):
+        opener.unseal(BEGIN, stored)
+
+
+def test_a_key_that_is_gone_is_missing_not_wrong():
+    _, stored = sealed([b"event"])
+    with pytest.raises(KeyMissing, match="key 2, of 32 bytes, is not in the rest"):
+        frames_of(KeyRing([Key(3, OTHER)], "the rest")).unseal(BEGIN, stored)
+
+
+def test_the_newest_key_seals_and_all_of_them_open():
+    both = KeyRing([Key(2, LONG), Key(3, OTHER)])
+    _, old = sealed([b"event 1"])
+    content, new = sealed([b"event 1", b"event 2"], frames_of(both))
+    assert new[5] == 3
+    mixed = old + frame_at(new, 1)
+    assert frames_of(both).unseal(BEGIN, mixed) == content
+
+
+def test_what_has_no_room_for_a_tag_is_not_sealed():
+    with pytest.raises(InvalidInput):
+        frames_of().seal(BEGIN, frame.encode([b"\xa4 an event"])[0] + bytes(30))
+
+
+@given(st.binary(max_size=120))
+def test_noise_is_refused(noise):
+    with pytest.raises((AuthenticationFailed, FrameCorrupt, KeyMissing)):
+        frames_of().unseal(BEGIN, noise + b"x")
+
+
+def test_a_sealed_event_in_a_plain_segment_is_refused():
+    _, stored = sealed([b"event"])
+    with pytest.raises(FrameCorrupt):
+        encryption.event_of(frame.decode(stored))
+
+
+def test_no_representation_shows_a_secret():
+    assert repr(frames_of()) == f"Frames(begin={BEGIN})"
+    assert repr(Stream(SHORT, bytes(16), 28)) == "Stream(begin=28)"
