@@ -284,6 +284,12 @@ def count_of(snapshot: Snapshot, segment: Segment) -> int:
     return int(next(_data(snapshot, segment, "count(*)"))[0][0])
 
 
+def sums_of(snapshot: Snapshot, segment: Segment) -> tuple[int, int]:
+    """Return how many data a segment has, and their bytes."""
+    count, size = next(_data(snapshot, segment, "count(*), ifnull(sum(size), 0)"))[0]
+    return int(count), int(size)
+
+
 def count_all(snapshot: Snapshot) -> int:
     """Return how many data there are."""
     return int(snapshot.fetch("SELECT count(*) FROM datum")[0][0])

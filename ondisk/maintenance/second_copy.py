@@ -26,7 +26,7 @@ from ondisk.segments import dir
 from ondisk.segments.dir_facts import seen_in
 from ondisk.segments.facts import SAME_BYTES
 from ondisk.segments.generations import hidden
-from ondisk.segments.metadata_file import METADATA, NEW_METADATA
+from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 
 _ROWS = 1024  # rows whose data are compared together
 _CHUNK = 1024 * 1024  # bytes that are compared together
@@ -87,8 +87,10 @@ def is_second_copy(access: Access, name: str, other: Access) -> bool:
         access: where the files are; its index has no rows of their data.
         other: the other dataset or archive, whose index has data of that segment.
 
-    Cost: reads both, unless they are hard links of each other. If the index of `access` may have lost data, and there
-        is no `unique`, only hard links count: two equal data may have been stored one after the other.
+    If the index of `access` may have lost data, equal data may have been stored one after the other, unless there is a
+    `unique`; and after a delete in the other place, even then. In these cases only hard links count.
+
+    Cost: reads both, unless they are hard links of each other.
     """
     if other.needs_check():
         return False
@@ -96,7 +98,7 @@ def is_second_copy(access: Access, name: str, other: Access) -> bool:
         segment = snapshot.segment_named(name)
         if segment is None or not segment_rows.count_of(snapshot, segment):
             return False
-    is_read = bool(access.config.unique) or not access.needs_check()
+        is_read = not access.needs_check() or (bool(access.config.unique) and _has_no_holes(other, snapshot, segment))
     with contextlib.suppress(FileNotFoundError, StorageError):
         if is_dir(segment.format):
             return _has_files(access.directory, other.directory, name, is_read=is_read)
@@ -106,6 +108,12 @@ def is_second_copy(access: Access, name: str, other: Access) -> bool:
             return False
         return _is_same(access.directory, name, other.directory, theirs, is_read=is_read)
     return False
+
+
+def _has_no_holes(access: Access, snapshot: Snapshot, segment: Segment) -> bool:
+    """Return whether each byte, or file, of a segment belongs to a datum."""
+    format = access.format(segment.format)
+    return format.holes(segment.end, *segment_rows.sums_of(snapshot, segment)) == 0
 
 
 def lacks_other_copy(access: Access, segment: Segment) -> bool:
@@ -312,21 +320,33 @@ def _is_same(one: Directory, name: str, two: Directory, other: str, *, is_read: 
 
 
 def _has_files(one: Directory, two: Directory, name: str, *, is_read: bool) -> bool:
-    """Return whether a directory has only files that the other one has: with the same number, or hard links."""
+    """Return whether a directory has only files that the other one has, with the same metadata.
+
+    Files with the same number are compared, or hard links.
+    """
     with one.inside(name) as mine, two.inside(name) as theirs:
         files = {entry.name: entry for entry in theirs.entries() if dir.number_of(name, entry.name) is not None}
         here, there = mine.stat("."), theirs.stat(".")
         assert here is not None
         assert there is not None
-        inodes = {entry.inode for entry in files.values()} if here.st_dev == there.st_dev else set()
+        links = {entry.inode: entry for entry in files.values()} if here.st_dev == there.st_dev else {}
+        entries = MetadataFile.of(mine), MetadataFile.of(theirs)
         for entry in mine.entries():
             if entry.kind != "file":
                 return False
-            if entry.name in _OWN or entry.inode in inodes:
+            if entry.name in _OWN:
                 continue
-            other = files.get(entry.name)
+            other = links.get(entry.inode) or files.get(entry.name)
             if other is None or other.size != entry.size:
                 return False
-            if not _is_same(mine, entry.name, theirs, entry.name, is_read=is_read):
+            if entry.inode not in links and not _is_same(mine, entry.name, theirs, other.name, is_read=is_read):
+                return False
+            if _beside(entries[0], name, entry.name) not in (None, _beside(entries[1], name, other.name)):
                 return False
     return True
+
+
+def _beside(entries: MetadataFile | None, name: str, file: str) -> bytes | None:
+    """Return reftime and metadata of a file as they are stored; None if it has none."""
+    number = dir.number_of(name, file)
+    return entries.get(number).beside if entries is not None and number is not None and number in entries else None

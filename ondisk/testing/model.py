@@ -130,8 +130,8 @@ class Model:
         for name, laid in self.laid.items():
             here = [row for row in laid if id(row) in living]
             place = {id(row): at for at, row in enumerate(self.rows)}
-            ordered = here == sorted(here, key=lambda row: (row.reftime, place[id(row)]))
-            if len(here) == len(laid) and ordered:
+            order = [(row.reftime, place[id(row)]) for row in here]
+            if len(here) == len(laid) and order == sorted(order):
                 states[name] = State.OK
             elif self.lost and not name.startswith(LAST):
                 states[name] = State.UNALIGNED

@@ -98,6 +98,29 @@ def test_a_segment_copied_by_hand_is_not_read_a_second_time_and_its_copy_goes(da
         assert again.check(accurate=True).is_clean
 
 
+def test_a_datum_that_was_stored_again_after_its_deletion_in_the_archive_survives_the_loss_of_the_index(dataset):
+    """Its file begins as the archived one, where a repack removes the deleted datum."""
+    dataset.delete("n: 0")
+    dataset.append(data(dataset, [0]))
+    assert numbers(dataset) == EVERYTHING
+    dataset.close()
+    lose_index(dataset.path)
+    assert maintain(dataset.path).exit_code == 0
+    with ondisk.open(dataset.path) as again:
+        assert numbers(again) == EVERYTHING
+        assert again.check(accurate=True).is_clean
+
+
+def test_data_with_the_bytes_of_archived_data_and_other_metadata_are_no_second_copies(dataset):
+    (archived,) = data(dataset, [0])
+    dataset.append([Datum(archived.reftime, {"n": 100}, archived.data)])
+    dataset.close()
+    lose_index(dataset.path)
+    assert maintain(dataset.path).exit_code == 0
+    with ondisk.open(dataset.path) as again:
+        assert numbers(again) == [*EVERYTHING, 100]
+
+
 def test_a_copy_of_a_segment_whose_file_is_damaged_now_is_read(dataset):
     """Somebody has a backup of the archived segment, and puts it in the wrong place."""
     archived, back = dataset.path / LAST / name_of(dataset), dataset.path / name_of(dataset)
