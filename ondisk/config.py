@@ -9,7 +9,11 @@ version_field = "update"        with replace = "newer": the field that orders th
 max_datum_size = 134217728      bytes
 max_depth = 64                  levels of nesting allowed in input
 lock_timeout = 60               seconds to wait for other writers
-compression = "lz4"             lz4 | none: compression of new segments of the format seg
+compression = "lz4"             lz4 | none: compression of new segments of the format seg; only version 2 has it
+version = 2                     0 | 1 | 2: version of the disk queue's segments that seg writes; 0 is JSON
+payload = "cbor"                cbor | protobuf: how seg writes data; protobuf needs version 2
+encryption = "none"             none | aes-128-ctr | aes-256-gcm: of new segments of seg; CTR needs version 2, GCM has a
+                                version of its own and no compression
 segments = "concat"             concat | dir: one file for each segment, or for each datum; blob is always dir
 extension = "blob"              extension of the files of the format blob
 archive_age = 365               days after which repack moves a segment to the archive
@@ -39,6 +43,8 @@ from ondisk.step import Step
 
 Replace: TypeAlias = Literal["no", "yes", "newer"]
 Compression: TypeAlias = Literal["lz4", "none"]
+Payload: TypeAlias = Literal["cbor", "protobuf"]
+Encryption: TypeAlias = Literal["none", "aes-128-ctr", "aes-256-gcm"]
 Segments: TypeAlias = Literal["concat", "dir"]
 UnknownSegments: TypeAlias = Literal["keep", "delete"]
 
@@ -77,6 +83,8 @@ class DatasetConfig:
 
     Attributes:
         fields: declared metadata, name → type, in the order of declaration.
+        compression: if None is passed, it becomes "lz4" for version 2, else "none".
+        version: if None is passed, it becomes 2, unless `encryption` has a version of its own.
     """
 
     format: str
@@ -88,7 +96,10 @@ class DatasetConfig:
     max_datum_size: int = 128 * 1024 * 1024
     max_depth: int = 64
     lock_timeout: float = 60.0
-    compression: Compression = "lz4"
+    compression: Compression | None = None
+    version: int | None = None
+    payload: Payload = "cbor"
+    encryption: Encryption = "none"
     segments: Segments = "concat"
     extension: str = "blob"
     archive_age: int | None = None
@@ -105,6 +116,10 @@ class DatasetConfig:
             value = getattr(self, key)
             if value is not None or DatasetConfig.__dataclass_fields__[key].default is not None:
                 object.__setattr__(self, key, read(key, value, source))
+        if self.version is None and self.encryption != "aes-256-gcm":
+            object.__setattr__(self, "version", 2)
+        if self.compression is None:
+            object.__setattr__(self, "compression", "lz4" if self.version == 2 else "none")
         _check(self, source)
         object.__setattr__(self, "fields", MappingProxyType(self.fields))
 
@@ -133,7 +148,8 @@ class DatasetConfig:
         lines = [
             f"{key} = {_toml(value)}"
             for key, value in values.items()
-            if key in ("format", "step") or (key != "fields" and value != getattr(default, key))
+            if key in ("format", "step")
+            or (key != "fields" and value is not None and value != getattr(default, key))
         ]
         if self.fields:
             lines += ["", "[fields]", *(f"{name} = {json.dumps(kind.value)}" for name, kind in self.fields.items())]
@@ -287,6 +303,9 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
         float,
     ),
     "compression": _choice(str, *get_args(Compression)),
+    "version": _reader(lambda value: type(value) is int and value in (0, 1, 2), "0, 1 or 2", "Write {key} = 2."),
+    "payload": _choice(str, *get_args(Payload)),
+    "encryption": _choice(str, *get_args(Encryption)),
     "segments": _choice(str, *get_args(Segments)),
     "extension": _text,
     "archive_age": _whole,
@@ -322,6 +341,7 @@ def _check(config: DatasetConfig, source: Source) -> None:
             if names.count(name) > 1:
                 raise source.error(key, f"{shown(name)} is listed twice", "Name each field once.")
     _check_version_field(config, source)
+    _check_variant(config, source)
     if not EXTENSION.fullmatch(config.extension):
         hint = 'Use up to 16 characters of a-z and 0-9, a letter first: extension = "h5".'
         raise source.error("extension", f"{shown(config.extension)} is not a valid extension", hint)
@@ -343,3 +363,23 @@ def _check_version_field(config: DatasetConfig, source: Source) -> None:
     if config.fields.get(name) not in ordered:
         hint = f"Declare it under [fields], with one of the types {', '.join(ordered)}."
         raise source.error("version_field", f"{shown(name)} is not a declared field with an order", hint)
+
+
+def _check_variant(config: DatasetConfig, source: Source) -> None:
+    """Raise unless the values say one kind of segments of seg."""
+    chosen = {"version": config.version not in (2, None), "payload": config.payload != "cbor",
+              "encryption": config.encryption != "none"}  # fmt: skip
+    for key, is_chosen in chosen.items():
+        if is_chosen and config.format != _DEFAULT_FORMAT:
+            raise source.error(key, f"the format {shown(config.format)} has none", "Remove the line.")
+    if config.encryption == "aes-256-gcm":
+        if config.version is not None:
+            raise source.error("version", '"aes-256-gcm" has a version of its own', "Remove the line.")
+        if config.compression != "none":
+            raise source.error("compression", '"aes-256-gcm" has none', 'Write compression = "none".')
+    elif config.version != 2:
+        kinds = {"compression": "none", "payload": "cbor", "encryption": "none"}
+        for key, only in kinds.items():
+            if getattr(config, key) != only:
+                problem = f"version {config.version} has no {getattr(config, key)}"
+                raise source.error(key, problem, f'Write version = 2, or {key} = "{only}".')

@@ -226,6 +226,49 @@ def test_keys_that_have_their_default_are_not_written():
     assert DatasetConfig.from_toml(full) == DatasetConfig.from_toml(FULL)
 
 
+@pytest.mark.parametrize(
+    ("given", "resolved"),
+    [
+        ({}, (2, "lz4")),
+        ({"version": 2, "compression": "none"}, (2, "none")),
+        ({"version": 1}, (1, "none")),
+        ({"version": 0}, (0, "none")),
+        ({"payload": "protobuf"}, (2, "lz4")),
+        ({"encryption": "aes-128-ctr"}, (2, "lz4")),
+        ({"encryption": "aes-256-gcm"}, (None, "none")),
+        ({"encryption": "aes-256-gcm", "payload": "protobuf"}, (None, "none")),
+    ],
+)
+def test_the_kind_of_segments_of_seg_can_be_chosen(given, resolved):
+    config = DatasetConfig.from_mapping({"step": "daily", **given})
+    assert (config.version, config.compression) == resolved
+    assert DatasetConfig.from_toml(config.to_toml()) == config
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"version": 3}, "version"),
+        ({"version": True}, "version"),
+        ({"version": "2"}, "version"),
+        ({"version": 0, "compression": "lz4"}, "compression"),
+        ({"version": 1, "payload": "protobuf"}, "payload"),
+        ({"version": 1, "encryption": "aes-128-ctr"}, "encryption"),
+        ({"version": 2, "encryption": "aes-256-gcm"}, "version"),
+        ({"compression": "lz4", "encryption": "aes-256-gcm"}, "compression"),
+        ({"encryption": "aes"}, "encryption"),
+        ({"format": "vm2", "version": 1}, "version"),
+        ({"format": "jsonl", "payload": "protobuf"}, "payload"),
+        ({"format": "blob", "encryption": "aes-256-gcm"}, "encryption"),
+    ],
+)
+def test_kinds_of_segments_that_do_not_exist_are_refused(given, key):
+    with pytest.raises(ConfigError) as caught:
+        DatasetConfig.from_mapping({"step": "daily", **given})
+    assert caught.value.context["key"] == key
+    assert caught.value.hint
+
+
 @pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(DatasetConfig)])
 @pytest.mark.parametrize("shape", ["{}", "-{}", "[{}]", "{{'a': {}}}", "{{{}: 'text'}}"])
 def test_an_integer_of_thousands_of_digits_is_refused_for_every_key(key, shape):

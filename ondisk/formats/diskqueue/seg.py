@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from ondisk import frame
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType
-from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
+from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, Chained, Format, Loaded, Readable, is_zeros
 from ondisk.formats.diskqueue import blocks, header, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader
@@ -58,6 +58,10 @@ class Seg(Format):
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
+        if config.encryption != "none":
+            raise ConfigError("encryption: this version of ondisk does not encrypt yet", hint="Remove the line.")
+        if config.version != header.VERSION or config.payload != "cbor":
+            raise ConfigError("this version of ondisk writes version 2 with CBOR only", hint="Remove the lines.")
         self._shared = _Metadata(config.fields)
         self._described: tuple[bytes | None, Event | None] = _NOTHING
 
