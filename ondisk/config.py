@@ -148,8 +148,7 @@ class DatasetConfig:
         lines = [
             f"{key} = {_toml(value)}"
             for key, value in values.items()
-            if key in ("format", "step")
-            or (key != "fields" and value is not None and value != getattr(default, key))
+            if key in ("format", "step") or (key != "fields" and value is not None and value != getattr(default, key))
         ]
         if self.fields:
             lines += ["", "[fields]", *(f"{name} = {json.dumps(kind.value)}" for name, kind in self.fields.items())]

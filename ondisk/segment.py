@@ -29,6 +29,7 @@ class End:
             segment is compressed.
         count: number of data ever written to it, if the format counts them.
         compressed: it is stored in blocks.
+        kind: how the format stores data in it, a number of the format's own; 0 if it has only one way, or the usual.
 
     For a dir segment, `size` is the size of its metadata file, and `length` the number of the next data file.
     """
@@ -37,6 +38,7 @@ class End:
     length: int = 0
     count: int = 0
     compressed: bool = False
+    kind: int = 0
 
 
 @dataclass(frozen=True, slots=True)

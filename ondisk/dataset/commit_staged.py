@@ -334,11 +334,11 @@ class _Segment:
 
     def is_copied(self, piece: Piece) -> bool:
         """Return whether the bytes of a piece can be copied as a whole."""
-        is_whole = piece.count == self._staged[piece.id]
+        is_whole, end = piece.count == self._staged[piece.id], self.destination.start.laid.end
         return (
             is_whole
             and not self.destination.format.is_dir
-            and piece.compressed == self.destination.start.laid.end.compressed
+            and (piece.compressed, piece.kind) == (end.compressed, end.kind)
         )
 
     def write(self, writer: DataWriter, incoming: Incoming, opened: _Opened) -> None:

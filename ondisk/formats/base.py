@@ -313,9 +313,13 @@ class Format(ABC):
         """Return how much `count` data of `size` bytes add to an offset together."""
         return size + count * len(cls.padding)
 
+    def first_offset(self, end: End) -> int:
+        """Return the offset of the first datum in a segment that ends at `end`."""
+        return self.begin().end.length
+
     def holes(self, end: End, count: int, size: int) -> int:
         """Return how many bytes up to the end of a segment do not belong to its `count` data of `size` bytes."""
-        return end.length - self.begin().end.length - self.extent(count, size)
+        return end.length - self.first_offset(end) - self.extent(count, size)
 
     def ends(self, tail: bytes, size: int) -> bool:
         """Return whether a datum of `size` bytes, including padding, may end with `tail`, its last four bytes.

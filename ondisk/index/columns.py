@@ -47,6 +47,7 @@ _TABLES = {
         "checksum",
         "unread",
         "deleted",
+        "kind",
     ),
     "block": ("segment", "offset", "position", "stored"),
     "value": ("id", "value"),

@@ -72,7 +72,9 @@ class Segment:
     unread: bool = False
     copies: Copies = Copies.NONE
 
-    COLUMNS: ClassVar[str] = "id, name, format, size, length, count, compressed, mtime, inode, tail, checksum, unread"
+    COLUMNS: ClassVar[str] = (
+        "id, name, format, size, length, count, compressed, kind, mtime, inode, tail, checksum, unread"
+    )
 
     @classmethod
     @lru_cache
@@ -82,12 +84,12 @@ class Segment:
         Raises:
             ValueError: ondisk never writes such a row.
         """
-        id_, name, format, size, length, count, compressed, *facts, unread = row
+        id_, name, format, size, length, count, compressed, kind, *facts, unread = row
         if not has_extension(format, name.rpartition(".")[2]):
             raise ValueError(f"{name!r} is not the name of a {format!r} segment")
         if min(size, length, count) < 0 or not (compressed or length == size or is_dir(format)):
             raise ValueError(f"{name!r} cannot have {size=}, {length=}, {count=}")
-        end, copies = End(size, length, count, bool(compressed)), Copies(unread & ~1)
+        end, copies = End(size, length, count, bool(compressed), kind), Copies(unread & ~1)
         return cls(id_, name, format, end, Facts(*facts), bool(unread & 1), copies)
 
     def committed(self, mutable: range) -> Committed:

@@ -7,7 +7,8 @@
                `checksum` are the facts of its file, see `ondisk.segments.facts`; `unread`: 1: the file has data that
                the index may not know, so a fix must read it; 2 or 4: some or all of its data are second copies, which a
                repack compares again before it removes them; `deleted`: bytes in it (files, of a dir segment) whose data
-               were deleted or replaced, or that a fix has read and found to be no data of the dataset; NULL: unknown
+               were deleted or replaced, or that a fix has read and found to be no data of the dataset; NULL: unknown;
+               `kind`: how the format stores data in it, see `ondisk.segment.End`
     block      one row for each block of a compressed segment: the offset of its first decompressed byte, its position
                and its size in the file
     datum      one row for each datum: place, size, reftime, and a column `f_NAME` for each declared field
@@ -79,7 +80,7 @@ class Tables:
                _column("format", TEXT), _column("size"), _column("begin"), _column("end"), _column("mtime"),
                Column("checked_at", Integer), Column("checked", TEXT), _added("length"), _added("count"),
                _added("compressed"), *(Column(name, Integer) for name in ("inode", "tail", "checksum")),
-               _added("unread"), Column("deleted", Integer))  # fmt: skip
+               _added("unread"), Column("deleted", Integer), _added("kind"))  # fmt: skip
         _table("block", metadata, _key("segment"), _key("offset"), _column("position"), _column("stored"),
                sqlite_with_rowid=False)  # fmt: skip
         _table("value", metadata, _key("id"), Column("value", Any_, nullable=False, unique=True))

@@ -407,14 +407,14 @@ class Transaction(AtomicChange):
     def save_segment(self, segment: Segment, interval: Interval) -> None:
         """Insert a segment, or update its end and its facts."""
         end, facts = segment.end, segment.facts
-        values = (end.size, end.length, end.count, end.compressed)
+        values = (end.size, end.length, end.count, end.compressed, end.kind)
         now = (*values, facts.mtime, facts.inode, facts.tail, facts.checksum, segment.unread | segment.copies)
-        columns = ("size", "length", "count", "compressed", "mtime", "inode", "tail", "checksum", "unread")
+        columns = ("size", "length", "count", "compressed", "kind", "mtime", "inode", "tail", "checksum", "unread")
         update = f"UPDATE segment SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ? AND name = ?"
         if self._execute(update, (*now, segment.id, segment.name)).rowcount == 0:
             insert = (
                 f'INSERT INTO segment ({", ".join(columns)}, id, name, format, "begin", "end", deleted)'
-                f" VALUES (?{', ?' * 13}, 0)"
+                f" VALUES (?{', ?' * 14}, 0)"
             )
             self._execute(insert, (*now, segment.id, segment.name, segment.format, interval.begin, interval.end))
 

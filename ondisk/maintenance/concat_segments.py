@@ -61,7 +61,7 @@ class ConcatSegments(SegmentKind):
             if (found := waiting(directory, name, segment.id, segment.committed(format.mutable))) is not None:
                 entry = Entry.of(hidden(name, segment.id).rpartition("/")[2], found)
         on_disk = None if entry is None else _look(directory, name, entry, known, format)
-        start = format.begin().end.length
+        start = format.begin().end.length if known is None else format.first_offset(known.segment.end)
         if known is not None and known.deleted is not None:
             known.unexplained = known.segment.end.length - start - known.size - known.deleted
         if known is not None and known.count:

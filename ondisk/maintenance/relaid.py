@@ -67,7 +67,7 @@ def _plain(
     format: Format, end: End, head: Callable[[int], bytes], places: Iterable[Place], _: Iterable[Block], read: Read
 ) -> Iterator[bytes]:
     """Yield the bytes of the old file, which had no blocks."""
-    first = head(format.begin().end.length)
+    first = head(format.first_offset(end))
     yield first
     yield from _in_old_order(places, len(first), end.length, read)
 

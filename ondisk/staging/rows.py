@@ -36,7 +36,7 @@ from ondisk.index.connection import SQLITE_ERRORS, sqlite_errors
 from ondisk.segment import Block, Damage, End, ScanResult
 from ondisk.staging.jobs import Changed, create_staged
 
-_NUMBERS = ("position", "size", "length", "count", "data_size", "compressed")
+_NUMBERS = ("position", "size", "length", "count", "data_size", "compressed", "kind")
 _TABLES = (
     f"piece (id INTEGER PRIMARY KEY, part TEXT, name TEXT, format TEXT, {' INTEGER, '.join(_NUMBERS)} INTEGER)",
     'block (piece INTEGER, "offset" INTEGER, position INTEGER, stored INTEGER)',
@@ -66,6 +66,7 @@ class Piece:
         count: how many data.
         data_size: the bytes of the data, without padding.
         compressed: whether they are stored in blocks.
+        kind: as `End.kind`.
     """
 
     id: int
@@ -78,6 +79,7 @@ class Piece:
     count: int
     data_size: int
     compressed: bool
+    kind: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class StagedRows:
         self._pieces += 1
         with sqlite_errors(self._directory):
             row = astuple(replace(piece, id=self._pieces))
-            self._connection.execute("INSERT INTO piece VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._connection.execute("INSERT INTO piece VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             rows = ((self._pieces, *block) for block in blocks)
             self._connection.executemany("INSERT INTO block VALUES (?, ?, ?, ?)", rows)
         return self._pieces
@@ -152,7 +154,8 @@ class StagedRows:
     def add_result(self, found: ScanResult) -> None:
         """Add a part of what a scan found in a segment."""
         end = found.end
-        piece = Piece(0, "", "", "", self._seq, end.size, end.length, end.count, len(found.offsets), end.compressed)
+        piece = Piece(0, "", "", "", self._seq, end.size, end.length, end.count, len(found.offsets), end.compressed,
+                      end.kind)  # fmt: skip
         number = self.add_piece(piece, found.blocks)
         pieces = [number] * len(found.offsets)
         self._add(found.reftimes, pieces, found.offsets, found.sizes, found.metadata)
@@ -239,8 +242,8 @@ def scan_results(directory: Directory, name: str, kinds: Mapping[str, FieldType]
     missing_of = "SELECT size FROM damage WHERE piece = ? AND reason IS NULL"
     with sqlite_errors(directory), closing(_reading(directory, name)) as connection:
         execute = connection.execute
-        for number, before, count, size, length, counted, compressed in execute(
-            "SELECT id, position, data_size, size, length, count, compressed FROM piece ORDER BY id"
+        for number, before, count, size, length, counted, compressed, kind in execute(
+            "SELECT id, position, data_size, size, length, count, compressed, kind FROM piece ORDER BY id"
         ):
             offsets, sizes, reftimes, *columns = _columns(execute(rows_of, (before, before + count)), 3 + len(kinds))
             yield ScanResult(
@@ -250,7 +253,7 @@ def scan_results(directory: Directory, name: str, kinds: Mapping[str, FieldType]
                 _mappings([*kinds], columns, count),
                 [Block(*each) for each in execute(blocks_of, (number,))],
                 [Damage(*each) for each in execute(damage_of, (number,))],
-                End(size, length, counted, bool(compressed)),
+                End(size, length, counted, bool(compressed), kind),
                 missing=sum(missing for (missing,) in execute(missing_of, (number,))),
             )
 

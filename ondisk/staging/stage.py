@@ -11,7 +11,7 @@ happens to the files of a job that was killed.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, repeat
 from operator import add, floordiv
 from typing import Self
@@ -21,7 +21,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
 from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
-from ondisk.segment import Block, End, Laid
+from ondisk.segment import Block, Laid
 from ondisk.segments import SegmentWriter
 from ondisk.staging.jobs import STAGED
 from ondisk.staging.rows import Piece, StagedRows
@@ -101,7 +101,7 @@ class Stage:
         """
         by_segment = _by_segment(batch, format, self._config)
         offsets, pieces = [0] * len(batch.payloads), [0] * len(batch.payloads)
-        begin = Laid(b"", End(compressed=format.begin().end.compressed))
+        begin = Laid(b"", replace(format.begin().end, size=0, length=0))
         for name, places in by_segment.items():
             payloads = [batch.payloads[place] for place in places]
             blocks: list[Block] = []
@@ -109,7 +109,7 @@ class Stage:
             writer.add(payloads)
             end, data_size = writer.end, sum(map(len, payloads))
             piece = Piece(0, self._name + DATA, name, format.name, self._at, end.size, end.length, len(places),
-                          data_size, end.compressed)  # fmt: skip
+                          data_size, end.compressed, end.kind)  # fmt: skip
             number = self._rows.add_piece(piece, blocks)
             self._at += end.size
             sizes = map(add, map(len, payloads), repeat(len(format.padding)))

@@ -257,7 +257,8 @@ def test_an_upgrade_keeps_every_row_and_says_of_each_segment_how_far_it_goes(old
         sql = f"SELECT * FROM {table} ORDER BY 1, 2, 3" if table in ("dataset", "data") else f"SELECT * FROM {table}"
         assert after.execute(sql).fetchall() == [(*row, *added) for row in before.execute(sql)] != []
     ends = [
-        (*row, row[3], 0, 0, None, None, None, 0, None) for row in before.execute("SELECT * FROM segment ORDER BY id")
+        (*row, row[3], 0, 0, None, None, None, 0, None, 0)
+        for row in before.execute("SELECT * FROM segment ORDER BY id")
     ]
     assert after.execute("SELECT * FROM segment ORDER BY id").fetchall() == ends
     assert after.execute("SELECT * FROM block").fetchall() == after.execute("SELECT * FROM done").fetchall() == []

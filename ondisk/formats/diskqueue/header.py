@@ -47,6 +47,7 @@ COUNT = struct.Struct("<I")
 
 _U32 = struct.Struct("<I")
 _IV = 16
+_DRAFT = 0x80  # a bit of `Header.kind`
 _DIGEST = 16
 _DRAFTS = (2, 3)
 _LOGICAL_SIZES = {0: 4, 1: 8, 2: SIZE, ONDISK: MAX_SIZE}
@@ -76,12 +77,22 @@ class Header:
     @property
     def size(self) -> int:
         """Bytes of the file before the first frame or block, including the IV."""
-        return self.logical_size + (len(self.iv) if self.version != ONDISK else 0)
+        return self.logical_size + _IV * (self.encrypted and self.version != ONDISK)
 
     @property
     def logical_size(self) -> int:
         """Bytes before the first frame as Beats counts them in `state.dat`: without the IV."""
         return _U32.size if self.draft else _LOGICAL_SIZES[self.version]
+
+    @property
+    def kind(self) -> int:
+        """All of it but the frame count, the random bytes and LZ4, as `ondisk.segment.End` has it; 0 for version 2."""
+        return (self.version ^ VERSION) << 8 | _DRAFT * self.draft | self.options & ~LZ4
+
+    @classmethod
+    def of_kind(cls, kind: int) -> Header:
+        """Return the header of a `kind`, without what is not in it."""
+        return cls((kind >> 8) ^ VERSION, options=kind & ~_DRAFT & 0xFF, draft=bool(kind & _DRAFT))
 
     @property
     def counted(self) -> bool:

@@ -125,7 +125,7 @@ class Seg(Format):
         limit = self.config.max_datum_size
         stream = _FileStream(file, head.size)
         frames = FrameReader(stream, head, max_size=limit, position=head.size, offset=head.size, found=kept)
-        end = End(head.size, head.size, 0, head.compressed)
+        end = End(head.size, head.size, 0, head.compressed, head.kind)
         damage: list[Damage] = []
         last = passed = 0
         is_whole = True
@@ -160,6 +160,9 @@ class Seg(Format):
 
     def is_empty(self, file: SegmentFile) -> bool:
         return _is_begun(file.read(0, _BEGINNING), file.size())
+
+    def first_offset(self, end: End) -> int:
+        return header.Header.of_kind(end.kind).size
 
     def ends(self, tail: bytes, size: int) -> bool:
         return frame.length(tail) == size  # a frame has its length at both ends
@@ -232,7 +235,7 @@ class Seg(Format):
         if not end.size and self.is_empty(file):
             return self.begin()
         if end.size:
-            found = header.Header(options=header.LZ4 * end.compressed)
+            found = replace(header.Header.of_kind(end.kind), options=header.LZ4 * end.compressed)
             before, position, offset = blocks.FRAME_HEADER * end.compressed, end.size, end.length
         else:
             found = _header_of(file)
@@ -265,7 +268,7 @@ class Seg(Format):
         kept = [block for block in kept if block.offset < frames.offset]
         # A higher count in the header may prove that frames are lost. A fix reports them; an append must not hide them.
         count = max(end.count + frames.count, header.count_in(file.read(0, 8)))
-        return Laid(b"", End(new_end, frames.offset, count, found.compressed), kept)
+        return Laid(b"", End(new_end, frames.offset, count, found.compressed, found.kind), kept)
 
     def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
         laid: list[Block] = []
@@ -277,7 +280,7 @@ class Seg(Format):
             laid = [Block(block.offset, at, len(block.stored)) for block, at in zip(packed, positions, strict=False)]
         content = b"".join(pieces)
         count = end.count + len(payloads)
-        new_end = End(end.size + len(content), end.length + sum(map(len, payloads)), count, end.compressed)
+        new_end = replace(end, size=end.size + len(content), length=end.length + sum(map(len, payloads)), count=count)
         return Laid(content, new_end, laid)
 
     def patch(self, end: End) -> Patch:

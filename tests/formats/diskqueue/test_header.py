@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -33,6 +34,9 @@ def test_a_header_of_each_version_comes_back_as_it_was_written(header, packed, s
     assert Header.parse(packed + b"more", draft=header.draft) == header
     assert header.compressed == bool(header.options & LZ4)
     assert header.encrypted == bool(header.iv)
+    alike = Header.of_kind(header.kind)
+    assert (alike.kind, alike.size, alike.compressed) == (header.kind, header.size, False)
+    assert alike == replace(header, frame_count=0, options=header.options & ~LZ4, iv=b"", digest=b"")
     assert header.counted == (header.version > 0 and not header.draft)
     for size in range(len(packed)):
         with pytest.raises(SegmentCorrupt, match=f"after {size} of"):
