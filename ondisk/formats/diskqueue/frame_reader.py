@@ -37,6 +37,7 @@ class FrameReader:
         found: a list that collects the blocks that were read; None if they are not needed.
 
     Attributes:
+        header: of the segment.
         offset: logical offset of the end of the last whole frame that was read.
         count: number of whole frames that were read.
         damage: what ended the iteration; None at the end of the stream.
@@ -54,6 +55,7 @@ class FrameReader:
         found: list[Block] | None = None,
     ) -> None:
         self._stream = stream
+        self.header = header
         self._max_size = max_size
         self._blocks = blocks.BlockReader(stream, position, offset) if header.compressed else None
         self._iterator = iter(self._blocks or ())
@@ -75,11 +77,17 @@ class FrameReader:
 
     def __iter__(self) -> Iterator[frame.Scan]:
         """Yield frames until the end or damage; after `skip`, iterate again."""
+        return self.until(None)
+
+    def until(self, limit: int | None) -> Iterator[frame.Scan]:
+        """Yield the frames that end up to a logical offset; then iterate to read those after them."""
         self.damage = None
         wanted = 0  # bytes that were read before a skip may contain whole frames
-        while True:
+        while limit is None or self.offset < limit:
             ended = not self._fill(wanted)
-            scanned = frame.scan(self._held, max_size=self._max_size, base=self.offset)
+            held = self._held if limit is None else memoryview(self._held)[: limit - self.offset]
+            scanned = frame.scan(held, max_size=self._max_size, base=self.offset)
+            is_limit = len(held) < len(self._held)
             self._held = memoryview(self._held)[scanned.end - self.offset :]
             self.offset = scanned.end
             self.count += len(scanned.payloads)
@@ -87,6 +95,8 @@ class FrameReader:
             if scanned.payloads:
                 yield scanned
             damage = scanned.damage
+            if is_limit and (damage is None or damage.torn):
+                return  # a frame that crosses the limit is not damage
             if ended or (damage is not None and not damage.torn):
                 in_frame = damage is not None and not damage.torn
                 self.damage = damage if in_frame else self._of_block() or damage
@@ -172,6 +182,10 @@ class FrameReader:
     def sealed_at(self) -> int | None:
         """Position of the end mark, if ondisk can append to this segment; None without an end mark."""
         return self._blocks.sealed_at if self._blocks is not None and self._blocks.own else None
+
+    def has_zeros(self) -> bool:
+        """Return whether only zeros follow the last whole frame, where a power cut left them or a writer comes."""
+        return self.is_plain and not self._dropped and not any(self._held)
 
     @property
     def is_plain(self) -> bool:

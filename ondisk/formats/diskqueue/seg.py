@@ -25,6 +25,7 @@ from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrup
 from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, Chained, Format, Loaded, Readable, is_zeros
 from ondisk.formats.diskqueue import blocks, header, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader
+from ondisk.formats.diskqueue.parse import Place, batches
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.metadata import canonical_metadata, without
 from ondisk.frame import Scan
@@ -79,40 +80,34 @@ class Seg(Format):
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
         """Yield the frames of a segment unchanged; of a damaged segment, at least those before the damage."""
-        head = _read(stream, header.MAX_SIZE)
-        if not head:
-            return
         try:
-            found = header.require_readable(header.Header.parse(head))
+            frames = self.frames(stream)
         except SegmentCorrupt as error:
-            yield Batch(damage=[Damage(0, len(head), error.context["reason"])])
+            if error.context["offset"]:
+                yield Batch(damage=[Damage(0, error.context["offset"], error.context["reason"])])
             return
-        rest = Chained(head[found.size :], stream)
-        frames = FrameReader(rest, found, max_size=self.config.max_datum_size, position=found.size, offset=found.size)
-        batch, weight, passed = Batch(), 0, 0
-        while True:
-            for scanned in frames:
-                at = 0
-                while at < len(scanned.payloads):
-                    end = at + batch_size - len(batch)
-                    weight += self._add(batch, scanned, at, end)
-                    at = end
-                    if len(batch) >= batch_size or weight >= BATCH_BYTES:
-                        yield batch
-                        batch, weight = Batch(), 0
-            if frames.damage is None:
-                break
-            offset, reason = frames.damage.offset, frames.damage.reason
-            skipped = frames.skip() if passed < _PASSED else 0
-            passed += 1
-            batch.damage.append(Damage(offset, skipped or frames.left(), reason))
-            if not skipped:
-                break
-        if found.frame_count > frames.count:
-            batch.notes.append(f"its header counts {found.frame_count} frames, {frames.count} are whole")
-            batch.missing = max(0, found.frame_count - frames.count - passed)
-        if len(batch) or batch.damage or batch.notes:
+        counted = frames.header.frame_count
+        for batch, _ in batches(frames, self.add, batch_size, Place(), counted=counted):
             yield batch
+
+    def frames(self, stream: Readable) -> FrameReader:
+        """Return a reader of the frames of a segment's file.
+
+        Args:
+            stream: its bytes, from the first on.
+
+        Raises:
+            SegmentCorrupt: it ends inside the header; the error's context has its size as `offset`, and a `reason`.
+            InvalidInput: it is not a segment, or of a version that ondisk does not know.
+        """
+        head = _read(stream, header.MAX_SIZE)
+        found = header.require_readable(header.Header.parse(head))
+        return self.frames_at(Chained(head[found.size :], stream), found, found.logical_size)
+
+    def frames_at(self, stream: Readable, found: header.Header, offset: int) -> FrameReader:
+        """Return a reader of frames from a logical offset on; only that of the first one in a compressed segment."""
+        position = offset + found.size - found.logical_size
+        return FrameReader(stream, found, max_size=self.config.max_datum_size, position=position, offset=offset)
 
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         """Yield the frames of a segment; damage is skipped if the beginning of the next frame is known."""
@@ -292,7 +287,7 @@ class Seg(Format):
     def packed(self, data: bytes) -> bytes:
         return blocks.compress(data)
 
-    def _add(self, batch: Batch, scanned: Scan, begin: int, end: int) -> int:
+    def add(self, batch: Batch, scanned: Scan, begin: int, end: int) -> int:
         """Add frames to a batch and return their size in bytes. Only frames without a valid event are refused."""
         frames, payloads = scanned.frames(begin, end), scanned.payloads[begin:end]
         try:

@@ -1,0 +1,126 @@
+"""From the frames of a segment to batches of data, from its beginning or from where an earlier import stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from ondisk import frame
+from ondisk.formats.base import BATCH_BYTES, Batch
+from ondisk.formats.diskqueue.frame_reader import FrameReader
+from ondisk.segment import Damage
+
+Add: TypeAlias = Callable[[Batch, frame.Scan, int, int], int]
+"""Adds some of the frames of a scan to a batch, and returns their size in bytes."""
+
+Walked: TypeAlias = Literal["exact", "short", "across", "damaged"]
+
+_PASSED = 100_000  # limit for damaged places to skip in one file
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a segment was read, and how it is recognised: by its first frame and the last one that was read.
+
+    Attributes:
+        offset: logical offset of what follows; 0: nothing was read, not even the header.
+        frames: the number of whole frames before it.
+        first: the checksum of the first of them.
+        begin: where the first one ends.
+        last: where the last one begins.
+        end: where the last one ends; less than `offset` if damage follows it.
+        checksum: of the last one.
+        size: of the file, if all of it was read and its program had finished it; else 0.
+    """
+
+    offset: int = 0
+    frames: int = 0
+    first: int = 0
+    begin: int = 0
+    last: int = 0
+    end: int = 0
+    checksum: int = 0
+    size: int = 0
+
+    def after(self, scanned: frame.Scan, begin: int, end: int) -> Place:
+        """Return the place after frames `begin` to `end` - 1 of a scan; it is before them."""
+        if begin == end:
+            return self
+        bounds = (*scanned.offsets, scanned.end)
+        frames, offset = self.frames + end - begin, bounds[end]
+        first, ends = (self.first, self.begin) if self.frames else (_checksum(scanned, begin), bounds[begin + 1])
+        return Place(offset, frames, first, ends, bounds[end - 1], offset, _checksum(scanned, end - 1))
+
+    def same_frames(self, other: Place) -> bool:
+        """Return whether the first and the last frame are the same; whatever follows them."""
+        return replace(self, offset=0, size=0) == replace(other, offset=0, size=0)
+
+
+def batches(
+    frames: FrameReader, add: Add, batch_size: int, place: Place, *, growing: bool = False, counted: int = 0
+) -> Iterator[tuple[Batch, Place]]:
+    """Yield the data of frames, unchanged; skip damage. With each batch comes the place after it.
+
+    Args:
+        place: what was read before. Frames and damage before its offset are not part of the batches.
+        growing: another program may still write the file, so an incomplete last frame is not damage.
+        counted: the number of frames in the header; the last batch says if fewer are whole.
+    """
+    batch, weight, passed = Batch(), 0, 0
+    while True:
+        for scanned in frames:
+            at = 0
+            while at < len(scanned.payloads):
+                end = min(at + batch_size - len(batch), len(scanned.payloads))
+                weight += add(batch, scanned, at, end)
+                place = place.after(scanned, at, end)
+                at = end
+                if len(batch) >= batch_size or weight >= BATCH_BYTES:
+                    yield batch, place
+                    batch, weight = Batch(), 0
+        if (damage := frames.damage) is None:
+            break
+        skipped = frames.skip() if passed < _PASSED else 0
+        if not skipped and growing and (damage.torn or frames.has_zeros()):
+            break
+        passed += 1
+        size = skipped or frames.left()
+        if damage.offset + size > place.offset:
+            batch.damage.append(Damage(damage.offset, size, damage.reason))
+            place = replace(place, offset=damage.offset + size)
+        if not skipped:
+            break
+    if counted > place.frames:
+        batch.notes.append(f"its header counts {counted} frames, {place.frames} are whole")
+        batch.missing = max(0, counted - place.frames - passed)
+    if len(batch) or batch.damage or batch.notes:
+        yield batch, place
+
+
+def walk(frames: FrameReader, limit: int) -> tuple[Place, Walked]:
+    """Read frames up to a logical offset.
+
+    Returns:
+        The place after the last whole frame that ends there or before, and what is between it and the offset: nothing,
+        the end of the file ("short"), a frame that ends later ("across"), or damage.
+    """
+    place = Place(frames.offset)
+    while frames.offset < limit:
+        for scanned in frames.until(limit):
+            place = place.after(scanned, 0, len(scanned.payloads))
+        if frames.damage is None or frames.offset >= limit:
+            break
+        torn = frames.damage.torn
+        if not frames.skip():
+            return place, "short" if torn else "damaged"
+    if place.end == limit:
+        return place, "exact"
+    if frames.offset >= limit:
+        return place, "damaged"
+    return place, "short" if next(iter(frames), None) is None else "across"
+
+
+def _checksum(scanned: frame.Scan, at: int) -> int:
+    (content,) = scanned.frames(at, at + 1)
+    return int.from_bytes(content[-8:-4], "little")
