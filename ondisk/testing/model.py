@@ -155,6 +155,16 @@ class Model:
             if id(row) not in living
         )
 
+    def repeats_archived(self) -> bool:
+        """Return whether all data of a segment are, by `unique`, also in one of that name in a renamed archive.
+
+        No append looks for duplicates there. If the index is lost, a fix may take the file for a copy made by hand.
+        """
+        there = {(self.segment_of(row).removeprefix(row.place), self._key(row)) for row in self.rows if row.place}
+        return bool(self.config.unique) and any(
+            all((name, self._key(row)) in there for row in laid) for name, laid in self.laid.items()
+        )
+
     def fix(self) -> None:
         """Add all data in the files if the index was lost or not trusted; of equal data the last in a segment wins."""
         if not self.lost:
@@ -204,7 +214,10 @@ class Model:
         self.laid = {segment: laid for segment, laid in self.laid.items() if not segment.startswith(LAST)}
 
     def age(self, archive_before: int | None, delete_before: int | None) -> None:
-        """Delete or archive segments that end at or before these times, as a repack does; call it after `repack`."""
+        """Delete or archive segments that end at or before these times, as a repack does; call it after `repack`.
+
+        The archive is repacked last, with what was moved into it.
+        """
         for name in sorted(self.laid, key=lambda name: not name.startswith(LAST)):
             interval = self.config.step.interval(name.removeprefix(LAST).rpartition(".")[0])
             assert interval is not None
@@ -212,6 +225,7 @@ class Model:
                 self.drop(name)
             elif archive_before is not None and interval.end <= archive_before and not name.startswith(LAST):
                 self.archive(name)
+        self.repack()
 
     def migrate(self, config: DatasetConfig) -> None:
         """Declare other fields or other indexes."""
@@ -303,10 +317,12 @@ class Model:
         return _as_in_seg(datum.data, self.config.max_depth) if self.config.format == "seg" else datum.data
 
     def _duplicate_of(self, new: ModelRow, *places: str) -> ModelRow | None:
-        unique = self.config.unique
-        key = [new.value_of(name) for name in unique]
-        there = (row for row in self.rows if unique and row.place in places)
-        return next((row for row in there if [row.value_of(name) for name in unique] == key), None)
+        key = self._key(new)
+        there = (row for row in self.rows if key and row.place in places)
+        return next((row for row in there if self._key(row) == key), None)
+
+    def _key(self, row: ModelRow) -> tuple[Any, ...]:
+        return tuple(row.value_of(name) for name in self.config.unique)
 
     def _is_newer(self, new: ModelRow, old: ModelRow) -> bool:
         if self.config.replace == "yes":

@@ -207,7 +207,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @rule(reopened=st.booleans())
     def lose_the_index(self, reopened: bool) -> None:
         """Remove the index: its data are unknown until a fix, and none of their bytes may be overwritten."""
-        if self.model.revives_archived() or self._keeps_generations():
+        if self.model.revives_archived() or self.model.repeats_archived() or self._keeps_generations():
             return
         if reopened:
             self._close()
