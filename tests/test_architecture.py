@@ -30,6 +30,7 @@ FLOORS = [
     "dataset",
     "maintenance",
     "pipeline",
+    "replication",
     "spark",
     "__init__",  # the door: what `import ondisk` gives
     "cli",

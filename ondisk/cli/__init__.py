@@ -38,6 +38,7 @@ COMMANDS = {
     "quarantine": "list, export, restore or drop files that stood in the way",
     "maintain": "fix and repack many datasets, for cron",
     "pipeline": "import new files into the datasets they belong to, with Spark",
+    "token": "print or verify a file with the tokens of a replica",
     "migrate": "update the index to a new version or configuration; a dry run without --yes",
 }
 _NO_MEMORY = """there is not enough memory

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
     from ondisk.pipeline.run import PipelineReport
+    from ondisk.replication import ambry
+    from ondisk.replication.token import Entry
     from ondisk.segment import Damage
     from ondisk.segments.quarantine_items import Item
 
@@ -111,6 +113,12 @@ class JsonOutput:
 
     def dropped(self, items: Sequence[Item]) -> None:
         _print({"dropped": len(items), "size": sum(item.size for item in items)})
+
+    def tokens(self, entries: Sequence[Entry] | Sequence[ambry.Entry]) -> None:
+        _print(*({key: _json(value) for key, value in each.described().items()} for each in entries))
+
+    def verified(self, file: str, layout: str, count: int, superseded: int, size: int) -> None:
+        _print({"file": _json(file), "layout": layout, "tokens": count, "superseded": superseded, "size": size})
 
     def maintained(self, result: Maintained, *, dry_run: bool) -> None:
         left = result.left

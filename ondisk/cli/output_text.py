@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
     from ondisk.pipeline.run import PipelineReport
+    from ondisk.replication import ambry
+    from ondisk.replication.token import Entry
     from ondisk.segment import Damage
     from ondisk.segments.quarantine_items import Item
 
@@ -123,6 +125,14 @@ class TextOutput:
     def dropped(self, items: Sequence[Item]) -> None:
         size = sum(item.size for item in items)
         _print(f"{_many(len(items), 'item')} dropped, {_many(size, 'byte')} freed")
+
+    def tokens(self, entries: Sequence[Entry] | Sequence[ambry.Entry]) -> None:
+        rows = ("  ".join(f"{key}={_shown(value)}" for key, value in each.described().items()) for each in entries)
+        _print_lines([*rows, _many(len(entries), "token")])
+
+    def verified(self, file: str, layout: str, count: int, superseded: int, size: int) -> None:
+        more = f"; {superseded} more are superseded" * bool(superseded)
+        _print_lines([f"{file}: {_many(count, 'token')} in {_many(size, 'byte')}; nothing is damaged{more}"])
 
     def maintained(self, result: Maintained, *, dry_run: bool) -> None:
         parts = []

@@ -16,6 +16,8 @@ import pytest
 import ondisk
 from ondisk.cli import COMMANDS, parser_of
 from ondisk.json_shapes import parse_time
+from ondisk.replication import token_file
+from ondisk.replication.token import Entry, Token
 
 from .conftest import PATIENCE, ROOT
 
@@ -44,6 +46,9 @@ COMMAND_LINES = {
     "quarantine restore": f"quarantine kept restore {ITEM}",
     "quarantine drop": f"quarantine kept drop {ITEM}",
     "quarantine drop --yes": f"quarantine kept drop {ITEM} --yes",
+    "token show": "token show replica.tokens",
+    "token show --layout ambry": "token show replicaTokens --layout ambry",
+    "token verify": "token verify replica.tokens",
     "migrate": "migrate changed",
 }
 TYPES = {
@@ -164,8 +169,15 @@ def damaged(weather):
     Path("damaged/2026/11-21.vm2").unlink()
 
 
+@pytest.fixture
+def tokens(folder):
+    """Create token files of both layouts."""
+    token_file.update("replica.tokens", [Entry(Token("source", 1, 2, 3, b"key"), "replica")])
+    shutil.copy(ROOT / "tests/golden/ambry/v1_multi_v3_tokens.bin", "replicaTokens")
+
+
 @pytest.mark.parametrize("title", COMMAND_LINES)
-@pytest.mark.usefixtures("damaged", "archived", "changed", "kept")
+@pytest.mark.usefixtures("damaged", "archived", "changed", "kept", "tokens")
 def test_the_shapes_are_what_the_command_prints(run, title):
     Path("cut.seg").write_bytes(CUT[:4] + b"\x15" + CUT[5:])  # and its frame count is too high
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section(SHAPES, title), re.MULTILINE)

@@ -1,0 +1,46 @@
+"""Print the tokens in a token file: how far a replica has followed its sources. Or verify the file.
+
+ondisk token show replica.tokens
+ondisk token verify replica.tokens --json
+ondisk token show /mnt/u001/replicaTokens --layout ambry
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from ondisk.cli.arguments import path
+from ondisk.cli.output import Output
+from ondisk.errors import EXIT_DONE
+from ondisk.replication import ambry, token
+from ondisk.replication.token_file import content_of
+
+_DECODE: dict[str, Callable[[bytes, str], token.TokenFile | ambry.TokenFile]]
+_DECODE = {"ondisk": token.decode, "ambry": ambry.decode}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "verb", metavar="show|verify", choices=("show", "verify"), help="print each token; only check the file"
+    )
+    parser.add_argument("file", metavar="FILE", type=path, help="a token file")
+    parser.add_argument(
+        "--layout",
+        metavar="ondisk|ambry",
+        choices=_DECODE,
+        default="ondisk",
+        help="who wrote it: a replica of ondisk (default), or Ambry's own code",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    content = content_of(arguments.file)
+    found = _DECODE[arguments.layout](content, arguments.file)
+    if arguments.verb == "show":
+        output.tokens(found.latest())
+    else:
+        count = len(found.latest())
+        output.verified(arguments.file, arguments.layout, count, len(found.entries) - count, len(content))
+    return EXIT_DONE

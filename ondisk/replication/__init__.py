@@ -1,0 +1,1 @@
+"""How one dataset follows another: tokens, and the files that keep them."""
