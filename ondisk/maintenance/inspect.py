@@ -210,7 +210,9 @@ def _diagnosed(
         if (copy := unknown_copy(access, name)) is not None:
             fix = command("fix", access.dataset_path, "--yes")
             return found.hold(f"{copy} may be a copy of its bytes, and must be compared with them: run {fix} first")
-    if known is None or State.MISSING not in found.state or (other := moved_to(access, known.segment)) is None:
+    if known is None or State.MISSING not in found.state or not known.count:
+        return found
+    if (other := moved_to(access, known.segment)) is None:
         return found
     place = str(other.path / name)
     moved = replace(found, reasons=(*found.reasons, f"it was moved to {place}"), moved=place)

@@ -203,3 +203,16 @@ def test_no_number_is_given_out_twice_where_a_fix_of_the_archive_is_killed_besid
             writer.delete("reftime: >=2026-11-25")
     taken = [*numbers(dataset.path), *numbers(dataset.path / LAST)]
     assert len(taken) == len(set(taken))
+
+
+def test_a_repack_forgets_a_missing_segment_without_data_whatever_has_its_bytes_elsewhere(dataset):
+    """Its data were deleted and stored again, in the same order."""
+    dataset.archive(name_of(dataset))
+    dataset.delete("")
+    dataset.append(some(form=dataset.config.format))
+    before = content(dataset)
+    archived = dataset.path / LAST / name_of(dataset)
+    archived.rename(dataset.path.with_name("aside"))
+    dataset.repack()
+    assert dataset.check(accurate=True).is_clean
+    assert same(content(dataset), before)
