@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Collection, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -146,6 +147,7 @@ def _repack(
                         actions = " and ".join(filter(None, (done.action, moved.action)))
                         done = replace(done, action=actions, freed=done.freed + moved.freed)
                 except DiskFull as error:  # other segments may need less space, or free some
+                    traceback.clear_frames(error.__traceback__)  # they refer to the old file, and would keep its space
                     full = error
                     waiting.append(before)
                     continue
