@@ -1,7 +1,9 @@
 """The configuration of a dataset: `dataset.toml`, validated.
 
 format = "seg"                  default format of appended data
-step = "daily"                  daily | weekly | biweekly | monthly | yearly: the time span of a segment
+step = "daily"                  daily | weekly | biweekly | monthly | yearly: the time span of a segment; or sequence:
+                                numbered segments, as in a Beats disk queue
+segment_size = 104857600        bytes of a segment, decompressed; only with step = "sequence"
 unique = ["reftime", "area"]    the fields that together identify a datum; empty: nothing is a duplicate
 index = ["area"]                fields with an index of their own
 replace = "no"                  no | yes | newer: whether a duplicate replaces the stored datum
@@ -63,12 +65,14 @@ MAX_DEPTH = 500
 """The largest max_depth: parsers recurse once for each level, and Python's own limit is near 1000."""
 
 _MAX_DOTS = 100  # in a line; tomllib needs memory in proportion to the square of the parts of a key
+_SEGMENT_SIZE = 100 * 1024 * 1024  # bytes; the default of Beats
 _MAX_AGE = 4_000_000  # days; more than the years 1 to 9999
 _DURATION = re.compile(r"(?=.)(?:(\d{1,7})h)?(?:(\d{1,7})m)?(?:(\d{1,7})s)?", re.ASCII)
 _RANGES = {
     "max_datum_size": (1, 2**63 - 1),
     "max_depth": (1, MAX_DEPTH),
     "lock_timeout": (0, 2**31 - 1),
+    "segment_size": (1, 2**63 - 1),
     "archive_age": (0, _MAX_AGE),
     "delete_age": (0, _MAX_AGE),
     "quarantine_age": (0, _MAX_AGE),
@@ -96,6 +100,7 @@ class DatasetConfig:
     max_datum_size: int = 128 * 1024 * 1024
     max_depth: int = 64
     lock_timeout: float = 60.0
+    segment_size: int | None = None
     compression: Compression | None = None
     version: int | None = None
     payload: Payload = "cbor"
@@ -153,6 +158,16 @@ class DatasetConfig:
         if self.fields:
             lines += ["", "[fields]", *(f"{name} = {json.dumps(kind.value)}" for name, kind in self.fields.items())]
         return "\n".join(lines) + "\n"
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether its segments are numbered, and so may be those of a Beats disk queue."""
+        return self.step is Step.SEQUENCE
+
+    @property
+    def roll_size(self) -> int:
+        """The bytes at which a segment of a sequence is full."""
+        return self.segment_size or _SEGMENT_SIZE
 
     @property
     def keep_seconds(self) -> int:
@@ -230,8 +245,6 @@ def _parse(values: Mapping[str, Any], source: Source) -> DatasetConfig:
             if value != _ONLY[key]:
                 hint = f'Remove the line, or write {key} = "{_ONLY[key]}".'
                 raise source.error(key, f"this version of ondisk has no {key} {shown(value)} yet", hint)
-        elif key == "step" and value == "sequence":
-            raise source.error(key, 'this version of ondisk has no step "sequence" yet', "Use a step of time.")
         elif key not in known:
             raise source.error(key, "unknown key", f"The keys are {', '.join([*known, *_ONLY])}.")
         else:
@@ -301,6 +314,7 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
         "Write {key} = 60, without quotes.",
         float,
     ),
+    "segment_size": _whole,
     "compression": _choice(str, *get_args(Compression)),
     "version": _reader(lambda value: type(value) is int and value in (0, 1, 2), "0, 1 or 2", "Write {key} = 2."),
     "payload": _choice(str, *get_args(Payload)),
@@ -341,6 +355,7 @@ def _check(config: DatasetConfig, source: Source) -> None:
                 raise source.error(key, f"{shown(name)} is listed twice", "Name each field once.")
     _check_version_field(config, source)
     _check_variant(config, source)
+    _check_sequence(config, source)
     if not EXTENSION.fullmatch(config.extension):
         hint = 'Use up to 16 characters of a-z and 0-9, a letter first: extension = "h5".'
         raise source.error("extension", f"{shown(config.extension)} is not a valid extension", hint)
@@ -349,6 +364,18 @@ def _check(config: DatasetConfig, source: Source) -> None:
         if value is not None and not least <= value <= most:  # also refuses NaN
             problem = f"{shown(value)} is not between {least} and {most}"
             raise source.error(key, problem, "Remove the line to use the default.")
+
+
+def _check_sequence(config: DatasetConfig, source: Source) -> None:
+    if not config.is_sequence:
+        if config.segment_size is not None:
+            hint = "Remove the line: with a step of time, a segment has all data of its time, however many."
+            raise source.error("segment_size", 'is for the step "sequence" only', hint)
+        return
+    for key, only in (("format", "seg"), ("segments", "concat"), ("unknown_segments", "keep")):
+        if getattr(config, key) != only:
+            hint = f'Write {key} = "{only}", or use a step of time.'
+            raise source.error(key, f'the step "sequence" has only "{only}"', hint)
 
 
 def _check_version_field(config: DatasetConfig, source: Source) -> None:

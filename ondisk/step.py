@@ -6,15 +6,20 @@
     biweekly  2007/07-1 … 2007/07-2      days 1–15, 16–end
     weekly    2007/07-1 … 2007/07-5      days 1–7, 8–14, 15–21, 22–28, 29–end
     daily     2007/07-08                 the day
+    sequence  0, 1, 2 …                  all of time
 
 A segment's name is its stem and the extension of its format: `2007/07-08.vm2`. Intervals are half open and begin at
-00:00 UTC; the intervals of a step never overlap and leave no gap. Source: arkimet's ondisk2 datasets.
+00:00 UTC; the intervals of a step of time never overlap and leave no gap. Source: arkimet's ondisk2 datasets.
+
+The segments of a sequence are numbered in the order in which they were begun, as in a Beats disk queue. Their names say
+nothing about times: the index records the span of the data in each.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -45,9 +50,20 @@ class Interval:
         """Return the intersection; it is empty if they do not overlap."""
         return Interval(max(self.begin, other.begin), min(self.end, other.end))
 
+    def __or__(self, other: Interval) -> Interval:
+        """Return the shortest interval that contains both."""
+        return Interval(min(self.begin, other.begin), max(self.end, other.end))
+
+    @classmethod
+    def around(cls, reftimes: Collection[int]) -> Interval:
+        """Return the shortest interval that contains some times; `NOTHING` without any."""
+        return cls(min(reftimes), max(reftimes) + 1) if reftimes else NOTHING
+
 
 ALWAYS = Interval()
 NEVER = Interval(0, 0)
+NOTHING = Interval(ALWAYS.end, ALWAYS.begin)
+"""The interval of a segment of a sequence without data: `NOTHING | x` is x."""
 
 
 class Step(StrEnum):
@@ -58,6 +74,7 @@ class Step(StrEnum):
     BIWEEKLY = "biweekly"
     MONTHLY = "monthly"
     YEARLY = "yearly"
+    SEQUENCE = "sequence"
 
     def stem(self, reftime: int) -> str:
         """Return the name, without extension, of the segment for a reftime (microseconds)."""
@@ -76,9 +93,13 @@ class Step(StrEnum):
             case Step.WEEKLY | Step.BIWEEKLY:
                 part = sum(begin <= on.day for begin in _PARTS[self])
                 return f"{on.year:04}/{on.month:02}-{part}"
+            case Step.SEQUENCE:
+                raise ValueError("a time does not name a segment of a sequence")
 
     def interval(self, stem: str) -> Interval | None:
-        """Return the interval of a segment's stem, or None if it is not a stem of this step."""
+        """Return the times that data in a segment with this stem may have, or None if it is not a stem of this step."""
+        if self is Step.SEQUENCE:
+            return None if number_of(stem) is None else ALWAYS
         parsed = _STEMS[self].fullmatch(stem)
         if parsed is None:
             return None
@@ -107,6 +128,8 @@ class Step(StrEnum):
                 if third == len(parts):
                     return begin, _next_month(first, second)
                 return begin, begin + parts[third] - parts[third - 1]
+            case Step.SEQUENCE:
+                raise ValueError("a number is no time")
 
 
 _STEMS = {
@@ -118,8 +141,24 @@ _STEMS = {
 }
 
 
+STEPS_OF_TIME = tuple(step for step in Step if step is not Step.SEQUENCE)
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,19}", re.ASCII)
+_MOST = 2**64  # Beats parses the number as an unsigned integer of 64 bits
+
+
+def number_of(stem: str) -> int | None:
+    """Return the number that is the stem of a segment of a sequence; None if the stem is not one."""
+    return number if _NUMBER.fullmatch(stem) and (number := int(stem)) < _MOST else None
+
+
+def in_order(segment: str) -> tuple[int, str]:
+    """Return the key that sorts the names of segments: those of a sequence by their numbers, all others by name."""
+    stem = segment.partition(".")[0]
+    return (len(stem) if stem.isdecimal() else 0), segment
+
+
 def interval_of(stem: str, step: Step, *, is_archived: bool) -> Interval | None:
-    """Return the interval of a segment's stem, or None if it fits no step.
+    """Return the times that data in a segment with this stem may have, or None if it fits no step.
 
     Args:
         step: the dataset's step.

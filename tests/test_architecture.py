@@ -133,6 +133,7 @@ TESTED_ELSEWHERE = {
     "dataset/archived.py": "maintenance/test_archive.py",  # what is appended again is a duplicate
     "dataset/archives.py": "maintenance/test_archive.py",  # what is archived is queried as before
     "dataset/batch_writer.py": "dataset/test_append.py",
+    "dataset/destinations.py": "dataset/test_sequence.py",
     "dataset/input_file.py": "dataset/test_append.py",
     "dataset/overlap.py": "maintenance/test_archive.py",  # no kill lets a query return a datum twice
     "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline

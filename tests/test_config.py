@@ -68,8 +68,12 @@ def test_a_configuration_made_in_python_accepts_the_values_of_the_file():
 @pytest.mark.parametrize(
     ("line", "key", "problem", "remedy"),
     [
-        ('step = "hourly"', "step", "one of daily, weekly, biweekly, monthly, yearly, not 'hourly'", 'step = "daily"'),
-        ('step = "sequence"', "step", 'no step "sequence" yet', "step of time"),
+        (
+            'step = "hourly"',
+            "step",
+            "one of daily, weekly, biweekly, monthly, yearly, sequence, not 'hourly'",
+            'step = "daily"',
+        ),
         ("step = 5", "step", "one of daily, weekly, biweekly, monthly, yearly, not 5", 'step = "daily"'),
         ("format = 5", "format", "must be a text", "quotes"),
         ('format = ""', "format", "must be a text", "quotes"),

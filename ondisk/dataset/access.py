@@ -362,7 +362,10 @@ class Access:
 
     def format_of(self, segment: str) -> Format:
         """Return the format of a segment that is not in the index, by its extension; blob if that is unknown."""
-        return self.format(of_extension(segment.rpartition(".")[2], self.config) or "blob")
+        extension = segment.rpartition(".")[2]
+        if self.config.is_sequence:  # for Beats, 7.SEG is a segment
+            extension = extension.lower()
+        return self.format(of_extension(extension, self.config) or "blob")
 
     def check_not_failed(self) -> None:
         if self._failed is not None:

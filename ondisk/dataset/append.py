@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby, islice, repeat
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.archived import Archived
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
+from ondisk.dataset.destinations import ByTime, Destinations, InSequence
 from ondisk.datum import Datum
-from ondisk.errors import InvalidInput, SegmentMissing
+from ondisk.errors import InvalidInput
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import BATCH_BYTES
 from ondisk.index import Transaction
 from ondisk.index.import_log import Mark
 from ondisk.segment import Damage
-from ondisk.step import DAY, Step, days_ago
+from ondisk.step import days_ago
 
 _T = TypeVar("_T")
 BATCH_SIZE = 100_000
@@ -209,7 +210,11 @@ def store(
     if not batch.payloads:
         return Stored()
     writer = BatchWriter(directory, transaction, trusted=trusted)
-    destinations = _Destinations(batch, format, config.step, transaction, writer)
+    destinations: Destinations
+    if config.is_sequence:
+        destinations = InSequence(batch, format, config, directory, transaction, writer, trusted=trusted)
+    else:
+        destinations = ByTime(batch, format, config, transaction, writer)
     if not batch.payloads:
         return Stored()
     seqs: Sequence[int] = transaction.take_seqs(len(batch.payloads))
@@ -226,11 +231,7 @@ def store(
             return stored
         payloads = [payloads[place] for place in kept]
         beside = [beside[place] for place in kept if beside]
-        destinations.keep(kept)
-        moved = destinations.offsets(list(map(len, payloads)))
-        transaction.move(
-            (offset, seqs[place]) for place, offset in zip(kept, moved, strict=True) if offset != offsets[place]
-        )
+        destinations.keep(kept, rows, transaction)
         seqs = [seqs[place] for place in kept]
     _write(destinations, payloads, beside, seqs, transaction, writer)
     stored.bytes = sum(map(len, payloads))
@@ -244,59 +245,6 @@ def store(
     transaction.check_space()
     transaction.commit()
     return stored
-
-
-class _Destinations:
-    """The segments that a batch appends to.
-
-    Refuses the data of the batch whose segment is missing: it may be on a disk that is not mounted.
-
-    Attributes:
-        runs: the segments in the order of the data, each with the number of consecutive data that it gets.
-    """
-
-    def __init__(self, batch: Batch, format: Format, step: Step, transaction: Transaction, writer: BatchWriter) -> None:
-        self._format = format
-        self._days = [reftime // DAY for reftime in batch.reftimes]
-        stems = {day: step.stem_of_day(day) for day in sorted(set(self._days))}
-        names = {stem: f"{stem}.{format.extension}" for stem in stems.values()}
-        known = transaction.segments(names.values())
-        by_stem, missing = {}, {}
-        for stem, name in names.items():
-            interval = step.interval(stem)
-            assert interval is not None
-            try:
-                by_stem[stem] = writer.destination(known.get(name), name, interval, format)
-            except SegmentMissing as error:
-                missing[stem] = f"{error.message}. {error.hint}"
-        if missing:
-            reasons = [missing.get(stems[day]) for day in self._days]
-            batch.refuse({place: reason for place, reason in enumerate(reasons) if reason is not None})
-            self._days = [reftime // DAY for reftime in batch.reftimes]
-        self._by_day = {day: by_stem[stem] for day, stem in stems.items() if stem in by_stem}
-        self.runs = self._find_runs()
-
-    def keep(self, places: list[int]) -> None:
-        """Drop all data but those at these positions."""
-        self._days = [self._days[place] for place in places]
-        self.runs = self._find_runs()
-
-    def _find_runs(self) -> list[tuple[Destination, int]]:
-        return [(self._by_day[day], len(list(run))) for day, run in groupby(self._days)]
-
-    def ids(self) -> list[int]:
-        """Return the segment id of each datum."""
-        return [id_ for destination, count in self.runs for id_ in repeat(destination.segment.id, count)]
-
-    def offsets(self, sizes: list[int]) -> list[int]:
-        """Return the offsets that the data get at the ends of their segments."""
-        ends = {destination: destination.start.laid.end.length for destination in self._by_day.values()}
-        extents = iter(self._format.extents(sizes))
-        offsets: list[int] = []
-        for destination, count in self.runs:
-            offsets += accumulate(islice(extents, count), initial=ends[destination])
-            ends[destination] = offsets.pop()
-        return offsets
 
 
 def _without(places: set[int], columns: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
@@ -338,7 +286,7 @@ def _settle_duplicates(
 
 
 def _write(
-    destinations: _Destinations,
+    destinations: Destinations,
     payloads: list[bytes],
     beside: list[bytes],
     seqs: Sequence[int],

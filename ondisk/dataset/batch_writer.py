@@ -24,7 +24,7 @@ class Destination:
 
     Attributes:
         segment: its row in the index, or that of a new segment.
-        interval: the interval of its name.
+        interval: the interval of its name; in a sequence, that of the data to write.
         format: the format of its data.
         start: where it continues.
         known: whether the index knows it.

@@ -16,6 +16,7 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.dataset.layout import LAST
 from ondisk.dataset.query import Match, Query
+from ondisk.dataset.sequence import Roll, not_stored
 from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError, command
 from ondisk.filesystem import ReadableFile
@@ -150,7 +151,9 @@ class _Commit:
         self._folder = f"{STAGED}/{job}"
         self._config = access.config
         self._segments: dict[str, _Segment] = {}
-        self._writer = BatchWriter(access.directory, transaction, trusted=not access.has_sentinel())
+        self._trusted = not access.has_sentinel()
+        self._writer = BatchWriter(access.directory, transaction, trusted=self._trusted)
+        self._roll: Roll | None = None  # of a sequence
 
     def run(
         self,
@@ -231,6 +234,9 @@ class _Commit:
 
     def _find_segments(self, incoming: Incoming) -> None:
         """Find the segments of the pieces, and where they continue."""
+        if self._config.is_sequence:
+            self._divide(incoming.pieces())
+            return
         pieces: dict[str, list[Piece]] = {}
         for piece in incoming.pieces():
             pieces.setdefault(piece.name, []).append(piece)
@@ -240,6 +246,25 @@ class _Commit:
             assert interval is not None, "the stage named it"
             format = self._access.format(mine[0].format)
             self._segments[name] = _Segment(self._writer.destination(known.get(name), name, interval, format), mine)
+
+    def _divide(self, pieces: Sequence[Piece], staged: Mapping[int, int] | None = None) -> None:
+        """Divide the pieces among the segments of a sequence.
+
+        Args:
+            staged: piece → number of data that were staged, if some of them were duplicates.
+        """
+        if not pieces:
+            return
+        for other in {piece.format for piece in pieces} - {self._config.format}:
+            raise not_stored(other)
+        if self._roll is None:
+            format, directory = self._access.format(pieces[0].format), self._access.directory
+            self._roll = Roll(directory, self._transaction, self._writer, self._config, format, trusted=self._trusted)
+        begin, self._segments = 0, {}
+        for destination, number in self._roll.runs([piece.length for piece in pieces]):
+            mine = [*pieces[begin : begin + number]]
+            self._segments[destination.segment.name] = _Segment(destination, mine, staged)
+            begin += number
 
     def _placed(self) -> Iterator[Placed]:
         """Place the pieces of each segment one after the other."""
@@ -255,6 +280,10 @@ class _Commit:
         kept = incoming.kept()
         for segment in self._segments.values():
             segment.keep(kept)
+        if self._config.is_sequence:
+            segments = [*self._segments.values()]
+            staged = {piece: count for segment in segments for piece, count in segment.staged.items()}
+            self._divide([piece for segment in segments for piece in segment.pieces], staged)
         incoming.place(self._placed())
         incoming.move()
 
@@ -279,6 +308,9 @@ class _Commit:
 
     def _write(self, incoming: Incoming, segments: Mapping[str, _Segment]) -> None:
         """Write the data to their segments, sync these, and save their new ends in the index."""
+        if self._config.is_sequence:
+            for segment in segments.values():
+                segment.destination.interval = incoming.span_of(segment.destination.segment.id)
         pieces = ((segment, piece) for segment in segments.values() for piece in segment.pieces)
         incoming.keep(piece.id for segment, piece in pieces if not segment.is_copied(piece))
 
@@ -306,12 +338,13 @@ class _Segment:
     Attributes:
         destination: where it continues.
         pieces: those with data to store; their `count`, `length` and `data_size` exclude duplicates.
+        staged: piece → number of its data, with duplicates.
     """
 
-    def __init__(self, destination: Destination, pieces: list[Piece]) -> None:
+    def __init__(self, destination: Destination, pieces: list[Piece], staged: Mapping[int, int] | None = None) -> None:
         self.destination = destination
         self.pieces = pieces
-        self._staged = {piece.id: piece.count for piece in pieces}
+        self.staged = {piece.id: piece.count if staged is None else staged[piece.id] for piece in pieces}
 
     @property
     def size(self) -> int:
@@ -334,7 +367,7 @@ class _Segment:
 
     def is_copied(self, piece: Piece) -> bool:
         """Return whether the bytes of a piece can be copied as a whole."""
-        is_whole, end = piece.count == self._staged[piece.id], self.destination.start.laid.end
+        is_whole, end = piece.count == self.staged[piece.id], self.destination.start.laid.end
         return (
             is_whole
             and not self.destination.format.is_dir

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from ondisk.index.snapshot import Copies, Row, Segment, Snapshot
 from ondisk.matcher import Expression
 from ondisk.segment import Block
-from ondisk.step import Interval
+from ondisk.step import Interval, number_of
 
 _ROWS, _LAID = 1024, 16_384
 
@@ -165,14 +165,17 @@ def in_order_of_offset(
     return chain.from_iterable(rows)
 
 
-def in_order_of_query(snapshot: Snapshot, segment: Segment, begin: int, end: int) -> Iterator[list[Row]]:
-    """Yield reftime, segment, offset, size and seq of one segment's data, some at a time.
+def in_order_to_write(snapshot: Snapshot, segment: Segment, begin: int, end: int) -> Iterator[list[Row]]:
+    """Yield reftime, segment, offset, size and seq of one segment's data, some at a time, in the order of a new file.
+
+    That is the order of queries, so that these read consecutive bytes; in a sequence, the order of the old file.
 
     Args:
         begin, end: the first and the last of their reftimes.
     """
     columns = "reftime, segment, offset, size, seq"
-    return _data(snapshot, segment, columns, "ORDER BY reftime, seq", (begin, end), _LAID)
+    order = "reftime" if number_of(segment.name.partition(".")[0]) is None else "offset"
+    return _data(snapshot, segment, columns, f"ORDER BY {order}, seq", (begin, end), _LAID)
 
 
 def interval_of(snapshot: Snapshot, segment: Segment) -> Interval:
@@ -267,7 +270,7 @@ def has_other_name(snapshot: Snapshot, segment: Segment) -> bool:
     """Return whether another segment has the bytes of a missing one, as far as the facts say, and as many data."""
     sql = (  # their times may be others than its name says, so that their rows are found only by its number
         "SELECT 1 FROM segment WHERE id != ? AND format = ? AND size = ? AND length = ? AND tail = ? AND checksum IS ?"
-        " AND unread = 0 AND (SELECT count(*) FROM datum WHERE datum.segment = segment.id) >= ?"
+        " AND unread & 7 = 0 AND (SELECT count(*) FROM datum WHERE datum.segment = segment.id) >= ?"
     )
     end, facts, count = segment.end, segment.facts, count_of(snapshot, segment)
     values = (segment.id, segment.format, end.size, end.length, facts.tail, facts.checksum, count)

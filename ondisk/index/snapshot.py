@@ -34,6 +34,7 @@ ROWS = 200
 """Rows in a list: with more, the garbage collector visits live rows again and again (15 % of a query)."""
 
 _CACHED = 50_000
+_UNREAD, _SHARED = 1, 8  # bits that are stored with those of `Copies`
 _FEW = 2  # blocks: most data are in one, and a large segment has thousands
 _TRUNCATED: dict[SortInterval, int | str] = {
     "minute": 60_000_000,
@@ -62,6 +63,7 @@ class Segment:
         facts: what the index recorded about the committed bytes.
         unread: the file has data that the index may not know: somebody else's, which a fix must read.
         copies: the second copies in it, which a repack removes if the others are still there.
+        shared: it is a segment of a sequence that another program has made, and may append to: ondisk never does.
     """
 
     id: int
@@ -71,6 +73,7 @@ class Segment:
     facts: Facts = field(default_factory=Facts)
     unread: bool = False
     copies: Copies = Copies.NONE
+    shared: bool = False
 
     COLUMNS: ClassVar[str] = (
         "id, name, format, size, length, count, compressed, kind, mtime, inode, tail, checksum, unread"
@@ -89,8 +92,13 @@ class Segment:
             raise ValueError(f"{name!r} is not the name of a {format!r} segment")
         if min(size, length, count) < 0 or not (compressed or length == size or is_dir(format)):
             raise ValueError(f"{name!r} cannot have {size=}, {length=}, {count=}")
-        end, copies = End(size, length, count, bool(compressed), kind), Copies(unread & ~1)
-        return cls(id_, name, format, end, Facts(*facts), bool(unread & 1), copies)
+        end, copies = End(size, length, count, bool(compressed), kind), Copies(unread & ~(_UNREAD | _SHARED))
+        return cls(id_, name, format, end, Facts(*facts), bool(unread & _UNREAD), copies, bool(unread & _SHARED))
+
+    @property
+    def bits(self) -> int:
+        """What the column `unread` contains."""
+        return _UNREAD * self.unread | self.copies | _SHARED * self.shared
 
     def committed(self, mutable: range) -> Committed:
         """Return the committed bytes, to compare a file with.

@@ -6,9 +6,11 @@
                to; `size` is the size of the file, `length` that of its decompressed bytes; `mtime`, `inode`, `tail` and
                `checksum` are the facts of its file, see `ondisk.segments.facts`; `unread`: 1: the file has data that
                the index may not know, so a fix must read it; 2 or 4: some or all of its data are second copies, which a
-               repack compares again before it removes them; `deleted`: bytes in it (files, of a dir segment) whose data
-               were deleted or replaced, or that a fix has read and found to be no data of the dataset; NULL: unknown;
-               `kind`: how the format stores data in it, see `ondisk.segment.End`
+               repack compares again before it removes them; 8: another program has made this segment of a sequence,
+               and may append to it; `begin` and `end`: the interval of its name; in a sequence, that of its data;
+               `deleted`: bytes in it (files, of a dir segment) whose data were deleted or replaced, or that a fix has
+               read and found to be no data of the dataset; NULL: unknown; `kind`: how the format stores data in it, see
+               `ondisk.segment.End`
     block      one row for each block of a compressed segment: the offset of its first decompressed byte, its position
                and its size in the file
     datum      one row for each datum: place, size, reftime, and a column `f_NAME` for each declared field

@@ -56,6 +56,11 @@ class Transaction(AtomicChange):
         sql = "SELECT name FROM segment WHERE name > ? AND name < ? LIMIT ?"
         return [name for (name,) in self._rows(sql, (f"{folder}/", f"{folder}0", count))]
 
+    def last_number(self) -> int | None:
+        """Return the highest number of a segment of a sequence; None without one."""
+        ((number,),) = self._rows("SELECT max(CAST(name AS INTEGER)) FROM segment WHERE name GLOB '[0-9]*.*'")
+        return None if number is None else int(number)
+
     def know_archive(self, known: KnownArchive) -> None:
         """Record an archive, or what is new about it."""
         span = (None, None) if known.interval is None else (known.interval.begin, known.interval.end)
@@ -405,13 +410,20 @@ class Transaction(AtomicChange):
             connection.execute("DROP TABLE known")
 
     def save_segment(self, segment: Segment, interval: Interval) -> None:
-        """Insert a segment, or update its end and its facts."""
+        """Insert a segment, or update its end and its facts.
+
+        Args:
+            interval: of its data; of a segment that the index knows, the interval grows until it contains this one.
+        """
         end, facts = segment.end, segment.facts
         values = (end.size, end.length, end.count, end.compressed, end.kind)
-        now = (*values, facts.mtime, facts.inode, facts.tail, facts.checksum, segment.unread | segment.copies)
+        now = (*values, facts.mtime, facts.inode, facts.tail, facts.checksum, segment.bits)
         columns = ("size", "length", "count", "compressed", "kind", "mtime", "inode", "tail", "checksum", "unread")
-        update = f"UPDATE segment SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ? AND name = ?"
-        if self._execute(update, (*now, segment.id, segment.name)).rowcount == 0:
+        sets = ", ".join(f"{name} = ?" for name in columns)
+        update = (
+            f'UPDATE segment SET {sets}, "begin" = min("begin", ?), "end" = max("end", ?) WHERE id = ? AND name = ?'
+        )
+        if self._execute(update, (*now, interval.begin, interval.end, segment.id, segment.name)).rowcount == 0:
             insert = (
                 f'INSERT INTO segment ({", ".join(columns)}, id, name, format, "begin", "end", deleted)'
                 f" VALUES (?{', ?' * 14}, 0)"

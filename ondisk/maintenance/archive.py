@@ -14,11 +14,12 @@ from functools import partial
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.overlap import common, in_both
+from ondisk.dataset.sequence import is_unread, position
 from ondisk.errors import LockError, OndiskError, SegmentCorrupt, SegmentMissing, StateError, command
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import Inspection, check_trusted
+from ondisk.maintenance.inspect import UNREAD, Inspection, check_trusted
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.second_copy import is_second_copy, is_verified, remove_copy
@@ -224,6 +225,8 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         raise diagnosis.error
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _refused(access, name, diagnosis, "moved")
+    if access.config.is_sequence and not access.prefix and is_unread(name, position(access.directory)):
+        raise StateError(f"{access.path / name} cannot be moved: {UNREAD}")
     if diagnosis.is_touched and kind_of(access.format(known.segment.format)).is_one_file:
         file = access.current().reader.file_of(known.segment)
         if access.committed(known.segment).is_whole_in(file) is False:

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import ClassVar
 
 from ondisk.dataset.access import Access
-from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StorageError
+from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StateError, StorageError
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.formats.base import is_zeros
@@ -173,10 +173,29 @@ def _look(directory: Directory, name: str, entry: Entry, known: Known | None, fo
     seal = format.seal(end)
     is_sealed = size == end.size + len(seal) and file.read(end.size, len(seal)) == seal
     is_readable = seen not in OTHER_BYTES or format.is_readable(file)
+    has_grown = known.segment.shared and size > end.size and seen not in OTHER_BYTES and _has_more(file, end, format)
     sealed = len(seal) if is_sealed else 0
     return OnDisk(
-        True, size, seen, is_readable=is_readable, sealed=sealed, stray=other, is_refused=committed.is_refused(stat)
+        True,
+        size,
+        seen,
+        is_readable=is_readable,
+        sealed=sealed,
+        stray=other,
+        is_refused=committed.is_refused(stat),
+        has_grown=has_grown,
     )
+
+
+def _has_more(file: ReadableFile, end: End, format: Format) -> bool:
+    """Return whether a whole datum is after the end of a segment that another program writes."""
+    try:
+        laid = format.resume(file, end)
+    except SegmentCorrupt:
+        return True
+    except StateError:  # ondisk cannot continue it, so it has to be read from its beginning
+        return any(found.offsets and found.offsets[-1] >= end.length for found in format.scan(file))
+    return laid.end.size - len(laid.content) > end.size
 
 
 class _Rewriting:
@@ -200,6 +219,8 @@ class _Rewriting:
         alias = hidden(self._old.name, self._new.id)
         transaction.on_rollback(lambda: directory.discard(alias))
         interval = segment_rows.interval_of(snapshot, self._old)
+        if self._access.config.is_sequence:
+            interval = Interval.around((self._known.begin, self._known.end))
         if written is None:
             places = IndexPlaces(transaction, self._old, self._new)
             with generations.stage(directory, self._old.name, self._new.id) as staged:
@@ -258,6 +279,7 @@ class _Move(Move):
             else:
                 target_snapshot = stack.enter_context(self._target.current().index.snapshot())
                 staged.append(generations.hidden(name, there.id))
+                interval |= segment_rows.interval_of(target_snapshot, there)
                 end, facts = self._merge(snapshot, target_snapshot, transaction, there, new, interval)
                 keep(self._target, transaction, there)
                 transaction.supersede(there)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ondisk.dataset.sequence import is_consumed
+from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import Segment
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.facts import Seen
-from ondisk.step import Interval, Step, interval_of
+from ondisk.step import ALWAYS, Interval, Step, interval_of, number_of
 
 OTHER_BYTES = (Seen.OTHER, Seen.UNKNOWN)
 """What a file is that must be read before the index can be believed about it."""
@@ -73,6 +75,7 @@ class OnDisk:
         stray: a file that readers would treat as the segment because of its name, but that is none of its generations;
             None without one.
         is_refused: a fix has read this file, and found none of the segment's data in it.
+        has_grown: another program, which has made this segment of a sequence, has appended data to it.
     """
 
     is_file: bool
@@ -84,6 +87,7 @@ class OnDisk:
     sealed: int = 0
     stray: str | None = None
     is_refused: bool = False
+    has_grown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ class Circumstances:
         archive_before, delete_before: segments that end at or before it are old enough, microseconds; None: never.
         is_archive: it is an archive: the names of every step are valid.
         built_for: the step that the index was built for, if it is another one.
+        position: of a sequence: where the consumer of the queue continues; None without a consumer.
         deletes_unknown: `unknown_segments = "delete"`: a repack deletes segments that the index does not know.
     """
 
@@ -106,10 +111,15 @@ class Circumstances:
     is_archive: bool = False
     deletes_unknown: bool = False
     built_for: Step | None = None
+    position: Position | None = None
 
-    def interval(self, name: str) -> Interval | None:
-        """Return the interval that a segment's name means, or None if the name is not valid here."""
-        return interval_of(name.rpartition(".")[0], self.step, is_archived=self.is_archive)
+    def interval(self, name: str, known: Known | None = None) -> Interval | None:
+        """Return the interval that a segment's name means, or None if the name is not valid here.
+
+        The name of a segment of a sequence means no time: its interval is that in its row.
+        """
+        found = interval_of(name.rpartition(".")[0], self.step, is_archived=self.is_archive)
+        return known.interval or found if found == ALWAYS and known is not None else found
 
 
 def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
@@ -127,6 +137,9 @@ def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumsta
 
 
 def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
+    if at.step is Step.SEQUENCE and (read_as := beats_name(name)) not in (None, name):
+        reason = f"Beats takes it for {read_as}, and does not find that: rename it if {read_as} does not exist"
+        return Diagnosis(name, State.CORRUPTED, (reason,))
     if at.interval(name) is None:
         step = "any step" if at.is_archive else f"the step {at.step}"
         return Diagnosis(name, State.CORRUPTED, (f"the index does not know it, and its name does not fit {step}",))
@@ -146,17 +159,28 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
     return Diagnosis(name, State.UNALIGNED, ("the index does not know it: another program has put it there",))
 
 
+def beats_name(name: str) -> str | None:
+    """Return the name by which Beats opens a file that it takes for a segment; None if it ignores the file."""
+    stem, _, extension = name.rpartition(".")
+    number = number_of(stem.lstrip("0") or "0") if stem.isascii() and stem.isdigit() else None
+    return None if number is None or extension.lower() != "seg" else f"{number}.seg"
+
+
 def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
+    if found is None and is_consumed(name, known.segment.end.length, at.position):
+        reason = f"the consumer of the queue has read and removed it; the index knows {known.count} data of it"
+        return Diagnosis(name, State.OK, (reason,), consumed=True)
     if found is None or not found.is_file:
         reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
-    if not known.count and found.stray is None and not [*misnamed(known, at.interval(name), at)]:
+    interval = at.interval(name, known)
+    if not known.count and found.stray is None and not [*misnamed(known, interval, at)]:
         if found.seen not in OTHER_BYTES and not known.unexplained and not known.segment.unread:
             return _known_without_data(name, known, found, at)
         if found.is_readable:
             state = State.DELETED if found.is_empty else State.UNALIGNED
             return Diagnosis(name, state, tuple(_unaligned(known, found)))
-    corrupted = [*_corrupted(known, found, at.interval(name), at, start)]
+    corrupted = [*_corrupted(known, found, interval, at, start)]
     dirty = [*_dirty(known, found, start)]
     unaligned = [*_unaligned(known, found)]
     diagnosis = judge(known, corrupted, unaligned, dirty, _freed(known, found, start), found.size, at)
@@ -180,7 +204,7 @@ def judge(
         size: bytes of the whole segment.
     """
     name = known.segment.name
-    interval = at.interval(name)
+    interval = at.interval(name, known)
     state = State.CORRUPTED if corrupted else State.OK
     if (unaligned or (dirty and at.needs_check)) and not corrupted:
         state |= State.UNALIGNED
@@ -251,6 +275,8 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
 def _unaligned(known: Known, found: OnDisk) -> Iterator[str]:
     if found.seen in OTHER_BYTES:
         yield "it is not the file that the index describes: another program has changed or replaced it"
+    elif found.has_grown:
+        yield "another program has appended data to it"
     if known.segment.unread:
         yield "data were appended after data of another program, which the index may not know"
     elif known.unexplained and found.seen not in OTHER_BYTES:
@@ -272,9 +298,9 @@ def _dirty(known: Known, found: OnDisk, start: int) -> Iterator[str]:
         yield f"{known.gaps} bytes between its data belong to no datum, the first at byte {known.gap_at}"
     if end.length > known.data_end:
         yield f"{end.length - known.data_end} bytes after its last datum belong to no datum"
-    if found.size > end.size + found.sealed:
+    if found.size > end.size + found.sealed and not known.segment.shared:
         yield f"{found.size - end.size} bytes at its end belong to an interrupted or running append"
-    if known.misplaced:
+    if known.misplaced and number_of(known.segment.name.partition(".")[0]) is None:  # a sequence has no order
         yield f"{known.misplaced} data are out of time order, the first at byte {known.misplaced_at}"
 
 

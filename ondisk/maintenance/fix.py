@@ -14,11 +14,11 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.layout import ARCHIVE, SENTINEL
 from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError
-from ondisk.index import INDEX, Copies, Transaction, segment_rows
+from ondisk.index import INDEX, Copies, Segment, Transaction, segment_rows
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import check, read_content
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import Inspection, interval_of, unusable_archives
+from ondisk.maintenance.inspect import Inspection, unusable_archives
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
@@ -28,6 +28,7 @@ from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, Sta
 from ondisk.segments import generations
 from ondisk.segments.generations import hidden
 from ondisk.staging.jobs import Changed
+from ondisk.step import NOTHING
 
 # A commit reads up to so many bytes of segments into the index; each segment counts as so many bytes or more.
 _GROUP, _SMALLEST = 8 * 1024 * 1024, 64 * 1024
@@ -252,7 +253,7 @@ def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:
     """Return whether a fix has something to do for a segment, or something to record about it."""
     if State.CORRUPTED in diagnosis.state:
         return diagnosis.noted or needs_check
-    return (bool(diagnosis.state & FIXED) and not diagnosis.held) or diagnosis.is_touched
+    return (bool(diagnosis.state & FIXED) and not diagnosis.held) or diagnosis.is_touched or diagnosis.consumed
 
 
 def _left_alone(diagnosis: Diagnosis) -> Done:
@@ -318,7 +319,7 @@ def _fix_together(
             for before, scanned in group:
                 with access.current().index.snapshot() as snapshot:
                     diagnosis, known = inspection.examine(snapshot, before.segment)
-                if diagnosis is None or diagnosis.error is not None or diagnosis.state & _ALONE:
+                if diagnosis is None or diagnosis.error is not None or diagnosis.state & _ALONE or diagnosis.consumed:
                     return
                 rescan = Rescan(access, transaction, before.segment, known, other, puts_off=puts_off)
                 if not diagnosis.state & FIXED:
@@ -396,6 +397,9 @@ def _fixed(
         return _checked_again(access, transaction, before, known, other, rewriting=rewriting)
     if diagnosis.held:
         return _left_alone(diagnosis)
+    if diagnosis.consumed:
+        assert known is not None
+        return _forget_consumed(transaction, diagnosis, known.segment)
     rescan, is_believed = Rescan(access, transaction, name, known, other, puts_off=puts_off), True
     if not diagnosis.state & FIXED:
         if not diagnosis.is_touched:
@@ -426,6 +430,13 @@ def _fixed(
     return rescan.done(diagnosis)
 
 
+def _forget_consumed(transaction: Transaction, diagnosis: Diagnosis, segment: Segment) -> Done:
+    """Remove a segment from the index that the consumer of the queue has read and removed."""
+    transaction.remove(segment)
+    transaction.commit()
+    return Done(diagnosis.segment, diagnosis.state, diagnosis.reasons, diagnosis.action)
+
+
 def _read_again(archive: Access, name: str, *, is_short: bool) -> None:
     """Let the fix of an archive read a second copy: the other copy, which had the rows of its data, has gone.
 
@@ -434,9 +445,8 @@ def _read_again(archive: Access, name: str, *, is_short: bool) -> None:
     """
     with archive.transaction("fix") as transaction:
         segment = transaction.segments([name]).get(name)
-        interval = interval_of(archive, name)
-        if segment is not None and interval is not None and (is_short or segment.copies is not Copies.NONE):
-            transaction.save_segment(replace(segment, unread=True, copies=Copies.NONE), interval)
+        if segment is not None and (is_short or segment.copies is not Copies.NONE):
+            transaction.save_segment(replace(segment, unread=True, copies=Copies.NONE), NOTHING)
             transaction.commit()
 
 

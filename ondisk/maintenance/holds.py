@@ -40,7 +40,7 @@ def kept(missing: Collection[str], known: Collection[str], absent: Collection[st
         if folder in absent:
             reasons[name] = f"its folder {folder} does not exist"
         elif gone[folder] >= _MANY and gone[folder] == of_folder[folder]:
-            reasons[name] = f"all {gone[folder]} segments in {folder} are missing"
+            reasons[name] = f"all {gone[folder]} segments in {folder or 'its directory'} are missing"
         elif len(missing) >= _MANY and 2 * len(missing) > len(known):
             reasons[name] = f"{len(missing)} of {len(known)} segments are missing"
     return reasons

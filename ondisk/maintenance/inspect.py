@@ -12,13 +12,14 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.known_archives import Fault
 from ondisk.dataset.layout import ARCHIVE, untrusted
+from ondisk.dataset.sequence import is_unread, position
 from ondisk.errors import StorageError, command
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
 from ondisk.index import Copies, Snapshot, segment_rows
 from ondisk.maintenance import holds
 from ondisk.maintenance.ages import Ages, by_age_remedy
-from ondisk.maintenance.diagnosis import Circumstances, Known
+from ondisk.maintenance.diagnosis import Circumstances, Known, beats_name
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
 from ondisk.maintenance.second_copy import (
@@ -34,6 +35,10 @@ from ondisk.step import Interval, days_ago
 
 _DEEPEST = 16  # levels of folders that are searched for segments
 _SEEN_IN_ROWS = State.DIRTY | State.ARCHIVE_AGE | State.DELETE_AGE
+_REMOVING = State.DIRTY | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE
+UNREAD = "the consumer of this queue still has to read it; if it has no consumer any more, remove state.dat"
+"""Why a segment is neither changed nor removed."""
+
 _SHRINKING, _UNSURE = State.DIRTY | State.DELETED, State.UNALIGNED | State.CORRUPTED | State.MISSING
 
 
@@ -71,6 +76,7 @@ class Inspection:
             is_archive,
             not is_archive and config.unknown_segments == "delete",
             None if built_for is config.step else built_for,
+            position(self.access.directory) if config.is_sequence and not is_archive else None,
         )
 
     def diagnoses(self, is_examined_later: Callable[[Diagnosis], bool] = lambda _: False) -> Iterator[Diagnosis]:
@@ -90,7 +96,7 @@ class Inspection:
             at = self.circumstances()
             known = {each.segment.name: each for each in all_known(access, snapshot)}
             on_disk = dict(found_segments(access.directory, access.config))
-            for name in sorted(known.keys() | on_disk.keys()):
+            for name in sorted(known.keys() | on_disk.keys(), key=step.in_order):
                 try:
                     # A folder that cannot be listed has no entries, but its segments are not missing.
                     entry = on_disk.get(name) or entry_of(access.directory, name)
@@ -105,7 +111,7 @@ class Inspection:
                 diagnoses.append(found)
         self._missing = {each.segment for each in diagnoses if State.MISSING in each.state and each.moved is None}
         folders = {*map(holds.folder_of, self._missing)}
-        absent = {folder for folder in folders if access.directory.stat(folder) is None}
+        absent = {folder for folder in folders if folder and access.directory.stat(folder) is None}
         self._kept = holds.kept(self._missing, known.keys(), absent)
         yield from map(self._held, diagnoses)
 
@@ -134,6 +140,8 @@ class Inspection:
             return diagnosis.hold(by_age_remedy(self.access, self._ages.doubt))
         if State.ARCHIVE_AGE in state and self._ages is not None and self._ages.away is not None:
             return diagnosis.hold(self._ages.away)
+        if state & _REMOVING and not state & _UNSURE and is_unread(name, self.circumstances().position):
+            return diagnosis.hold(UNREAD)
         return diagnosis
 
     def _examine(self, snapshot: Snapshot, name: str, before: Known | None) -> tuple[Diagnosis | None, Known | None]:
@@ -239,7 +247,8 @@ def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tupl
                 continue
             name = f"{parent}/{entry.name}" if parent else entry.name
             extension = entry.name.rpartition(".")[2]
-            if "." in entry.name and (of_extension(extension, config) or _is_directory_of_data(directory, name, entry)):
+            is_format = of_extension(extension, config) or (config.is_sequence and beats_name(name))
+            if "." in entry.name and (is_format or _is_directory_of_data(directory, name, entry)):
                 yield name, entry
             elif entry.kind == "directory" and name.count("/") < _DEEPEST:
                 waiting.append((name, entry))

@@ -180,7 +180,7 @@ def _is_wanted(diagnosis: Diagnosis) -> bool:
         return False
     if diagnosis.state & (State.CORRUPTED | State.UNALIGNED):  # it may have data that the index does not know
         return False
-    return bool(diagnosis.state & REPACKED)
+    return bool(diagnosis.state & REPACKED) or diagnosis.consumed
 
 
 def can_be_written_elsewhere(access: Access, diagnosis: Diagnosis) -> bool:
@@ -261,7 +261,7 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
         # Commit only after the snapshot has ended: an open snapshot would keep the old bytes on disk.
         if rewriting is not None:
             return rewriting.commit(diagnosis)
-        if state & _DROPPED:
+        if state & _DROPPED or diagnosis.consumed:
             return kind.drop(access, transaction, diagnosis, known)
     return Done(name, state, reasons)
 

@@ -34,7 +34,7 @@ from ondisk.segments.dir_facts import facts_in, seen_with_files
 from ondisk.segments.dir_generations import complete_folder
 from ondisk.segments.facts import SAME_BYTES, Seen, checksum_of, facts_of, refused, tail_of
 from ondisk.segments.metadata_file import METADATA
-from ondisk.step import Interval
+from ondisk.step import ALWAYS, NOTHING, Interval
 
 _PIECE = 1024 * 1024
 _SALVAGED = "it is damaged; what is whole in it was written to a new file"
@@ -96,6 +96,8 @@ class Rescan:
         interval = interval_of(access, name)
         assert interval is not None, "a name that does not fit is CORRUPTED"
         self._interval: Interval = interval
+        # The interval to save: that of the name; in a sequence, that of the data.
+        self._span = NOTHING if interval == ALWAYS else interval
         self._known = known
         copies = Copies.NONE if known is None else known.segment.copies
         # Where all data of a second copy are, too.
@@ -381,7 +383,8 @@ class Rescan:
         if self._known is not None:
             return self._known.segment
         generation = self._transaction.take_generation()
-        return Segment(generation, self._name, self._format.name, self._format.begin().end)
+        is_shared = self._access.config.is_sequence and not self._access.prefix
+        return Segment(generation, self._name, self._format.name, self._format.begin().end, shared=is_shared)
 
     def _add_all(self, segment: Segment, results: Iterable[ScanResult]) -> End:
         """Insert the data of all scan results, and return where the segment ends."""
@@ -522,6 +525,7 @@ class Rescan:
         if not found.offsets:
             return
         reftimes, offsets, sizes, metadata = found.reftimes, found.offsets, found.sizes, found.metadata
+        self._span |= Interval.around(reftimes)
         if self._copied is not None:
             return
         is_outside = min(reftimes) not in self._interval or max(reftimes) not in self._interval
@@ -582,7 +586,7 @@ class Rescan:
         Args:
             keep_damage: record no check, and count nothing as lost: its data were not read, or the caller counts.
         """
-        self._transaction.save_segment(segment, self._interval)
+        self._transaction.save_segment(segment, self._span)
         if not keep_damage:
             self._transaction.note_check(segment, self._damaged() if self._damage.count else None)
             self._count_lost()

@@ -124,7 +124,7 @@ class Written:
 def lay(
     format: Format, snapshot: Snapshot, reader: DatasetReader, known: Known, staged: WritableFile, places: NewPlaces
 ) -> tuple[End, Facts]:
-    """Write the data of a segment to another file, in query order and next to each other.
+    """Write the data of a segment to another file next to each other, in the order of `in_order_to_write`.
 
     Args:
         places: receives the new place of each datum.
@@ -189,8 +189,8 @@ def wrong_checksum(segment: Segment) -> SegmentCorrupt:
 
 
 def _pieces(snapshot: Snapshot, known: Known) -> Iterator[tuple[list[int], list[Row]]]:
-    """Yield a segment's data in query order, some MiB at a time: their seqs and their rows."""
-    for rows in segment_rows.in_order_of_query(snapshot, known.segment, known.begin, known.end):
+    """Yield a segment's data in their new order, some MiB at a time: their seqs and their rows."""
+    for rows in segment_rows.in_order_to_write(snapshot, known.segment, known.begin, known.end):
         ends = [*accumulate(row[3] for row in rows)]
         begin = 0
         while begin < len(rows):

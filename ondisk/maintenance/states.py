@@ -14,6 +14,7 @@ from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, Stat
 from ondisk.filesystem import is_denied
 from ondisk.segments.quarantine_items import Total
 from ondisk.segments.replaced import Kept
+from ondisk.step import in_order
 
 
 class State(Flag):
@@ -59,6 +60,7 @@ class Diagnosis:
         held: fix and repack leave it, although they would mend it, because too much would go at once; the last reason
             says why. See `ondisk.maintenance.holds`.
         moved: it is MISSING because its files were moved to this place, as far as their facts show.
+        consumed: the consumer of a queue has read and removed it; a fix removes it from the index, and nothing is lost.
     """
 
     segment: str
@@ -70,6 +72,7 @@ class Diagnosis:
     error: OndiskError | None = None
     held: bool = False
     moved: str | None = None
+    consumed: bool = False
 
     @property
     def is_denied(self) -> bool:
@@ -82,7 +85,7 @@ class Diagnosis:
         state = self.state
         if State.CORRUPTED in state or self.held:
             return None
-        if State.MISSING in state:
+        if State.MISSING in state or self.consumed:
             return "remove from the index"
         if State.UNALIGNED in state:
             return "rescan"
@@ -160,8 +163,8 @@ class Report:
     def add(self, prefix: str, found: Iterable[Diagnosis | Done]) -> None:
         """Add segments, with a prefix to their names. Segments of a fix or repack that were OK are only counted."""
         for each in found:
-            self.ok += not each.state
-            if each.state or isinstance(each, Diagnosis):
+            self.ok += not each.state and each.action is None
+            if each.state or each.action is not None or isinstance(each, Diagnosis):
                 self.segments.append(replace(each, segment=prefix + each.segment) if prefix else each)
 
     @contextlib.contextmanager
@@ -183,10 +186,15 @@ class Report:
 
     def sort(self) -> None:
         """Sort the segments by name, those of the archive last."""
-        self.segments.sort(key=lambda each: (each.segment.startswith("."), each.segment))
+        self.segments.sort(key=lambda each: (each.segment.startswith("."), in_order(each.segment)))
 
     def __iter__(self) -> Iterator[Diagnosis | Done]:
         return iter(self.segments)
+
+    @property
+    def consumed(self) -> int:
+        """How many segments the consumer of a queue has read and removed, and a fix removes from the index."""
+        return sum(map(_is_consumed, self.segments))
 
     @property
     def findings(self) -> list[Diagnosis | Done]:
@@ -213,7 +221,7 @@ class Report:
         return [
             each
             for each in self.segments
-            if each.state & states and State.CORRUPTED not in each.state and not _is_held(each)
+            if (each.state & states or _is_consumed(each)) and State.CORRUPTED not in each.state and not _is_held(each)
         ]
 
     @property
@@ -236,6 +244,10 @@ class Report:
         for state in State:
             counts[str(state.name).lower()] = sum(state in each.state for each in self.segments)
         return counts
+
+
+def _is_consumed(each: Diagnosis | Done) -> bool:
+    return isinstance(each, Diagnosis) and each.consumed
 
 
 def _is_held(each: Diagnosis | Done) -> bool:

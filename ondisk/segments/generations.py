@@ -66,6 +66,8 @@ ROWS = ".rows"
 """What follows the name of a kept generation in that of its rows."""
 
 _HIDDEN = re.compile(r"\.(.+)\.([0-9]{1,18})")
+_NUMBERED = re.compile(r"[0-9]+\.[a-z0-9]+")
+"""The names of the segments of a sequence, which are in the dataset's directory, beside files of other kinds."""
 
 
 def hidden(name: str, generation: int) -> str:
@@ -242,8 +244,8 @@ def left_behind(directory: Directory) -> dict[str, list[int]]:
                 raise
             continue  # they stay there until somebody may read the directory; a check reports it
         for name in names:
-            if matched := _HIDDEN.fullmatch(name):
-                found.setdefault(f"{parent}/{matched[1]}", []).append(int(matched[2]))
+            if (matched := _HIDDEN.fullmatch(name)) and (parent or _NUMBERED.fullmatch(matched[1])):
+                found.setdefault(f"{parent}/{matched[1]}" if parent else matched[1], []).append(int(matched[2]))
     return {name: sorted(generations) for name, generations in found.items()}
 
 
@@ -255,8 +257,11 @@ def generations_of(directory: Directory, name: str) -> list[int]:
 
 
 def parents(directory: Directory) -> Iterator[str]:
-    """Yield the directories that contain segments: years and centuries."""
-    for name in directory.names():
+    """Yield the directories that contain segments: years and centuries, and with numbered segments the dataset's."""
+    names = directory.names()
+    if any(name == REPLACED or _NUMBERED.match(name.removeprefix(".")) for name in names):
+        yield ""
+    for name in names:
         if re.fullmatch(r"[0-9]{2,4}", name):
             yield name
 

@@ -33,7 +33,7 @@ from ondisk.filesystem import Directory, Entry
 from ondisk.segments import quarantine
 from ondisk.segments.dir_generations import discard_folder
 from ondisk.segments.generations import REPLACED, ROWS, parents
-from ondisk.segments.quarantine_items import size_of
+from ondisk.segments.quarantine_items import below, size_of
 
 _LAST = 253_402_300_799  # the last second of the year 9999
 _STAGED = re.compile(rf"\..+\.[0-9]{{1,18}}{re.escape(ROWS)}\.new")
@@ -82,7 +82,7 @@ def folders(directory: Directory) -> list[str]:
     names = []
     for parent in sorted(parents(directory)):
         with contextlib.suppress(StorageError):
-            found = directory.stat(name := f"{parent}/{REPLACED}")
+            found = directory.stat(name := below(parent, REPLACED))
             if found is not None and stat.S_ISDIR(found.st_mode):
                 names.append(name)
     return names
@@ -105,7 +105,9 @@ def replaced(directory: Directory) -> Iterator[Replaced]:
         for last, rows in entries.items():
             if (matched := _ROWS_OF.fullmatch(last)) and rows.kind == "file":
                 name = last.removesuffix(ROWS)
-                found = Replaced(f"{parent}/{matched[1]}", int(matched[2]), f"{folder}/{name}", rows, entries.get(name))
+                found = Replaced(
+                    below(parent, matched[1]), int(matched[2]), f"{folder}/{name}", rows, entries.get(name)
+                )
                 yield found
 
 

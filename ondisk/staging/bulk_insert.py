@@ -26,6 +26,7 @@ from ondisk.index.columns import UNIQUE
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Block
 from ondisk.staging.rows import Piece
+from ondisk.step import Interval
 
 _KEYS = 1000
 _CACHE = -65_536  # KiB; unsorted rows change pages all over the indices, which a small cache writes again and again
@@ -237,13 +238,19 @@ class Incoming:
         return found
 
     def move(self) -> None:
-        """Set the offsets of the data in the index: consecutive in each piece, which begins where `place` put it."""
+        """Set the places of the data in the index: consecutive in each piece, which begins where `place` put it."""
         for file in self._files:
             each = "iif(p.padding < 0, 1, d.size + p.padding)"
             at = f"p.shift + sum({each}) OVER (PARTITION BY d.piece ORDER BY d.seq) - {each}"
-            moved = f"SELECT {self._seq(file)} AS seq, {at} AS at {self._from(file)} WHERE NOT {self._is_skipped(file)}"
-            sql = f'UPDATE main.datum SET "offset" = moved.at FROM ({moved}) AS moved WHERE datum.seq = moved.seq'
-            self._execute(sql)
+            columns = f"{self._seq(file)} AS seq, p.segment AS segment, {at} AS at"
+            moved = f"SELECT {columns} {self._from(file)} WHERE NOT {self._is_skipped(file)}"
+            sets = 'segment = moved.segment, "offset" = moved.at'
+            self._execute(f"UPDATE main.datum SET {sets} FROM ({moved}) AS moved WHERE datum.seq = moved.seq")
+
+    def span_of(self, segment: int) -> Interval:
+        """Return the interval of the rows that were inserted into a segment."""
+        sql = "SELECT min(reftime), max(reftime) FROM main.datum WHERE seq >= ? AND +segment = ?"
+        return Interval.around(self._execute(sql, (self.first, segment)).fetchone())
 
     def keep(self, pieces: Iterable[int]) -> None:
         """Select the data of some pieces that are in the index, for `kept_of`."""

@@ -99,7 +99,8 @@ class Stage:
 
         Memory: the batch once more.
         """
-        by_segment = _by_segment(batch, format, self._config)
+        find = _by_size if self._config.is_sequence else _by_segment
+        by_segment = find(batch, format, self._config)
         offsets, pieces = [0] * len(batch.payloads), [0] * len(batch.payloads)
         begin = Laid(b"", replace(format.begin().end, size=0, length=0))
         for name, places in by_segment.items():
@@ -135,4 +136,20 @@ def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str
             names[day] = f"{config.step.stem_of_day(day)}.{format.extension}"
         found.setdefault(names[day], []).extend(range(at, at + count))
         at += count
+    return found
+
+
+def _by_size(batch: Batch, format: Format, config: DatasetConfig) -> dict[str, list[int]]:
+    """Return pieces of a batch, each small enough for a segment of a sequence: name → positions of its data.
+
+    The commit decides which segments they become, and ignores the names.
+    """
+    room = config.roll_size - format.begin().end.length
+    found: dict[str, list[int]] = {}
+    left = 0
+    for place, payload in enumerate(batch.payloads):
+        if len(payload) > left:
+            found[f"{len(found)}.{format.extension}"], left = [], room
+        found[f"{len(found) - 1}.{format.extension}"].append(place)
+        left -= len(payload)
     return found

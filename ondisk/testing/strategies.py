@@ -38,7 +38,7 @@ from ondisk.matcher import (
     TimeOfDay,
     parse,
 )
-from ondisk.step import Step
+from ondisk.step import STEPS_OF_TIME, Step
 
 # At the ends of days, weeks of a month, half months, months and years; one is before 1970.
 _DAYS = [datetime(1969, 12, 31), datetime(2026, 11, 7), datetime(2026, 11, 15), datetime(2026, 12, 31)]
@@ -112,7 +112,7 @@ def reftimes(
 
 
 def configs(
-    format: str = "jsonl", steps: Iterable[Step] = tuple(Step), kinds: Iterable[FieldType] = tuple(FieldType)
+    format: str = "jsonl", steps: Iterable[Step] = STEPS_OF_TIME, kinds: Iterable[FieldType] = tuple(FieldType)
 ) -> SearchStrategy[DatasetConfig]:
     """Configurations of a format: any fields, `unique`, `index` and `replace`.
 

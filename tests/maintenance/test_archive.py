@@ -31,7 +31,7 @@ from ondisk.errors import (
 from ondisk.index import INDEX, Index, Transaction
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.states import State
-from ondisk.step import Step
+from ondisk.step import STEPS_OF_TIME
 from ondisk.testing.crashes import killed_in
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -847,7 +847,7 @@ def test_nothing_is_merged_into_a_segment_that_is_damaged(make, direction):
     assert (there / name).read_bytes() == bytes_there
 
 
-@pytest.mark.parametrize("step", Step)
+@pytest.mark.parametrize("step", STEPS_OF_TIME)
 def test_the_name_of_an_archived_segment_is_one_of_the_datasets_own_step(make, step):
     """`2026/11-1` stands for another time by weeks than by half months."""
     dataset = make([datum(24 * day, 1) for day in range(-18, 40)], step=step)

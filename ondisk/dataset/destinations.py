@@ -1,0 +1,133 @@
+"""The segments that a batch appends to: those of the times of its data, or in a sequence the last one and new ones."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import accumulate, groupby, islice, repeat
+
+from ondisk.config import DatasetConfig
+from ondisk.dataset.batch_writer import BatchWriter, Destination
+from ondisk.dataset.sequence import Roll
+from ondisk.errors import SegmentMissing
+from ondisk.filesystem import Directory
+from ondisk.formats import Batch, Format
+from ondisk.index import Transaction
+from ondisk.step import DAY, Interval
+
+
+class Destinations(ABC):
+    """The segments that a batch appends to.
+
+    Attributes:
+        runs: the segments in the order of the data, each with the number of consecutive data that it gets.
+    """
+
+    runs: list[tuple[Destination, int]]
+
+    def __init__(self, format: Format) -> None:
+        self._format = format
+
+    def ids(self) -> list[int]:
+        """Return the segment id of each datum."""
+        return [id_ for destination, count in self.runs for id_ in repeat(destination.segment.id, count)]
+
+    def offsets(self, sizes: Sequence[int]) -> list[int]:
+        """Return the offsets that the data get at the ends of their segments."""
+        ends = {destination: destination.start.laid.end.length for destination in self._all()}
+        extents = iter(self._format.extents(sizes))
+        offsets: list[int] = []
+        for destination, count in self.runs:
+            offsets += accumulate(islice(extents, count), initial=ends[destination])
+            ends[destination] = offsets.pop()
+        return offsets
+
+    @abstractmethod
+    def _all(self) -> Sequence[Destination]: ...
+
+    @abstractmethod
+    def keep(self, places: Sequence[int], rows: Sequence[Sequence[int]], transaction: Transaction) -> None:
+        """Drop all data but those at some positions, and lay these one after the other.
+
+        Args:
+            rows: seq, reftime, segment, offset and size of all data, which the index has.
+        """
+
+
+class ByTime(Destinations):
+    """Segments of a step of time.
+
+    Refuses the data of the batch whose segment is missing: it may be on a disk that is not mounted.
+    """
+
+    def __init__(
+        self, batch: Batch, format: Format, config: DatasetConfig, transaction: Transaction, writer: BatchWriter
+    ) -> None:
+        super().__init__(format)
+        step = config.step
+        self._days = [reftime // DAY for reftime in batch.reftimes]
+        stems = {day: step.stem_of_day(day) for day in sorted(set(self._days))}
+        names = {stem: f"{stem}.{format.extension}" for stem in stems.values()}
+        known = transaction.segments(names.values())
+        by_stem, missing = {}, {}
+        for stem, name in names.items():
+            interval = step.interval(stem)
+            assert interval is not None
+            try:
+                by_stem[stem] = writer.destination(known.get(name), name, interval, format)
+            except SegmentMissing as error:
+                missing[stem] = f"{error.message}. {error.hint}"
+        if missing:
+            reasons = [missing.get(stems[day]) for day in self._days]
+            batch.refuse({place: reason for place, reason in enumerate(reasons) if reason is not None})
+            self._days = [reftime // DAY for reftime in batch.reftimes]
+        self._by_day = {day: by_stem[stem] for day, stem in stems.items() if stem in by_stem}
+        self.runs = self._find_runs()
+
+    def _all(self) -> Sequence[Destination]:
+        return [*self._by_day.values()]
+
+    def keep(self, places: Sequence[int], rows: Sequence[Sequence[int]], transaction: Transaction) -> None:
+        self._days = [self._days[place] for place in places]
+        self.runs = self._find_runs()
+        kept = [rows[place] for place in places]
+        moved = self.offsets([row[4] for row in kept])
+        transaction.move((offset, row[0]) for row, offset in zip(kept, moved, strict=True) if offset != row[3])
+
+    def _find_runs(self) -> list[tuple[Destination, int]]:
+        return [(self._by_day[day], len(list(run))) for day, run in groupby(self._days)]
+
+
+class InSequence(Destinations):
+    """The last segment of a sequence, and new ones."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        format: Format,
+        config: DatasetConfig,
+        directory: Directory,
+        transaction: Transaction,
+        writer: BatchWriter,
+        *,
+        trusted: bool,
+    ) -> None:
+        super().__init__(format)
+        self._roll = Roll(directory, transaction, writer, config, format, trusted=trusted)
+        self._divide(batch.reftimes, [*map(len, batch.payloads)])
+
+    def _all(self) -> Sequence[Destination]:
+        return self._roll.all
+
+    def keep(self, places: Sequence[int], rows: Sequence[Sequence[int]], transaction: Transaction) -> None:
+        kept = [rows[place] for place in places]
+        sizes = [row[4] for row in kept]
+        self._divide([row[1] for row in kept], sizes)
+        transaction.place(zip(self.ids(), self.offsets(sizes), [row[0] for row in kept], strict=True))
+
+    def _divide(self, reftimes: Sequence[int], sizes: Sequence[int]) -> None:
+        self.runs = self._roll.runs(sizes)
+        begin = 0
+        for destination, count in self.runs:
+            destination.interval = Interval.around(reftimes[begin : begin + count])
+            begin += count

@@ -1,0 +1,174 @@
+"""Where the data of a dataset with the step `sequence` are stored: at the end of its last segment, then in new ones.
+
+    0.seg, 1.seg …    its segments, in its directory: those of a Beats disk queue
+    state.dat         where the consumer of the queue continues, see `ondisk.formats.diskqueue.state`
+
+A segment is full if the next datum would make it larger than `segment_size`; a larger datum has a segment of its own.
+Sizes are those of the decompressed bytes, as Beats counts them.
+
+A new segment gets a number above all others: those in the index, on disk, in the archive, and in `state.dat`. Beats
+does the same when it begins, so its segments and those of ondisk never have the same name, unless both write at a time.
+
+Data are appended to the last segment only if ondisk has made it, and the consumer has not passed it:
+
+- A segment that Beats has made may still be growing: a Beat that runs knows where it ends, and writes there.
+- The consumer removes segments before its position without reading them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from ondisk.config import DatasetConfig
+from ondisk.dataset.batch_writer import BatchWriter, Destination
+from ondisk.dataset.layout import ARCHIVE, LAST
+from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, StateError
+from ondisk.filesystem import Directory
+from ondisk.formats import Format
+from ondisk.formats.diskqueue.state import NAME, SIZE, State
+from ondisk.index import Transaction
+from ondisk.step import NOTHING, number_of
+
+_NUMBERED = re.compile(r"\.?([0-9]{1,20})\.seg(\.[0-9]+)?", re.ASCII | re.IGNORECASE)
+"""The names of segments as Beats reads them, also with zeros before the number, and hidden ones."""
+
+_LEAST_BEGIN = 4  # bytes of the smallest header
+_IV = 16  # bytes of an encrypted segment that do not count in a position
+
+
+def position(directory: Directory) -> State | None:
+    """Return where the consumer of a queue continues; None if the queue has no `state.dat`, and so no consumer yet.
+
+    If the file cannot be read, that is the beginning: there Beats continues, too.
+    """
+    try:
+        return State.parse(directory.read(NAME, SIZE)) or State()
+    except FileNotFoundError:
+        return None
+    except InvalidInput:
+        return State()
+
+
+def is_consumed(name: str, length: int, at: State | None) -> bool:
+    """Return whether the consumer of a queue has acknowledged all data of a segment that is not on disk any more.
+
+    Beats removes a segment when it has acknowledged an event of a later one; and the last segment when it ends, if it
+    has acknowledged all of that. Without that proof the segment is missing.
+
+    Args:
+        length: of the segment's decompressed bytes.
+        at: where the consumer continues.
+    """
+    number = number_of(name.partition(".")[0])
+    if at is None or number is None:
+        return False
+    if number != at.segment:
+        return number < at.segment
+    return at.offset(_LEAST_BEGIN) + _IV >= length  # that is less than a frame
+
+
+def is_unread(name: str, at: State | None) -> bool:
+    """Return whether the consumer of a queue still has to read a segment, so that nobody may change or remove it."""
+    number = number_of(name.partition(".")[0])
+    return at is not None and number is not None and number >= at.segment
+
+
+def not_stored(format: str) -> InvalidInput:
+    """Return the error for data of a format that no queue has."""
+    hint = "Append them to a dataset with a step of time."
+    return InvalidInput(f'a dataset with the step "sequence" does not store data of the format {format}', hint=hint)
+
+
+class Roll:
+    """The segments that one batch is written to. The caller must hold the writers' lock.
+
+    Args:
+        trusted: the sentinel does not exist, so the index knows the end of the last segment.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        transaction: Transaction,
+        writer: BatchWriter,
+        config: DatasetConfig,
+        format: Format,
+        *,
+        trusted: bool,
+    ) -> None:
+        if format.name != config.format:
+            raise not_stored(format.name)
+        self._directory = directory
+        self._transaction = transaction
+        self._writer = writer
+        self._format = format
+        self._limit = config.roll_size
+        self._begin = format.begin().end.length
+        self._position = position(directory)
+        last = transaction.last_number()
+        self._highest = max(-1 if last is None else last, *self._on_disk(), self._passed())
+        self.all: list[Destination] = []
+        if trusted and last == self._highest and (destination := self._continued(last)) is not None:
+            self.all.append(destination)
+
+    def runs(self, sizes: Sequence[int]) -> list[tuple[Destination, int]]:
+        """Divide data among segments.
+
+        Args:
+            sizes: bytes of each datum, or of data that must not be divided.
+
+        Returns:
+            The segments in their order, each with the number of data that it gets.
+        """
+        ends = [*accumulate(sizes)]
+        runs, done, used = [], 0, 0
+        number, length = 0, self._start(0)
+        while done < len(ends):
+            count = bisect_right(ends, used + self._limit - length, done) - done
+            if not count and length > self._begin:
+                number, length = number + 1, self._start(number + 1)
+                continue
+            count = max(count, 1)
+            runs.append((self.all[number], count))
+            done += count
+            length, used = length + ends[done - 1] - used, ends[done - 1]
+        return runs
+
+    def _start(self, place: int) -> int:
+        """Return where a segment of the batch begins, and begin it if it is new."""
+        if place == len(self.all):
+            self._highest += 1
+            name = f"{self._highest}.{self._format.extension}"
+            self.all.append(self._writer.destination(None, name, NOTHING, self._format))
+        return self.all[place].start.laid.end.length
+
+    def _continued(self, number: int) -> Destination | None:
+        """Return where the last segment continues; None if it must not or cannot be continued."""
+        name = f"{number}.{self._format.extension}"
+        segment = self._transaction.segments([name]).get(name)
+        if segment is None or segment.shared or segment.unread or segment.copies:
+            return None
+        if self._directory.stat(name) is None:
+            return None
+        with contextlib.suppress(SegmentCorrupt, SegmentMissing, StateError):
+            return self._writer.destination(segment, name, NOTHING, self._format)
+        return None
+
+    def _on_disk(self) -> list[int]:
+        """Return the numbers of all segments on disk, also in the archive that repack fills."""
+        names = self._directory.names()
+        archive = f"{ARCHIVE}/{LAST}"
+        if ARCHIVE in names and self._directory.stat(archive) is not None:
+            names = [*names, *self._directory.names(archive)]
+        return [int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name))]
+
+    def _passed(self) -> int:
+        """Return the highest number that the consumer has passed: it would skip data in a new segment with that."""
+        if self._position is None:
+            return -1
+        is_begun = self._position.offset(0) > 0
+        return self._position.segment if is_begun else self._position.segment - 1
