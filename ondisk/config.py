@@ -11,7 +11,9 @@ version_field = "update"        with replace = "newer": the field that orders th
 max_datum_size = 134217728      bytes
 max_depth = 64                  levels of nesting allowed in input
 lock_timeout = 60               seconds to wait for other writers
-compression = "lz4"             lz4 | none: compression of new segments of the format seg; only version 2 has it
+compression = "lz4"             lz4 | none: compression of new segments of the format seg; only version 2 has it;
+                                in a sequence "none" is the default: a restarted Beat does not read all of a
+                                compressed segment
 version = 2                     0 | 1 | 2: version of the disk queue's segments that seg writes; 0 is JSON
 payload = "cbor"                cbor | protobuf: how seg writes data; protobuf needs version 2
 encryption = "none"             none | aes-128-ctr | aes-256-gcm: of new segments of seg; CTR needs version 2, GCM has a
@@ -87,7 +89,7 @@ class DatasetConfig:
 
     Attributes:
         fields: declared metadata, name → type, in the order of declaration.
-        compression: if None is passed, it becomes "lz4" for version 2, else "none".
+        compression: if None is passed, it becomes "lz4" for version 2 with a step of time, else "none".
         version: if None is passed, it becomes 2, unless `encryption` has a version of its own.
     """
 
@@ -124,7 +126,8 @@ class DatasetConfig:
         if self.version is None and self.encryption != "aes-256-gcm":
             object.__setattr__(self, "version", 2)
         if self.compression is None:
-            object.__setattr__(self, "compression", "lz4" if self.version == 2 else "none")
+            is_lz4 = self.version == 2 and not self.is_sequence
+            object.__setattr__(self, "compression", "lz4" if is_lz4 else "none")
         _check(self, source)
         object.__setattr__(self, "fields", MappingProxyType(self.fields))
 
