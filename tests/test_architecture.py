@@ -139,6 +139,7 @@ TESTED_ELSEWHERE = {
     "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline
     "formats/diskqueue/cbor.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/frame_reader.py": "formats/diskqueue/test_seg.py",
+    "formats/diskqueue/resume.py": "dataset/test_append_queue.py",
     "formats/metadata.py": "formats/diskqueue/test_seg.py",
     "index/atomic_change.py": "index/test_transaction.py",
     "index/columns.py": "index/test_tables.py",

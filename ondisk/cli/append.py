@@ -2,6 +2,7 @@
 
 ondisk append weather observations.vm2 late.vm2
 ondisk append events beats-queue/*.seg
+ondisk append events --format diskqueue /var/lib/filebeat/diskqueue
 curl https://example.org/observations.jsonl | ondisk append weather - --format jsonl
 ondisk append weather --spark spark://host:7077 incoming/*.vm2
 """
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ondisk import AppendResult
     from ondisk.segment import Damage
 
+_QUEUE = "diskqueue"
 _NAMED = 100  # refusals of all files
 _FIRST = 3  # refusals of a file that has no valid datum
 
@@ -30,7 +32,18 @@ _FIRST = 3  # refusals of a file that has no valid datum
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument("files", metavar="FILE", nargs="+", type=path, help="a file with data, or - for standard input")
-    parser.add_argument("--format", metavar="F", help="format of the files; default: by extension, then by content")
+    parser.add_argument(
+        "--format",
+        metavar="F",
+        help="format of the files; default: by extension, then by content. diskqueue: each FILE is the folder of a"
+        " Beats disk queue, and what is new in it is stored",
+    )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="the first time that a queue is imported, begin at its oldest event, not at the first that Beats has not"
+        " sent yet",
+    )
     parser.add_argument(
         "--batch-size",
         metavar="N",
@@ -59,6 +72,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
 
     batch = {} if arguments.batch_size is None else {"batch_size": arguments.batch_size}
+    is_queue = arguments.format == _QUEUE
+    if arguments.all and not is_queue:
+        raise InvalidInput("--all is for queues only", hint=f"Write --format {_QUEUE}.")
+    if arguments.spark is not None and is_queue:
+        raise InvalidInput("Spark's executors do not read queues", hint="Append without --spark.")
     if arguments.spark is not None and batch:
         raise InvalidInput("--batch-size is not for --spark", hint="Lower spark.executor.cores instead.")
     if arguments.spark is not None and "-" in arguments.files:
@@ -71,12 +89,16 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 if spark is not None:
                     for name, result in dataset.append_files(arguments.files, spark, arguments.format):
                         add(name, result)
+                elif is_queue:
+                    for queue in arguments.files:
+                        for name, result in dataset.append_queue(queue, arguments.all, **batch):
+                            add(name, result)
                 else:
                     for name in arguments.files:
                         add(name, append(name))
         except OndiskError as error:
             if "result" in error.context:
-                add(name, error.context["result"])
+                add(error.context.get("source", name), error.context["result"])
             _report(total, complaints, output)  # the batches before the error are stored
             raise
         except KeyboardInterrupt as interrupt:

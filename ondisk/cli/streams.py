@@ -27,7 +27,7 @@ _OUTPUT_HINTS = {
     errno.EBADF: "It is closed. To discard the output, redirect it to /dev/null.",
 }
 _REMEDIES = {
-    errno.EISDIR: "Name files; the files of a folder are FOLDER/*.",
+    errno.EISDIR: "Name files; the files of a folder are FOLDER/*. A Beats disk queue needs --format diskqueue.",
     errno.EACCES: "Ask the owner for permission to read it.",
 }
 

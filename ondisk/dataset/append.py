@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.archived import Archived
@@ -22,6 +22,9 @@ from ondisk.segment import Damage
 from ondisk.step import days_ago
 
 _T = TypeVar("_T")
+OnCommit: TypeAlias = Callable[[Transaction], None]
+"""Adds to the transaction that stores a batch."""
+
 BATCH_SIZE = 100_000
 """The default number of data in a batch."""
 
@@ -193,12 +196,14 @@ def store(
     *,
     trusted: bool,
     archived: Archived | None = None,
+    record: OnCommit | None = None,
 ) -> Stored:
     """Store a batch: insert its rows, except those of duplicates; write the bytes of the new data; commit.
 
     Args:
         trusted: the sentinel does not exist, so bytes after a segment's committed size may be cut off.
         archived: finds duplicates in the archive; None if there can be none.
+        record: called before the commit, which then is made even if nothing is stored.
 
     Durability: inserts rows (uncommitted) → writes bytes at the ends of concat segments, then the counts in headers,
         and a file for each datum of a dir segment → syncs the segments, and the directories of new ones → commits. A
@@ -207,6 +212,26 @@ def store(
 
     Cost: one commit, and a fixed number of system calls for each segment; in a dir segment, some for each datum, too.
     """
+    stored = _store(batch, format, config, directory, transaction, trusted=trusted, archived=archived)
+    if record is not None:
+        record(transaction)
+    if record is not None or stored.imported or stored.replaced:
+        transaction.check_space()
+        transaction.commit()
+    return stored
+
+
+def _store(
+    batch: Batch,
+    format: Format,
+    config: DatasetConfig,
+    directory: Directory,
+    transaction: Transaction,
+    *,
+    trusted: bool,
+    archived: Archived | None,
+) -> Stored:
+    """Do what `store` does, up to the commit."""
     if not batch.payloads:
         return Stored()
     writer = BatchWriter(directory, transaction, trusted=trusted)
@@ -242,8 +267,6 @@ def store(
         stored.imported -= len(replacing - stored.replaced)
         stored.replaced |= replacing
         archived.replace_with(transaction)
-    transaction.check_space()
-    transaction.commit()
     return stored
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
-from ondisk.dataset.append import BATCH_SIZE, AppendResult, batches, iterated, refuse_old, store
+from ondisk.dataset.append import BATCH_SIZE, AppendResult, OnCommit, batches, iterated, refuse_old, store
+from ondisk.dataset.append_queue import append_queue
 from ondisk.dataset.archived import archived_for
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.delete import delete
@@ -259,6 +260,20 @@ class Dataset:
         """
         with parsed(self._access, source, format, _checked(batch_size)) as (chosen, read):
             return self._append(read, chosen, outcomes=outcomes)
+
+    def append_queue(
+        self, path: str | os.PathLike[str], from_start: bool = False, *, batch_size: int = BATCH_SIZE
+    ) -> Iterator[tuple[str, AppendResult]]:
+        """Store what is new in a queue directory of Beats, which may write to it; see `ondisk.dataset.append_queue`.
+
+        Yield the path of each segment that was read, and the result of its append.
+
+        Args:
+            path: the folder of `0.seg` and so on.
+            from_start: the first time, begin at the oldest event, not at the position in `state.dat`.
+            batch_size: data in a batch; a batch also ends at 64 MiB, and with its segment.
+        """
+        return append_queue(self._access, self._append, path, from_start=from_start, batch_size=_checked(batch_size))
 
     def append_files(
         self, paths: Iterable[str | os.PathLike[str]], spark: SparkSession, format: str | None = None
@@ -614,7 +629,14 @@ class Dataset:
         with last.current().index.snapshot() as snapshot:
             return int(snapshot.dataset()["lost"])
 
-    def _append(self, stream: Iterable[Batch], format: Format, *, outcomes: bool) -> AppendResult:
+    def _append(
+        self,
+        stream: Iterable[Batch],
+        format: Format,
+        *,
+        outcomes: bool = False,
+        record: OnCommit | None = None,
+    ) -> AppendResult:
         access = self._access
         result = AppendResult(outcomes=[] if outcomes else None)
         waiting = 0  # data that are durable in the index's log and not yet in its main file
@@ -628,9 +650,8 @@ class Dataset:
                 with access.transaction("append", lazy=lazy) as transaction:
                     trusted = not access.has_sentinel()
                     archived = archived_for(self._archives, self.config)
-                    stored = store(
-                        batch, format, self.config, access.directory, transaction, trusted=trusted, archived=archived
-                    )
+                    into = access.directory, transaction
+                    stored = store(batch, format, self.config, *into, trusted=trusted, archived=archived, record=record)
                     result.add(batch, stored)
             if waiting:
                 access.checkpoint()

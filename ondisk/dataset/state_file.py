@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ondisk.errors import InvalidInput
 from ondisk.filesystem import Directory
-from ondisk.formats.diskqueue import state
-from ondisk.formats.diskqueue.state import State
+from ondisk.formats.diskqueue.state import NAME, SIZE, State
+
+__all__ = ["NAME", "read", "write"]
 
 
 def read(queue: Directory) -> State | None:
@@ -16,13 +17,13 @@ def read(queue: Directory) -> State | None:
         StorageError: it cannot be read, or is not a regular file.
     """
     try:
-        content = queue.open_to_read(state.NAME).read(0, state.SIZE)
+        content = queue.open_to_read(NAME).read(0, SIZE)
     except FileNotFoundError:
         return None
     try:
         return State.parse(content)
     except InvalidInput as error:
-        raise InvalidInput(f"{queue.at(state.NAME)}: {error.message}", hint=error.hint, **error.context) from None
+        raise InvalidInput(f"{queue.at(NAME)}: {error.message}", hint=error.hint, **error.context) from None
 
 
 def write(queue: Directory, new: State) -> None:
@@ -31,4 +32,4 @@ def write(queue: Directory, new: State) -> None:
     Durability: writes `.state.dat.new`, syncs it, renames it, syncs the folder. A crash leaves the old position or the
         new one, and perhaps `.state.dat.new`, which Beats ignores and the next call removes.
     """
-    queue.replace(state.NAME, new.pack(), like=queue.regular_file(state.NAME))
+    queue.replace(NAME, new.pack(), like=queue.regular_file(NAME))

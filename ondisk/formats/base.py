@@ -54,6 +54,24 @@ class Chained:
         return content
 
 
+class FileStream:
+    """A segment's file as a stream, from a position on."""
+
+    def __init__(self, file: SegmentFile, position: int) -> None:
+        self._file = file
+        self._position = position
+
+    def read(self, size: int, /) -> bytes:
+        content = self._file.read(self._position, size)
+        self._position += len(content)
+        return content
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        count = self._file.read_into(self._position, buffer)
+        self._position += count
+        return count
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """The content of several data, in columns: entry i belongs to datum i.

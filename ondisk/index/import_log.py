@@ -4,7 +4,8 @@ A mark is one line of the log. It is committed together with the data of that pa
 A part is a text or a number. A text, such as the name of a file, stays in the log. Numbers count up: the log keeps only
 the last one of a source, and all numbers up to it count as stored.
 
-A source may also have a note in place of parts: a text about the last commit, which the next one replaces.
+A source may also have a note in place of parts: a text about the last commit, which the next one replaces. Or it has
+several names, each with a text that commits replace.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, TypeAlias
 
+from ondisk.errors import StateError
 from ondisk.index.snapshot import Snapshot
 from ondisk.index.transaction import Transaction
 
@@ -51,6 +53,36 @@ def note(transaction: Transaction, source: str, text: str) -> None:
     """Replace the note of a source; it is what `parts` returns."""
     transaction.connection.execute("DELETE FROM done WHERE source = ?", (source,))
     transaction.connection.execute("INSERT INTO done VALUES (?, ?)", (source, text))
+
+
+def exchange(transaction: Transaction, source: str, name: str, old: str | None, new: str | None) -> None:
+    """Replace the text of one of a source's names, such as a file that is imported piece by piece.
+
+    A part of such a source is the name, a space and the text.
+
+    Args:
+        old: the text now; None if the name is not in the log.
+        new: the text from the commit on; None to remove the name.
+
+    Raises:
+        StateError: the text is not `old`: somebody else has imported from the source meanwhile.
+    """
+    execute = transaction.connection.execute
+    there = execute(
+        "SELECT part FROM done WHERE source = ? AND part >= ? AND part < ?", (source, f"{name} ", f"{name}!")
+    )
+    if {part for (part,) in there} != ({f"{name} {old}"} if old is not None else set()):
+        hint = "Run the command again: it continues where the other one stopped."
+        raise StateError(f"another process has imported from the {source} at the same time", hint=hint)
+    execute("DELETE FROM done WHERE source = ? AND part = ?", (source, f"{name} {old}"))
+    if new is not None:
+        execute("INSERT INTO done VALUES (?, ?)", (source, f"{name} {new}"))
+
+
+def texts(snapshot: Snapshot, source: str) -> dict[str, str]:
+    """Return the names of a source that were given a text, see `exchange`, with their texts."""
+    named = (str(part).partition(" ") for part in parts(snapshot, source))
+    return {name: text for name, _, text in named}
 
 
 def parts(snapshot: Snapshot, source: str) -> set[Part]:

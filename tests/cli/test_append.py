@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from beats import Beats, event
 from worlds import lose_index, sql
 
 import ondisk
@@ -278,3 +279,49 @@ def test_what_an_opening_moves_to_quarantine_is_reported_by_each_command(run, we
     assert len([*(weather / "2026/.quarantine").glob("*Z-11-20.vm2")]) == 1
     assert b"VM2,7" in run("query", weather).out
     assert run("maintain", weather).code == 0
+
+
+def test_a_queue_is_imported_and_then_only_what_is_new(run, tmp_path):
+    run("init", "events", "--format", "seg", "--step", "monthly")
+    queue = Beats(tmp_path / "queue")
+    queue.publish(*map(event, range(30)))
+    queue.acknowledge(20)
+    assert run("append", "events", "--format", "diskqueue", queue.path).text.startswith("10 imported, ")
+    queue.publish(event(30))
+    done = run("append", "events", "--format", "diskqueue", queue.path, "--json")
+    assert (done.code, done.json["imported"], done.json["notes"]) == (0, 1, [])
+    assert run("append", "events", "--format", "diskqueue", queue.path).text.startswith("0 imported, ")
+
+
+def test_a_queue_is_imported_from_its_oldest_event_with_all(run, tmp_path):
+    run("init", "events", "--format", "seg", "--step", "monthly")
+    queue = Beats(tmp_path / "queue")
+    queue.publish(*map(event, range(5)))
+    queue.acknowledge(3)
+    assert run("append", "events", "--format", "diskqueue", "--all", queue.path).text.startswith("5 imported, ")
+
+
+def test_damage_in_a_queue_names_its_segment(run, tmp_path):
+    run("init", "events", "--format", "seg", "--step", "monthly")
+    queue = Beats(tmp_path / "queue")
+    queue.publish(*map(event, range(30)))
+    content = bytearray((queue.path / "1.seg").read_bytes())
+    content[100] ^= 1
+    (queue.path / "1.seg").write_bytes(content)
+    done = run("append", "events", "--format", "diskqueue", queue.path)
+    assert (done.code, f"{queue.path}/1.seg" in done.err) == (8, True)
+    assert run("append", "events", "--format", "diskqueue", queue.path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--all", "."], "--all is for queues only"),
+        (["--format", "diskqueue", "--spark", "local", "."], "do not read queues"),
+        (["--format", "diskqueue", "nothing"], "nothing: no such directory"),
+        (["."], "needs --format diskqueue"),
+    ],
+)
+def test_what_is_no_queue_says_so(run, vm2, arguments, message):
+    done = run("append", vm2, *arguments)
+    assert (done.code != 0, message in done.err) == (True, True)

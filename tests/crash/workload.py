@@ -91,6 +91,14 @@ class Append:
 
 
 @dataclass(frozen=True)
+class Import:
+    """Import a queue of Beats, in batches of at most so many."""
+
+    queue: str
+    batch_size: int = 1000
+
+
+@dataclass(frozen=True)
 class Commit:
     """Stage lines, so many by each of several stages, and commit them all at once; those of a source but once.
 
@@ -198,7 +206,7 @@ class LeaveOut:
 
 Step = (
     Append | Commit | Delete | Repack | Fix | Archive | Unarchive | RenameArchive | Beside | Quarantine
-    | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
+    | Import | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
 )  # fmt: skip
 VERBS = Repack | Fix | Archive | Unarchive
 """Those that a crash may leave half done, and that are done again."""
@@ -390,6 +398,9 @@ def carry_out(dataset: Dataset, step: Step) -> None:
     match step:
         case Append(lines, batch_size):
             dataset.append((datum_of(each, dataset.config.format) for each in lines), batch_size=batch_size)
+        case Import(queue, batch_size):
+            for _ in dataset.append_queue(queue, batch_size=batch_size):
+                pass
         case Commit(lines, each, source, over):
             job = uuid.uuid4().hex
             data = [datum_of(each, dataset.config.format) for each in lines]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from staging.stages import CONFIG, FORMATS, check_sound, counts, stage
-from worlds import datum, lose_index
+from worlds import access_to, datum, lose_index
 
 import ondisk
-from ondisk.errors import DuplicateDatum, InvalidInput
+from ondisk.errors import DuplicateDatum, InvalidInput, StateError
+from ondisk.index import import_log
 from ondisk.index.import_log import Mark
 
 
@@ -122,3 +123,23 @@ def test_an_index_that_was_lost_knows_no_marks(create):
         assert dataset.parts_of("it") == set()
         assert counts(commit_marked(dataset, [(Mark("it", "a"), [datum(0), datum(1)])])) == (1, 1, 0)
         assert dataset.parts_of("it") == {"a"}
+
+
+def test_a_name_has_one_text_which_only_who_knows_it_replaces(create):
+    dataset = create(**CONFIG, format="jsonl")
+
+    def exchange(name, old, new):
+        with access_to(dataset.path) as access, access.transaction("append") as transaction:
+            import_log.exchange(transaction, "queue", name, old, new)
+            transaction.commit()
+
+    for name in ("1", "11", "1!"):
+        exchange(name, None, f"{name} at 5")
+        exchange(name, f"{name} at 5", "6")
+    for old in (None, "5", "1 at 5", ""):
+        with pytest.raises(StateError, match="imported from the queue at the same time"):
+            exchange("1", old, "7")
+    exchange("11", "6", None)
+    with dataset._access.current().index.snapshot() as snapshot:
+        assert import_log.texts(snapshot, "queue") == {"1": "6", "1!": "6"}
+        assert import_log.texts(snapshot, "other") == {}

@@ -22,7 +22,7 @@ from ondisk import frame
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
-from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, Chained, Format, Loaded, Readable, is_zeros
+from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, Chained, FileStream, Format, Loaded, Readable, is_zeros
 from ondisk.formats.diskqueue import blocks, header, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.parse import Place, batches
@@ -118,7 +118,7 @@ class Seg(Format):
             return
         kept: list[Block] = []
         limit = self.config.max_datum_size
-        stream = _FileStream(file, head.size)
+        stream = FileStream(file, head.size)
         frames = FrameReader(stream, head, max_size=limit, position=head.size, offset=head.size, found=kept)
         end = End(head.size, head.size, 0, head.compressed, head.kind)
         damage: list[Damage] = []
@@ -238,7 +238,7 @@ class Seg(Format):
         kept: list[Block] = []
         limit = BATCH_BYTES + self.config.max_datum_size  # no crash leaves more after the last whole frame
         frames = FrameReader(
-            Chained(before, _FileStream(file, position)),
+            Chained(before, FileStream(file, position)),
             found,
             max_size=limit,
             position=position - len(before),
@@ -415,24 +415,6 @@ def _is_worth_keeping(value: Any) -> bool:
 def _corrupt(error: FrameCorrupt | InvalidInput) -> FrameCorrupt:
     """Return any error about stored bytes as FrameCorrupt."""
     return FrameCorrupt(error.message, hint=error.hint, position=error.context.get("position", 0))
-
-
-class _FileStream:
-    """A segment's file as a stream, from a position on."""
-
-    def __init__(self, file: SegmentFile, position: int) -> None:
-        self._file = file
-        self._position = position
-
-    def read(self, size: int, /) -> bytes:
-        content = self._file.read(self._position, size)
-        self._position += len(content)
-        return content
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        count = self._file.read_into(self._position, buffer)
-        self._position += count
-        return count
 
 
 def _read(stream: Readable, size: int) -> bytes:

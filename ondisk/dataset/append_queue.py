@@ -1,0 +1,297 @@
+"""Import the segments of a queue directory of Beats, also while Beats writes to it.
+
+The first import begins at the position in `state.dat`. After that, the import log of the dataset has a text for each
+segment that was read and still exists: how far, and what recognises it. The commit that stores data also replaces this
+text, so each event is stored once, wherever an import is killed. `state.dat` does not matter any more.
+
+A segment is recognised by its number, its first frame, and the last frame that was read. Beats begins again with
+`0.seg` when it has sent everything, and overwrites files that it cannot read: a number alone means nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, replace
+from typing import Protocol, cast
+
+from ondisk.dataset import state_file
+from ondisk.dataset.access import Access
+from ondisk.dataset.append import AppendResult, OnCommit
+from ondisk.dataset.layout import CONFIG
+from ondisk.errors import InvalidInput, NotFound, OndiskError, SegmentCorrupt, StorageError
+from ondisk.filesystem import Directory, ReadableFile
+from ondisk.formats import Batch, Format
+from ondisk.formats.base import FileStream
+from ondisk.formats.diskqueue.parse import Place, batches, walk
+from ondisk.formats.diskqueue.resume import is_known, resumed
+from ondisk.formats.diskqueue.seg import Seg
+from ondisk.formats.diskqueue.state import MAX_NUMBER, State
+from ondisk.index import Transaction, import_log
+from ondisk.segment import Damage
+
+_NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg")
+_LIKE = re.compile(r"[0-9]+\.seg", re.IGNORECASE)
+
+
+class Append(Protocol):
+    """Stores batches; `record` adds to each commit."""
+
+    def __call__(self, stream: Iterable[Batch], format: Format, *, record: OnCommit) -> AppendResult: ...
+
+
+def append_queue(
+    access: Access, append: Append, path: str | os.PathLike[str], *, from_start: bool, batch_size: int
+) -> Iterator[tuple[str, AppendResult]]:
+    """Store what is new in a queue directory, and yield the path of each segment that was read, and what was done.
+
+    Remarks about the whole queue come first, with its own path. What Beats writes after this has listed the segments is
+    for the next import, and so is an incomplete frame at the end of the last segment.
+
+    Args:
+        from_start: the first time, begin at the oldest event instead of the position in `state.dat`.
+
+    Raises:
+        NotFound, StorageError: there is no such directory, or a file in it cannot be read.
+        InvalidInput: it is a dataset; or a segment cannot be read by this ondisk, and blocks those after it.
+        StateError: another process imports from it at the same time.
+        Also the errors of `Dataset.append`; what was yielded is stored.
+
+    Durability: as `Dataset.append`. The place after a batch is committed with the batch.
+    Locks: the writers' lock, once for each batch; none of Beats, which has no locks.
+    Cost: opens each segment of the queue. Reads what is new, and the whole segment if it is compressed or encrypted.
+    """
+    with _opened(path) as queue:
+        log = _Log(access, f"queue {queue.path.resolve()}")
+        remarks: list[str] = []
+        numbers = sorted(_numbers(queue, remarks))
+        known = log.places()
+        remarks += _removed(known, numbers)
+        source = _Source(access, append, queue, log, batch_size)
+        if not known and not from_start:
+            known = source.begin(numbers, remarks)
+        if remarks:
+            yield os.fspath(path), AppendResult(notes=remarks)
+        for number in numbers:
+            result = source.append_segment(number, known.get(number), growing=number == numbers[-1])
+            if result is not None:
+                yield f"{os.fspath(path)}/{number}.seg", result
+        log.forget(known, numbers)
+
+
+def _opened(path: str | os.PathLike[str]) -> Directory:
+    try:
+        queue = Directory.open(path)
+    except FileNotFoundError:
+        raise NotFound(f"{os.fspath(path)}: no such directory", hint="Check the path.") from None
+    except NotADirectoryError:
+        hint = "Name the folder of its segments; append single segments without --format diskqueue."
+        raise InvalidInput(f"{os.fspath(path)} is not the directory of a queue", hint=hint) from None
+    except OSError as error:
+        raise StorageError(f"{os.fspath(path)}: {error.strerror}", errno=error.errno) from error
+    if queue.stat(CONFIG) is not None:
+        queue.close()
+        hint = "Copy its data: `ondisk query FROM --data | ondisk append TO - --format seg`."
+        raise InvalidInput(f"{os.fspath(path)} is a dataset of ondisk, not a queue of Beats", hint=hint)
+    return queue
+
+
+def _numbers(queue: Directory, remarks: list[str]) -> Iterator[int]:
+    """Yield the numbers of the segments, and remark on names that look like those of segments."""
+    for name in sorted(queue.names()):
+        if (found := _NAME.fullmatch(name)) and int(found[1]) <= MAX_NUMBER:
+            yield int(found[1])
+        elif _LIKE.fullmatch(name):
+            remarks.append(f"{name} is ignored: Beats does not open a segment of this name")
+
+
+def _removed(known: Mapping[int, Place], numbers: list[int]) -> Iterator[str]:
+    """Yield what is known of segments that Beats has removed, and that may have had events that were not imported."""
+    if not known:
+        return
+    last = max(known)
+    if last not in numbers and not known[last].size:
+        yield f"{last}.seg was removed; what Beats wrote to it after the last import was not imported"
+    following = next((number for number in numbers if number > last), last + 1)
+    if following > last + 1:
+        yield f"segments {last + 1} to {following - 1} were removed before they were imported"
+
+
+@dataclass(slots=True)
+class _Log:
+    """The places in the import log of a dataset, for one queue."""
+
+    access: Access
+    source: str
+
+    def places(self) -> dict[int, Place]:
+        """Return how far each segment was read."""
+        with self.access.current().index.snapshot() as snapshot:
+            found = import_log.texts(snapshot, self.source)
+        return {int(name): Place(*map(int, text.split())) for name, text in found.items()}
+
+    def save(self, places: Mapping[int, tuple[Place | None, Place | None]]) -> None:
+        """Replace places, without data."""
+        if places:
+            with self.access.transaction("append") as transaction:
+                for number, (old, new) in places.items():
+                    self.record(transaction, number, old, new)
+                transaction.commit()
+
+    def record(self, transaction: Transaction, number: int, old: Place | None, new: Place | None) -> None:
+        """Replace a place in a transaction."""
+        import_log.exchange(transaction, self.source, str(number), _text(old), _text(new))
+
+    def forget(self, known: Mapping[int, Place], numbers: list[int]) -> None:
+        """Remove the places of segments that do not exist any more, except the highest: later ones follow it."""
+        gone = sorted(known.keys() - set(numbers))
+        if gone and (not numbers or max(numbers) < gone[-1]):
+            gone.pop()
+        self.save({number: (known[number], None) for number in gone})
+
+
+def _text(place: Place | None) -> str | None:
+    return None if place is None else " ".join(map(str, astuple(place)))
+
+
+@dataclass(slots=True)
+class _Source:
+    """A queue from which data are imported."""
+
+    access: Access
+    append: Append
+    queue: Directory
+    log: _Log
+    batch_size: int
+
+    @property
+    def format(self) -> Seg:
+        return cast("Seg", self.access.format("seg"))
+
+    def begin(self, numbers: list[int], remarks: list[str]) -> dict[int, Place]:
+        """Record that everything before the position in `state.dat` counts as read, and return the places."""
+        state = self._state(numbers, remarks)
+        if state is None:
+            return {}
+        places = {}
+        for number in numbers:
+            if number < state.segment:
+                with contextlib.suppress(FileNotFoundError):  # Beats has removed it meanwhile
+                    places[number] = self._passed(number)
+        if places:
+            first, last = min(places), max(places)
+            remarks.append(
+                f"{len(places)} segments before the position in state.dat, {first} to {last}, were acknowledged and are"
+                " not imported; to import them, append their files"
+            )
+        if state.segment in numbers and (place := self._position(state, remarks)) is not None:
+            places[state.segment] = place
+        self.log.save({number: (None, place) for number, place in places.items()})
+        return places
+
+    def _state(self, numbers: list[int], remarks: list[str]) -> State | None:
+        """Return the position in `state.dat`; None if there is none to believe.
+
+        When Beats has sent everything, removed its files and begun again with 0.seg, the position may still be the old
+        one, until Beats sends something. What precedes it must be older than the file.
+        """
+        try:
+            state = state_file.read(self.queue)
+        except InvalidInput as error:
+            remarks.append(f"{error.message}; all segments are imported")
+            return None
+        written = self.queue.stat(state_file.NAME)
+        if state is None or written is None:
+            return None
+        for number in numbers:
+            segment = self.queue.stat(f"{number}.seg") if number < state.segment else None
+            if segment is not None and segment.st_mtime_ns > written.st_mtime_ns:
+                remarks.append(f"{state_file.NAME} is older than {number}.seg; all segments are imported")
+                return None
+        return state
+
+    def _passed(self, number: int) -> Place:
+        """Return the place after a segment that is not imported; it is recognised by its first frame and its size."""
+        file = self.queue.open_to_read(f"{number}.seg")
+        try:
+            scanned = next(iter(self.format.frames(FileStream(file, 0))), None)
+        except (InvalidInput, SegmentCorrupt):
+            scanned = None
+        place = Place() if scanned is None else Place().after(scanned, 0, 1)
+        return replace(place, size=file.size())
+
+    def _position(self, state: State, remarks: list[str]) -> Place | None:
+        """Return the place of the position in `state.dat`; None if it is the beginning, or cannot be right."""
+        try:
+            file = self.queue.open_to_read(f"{state.segment}.seg")
+            frames = self.format.frames(FileStream(file, 0))
+        except (FileNotFoundError, InvalidInput, SegmentCorrupt):
+            return None
+        begin = frames.header.logical_size
+        offset = state.offset(begin)
+        if offset == begin:
+            return None
+        place, walked = walk(frames, offset)
+        if walked == "exact" and place.frames == (state.frame_index or place.frames):
+            return place
+        remarks.append(
+            f"the position in state.dat, byte {offset} of {state.segment}.seg, is not the beginning of event"
+            f" {state.frame_index}; all events of that segment are imported"
+        )
+        return None
+
+    def append_segment(self, number: int, known: Place | None, *, growing: bool) -> AppendResult | None:
+        """Store what is new in a segment; return None if that is nothing, and nothing has to be said.
+
+        Args:
+            growing: it is the last one, so Beats may still write to it.
+        """
+        try:
+            file = self.queue.open_to_read(f"{number}.seg")
+        except FileNotFoundError:  # Beats has removed it meanwhile; the next import says what that means
+            return None
+        size = file.size()
+        if known is not None and 0 < known.size == size and self._is_read(file, known):
+            return None
+        try:
+            frames, now, remark = resumed(self.format, file, known or Place())
+        except SegmentCorrupt as error:  # inside the header
+            if growing or not size:
+                return None
+            self.log.save({number: (known, Place(size=size))})
+            return AppendResult(damage=[Damage(0, size, error.context["reason"])])
+        except InvalidInput as error:
+            hint = f"{error.hint} To import the segments after it, move it out of the queue."
+            raise type(error)(f"{file.path}: {error.message}", hint=hint, **error.context) from error
+        saved = known
+
+        def stream() -> Iterator[Batch]:
+            nonlocal now
+            counted = 0 if growing else frames.header.frame_count
+            read = batches(frames, self.format.add, self.batch_size, now, growing=growing, counted=counted)
+            for batch, after in read:
+                now = after
+                yield batch
+
+        def record(transaction: Transaction) -> None:
+            nonlocal saved
+            self.log.record(transaction, number, saved, now)
+            saved = now
+
+        try:
+            result = self.append(stream(), self.format, record=record)
+        except OndiskError as error:
+            error.context["source"] = file.path
+            raise
+        now = replace(now, size=0 if growing else size)
+        if now != (saved or Place()):
+            self.log.save({number: (saved, now)})
+        if remark is not None:
+            result.notes.insert(0, remark)
+        return result if result.count or result.damage or result.notes else None
+
+    def _is_read(self, file: ReadableFile, known: Place) -> bool:
+        """Return whether all of a file was read, and it is the same; its size is."""
+        return not known.frames or is_known(self.format, file, known)
