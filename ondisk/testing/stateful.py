@@ -38,6 +38,7 @@ from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.migrate import migrate
 from ondisk.maintenance.states import Done, State
 from ondisk.matcher import And, Expression
+from ondisk.segments.metadata_file import METADATA
 from ondisk.step import DAY, days_ago
 from ondisk.testing import strategies
 from ondisk.testing.crashes import Killed, killed_at
@@ -284,6 +285,8 @@ class DatasetMachine(RuleBasedStateMachine):
     def remove_a_segment(self, data: st.DataObject, verb: str) -> None:
         """Remove a file: its data are lost, and a fix or a repack removes them from the index."""
         name = data.draw(st.sampled_from(sorted(self.model.laid)))
+        if self._has_twin(name):
+            return
         if self.config.format == "blob":
             shutil.rmtree(self.path / name)
         else:
@@ -486,6 +489,18 @@ class DatasetMachine(RuleBasedStateMachine):
     def _keeps_generations(self) -> bool:
         """Return whether old generations wait for readers: a fix of an untrusted index gives them back."""
         return any(path.name.startswith(".") and path.suffix[1:].isdigit() for path in self.path.rglob(".*"))
+
+    def _has_twin(self, name: str) -> bool:
+        """Return whether a segment of the same name elsewhere begins with the same bytes.
+
+        If one of them goes, it may have been moved over the other.
+        """
+        inner, file = name.removeprefix(LAST), METADATA if self.config.format == "blob" else ""
+        begin = 8 if self.config.format == "seg" else 0  # the bytes before it say how many frames there are
+        mine = (self.path / name / file).read_bytes()[begin:]
+        places = (place / inner for place in (self.path, *self.path.glob(".archive/*")))
+        others = (place / file for place in places if place != self.path / name and place.exists())
+        return any(each.read_bytes()[begin:].startswith(mine) for each in others)
 
     def _check_states(self, *, accurate: bool = False, max_duration: float | None = None) -> None:
         report = self.dataset.check(accurate, max_duration=max_duration)
