@@ -235,7 +235,10 @@ def _dump(events: Events, begin: int, max_depth: int) -> list[bytes] | None:
     ]
     if max(map(len, payloads)) > _CHECKED_SIZE:
         return None
-    for index in {part // 2 for part in _suspects(written[1:])}:
+    maps = written[1:]
+    if any(flags):  # data that are bytes contain no numbers, but nearly every megabyte contains what looks like one
+        maps[1::2] = [b"" if flag_bits else content for flag_bits, content in zip(flags, maps[1::2], strict=True)]
+    for index in {part // 2 for part in _suspects(maps)}:
         if _holds_trap([metas[index], fields[index]]):
             event = Event(timestamps[index], flags[index], metas[index], fields[index])
             payloads[index] = _dump_one(event._asdict(), begin + index, max_depth)
