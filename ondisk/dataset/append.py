@@ -212,7 +212,7 @@ def store(
 
     Cost: one commit, and a fixed number of system calls for each segment; in a dir segment, some for each datum, too.
     """
-    stored = _store(batch, format, config, directory, transaction, trusted=trusted, archived=archived)
+    stored = insert(batch, format, config, directory, transaction, trusted=trusted, archived=archived)
     if record is not None:
         record(transaction)
     if record is not None or stored.imported or stored.replaced:
@@ -221,7 +221,7 @@ def store(
     return stored
 
 
-def _store(
+def insert(
     batch: Batch,
     format: Format,
     config: DatasetConfig,
@@ -231,7 +231,7 @@ def _store(
     trusted: bool,
     archived: Archived | None,
 ) -> Stored:
-    """Do what `store` does, up to the commit."""
+    """Do what `store` does, up to the commit, which the caller makes after `check_space`."""
     if not batch.payloads:
         return Stored()
     writer = BatchWriter(directory, transaction, trusted=trusted)

@@ -16,6 +16,7 @@ from ondisk.dataset.append_queue import append_queue
 from ondisk.dataset.archived import archived_for
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.delete import delete
+from ondisk.dataset.exchange import State, exchange, state_of
 from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import check_free, create_files, filter_of, open_directory, read_config
 from ondisk.dataset.query import Match, Query, data, payloads, span, summary
@@ -99,6 +100,7 @@ class Dataset:
         self.read_only = access.read_only
         self._access = access
         self._archives = access.archives
+        self._commits = 0  # exchanges since the last one with a checkpoint
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], config: DatasetConfig | Mapping[str, Any]) -> Dataset:
@@ -323,6 +325,38 @@ class Dataset:
             duplicates=duplicates,
             record=record,
         )
+
+    def state(self) -> State:
+        """Return a value that every append and every delete changes, also one in an archive; see `exchange`."""
+        return state_of(self._access)
+
+    def exchange(self, state: State, delete: Sequence[Expression], data: Sequence[Datum]) -> State | None:
+        """Delete the data that match one of some conditions, and store others, in one commit, if nothing has changed.
+
+        Args:
+            state: what `state` returned before the caller read what it is about to change.
+            delete: conditions over `fields`.
+            data: stored in the default format, in one batch.
+
+        Returns:
+            The new state; None if another one than `state` was found: then nothing was changed.
+
+        Raises:
+            InvalidInput: a datum cannot be stored, or is a duplicate; nothing was changed.
+            StateError: an archive that may have matching data is offline or missing.
+            LockError, StorageError: as `append`.
+
+        Durability: as `append`. What is deleted from archives is hidden by the commit, and deleted after it.
+        Locks: the writers' lock, and that of each archive with matching data.
+        Cost: several exchanges share one checkpoint.
+        """
+        format = self._access.format(self.config.format)
+        batch = format.encode(data)
+        refuse_old(batch, self.config)
+        if batch.refused:
+            raise InvalidInput(f"nothing was changed, because a datum cannot be stored: {batch.refused[0][1]}")
+        self._commits = (self._commits + 1) % _LAZY_COMMITS
+        return exchange(self._access, state, delete, batch, format, lazy=self._commits != 0)
 
     def stored(self, marks: Iterable[Mark]) -> set[Mark]:
         """Return the given marks that an `append_staged` has recorded."""

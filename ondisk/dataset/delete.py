@@ -65,20 +65,43 @@ def _delete_in_steps(access: DatasetAccess, chosen: _Matching | _Located) -> int
 
 def _delete(access: DatasetAccess, chosen: _Matching | _Located) -> int:
     """Delete data in one act."""
-    archives = access.archives
     with access.transaction("delete") as transaction, contextlib.ExitStack() as stack:
-        archives.record.check_present(chosen.interval())
-        archives.complete_deletes()
-        deleted = chosen.delete(access, transaction)
-        for archive in archives.online():
-            with archive.current().index.snapshot() as snapshot:
-                uuid = snapshot.dataset()["uuid"]
-                if count := transaction.note_archived(uuid, chosen.seqs(archive, snapshot)):
-                    stack.enter_context(archive.locked("delete"))  # an error after the commit would be too late
-                    deleted += count
-        transaction.after_commit(archives.complete_deletes_later)
+        deleted = _delete_in(access, transaction, stack, [chosen])
         if deleted:
             transaction.commit()
+    return deleted
+
+
+def delete_in(
+    access: DatasetAccess, transaction: Transaction, stack: contextlib.ExitStack, matches: Sequence[Expression]
+) -> int:
+    """Delete the data that match one of some expressions, in a transaction that the caller commits; return how many.
+
+    Args:
+        stack: holds the locks of archives with such data; the caller closes it after the commit.
+    """
+    return _delete_in(access, transaction, stack, [_Matching(access, match) for match in matches])
+
+
+def _delete_in(
+    access: DatasetAccess,
+    transaction: Transaction,
+    stack: contextlib.ExitStack,
+    chosen: Sequence[_Matching | _Located],
+) -> int:
+    archives = access.archives
+    for each in chosen:
+        archives.record.check_present(each.interval())
+    archives.complete_deletes()
+    deleted = sum(each.delete(access, transaction) for each in chosen)
+    for archive in archives.online():
+        with archive.current().index.snapshot() as snapshot:
+            uuid = snapshot.dataset()["uuid"]
+            count = sum(transaction.note_archived(uuid, each.seqs(archive, snapshot)) for each in chosen)
+        if count:
+            stack.enter_context(archive.locked("delete"))  # an error after the commit would be too late
+            deleted += count
+    transaction.after_commit(archives.complete_deletes_later)
     return deleted
 
 

@@ -260,6 +260,16 @@ class Index:
         finally:
             self.give_back(connection)
 
+    def state(self) -> tuple[str, int]:
+        """Return its UUID and the number of its last change, without the cost of a snapshot."""
+        connection = self.borrow()
+        try:
+            with sqlite_errors(self.directory):
+                found: tuple[str, int] = connection.execute("SELECT uuid, seq FROM dataset").fetchone()
+        finally:
+            self.give_back(connection)
+        return found
+
     def writer(self) -> Connection:
         """Return the writing connection, until `rest`. The caller must hold the writers' lock."""
         if self._writer is None:
