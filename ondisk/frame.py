@@ -55,12 +55,14 @@ class Scan:
         offsets: logical offset of each frame.
         end: logical offset of the end of the last frame.
         damage: what is wrong after it; None if the bytes end there.
+        decrypted: the payloads were decrypted, and are not those of the frames any more.
     """
 
     end: int
     payloads: list[bytes | memoryview] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     damage: Fault | None = None
+    decrypted: bool = field(default=False, init=False)
     _data: bytes | memoryview = b""
     _base: int = 0
 

@@ -26,7 +26,7 @@ AES_128, AES_256 = 16, 32
 """Bytes of a key."""
 
 MAX_ID = 2**32 - 1
-_FILE, _KEYS, _COMMAND = _VARIABLES = ("ONDISK_KEY_FILE", "ONDISK_KEYS", "ONDISK_KEY_COMMAND")
+FILE, _KEYS, _COMMAND = VARIABLES = ("ONDISK_KEY_FILE", "ONDISK_KEYS", "ONDISK_KEY_COMMAND")
 _LINE = re.compile(r"(\d{1,10})\s+((?:[0-9a-fA-F]{2})+)", re.ASCII)
 _LONGEST = 1024 * 1024  # bytes of a source of keys
 _PATIENCE = 60  # seconds for a command
@@ -148,7 +148,7 @@ def current() -> KeyRing:
     global _known
     if _chosen is not None:
         return _chosen
-    settings = os.environ.get(_FILE), os.environ.get(_KEYS), os.environ.get(_COMMAND)
+    settings = os.environ.get(FILE), os.environ.get(_KEYS), os.environ.get(_COMMAND)
     if _known is None or _known[0] != settings:
         _known = settings, _of_environment(*settings)
     return _known[1]
@@ -173,7 +173,7 @@ def of_file(path: str | os.PathLike[str]) -> KeyRing:
 
 
 def _of_environment(file: str | None, keys: str | None, command: str | None) -> KeyRing:
-    given = [name for name, value in zip(_VARIABLES, (file, keys, command), strict=True) if value]
+    given = [name for name, value in zip(VARIABLES, (file, keys, command), strict=True) if value]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} are set, but only one may be", hint=f"Unset {given[-1]}.")
     if file:
@@ -182,7 +182,7 @@ def _of_environment(file: str | None, keys: str | None, command: str | None) -> 
         return _of_command(command)
     if keys:
         return KeyRing.parse(keys.replace(";", "\n"), _KEYS)
-    return KeyRing(source=f"the environment (none of {', '.join(_VARIABLES)} is set)")
+    return KeyRing(source=f"the environment (none of {', '.join(VARIABLES)} is set)")
 
 
 def _of_command(command: str) -> KeyRing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +17,30 @@ class SegmentFile(Protocol):
 
     def read_into(self, position: int, buffer: memoryview, /) -> int:
         """Read into a buffer and return the number of bytes read; 0 only at the end of the file."""
+
+
+class Sealer(Protocol):
+    """Encrypts and decrypts the bytes of one segment's file. The results have the same length.
+
+    Attributes:
+        is_framed: it works on whole data only. Otherwise on any piece, by XOR with a keystream: nothing may be written
+            twice to the same place.
+    """
+
+    @property
+    def is_framed(self) -> bool: ...
+
+    def seal(self, position: int, content: bytes) -> bytes:
+        """Return plain bytes as they are stored at a position of the file."""
+
+    def unseal(self, position: int, content: bytes) -> bytes:
+        """Return stored bytes as they were before sealing.
+
+        Raises:
+            AuthenticationFailed: they are not what was sealed for this place with this key.
+            KeyMissing: the key that they name is not known.
+            FrameCorrupt: they are damaged.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,3 +208,9 @@ class Layout(Protocol):
     def patch(self, end: End) -> Patch | None: ...
 
     def seal(self, end: End) -> bytes: ...
+
+    def sealer(self, file: SegmentFile, name: str) -> Sealer | None: ...
+
+    def new_sealer(self, begun: bytes, name: str) -> Sealer | None: ...
+
+    def may_continue(self, opened: Callable[[], SegmentFile], *, is_exact: bool) -> bool: ...

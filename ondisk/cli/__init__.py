@@ -18,7 +18,7 @@ from types import FrameType
 from typing import NoReturn
 
 from ondisk import __version__
-from ondisk.cli.arguments import decoded
+from ondisk.cli.arguments import decoded, use_key_file
 from ondisk.cli.output import output_for
 from ondisk.cli.streams import complain, discard_stdout, fill_closed_streams, write_stdout
 from ondisk.errors import EXIT_INTERRUPTED, EXIT_OUT_OF_MEMORY, EXIT_TERMINATED, InvalidInput, OndiskError
@@ -88,6 +88,8 @@ def _run(argv: Sequence[str]) -> int:
         command = _top_parser().parse_args(argv[:1]).command
         # Intermixed: options are allowed between DATASET and MATCH.
         arguments = parser_of(command).parse_intermixed_args(argv[1:])
+        if (key_file := getattr(arguments, "key_file", None)) is not None:
+            use_key_file(key_file)
         code: int = import_module(f"ondisk.cli.{command}").run(arguments, output_for(arguments))
     except OndiskError as error:
         complain("error", str(error))

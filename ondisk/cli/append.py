@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ondisk.cli.arguments import add_dataset, path, positive
+from ondisk.cli.arguments import add_dataset, add_keys, path, positive
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import files_progress
@@ -31,6 +31,7 @@ _FIRST = 3  # refusals of a file that has no valid datum
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
+    add_keys(parser)
     parser.add_argument("files", metavar="FILE", nargs="+", type=path, help="a file with data, or - for standard input")
     parser.add_argument(
         "--format",

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ondisk.cli.arguments import add_dataset
+from ondisk.cli.arguments import add_dataset, add_keys
 from ondisk.cli.dataset import examined, open_dataset
 from ondisk.cli.output import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, OndiskError, SegmentMissing, command
@@ -31,6 +31,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def add_move_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
     """Add the arguments of archive and unarchive."""
     add_dataset(parser)
+    add_keys(parser)
     parser.add_argument("segments", metavar="SEGMENT", nargs="+", help="a segment, as `ondisk check --all` names it")
     parser.add_argument("--yes", action="store_true", help=f"{verb}; without it, only print what would be moved")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 from ondisk.config import seconds_of
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", metavar="DATASET", type=path, help="the dataset's directory")
+
+
+def add_keys(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--key-file", metavar="FILE", type=path, help="the keys of encrypted segments, a line `ID HEX` for each"
+    )
+
+
+def use_key_file(path: str) -> None:
+    """Use the keys of a file in this process, and in those that it starts."""
+    from ondisk import keys
+
+    keys.use(path)
+    for name in keys.VARIABLES:
+        os.environ.pop(name, None)
+    os.environ[keys.FILE] = str(Path(path).absolute())
 
 
 def add_match(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 import ondisk
-from ondisk.cli.arguments import add_dataset, duration
+from ondisk.cli.arguments import add_dataset, add_keys, duration
 from ondisk.cli.dataset import examined
 from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
@@ -21,6 +21,7 @@ from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
+    add_keys(parser)
     parser.add_argument("--accurate", action="store_true", help="also read all data and compare them with the index")
     parser.add_argument(
         "--max-duration",

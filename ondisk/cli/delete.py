@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from ondisk.cli.arguments import add_dataset
+from ondisk.cli.arguments import add_dataset, add_keys
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
@@ -16,6 +16,7 @@ from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
+    add_keys(parser)
     parser.add_argument("match", metavar="MATCH", help="a match expression; '' matches all data")
     parser.add_argument("--yes", action="store_true", help="delete; without it, only print what would be deleted")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import ondisk
-from ondisk.cli.arguments import add_dataset
+from ondisk.cli.arguments import add_dataset, add_keys
 from ondisk.cli.dataset import examined
 from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
+    add_keys(parser)
     parser.add_argument("--yes", action="store_true", help="fix; without it, only print what would be fixed")
     parser.add_argument(
         "--forget", action="store_true", help="also remove missing segments from the index if many are missing at once"

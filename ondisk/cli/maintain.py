@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ondisk.cli.arguments import duration, path
+from ondisk.cli.arguments import add_keys, duration, path
 from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
 from ondisk.cli.streams import complain
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("datasets", metavar="DATASET", nargs="+", type=path, help="a dataset's directory")
+    add_keys(parser)
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only print what would be done")
     parser.add_argument(
         "--max-duration",

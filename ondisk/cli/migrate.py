@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 
 import ondisk
-from ondisk.cli.arguments import add_dataset
+from ondisk.cli.arguments import add_dataset, add_keys
 from ondisk.cli.output import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, ConfigError, DuplicateDatum
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
+    add_keys(parser)
     parser.add_argument("--yes", action="store_true", help="migrate; without it, only print what would be done")
     parser.add_argument(
         "--json", action="store_true", help="print a JSON object for each archive, then one for the dataset"

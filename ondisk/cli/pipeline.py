@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ondisk.cli.arguments import path
+from ondisk.cli.arguments import add_keys, path
 from ondisk.cli.maintain import show
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import bytes_progress, segments_progress
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", type=path, help="the pipeline's configuration, a TOML file")
+    add_keys(parser)
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only print what would be done")
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object, and one for each dataset maintained"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 import ondisk
-from ondisk.cli.arguments import add_dataset, add_match, count, names
+from ondisk.cli.arguments import add_dataset, add_keys, add_match, count, names
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
 from ondisk.cli.output_text import print_table
@@ -22,6 +22,7 @@ from ondisk.matcher import METADATA
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
+    add_keys(parser)
     add_match(parser)
     parser.add_argument(
         "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; write --sort=-field for descending"

@@ -12,7 +12,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 import ondisk
-from ondisk.cli.arguments import add_dataset
+from ondisk.cli.arguments import add_dataset, add_keys
 from ondisk.cli.dataset import examined
 from ondisk.cli.fix import mend, would_mend
 from ondisk.cli.output import Output
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
+    add_keys(parser)
     parser.add_argument("--yes", action="store_true", help="repack; without it, only print what would be done")
     parser.add_argument(
         "--by-age", action="store_true", help="also delete by age if the clock looks wrong or half of all would go"

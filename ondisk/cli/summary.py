@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from ondisk.cli.arguments import add_dataset, add_match, names
+from ondisk.cli.arguments import add_dataset, add_keys, add_match, names
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
@@ -19,6 +19,7 @@ from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
+    add_keys(parser)
     add_match(parser)
     parser.add_argument("--fields", metavar="A,B", type=names, help="count only the values of these fields")
     parser.add_argument("--all-values", action="store_true", help="list all values, not only the 20 most frequent")

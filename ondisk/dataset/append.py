@@ -234,6 +234,7 @@ def insert(
     """Do what `store` does, up to the commit, which the caller makes after `check_space`."""
     if not batch.payloads:
         return Stored()
+    format.check_encrypts()
     writer = BatchWriter(directory, transaction, trusted=trusted)
     destinations: Destinations
     if config.is_sequence:

@@ -25,7 +25,7 @@ from ondisk.index import Transaction, import_log
 from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
 from ondisk.matcher import reftime_interval
-from ondisk.segments import SegmentWriter
+from ondisk.segments import MustRewrite, SegmentWriter
 from ondisk.staging.bulk_insert import Incoming, Placed
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.rows import MERGED, Piece, damaged, merge
@@ -46,6 +46,7 @@ def commit(
     access: DatasetAccess,
     job: str,
     staged: Sequence[FinishedStage],
+    renew: Callable[[str], None],
     *,
     on_duplicate: OnDuplicate = "skip",
     overwrite: Match = None,
@@ -58,6 +59,7 @@ def commit(
     their data are duplicates.
 
     Args:
+        renew: rewrites a segment to which nothing can be appended as it is.
         on_duplicate: skip data that the dataset or an earlier stage has already, or fail and store nothing. Data that
             replace others are not duplicates.
         overwrite: all data that match are replaced by what was staged; None replaces nothing.
@@ -88,15 +90,20 @@ def commit(
             raise InvalidInput("stages that have marks cannot overwrite", hint="Use either marks or a match.")
         numbers = count(1)
         paths = _merged_rows(access, job, staged, numbers)
-        with access.transaction("append") as transaction:
-            before = import_log.known(transaction, marked)
-            if before:
-                staged = [each for each in staged if each.mark not in before]
-                paths = _merged_rows(access, job, staged, numbers)
-            new = marked.keys() - before
-            work = _Commit(access, transaction, job, duplicates, None if before and not staged else record)
-            result = work.run(staged, paths, new, on_duplicate, overwrite)
-            result.skipped = [mark for mark in marked if mark in before]
+        while True:
+            try:
+                with access.transaction("append") as transaction:
+                    before = import_log.known(transaction, marked)
+                    if before:
+                        staged = [each for each in staged if each.mark not in before]
+                        paths = _merged_rows(access, job, staged, numbers)
+                    new = marked.keys() - before
+                    work = _Commit(access, transaction, job, duplicates, None if before and not staged else record)
+                    result = work.run(staged, paths, new, on_duplicate, overwrite)
+                    result.skipped = [mark for mark in marked if mark in before]
+                break
+            except MustRewrite as error:
+                renew(error.name)
     except (IndexCorrupt, StorageError) as error:
         # SQLite does not report which file is damaged, and the hint for a damaged index would be wrong.
         if type(error) in (IndexCorrupt, StorageError) and (path := damaged(access.directory, _rows(job, staged))):
@@ -384,7 +391,9 @@ class _Segment:
             if isinstance(writer, SegmentWriter) and self.is_copied(piece):
                 blocks = incoming.blocks(piece) if piece.compressed else ()
                 place = piece.position, piece.size
-                writer.copy(_whole(piece, opened), *place, count=piece.count, length=piece.length, blocks=blocks)
+                file = _whole(piece, opened)
+                sealer = self.destination.format.staged_sealer(file)
+                writer.copy(file, *place, count=piece.count, length=piece.length, blocks=blocks, sealer=sealer)
             else:
                 kept = [*incoming.kept_of(piece)]
                 payloads = self.payloads(piece, incoming, opened, [(at, size) for at, size, _ in kept])
@@ -394,7 +403,10 @@ class _Segment:
         self, piece: Piece, incoming: Incoming, opened: _Opened, places: Sequence[tuple[int, int]]
     ) -> list[bytes]:
         """Read some data of a piece."""
-        content = _whole(piece, opened).read(piece.position, piece.size)
+        file = _whole(piece, opened)
+        content = file.read(piece.position, piece.size)
+        if (sealer := self.destination.format.staged_sealer(file)) is not None:
+            content = sealer.unseal(piece.position, content)
         if piece.compressed:
             stored = memoryview(content)
             content = b"".join(

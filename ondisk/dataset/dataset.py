@@ -6,12 +6,13 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
-from ondisk.dataset.append import BATCH_SIZE, AppendResult, OnCommit, batches, iterated, refuse_old, store
+from ondisk.dataset.append import BATCH_SIZE, AppendResult, OnCommit, Stored, batches, iterated, refuse_old, store
 from ondisk.dataset.append_queue import append_queue
 from ondisk.dataset.archived import archived_for
 from ondisk.dataset.archives import Archives, DatasetAccess
@@ -23,11 +24,12 @@ from ondisk.dataset.query import Match, Query, data, payloads, span, summary
 from ondisk.dataset.read import check_limit
 from ondisk.dataset.summaries import Summary
 from ondisk.datum import Datum, Location
-from ondisk.errors import AlreadyExists, InvalidInput, LockError, MatchError, OndiskError, ReadOnly, shown
+from ondisk.errors import AlreadyExists, InvalidInput, LockError, MatchError, OndiskError, ReadOnly, StateError, shown
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find
-from ondisk.index import INDEX, Key
+from ondisk.index import INDEX, Key, Transaction
 from ondisk.matcher import METADATA, Everything, Expression, Fields
+from ondisk.segments import MustRewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -320,6 +322,7 @@ class Dataset:
             self._access,
             job,
             staged,
+            partial(self._renew, renewed=set()),
             on_duplicate=on_duplicate,
             overwrite=overwrite,
             duplicates=duplicates,
@@ -681,12 +684,14 @@ class Dataset:
                 # A checkpoint takes as long as a small batch, so several small batches share one.
                 lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
-                with access.transaction("append", lazy=lazy) as transaction:
-                    trusted = not access.has_sentinel()
-                    archived = archived_for(self._archives, self.config)
-                    into = access.directory, transaction
-                    stored = store(batch, format, self.config, *into, trusted=trusted, archived=archived, record=record)
-                    result.add(batch, stored)
+                renewed: set[str] = set()
+                while True:
+                    try:
+                        with access.transaction("append", lazy=lazy) as transaction:
+                            result.add(batch, self._stored(batch, format, transaction, record))
+                        break
+                    except MustRewrite as error:
+                        self._renew(error.name, renewed)
             if waiting:
                 access.checkpoint()
         except OndiskError as error:
@@ -697,6 +702,28 @@ class Dataset:
             error.add_note(f"ondisk: before this, {done} in {self.path}; they are durable")
             raise
         return result
+
+    def _stored(self, batch: Batch, format: Format, transaction: Transaction, record: OnCommit | None) -> Stored:
+        access, into = self._access, (self._access.directory, transaction)
+        trusted, archived = not access.has_sentinel(), archived_for(self._archives, self.config)
+        return store(batch, format, self.config, *into, trusted=trusted, archived=archived, record=record)
+
+    def _renew(self, name: str, renewed: set[str]) -> None:
+        """Rewrite a segment, so that an append can continue it.
+
+        Args:
+            renewed: the segments that were rewritten for this append; gets its name.
+
+        Raises:
+            StateError: that was done before, and did not help.
+        """
+        from ondisk.maintenance.renew import renew
+
+        if name in renewed:
+            hint = "Does another program write to the file? Append again."
+            raise StateError(f"{self.path / name} was rewritten, and has changed since then", hint=hint)
+        renewed.add(name)
+        renew(self._access, name)
 
 
 def _of_key(opened: Opened, archives: Archives, key: Key, query: Query) -> Iterator[Datum]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -10,13 +10,22 @@ from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, NO_METADATA, Datum, Location, from_microseconds
-from ondisk.errors import DatumNotFound, FrameCorrupt, IndexCorrupt, IntegrityError, InvalidInput, SegmentCorrupt, shown
+from ondisk.errors import (
+    AuthenticationFailed,
+    DatumNotFound,
+    FrameCorrupt,
+    IndexCorrupt,
+    IntegrityError,
+    InvalidInput,
+    SegmentCorrupt,
+    shown,
+)
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.formats import Format, find
+from ondisk.formats import Format, find, of_extension
 from ondisk.formats.base import Loaded
 from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot
 from ondisk.matcher import Expression, Sort
-from ondisk.segment import Block
+from ondisk.segment import Block, Sealer, SegmentFile
 from ondisk.segments import ConcatReader, DirReader
 from ondisk.segments.facts import Committed
 
@@ -36,7 +45,7 @@ class DatasetReader:
 
     def __init__(self, directory: Directory, config: DatasetConfig, prefix: str = "") -> None:
         self.prefix = prefix
-        self._files = ConcatReader(directory)
+        self._files = ConcatReader(directory, self._sealer)
         self._directories = DirReader(directory)
         self._config = config
         self._formats: dict[str, Format] = {}
@@ -77,7 +86,7 @@ class DatasetReader:
                     except FrameCorrupt as error:
                         whole = error.context["position"]
                         damage = _located(error, self.prefix + segment.name, part[whole])
-                    for row, each in zip(part[:whole], stored, strict=False):
+                    for row, each in zip(part[:whole], format.exported(stored[:whole]), strict=True):
                         yield format, row, each + padding
                     if damage is not None:
                         raise damage
@@ -88,7 +97,7 @@ class DatasetReader:
         """Yield the bytes of rows of one segment, without padding, for a caller that writes them elsewhere.
 
         Args:
-            on_read: called with all bytes that are read, and their position, if the segment is not compressed.
+            on_read: called with all bytes that are read, and their position, if they are the bytes of the file.
 
         Raises:
             SegmentCorrupt: a datum does not end where the index says.
@@ -96,7 +105,7 @@ class DatasetReader:
         segment = snapshot.segment(rows[0][1])
         format = self._format(segment.format)
         for base, content, part in self._spans(snapshot, rows, len(format.padding)):
-            if not segment.end.compressed:
+            if not segment.end.compressed and not self._files.is_encrypted(segment.id):
                 on_read(base, content)
             payloads = [content[row[2] - base : row[2] - base + row[3]] for row in part]
             if not format.padding:  # else `_spans` has checked it
@@ -222,7 +231,7 @@ class DatasetReader:
                     self._decode(segment, data, rows, format, self._known(snapshot, segment))
                 yield data
                 run = run[len(rows) :]
-        except (FrameCorrupt, SegmentCorrupt):
+        except (FrameCorrupt, SegmentCorrupt, AuthenticationFailed):
             if len(run) == 1:
                 raise
             half = len(run) // 2
@@ -273,7 +282,8 @@ class DatasetReader:
             yield from self._spans(snapshot, run[:half], padding)
             yield from self._spans(snapshot, run[half:], padding)
             return
-        content = self.content(snapshot, segment, begin, size + padding)
+        places = [(row[2], row[3]) for row in run] if wanted < size and not padding else ()
+        content = self.content(snapshot, segment, begin, size + padding, places)
         if padding:
             self._check_ends(segment, begin, content, run, wanted)
         yield begin, content, run
@@ -315,14 +325,19 @@ class DatasetReader:
         format = self._format(name)
         return format.raw and not format.is_dir
 
-    def content(self, snapshot: Snapshot, segment: Segment, begin: int, size: int) -> bytes:
+    def content(
+        self, snapshot: Snapshot, segment: Segment, begin: int, size: int, places: Sequence[tuple[int, int]] = ()
+    ) -> bytes:
         """Return decompressed bytes of a concat segment.
+
+        Args:
+            places: offset and size of the wanted data, if there are other bytes between them.
 
         Raises:
             SegmentMissing, SegmentCorrupt, IndexCorrupt: they are not on disk as the index says.
         """
         if not segment.end.compressed:
-            return self._read(snapshot, segment, begin, size)
+            return self._read(snapshot, segment, begin, size, places)
         format = self._format(segment.format)
         blocks = snapshot.blocks(segment.id, begin, begin + size)
         first, last = blocks[0], blocks[-1]
@@ -347,13 +362,20 @@ class DatasetReader:
             raise _no_blocks(snapshot, segment, begin + size)
         return content
 
-    def _read(self, snapshot: Snapshot, segment: Segment, position: int, size: int) -> bytes:
+    def _read(
+        self, snapshot: Snapshot, segment: Segment, position: int, size: int, places: Sequence[tuple[int, int]] = ()
+    ) -> bytes:
         """Read bytes of a segment's file."""
 
         def known() -> tuple[str, Committed]:
             return segment.name, self._committed(snapshot.fresh(segment))
 
-        return self._files.read(segment.id, known, position, size)
+        return self._files.read(segment.id, known, position, size, places)
+
+    def _sealer(self, file: SegmentFile, name: str) -> Sealer | None:
+        """Return what decrypts a segment's file."""
+        format = of_extension(name.rpartition(".")[2], self._config)
+        return None if format is None else self._format(format).sealer(file, name)
 
     def _committed(self, segment: Segment) -> Committed:
         return segment.committed(self._format(segment.format).mutable)

@@ -7,14 +7,14 @@ address: an `offset` counts its decompressed bytes, including the header; a `pos
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, from_microseconds
-from ondisk.errors import ConfigError, FrameCorrupt, SegmentCorrupt
-from ondisk.segment import Damage, End, Laid, Patch, ScanResult, SegmentFile
+from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt
+from ondisk.segment import Damage, End, Laid, Patch, ScanResult, Sealer, SegmentFile
 
 BATCH_BYTES = 64 * 1024 * 1024
 """A batch ends at this many bytes, even if it has fewer data than allowed."""
@@ -166,6 +166,7 @@ class Format(ABC):
         unit: what an offset counts.
         shortage: how a file shows that it once had more data, see `ScanResult.missing`.
         extension: of its segments.
+        encrypts: its segments are encrypted if the configuration says so.
     """
 
     name: ClassVar[str]
@@ -176,6 +177,7 @@ class Format(ABC):
     raw: ClassVar[bool] = False
     is_dir: ClassVar[bool] = False
     unit: ClassVar[str] = "byte"
+    encrypts: ClassVar[bool] = False
     shortage: ClassVar[str] = "its header counts more than the file has"
 
     def __init__(self, config: DatasetConfig) -> None:
@@ -183,6 +185,16 @@ class Format(ABC):
         if config.segments == "dir" and config.format == self.name and not self.is_dir:
             hint = 'Remove segments = "dir" from dataset.toml, or set format = "blob".'
             raise ConfigError(f"segments: this version of ondisk has no dir segments of {self.name}", hint=hint)
+
+    def check_encrypts(self) -> None:
+        """Raise if data of this format would be stored in plain, although the configuration wants them encrypted.
+
+        Raises:
+            InvalidInput: they would.
+        """
+        if self.config.encryption != "none" and not self.encrypts:
+            hint = "Convert them to events, or append them to a dataset without encryption."
+            raise InvalidInput(f"the dataset is encrypted, and data of the format {self.name} cannot be", hint=hint)
 
     @property
     def extension(self) -> str:
@@ -259,6 +271,10 @@ class Format(ABC):
             FrameCorrupt: a datum is damaged; the error's context has its `position`.
         """
         return
+
+    def exported(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the bytes of data, as read from a segment, as they are in a file that other programs read."""
+        return payloads
 
     @abstractmethod
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
@@ -350,6 +366,58 @@ class Format(ABC):
     def seal(self, end: End) -> bytes:
         """Return the bytes to write after the last datum of a complete segment; a later append overwrites them."""
         return b""
+
+    def sealer(self, file: SegmentFile, name: str) -> Sealer | None:
+        """Return what encrypts and decrypts the bytes of a segment's file; None if they are not encrypted.
+
+        `scan`, `parse` and `resume` decrypt by themselves. All other bytes are decrypted after they were read from the
+        file, and encrypted before they are written.
+
+        Args:
+            name: of the segment, without the name of an archive before it.
+
+        Raises:
+            KeyMissing: its key is not known.
+            AuthenticationFailed: no key fits, or the file is that of another segment.
+        """
+        return None
+
+    def new_sealer(self, begun: bytes, name: str) -> Sealer | None:
+        """Return what encrypts a new segment; None if it is plain.
+
+        Args:
+            begun: the content that `begin` returned.
+            name: of the segment.
+
+        Raises:
+            KeyMissing: there is no key to encrypt with.
+        """
+        return None
+
+    def begin_staged(self) -> tuple[bytes, Sealer | None]:
+        """Return the first bytes of a file of staged data, and what encrypts those after them; None if it is plain.
+
+        Raises:
+            KeyMissing: there is no key to encrypt with.
+        """
+        return b"", None
+
+    def staged_sealer(self, file: SegmentFile) -> Sealer | None:
+        """Return what decrypts a file that begins with what `begin_staged` returned; None if it is plain.
+
+        Raises:
+            KeyMissing: its key is not known.
+        """
+        return None
+
+    def may_continue(self, opened: Callable[[], SegmentFile], *, is_exact: bool) -> bool:
+        """Return whether data may be appended to a segment's file; otherwise the segment must be rewritten first.
+
+        Args:
+            opened: opens the file.
+            is_exact: it is as the last commit left it, and nothing was written after its end since then.
+        """
+        return True
 
     def unpack(self, stored: memoryview) -> bytes:
         """Return the decompressed bytes of one block.

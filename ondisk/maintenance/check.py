@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.errors import IntegrityError, OndiskError, SegmentMissing, StorageError
+from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned_jobs, quarantine, replaced
@@ -28,15 +28,28 @@ _Equal: TypeAlias = dict[tuple[int, tuple[int, ...]], Mapping[str, Any]]
 
 _UNREADABLE = State.MISSING | State.CORRUPTED | State.UNALIGNED | State.DELETED
 
-ReadAll: TypeAlias = Callable[[Access, list[str], Callable[[str], None]], Iterable[tuple[str, str | None]]]
-"""Reads the data of segments, in any order, and yields the name of each and what is wrong with it, or None."""
+Wrong: TypeAlias = str | KeyMissing | None
+"""What is wrong with a segment; the error if its file has its checksum, and its data cannot be decrypted; or None."""
+
+ReadAll: TypeAlias = Callable[[Access, list[str], Callable[[str], None]], Iterable[tuple[str, Wrong]]]
+"""Reads the data of segments, in any order, and yields the name of each and what is wrong with it."""
 
 
-def read_here(access: Access, names: list[str], progress: Callable[[str], None]) -> Iterator[tuple[str, str | None]]:
-    """Read the data of segments, one after the other; yield what is wrong with each, or None."""
+def read_here(access: Access, names: list[str], progress: Callable[[str], None]) -> Iterator[tuple[str, Wrong]]:
+    """Read the data of segments, one after the other; yield what is wrong with each."""
     for name in names:
         progress(name)
-        yield name, wrong_with(access, name)
+        yield name, wrong_as_far_as_known(access, name)
+
+
+def wrong_as_far_as_known(access: Access, name: str) -> Wrong:
+    """Do as `wrong_with`, but return the error if a key is missing, and the message if one is wrong."""
+    try:
+        return wrong_with(access, name)
+    except KeyMissing as error:
+        return error
+    except AuthenticationFailed as error:
+        return error.message
 
 
 def check(
@@ -89,10 +102,14 @@ def _examine_all(
         inspection = Inspection(access, now, ages=ages)
         found = [*readable(inspection.diagnoses(), errors)]
         if deadline is not None:
-            found = _read_in_slices(inspection, found, deadline, progress)
+            found = _read_in_slices(inspection, found, deadline, progress, errors)
         elif accurate:
             whole = [each.segment for each in found if not each.state & _UNREADABLE]
-            damage = dict(read_all(access, whole, progress))
+            wrong = dict(read_all(access, whole, progress))
+            unknown = [each for each in wrong.values() if isinstance(each, KeyMissing)]
+            if unknown:
+                errors.append(_unauthenticated(access, unknown[0], len(unknown)))
+            damage = {name: each for name, each in wrong.items() if isinstance(each, str)}
             found = [with_damage(each, damage.get(each.segment)) for each in found]
         report.add(access.prefix, found)
         report.segments += abandoned_jobs.diagnosed(access, now)
@@ -101,12 +118,23 @@ def _examine_all(
     report.segments += unusable_archives(dataset)
 
 
+def _unauthenticated(access: Access, first: KeyMissing, count: int) -> KeyMissing:
+    """Return the error for segments of which only the checksums could be compared."""
+    message = f"{access.path}: the contents of {count} segments were not authenticated: {first.message}"
+    return KeyMissing(message, hint=first.hint, **first.context)
+
+
 def _read_in_slices(
-    inspection: Inspection, found: list[Diagnosis], deadline: float, progress: Callable[[str], None]
+    inspection: Inspection,
+    found: list[Diagnosis],
+    deadline: float,
+    progress: Callable[[str], None],
+    errors: list[OndiskError],
 ) -> list[Diagnosis]:
     """Read the data of as many segments as there is time for, at least one; return the diagnoses with the results.
 
-    Recorded damage is cleared if the file of the segment is complete again, for example restored from a backup.
+    Recorded damage is cleared if the file of the segment is complete again, for example restored from a backup. Nothing
+    is recorded of a segment that cannot be decrypted: perhaps only the keys are wrong.
     """
     access = inspection.access
     by_name = {each.segment: each for each in found}
@@ -117,7 +145,11 @@ def _read_in_slices(
         if before is None or (before.state & _UNREADABLE and not before.noted):
             continue
         progress(name)
-        segment, content = _read(access, name)
+        try:
+            segment, content = _read(access, name)
+        except (KeyMissing, AuthenticationFailed) as error:
+            errors.append(error)
+            continue
         if segment is None or content is None:
             continue
         damage = before.reasons[0] if before.noted and content != _WHOLE else content.wrong
@@ -139,6 +171,9 @@ def wrong_with(access: Access, name: str, *, apart: bool = False) -> str | None:
 
     Args:
         apart: as in `read_content`.
+
+    Raises:
+        KeyMissing, AuthenticationFailed: as `read_content`.
     """
     _, content = _read(access, name, apart=apart)
     return None if content is None else content.wrong
@@ -187,12 +222,16 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
         apart: copy the rows of the segment, and release the snapshot. If many processes read all the time, writers
             could otherwise never finish a checkpoint. Has no effect on a dir segment: a checkpoint would let a writer
             remove its files.
+
+    Raises:
+        KeyMissing: the file has its checksum, and cannot be decrypted.
+        AuthenticationFailed: a key is wrong, or the file is that of another segment.
     """
     format = access.format(segment.format)
     rows = _Rows(snapshot, segment)
     equal: _Equal = {}
     wrong = _Wrong(format.unit)
-    is_whole, found, left = True, ScanResult(), 0
+    is_whole, is_changed, found, left = True, False, ScanResult(), 0
     displaced: list[int] = []
     try:
         kind = kind_of(format)
@@ -210,6 +249,10 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
             displaced += [block.offset for block in known if blocks.pop(block.offset, None) != block]
         if file is not None:
             left = file.size() - found.end.size
+    except (KeyMissing, AuthenticationFailed):
+        if is_changed:
+            return Content(wrong_checksum(segment).message, is_whole=False, is_read=False)
+        raise
     except (IntegrityError, SegmentMissing, StorageError) as error:
         if is_denied(error):
             raise

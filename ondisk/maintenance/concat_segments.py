@@ -11,7 +11,15 @@ from itertools import accumulate
 from typing import ClassVar
 
 from ondisk.dataset.access import Access
-from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StateError, StorageError
+from ondisk.errors import (
+    AuthenticationFailed,
+    KeyMissing,
+    OndiskError,
+    SegmentCorrupt,
+    SegmentMissing,
+    StateError,
+    StorageError,
+)
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.formats.base import is_zeros
@@ -23,7 +31,7 @@ from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import SegmentWriter, generations
-from ondisk.segments.concat import changed, keep_data_after
+from ondisk.segments.concat import changed, keep_data_after, located
 from ondisk.segments.facts import facts_of
 from ondisk.segments.generations import hidden, stray, waiting
 from ondisk.step import Interval
@@ -72,7 +80,7 @@ class ConcatSegments(SegmentKind):
 
     def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
         assert not isinstance(source, Directory)
-        return format.scan(source)
+        return scan(name, format, source)
 
     def has_datum(self, access: Access, segment: Segment, offset: int) -> bool:
         try:
@@ -138,6 +146,20 @@ class ConcatSegments(SegmentKind):
 
     def move(self, source: Access, target: Access, segment: Segment) -> Move:
         return _Move(source, target, segment)
+
+
+def scan(name: str, format: Format, file: ReadableFile) -> Iterator[ScanResult]:
+    """Yield the data in the file of a segment, after comparing it with the name, if the format can.
+
+    Raises:
+        KeyMissing: it is encrypted, and its key is not known.
+        AuthenticationFailed: no key fits, or the file is that of another segment.
+    """
+    try:
+        format.sealer(file, name)
+        yield from format.scan(file)
+    except (KeyMissing, AuthenticationFailed) as error:
+        raise located(error, file.path) from None
 
 
 def freed_by(unlinked: os.stat_result) -> int:
@@ -336,7 +358,7 @@ class _Move(Move):
             new.id: (self._source.current().reader, snapshot),
         }
         with generations.stage(directory, name, new.id) as staged:
-            writer = SegmentWriter(format, staged, save_blocks=partial(transaction.save_blocks, new))
+            writer = SegmentWriter(format, staged, name, save_blocks=partial(transaction.save_blocks, new))
             for piece in transaction.pieces_of((there, new), interval, _MERGED):
                 contents = {}
                 for id_, (reader, its) in readers.items():

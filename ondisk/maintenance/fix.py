@@ -13,7 +13,7 @@ from typing import TypeAlias
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.layout import ARCHIVE, SENTINEL
-from ondisk.errors import DurabilityLost, LockError, OndiskError, StateError
+from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError
 from ondisk.index import INDEX, Copies, Segment, Transaction, segment_rows
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import check, read_content
@@ -334,6 +334,8 @@ def _fix_together(
                 done.append(rescan.done(diagnosis))
             commit(transaction, access.directory, rescans)
             fixed += done
+    except KeyMissing:  # perhaps only of one of them
+        return
     except (DurabilityLost, LockError, StateError):
         raise
     except (OndiskError, OSError, Changed, NeedsRewrite, DataAfterDamage, Misnamed):

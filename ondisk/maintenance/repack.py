@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.errors import DiskFull, IndexCorrupt, IntegrityError, OndiskError, SegmentMissing
+from ondisk.errors import AuthenticationFailed, DiskFull, IndexCorrupt, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
 from ondisk.index import Segment, segment_rows
 from ondisk.maintenance import abandoned_jobs, quarantine, replaced
@@ -252,7 +252,7 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
                 try:
                     if (file := rewriting.write(snapshot, written)) is not None:
                         old_files.append(file)
-                except IndexCorrupt:
+                except (IndexCorrupt, AuthenticationFailed):  # perhaps with a wrong key
                     raise
                 except (IntegrityError, SegmentMissing) as error:
                     if diagnosis.is_touched:

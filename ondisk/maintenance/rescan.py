@@ -18,6 +18,7 @@ from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment, Transaction, segment_rows
 from ondisk.index.aside import Aside
 from ondisk.maintenance.check import read_content
+from ondisk.maintenance.concat_segments import scan as scan_file
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.duplicates import Duplicates
@@ -193,7 +194,9 @@ class Rescan:
         with self._matching(is_matched):
             if known is not None:
                 transaction.forget_blocks(segment)
-            results = self._format.scan(file) if scanned is None else scanned.results(self._access, file)
+            results = (
+                scan_file(self._name, self._format, file) if scanned is None else scanned.results(self._access, file)
+            )
             end = self._add_all(segment, results)
             self._compare(replace(segment, end=end), file)
         if known is None and self._access.needs_check() and self._format.is_empty(file):
@@ -504,8 +507,11 @@ class Rescan:
         """Write the data of the file to a new generation, and return it with its end and its facts."""
         transaction, source = self._transaction, self._directory.open_to_read(self._name)
         first = transaction.take_seqs(0).start
+        self._format.sealer(source, self._name)  # raises if the file is that of another segment
         with generations.stage(self._directory, self._name, segment.id) as staged:
-            writer = SegmentWriter(self._format, staged, save_blocks=partial(transaction.save_blocks, segment))
+            writer = SegmentWriter(
+                self._format, staged, self._name, save_blocks=partial(transaction.save_blocks, segment)
+            )
             for batch in self._format.parse(_Stream(source, _end_of_data(source, self._format.padding)), 100_000):
                 sizes = list(map(len, batch.payloads))
                 *offsets, _ = accumulate(self._format.extents(sizes), initial=writer.end.length)

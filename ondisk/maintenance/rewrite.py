@@ -157,7 +157,7 @@ class _Laying:
         self._reader = reader
         self._known = known
         self._old = known.segment
-        self._writer = SegmentWriter(format, staged, save_blocks=places.save_blocks)
+        self._writer = SegmentWriter(format, staged, self._old.name, save_blocks=places.save_blocks)
         self._places = places
 
     def lay(self) -> tuple[End, Facts]:

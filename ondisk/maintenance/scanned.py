@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ondisk.dataset.access import Access
 from ondisk.errors import StateError
 from ondisk.filesystem import Directory, ReadableFile
+from ondisk.maintenance.concat_segments import scan
 from ondisk.maintenance.kinds import kind_of
 from ondisk.segment import ScanResult
 from ondisk.staging.jobs import Changed
@@ -48,7 +49,7 @@ class Scanned:
             raise StateError(f"the segment {name} is not a file")
         identity = source.identity()
         with StagedRows(access.directory, file, access.config.fields) as rows:
-            for found in format.scan(source):
+            for found in scan(name, format, source):
                 if found.foreign:
                     raise StateError(f"the segment {name} must be rewritten")
                 rows.add_result(found)

@@ -3,9 +3,9 @@
 Both kinds of writer have the same methods.
 """
 
-from ondisk.segments.concat import ConcatReader, ConcatWriter
+from ondisk.segments.concat import ConcatReader, ConcatWriter, MustRewrite
 from ondisk.segments.dir_reader import DirReader
 from ondisk.segments.dir_writer import DirWriter, FileWriter
 from ondisk.segments.writer import SegmentWriter
 
-__all__ = ["ConcatReader", "ConcatWriter", "DirReader", "DirWriter", "FileWriter", "SegmentWriter"]
+__all__ = ["ConcatReader", "ConcatWriter", "DirReader", "DirWriter", "FileWriter", "MustRewrite", "SegmentWriter"]

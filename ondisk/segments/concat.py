@@ -14,13 +14,23 @@ import os
 import resource
 import stat
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, StateError, StorageError, command
+from ondisk.errors import (
+    AuthenticationFailed,
+    FrameCorrupt,
+    OndiskError,
+    SegmentCorrupt,
+    SegmentMissing,
+    StateError,
+    StorageError,
+    command,
+)
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
-from ondisk.segment import Block, End, Facts, Laid, Layout, Patch, Start
+from ondisk.segment import Block, End, Facts, Laid, Layout, Patch, Sealer, SegmentFile, Start
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen
 from ondisk.segments.generations import LOOKS, complete, hidden, kept, reveal, set_aside
@@ -29,6 +39,16 @@ from ondisk.segments.writer import SegmentWriter
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
 _OPEN_TO_READ = 256  # files; fewer where a process may have few, see ConcatReader
 _LARGE = 16 * 1024 * 1024  # bytes
+_USED = 1  # bytes that stay after the end of an encrypted segment, to show that more were written there
+
+
+class MustRewrite(Exception):
+    """Nothing may be appended to a segment before it is rewritten: its file is encrypted, and bytes were written after
+    its end that are not data of the dataset. Others there would be encrypted with the same keystream."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
 
 
 @dataclass(slots=True)
@@ -51,6 +71,11 @@ class _Append:
     def end(self) -> End:
         assert self.writer is not None
         return self.writer.end
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether other bytes may be written to the same places later."""
+        return self.writer is None or self.writer.may_repeat
 
 
 class ConcatWriter:
@@ -84,6 +109,7 @@ class ConcatWriter:
 
         Raises:
             SegmentCorrupt, StateError: nothing can be appended to this file.
+            MustRewrite: nothing can be appended before the segment is rewritten.
         """
         found = self._directory.regular_file(name)
         if found is None:
@@ -91,13 +117,19 @@ class ConcatWriter:
                 return Start(layout.begin(), is_new=True, checksum=0)
             return Start(Laid(b"", end))  # `writing` reports that it is missing
         is_touched = committed is None or not committed.is_untouched(found)
+        is_exact = end is not None and not is_touched and found.st_size == end.size
+        may_continue = layout.may_continue(partial(self._directory.open_to_read, name), is_exact=is_exact)
         if end is not None and committed is not None and trusted and not is_touched:
             if found.st_size > end.size and not committed.has_tail(self._directory.open_to_read(name)):
                 raise changed(self._directory, name)  # its row in the index is not about these bytes
+            if not may_continue:
+                raise MustRewrite(name)
             return Start(Laid(b"", end), checksum=committed.facts.checksum)
         file = self._directory.open_to_read(name)
         if end is not None and committed is not None:
             self._check_same(name, committed, file)
+            if trusted and not may_continue:
+                raise MustRewrite(name)
             if trusted:
                 return Start(Laid(b"", end), is_touched=True, checksum=committed.facts.checksum)
         try:
@@ -112,7 +144,11 @@ class ConcatWriter:
                 return Start(layout.begin(), is_new=True, checksum=0)
             if is_begun:
                 return Start(laid, checksum=0)
+            if not may_continue:
+                raise _not_continued(self._directory, name)
             return Start(laid, is_touched=True, unread=True, is_found=True)
+        if not may_continue:
+            raise _not_continued(self._directory, name)
         unread = laid.end.size - len(laid.content) > end.size
         checksum = None if unread else committed.facts.checksum
         return Start(laid, is_touched=True, unread=unread, is_found=True, checksum=checksum)
@@ -155,7 +191,9 @@ class ConcatWriter:
             file.truncate(position)
         self._appends[name] = append
         self._unsynced.append(name)
-        append.writer = SegmentWriter(layout, file, laid, checksum=start.checksum, save_blocks=append.blocks.extend)
+        append.writer = SegmentWriter(
+            layout, file, name, laid, checksum=start.checksum, save_blocks=append.blocks.extend
+        )
         yield append.writer
         append.writer.finish()
 
@@ -194,6 +232,8 @@ class ConcatWriter:
     def undo(self) -> None:
         """Undo all writes as far as the disk allows; any bytes that stay are a tail that nobody reads.
 
+        If the place of the bytes must not be used again, one of them stays: it makes the next append rewrite the file.
+
         Durability: none. After a crash the tail may be back.
         """
         for append in self._appends.values():
@@ -203,11 +243,11 @@ class ConcatWriter:
                 else:
                     file = append.file or self._directory.open_to_write(append.path)
                     append.file = file
-                    file.truncate(append.size_before)
+                    file.truncate(append.size_before + (0 if append.may_repeat else _USED))
                     patch = append.patch
                     if patch is not None and patch.position + len(patch.content) <= append.size_before:
                         file.write(patch.position, patch.content)
-                    if append.before.st_size == append.size_before:
+                    if append.before.st_size == append.size_before and append.may_repeat:
                         file.set_mtime(append.before.st_mtime_ns)
         self.close()
 
@@ -271,7 +311,10 @@ def keep_data_after(
     if is_committed and _is_never_counted(file, end, layout):
         return
     why = "bytes after the last datum that is whole: damaged, of an interrupted append, or added by somebody else"
-    quarantine.keep_piece(directory, name, file, end.size, size, verb=verb, why=why)
+    if layout.may_continue(lambda: file, is_exact=False):
+        quarantine.keep_piece(directory, name, file, end.size, size, verb=verb, why=why)
+    else:  # it is replaced, and nobody can decrypt a piece of it without its header
+        quarantine.link(directory, name, verb=verb, why=why)
 
 
 def _is_never_counted(file: ReadableFile, end: End, layout: Layout) -> bool:
@@ -286,11 +329,24 @@ def _is_never_counted(file: ReadableFile, end: End, layout: Layout) -> bool:
     return laid.end.size - len(laid.content) <= end.size
 
 
+def _not_continued(directory: Directory, name: str) -> StateError:
+    reason = "it is encrypted, and the index does not know whether more was written to it"
+    hint = f"Run {command('fix', directory.dataset, '--yes')}, then append again."
+    return StateError(f"cannot append to {directory.path / name}: {reason}", hint=hint, segment=name)
+
+
+def located(error: OndiskError, place: object) -> OndiskError:
+    """Return the same error with the place before its message."""
+    return type(error)(f"{place}: {error.message}", hint=error.hint, **error.context)
+
+
 @dataclass(slots=True)
 class _Open:
     """An open file of a generation, and what is known to be right about it: its bytes up to `size`, at this stat."""
 
     file: ReadableFile
+    name: str
+    sealer: Sealer | type[_Unknown] | None
     mtime: int = -1
     length: int = -1
     size: int = 0
@@ -309,27 +365,47 @@ class _Open:
         return True
 
 
+class _Unknown:
+    """In place of the sealer of a file that nobody has read from."""
+
+
 class ConcatReader:
     """Reads spans of segments, and keeps the most recently opened files open. Threads may share it.
 
-    A file is compared with the facts of its segment when it is opened, and again when it was touched since.
+    A file is compared with the facts of its segment when it is opened, and again when it was touched since. What is
+    encrypted is decrypted right after it was read.
+
+    Args:
+        sealer: returns what decrypts a segment's file, by the segment's name; None if it is plain.
     """
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(
+        self, directory: Directory, sealer: Callable[[SegmentFile, str], Sealer | None] = lambda _file, _name: None
+    ) -> None:
         self._directory = directory
+        self._sealer = sealer
         self._files: OrderedDict[int, _Open] = OrderedDict()
         self._generations: dict[str, int] = {}
         self._most = min(_OPEN_TO_READ, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
-    def read(self, generation: int, known: Callable[[], tuple[str, Committed]], offset: int, size: int) -> bytes:
+    def read(
+        self,
+        generation: int,
+        known: Callable[[], tuple[str, Committed]],
+        offset: int,
+        size: int,
+        places: Sequence[tuple[int, int]] = (),
+    ) -> bytes:
         """Read `size` bytes of a segment, by its generation.
 
         Args:
             known: returns the segment's name and its committed bytes; called only if the file must be compared.
+            places: position and size of the wanted data, if there are other bytes between them.
 
         Raises:
             SegmentMissing: the segment is not on disk.
             SegmentCorrupt: it ends before these bytes do, or another program has changed it.
+            KeyMissing, AuthenticationFailed, FrameCorrupt: it is encrypted, and cannot be decrypted.
         """
         opened = self._files.get(generation)
         if opened is None or not opened.is_verified(offset + size):
@@ -340,7 +416,7 @@ class ConcatReader:
         content = opened.file.read(offset, size)
         if len(content) < size:
             raise _too_short(self._directory, known()[0], offset + len(content), offset + size)
-        return content
+        return content if opened.sealer is None else self._unsealed(opened, offset, content, places)
 
     def read_open(self, generation: int, offset: int, size: int) -> bytes | None:
         """Read like `read`, but only if the file is already open and verified; return None if it is not.
@@ -351,7 +427,33 @@ class ConcatReader:
         if opened is None or not opened.is_verified(offset + size):
             return None
         content = opened.file.read(offset, size)
-        return content if len(content) == size else None
+        if len(content) < size:
+            return None
+        return content if opened.sealer is None else self._unsealed(opened, offset, content)
+
+    def is_encrypted(self, generation: int) -> bool:
+        """Return whether a file that was just read from is encrypted: its bytes are not those that were returned."""
+        opened = self._files.get(generation)
+        return opened is not None and opened.sealer is not None
+
+    def _unsealed(self, opened: _Open, offset: int, content: bytes, places: Sequence[tuple[int, int]] = ()) -> bytes:
+        """Return decrypted bytes; of a file that is encrypted datum by datum, those at `places`."""
+        try:
+            sealer = opened.sealer
+            if sealer is _Unknown:
+                sealer = opened.sealer = self._sealer(opened.file, opened.name)
+            if sealer is None:
+                return content
+            assert not isinstance(sealer, type)
+            if not places or not sealer.is_framed:
+                return sealer.unseal(offset, content)
+            decrypted = bytearray(content)
+            for at, size in places:
+                begin = at - offset
+                decrypted[begin : begin + size] = sealer.unseal(at, content[begin : begin + size])
+            return bytes(decrypted)
+        except (StateError, AuthenticationFailed, FrameCorrupt) as error:
+            raise located(error, self._directory.path / opened.name) from None
 
     def forget(self, generation: int) -> None:
         """Close the file of a generation that was removed, which frees its space."""
@@ -398,7 +500,7 @@ class ConcatReader:
         for place in (*(alias, name, alias) * LOOKS, kept(name, generation)):
             found = self._open_if_there(place, is_alias=place != name)
             if found is not None:
-                opened = _Open(file := found)
+                opened = _Open(file := found, name, _Unknown)
                 if opened.verify(committed):
                     return opened
         if file is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ondisk.filesystem import ReadableFile, WritableFile
-from ondisk.segment import Block, End, Facts, Laid, Layout
+from ondisk.segment import Block, End, Facts, Laid, Layout, Sealer
 from ondisk.segments.facts import add_to_checksum, checksum_of, facts_of, tail_of
 
 
@@ -15,14 +15,19 @@ class SegmentWriter:
 
         header | data | data | … | end mark
 
-    `add` and `copy` continue at `end`. `finish` then updates the header; `seal` also writes the end mark and syncs.
+    `add` and `copy` continue at `end`. `finish` then updates the header; `seal` also writes the end mark and syncs. The
+    data of an encrypted segment are encrypted right before they are written. It has no end mark: the next append would
+    write other data to the same place of the keystream.
 
     Args:
         layout: the segment's format.
         file: the file to write to.
+        name: of the segment.
         start: the end of the existing data, and the bytes to write before new data; None for a new segment.
         checksum: of the bytes before those of `start`, as in `Facts`; None if unknown.
-        base: the position of the segment's first byte in the file, if other bytes precede it.
+        base: the position of the segment's first byte in the file, if other bytes precede it. Such a file contains
+            data only, and no header.
+        sealer: what encrypts a file without a header.
         save_blocks: called with the new blocks, if the segment is compressed.
 
     Attributes:
@@ -33,21 +38,27 @@ class SegmentWriter:
         self,
         layout: Layout,
         file: WritableFile,
+        name: str,
         start: Laid | None = None,
         *,
         checksum: int | None = 0,
-        base: int = 0,
+        base: int | None = None,
+        sealer: Sealer | None = None,
         save_blocks: Callable[[Sequence[Block]], object] = lambda _: None,
     ) -> None:
         start = layout.begin() if start is None else start
         self._layout = layout
         self._file = file
-        self._base = base
+        self._base = base or 0
         self._save_blocks = save_blocks
         self._checksum = checksum
         self.end: End = start.end
+        position = start.end.size - len(start.content)
+        if base is None:
+            sealer = layout.sealer(file, name) if position else layout.new_sealer(start.content, name)
+        self._sealer = sealer
         if start.content:
-            self._write(start.end.size - len(start.content), start.content)
+            self._write(position, start.content)
         if start.blocks:
             save_blocks(start.blocks)
 
@@ -73,6 +84,7 @@ class SegmentWriter:
         count: int,
         length: int | None = None,
         blocks: Iterable[Block] = (),
+        sealer: Sealer | None = None,
     ) -> None:
         """Copy `size` bytes of data from a file that stores them in the same form as this segment, padding included.
 
@@ -81,15 +93,19 @@ class SegmentWriter:
             count: the number of data in them.
             length: the number of decompressed bytes, if they are compressed.
             blocks: the blocks in them; their offsets and positions count from `begin`.
+            sealer: what decrypts the file; None if it is plain.
 
         Raises:
             EOFError: the file ends before the last of the bytes.
         """
         end = self.end
-        self._file.copy(source, begin, size, self._base + end.size)
-        if self._checksum is not None:
-            copied = self._base + end.size
-            self._checksum = checksum_of(self._file, copied + size, range(0), copied, self._checksum)
+        if self._sealer is not None or sealer is not None:
+            content = source.read(begin, size)
+            if len(content) < size:
+                raise EOFError(f"{source.path} ends at byte {begin + len(content)}")
+            self._write(end.size, content if sealer is None else sealer.unseal(begin, content))
+        else:
+            self._copy(source, begin, size)
         if moved := [Block(end.length + each.offset, end.size + each.position, each.stored) for each in blocks]:
             self._save_blocks(moved)
         counted = 0 if self._layout.patch(end) is None else count
@@ -99,6 +115,18 @@ class SegmentWriter:
             length=end.length + (size if length is None else length),
             count=end.count + counted,
         )
+
+    def _copy(self, source: ReadableFile, begin: int, size: int) -> None:
+        """Copy bytes to the end as they are."""
+        self._file.copy(source, begin, size, self._base + self.end.size)
+        if self._checksum is not None:
+            copied = self._base + self.end.size
+            self._checksum = checksum_of(self._file, copied + size, range(0), copied, self._checksum)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether other bytes may be written to the same places later: not if both would have the same keystream."""
+        return self._sealer is None or self._sealer.is_framed
 
     def finish(self) -> End:
         """Update the header, and return the end of the segment."""
@@ -117,6 +145,8 @@ class SegmentWriter:
         return facts_of(self._file.stat(), tail, self._checksum, is_touched=is_touched)
 
     def _write(self, position: int, content: bytes) -> None:
+        if self._sealer is not None:
+            content = self._sealer.seal(self._base + position, content)
         self._file.write(self._base + position, content)
         if self._checksum is not None:
             self._checksum = add_to_checksum(content, position, self._layout.mutable, self._checksum)

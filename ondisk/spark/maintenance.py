@@ -10,7 +10,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from ondisk.dataset.access import Access
-from ondisk.maintenance.check import ReadAll, wrong_with
+from ondisk.maintenance.check import ReadAll, Wrong, wrong_as_far_as_known
 from ondisk.maintenance.fix import ScanAll
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.repack import WriteAll, can_be_written_elsewhere
@@ -31,12 +31,12 @@ def reads(spark: SparkSession) -> ReadAll:
 
 def _read_all(
     spark: SparkSession, access: Access, names: list[str], progress: Callable[[str], None]
-) -> Iterator[tuple[str, str | None]]:
+) -> Iterator[tuple[str, Wrong]]:
     for answer in answers(spark, access.dataset_path, "check", _weights(access, names)):
         name = answer["segment"].removeprefix(access.prefix)
         progress(name)
         # If the executor failed, the driver reads the segment itself: it raises the same error, or succeeds.
-        yield name, wrong_with(access, name) if "failed" in answer else answer["wrong"]
+        yield name, wrong_as_far_as_known(access, name) if "failed" in answer else answer["wrong"]
 
 
 def scans(spark: SparkSession) -> ScanAll:

@@ -1,6 +1,6 @@
 """Append with many processes: each stages data in files of the dataset, and one commits what all of them have staged.
 
-    .staged/JOB/NAME.data    bytes, as segments will contain them
+    .staged/JOB/NAME.data    bytes, as segments will contain them; if these are encrypted, with another IV and key
     .staged/JOB/NAME.rows    where they are, and their rows of the index, see `ondisk.staging.rows`
 
 A process that stages takes no lock and does not open the index: it may run on another machine with the same filesystem.
@@ -18,7 +18,7 @@ from typing import Self
 
 from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
-from ondisk.formats import Batch, Format
+from ondisk.formats import Batch, Format, find
 from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
 from ondisk.segment import Block, Laid
@@ -66,10 +66,11 @@ class Stage:
     def __init__(self, directory: Directory, config: DatasetConfig, job: str, name: str) -> None:
         self._config = config
         self._name = name
-        self._at = 0
         self._finished = False
         self._directory = directory
         self._path = f"{STAGED}/{job}"
+        begin, self._sealer = find(config.format)(config).begin_staged()
+        self._at = len(begin)
         for left in range(_TRIES, 0, -1):
             with contextlib.ExitStack() as undo:
                 try:
@@ -80,6 +81,8 @@ class Stage:
                         raise
                     continue
                 self._rows = StagedRows(self._folder, name + ROWS, config.fields)
+                if begin:
+                    self._file.write(0, begin)
                 undo.pop_all()
                 return
 
@@ -106,7 +109,8 @@ class Stage:
         for name, places in by_segment.items():
             payloads = [batch.payloads[place] for place in places]
             blocks: list[Block] = []
-            writer = SegmentWriter(format, self._file, begin, checksum=None, base=self._at, save_blocks=blocks.extend)
+            writer = SegmentWriter(format, self._file, name, begin, checksum=None, base=self._at, sealer=self._sealer,
+                                   save_blocks=blocks.extend)  # fmt: skip
             writer.add(payloads)
             end, data_size = writer.end, sum(map(len, payloads))
             piece = Piece(0, self._name + DATA, name, format.name, self._at, end.size, end.length, len(places),

@@ -24,12 +24,15 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 from zlib import crc32
 
-from ondisk import frame
-from ondisk.errors import AuthenticationFailed, ConfigError, FrameCorrupt, InvalidInput
+from ondisk import frame, keys
+from ondisk.errors import AuthenticationFailed, ConfigError, FrameCorrupt, InvalidInput, StateError
+from ondisk.formats.base import Chained, Readable
+from ondisk.formats.diskqueue.header import ONDISK, Header
 from ondisk.keys import AES_128, AES_256, KeyRing
+from ondisk.segment import Sealer, SegmentFile
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -38,6 +41,9 @@ SEALABLE = 0x01
 """First byte of the payload of a frame that is sealable or sealed."""
 
 IV_SIZE = FILE_ID_SIZE = DIGEST_SIZE = 16
+UNKNOWN = bytes(DIGEST_SIZE)
+"""In place of the digest of a segment's name, until sealing its header fills it in."""
+
 _BLOCK = 16  # bytes that a counter stands for
 _TAG, _NONCE = 16, 12
 _BEGIN = struct.Struct("<IBI12s")  # of a frame: length, kind, key id, nonce
@@ -48,6 +54,10 @@ _SUFFIX = bytes(_TAG)
 OVERHEAD = len(_PREFIX) + len(_SUFFIX)
 """Bytes by which a sealable payload is longer than its event."""
 
+_STAGED = struct.Struct("<IB16s")
+STAGED_SIZE = _STAGED.size
+"""Bytes before the data in a file of staged data."""
+
 _NONCES = 512  # taken from the system at once
 _INFO = b"ondisk segment"
 _MAGICS = (b"\x04\x22\x4d\x18", b"\0\0\0\0\x05\x5d\xcc\x02")  # an LZ4 frame; what Beats wrote for an empty one
@@ -57,29 +67,19 @@ _PIECE = 64 * 1024  # bytes that show whether a key fits
 _OTHER_PLACE = "it is of another segment, its segment was renamed, or its bytes were changed"
 
 
-class Sealer(Protocol):
-    """Encrypts and decrypts the bytes of one segment's file. The results have the same length."""
-
-    def seal(self, position: int, content: bytes) -> bytes:
-        """Return plain bytes as they are stored at a position of the file."""
-
-    def unseal(self, position: int, content: bytes) -> bytes:
-        """Return stored bytes as they were before sealing.
-
-        Raises:
-            AuthenticationFailed: GCM only: they are not what was sealed for this place with this key.
-            KeyMissing: the key that they name is not known.
-        """
+_Payload = TypeVar("_Payload", bytes, bytes | memoryview)
 
 
 class Stream:
     """AES-128 in counter mode over a segment's file; opens and seals any piece. Threads may share it.
 
     Args:
-        key: 16 bytes.
+        key: 16 bytes; of staged data 32.
         iv: the counter of the first 16 bytes after the header, big-endian.
         begin: position of the first encrypted byte; those before it are plain.
     """
+
+    is_framed: ClassVar[bool] = False
 
     def __init__(self, key: bytes, iv: bytes, begin: int) -> None:
         self._key = key
@@ -94,32 +94,42 @@ class Stream:
         if position < self._begin:
             plain = self._begin - position
             return content[:plain] + self.seal(self._begin, content[plain:]) if content[plain:] else content
+        return self.running(position)(content)
+
+    unseal = seal
+
+    def running(self, position: int | None = None) -> Callable[[bytes], bytes]:
+        """Return a function that encrypts or decrypts what follows from a position on, piece after piece.
+
+        Args:
+            position: not in the header; None for the first byte after it.
+        """
         from cryptography.hazmat.primitives.ciphers import Cipher
         from cryptography.hazmat.primitives.ciphers.algorithms import AES
         from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-        blocks, skipped = divmod(position - self._begin, _BLOCK)
+        blocks, skipped = divmod(0 if position is None else position - self._begin, _BLOCK)
         counter = (self._first + blocks) % (1 << 128)
         encryptor = Cipher(AES(self._key), CTR(counter.to_bytes(IV_SIZE, "big"))).encryptor()
         if skipped:
             encryptor.update(bytes(skipped))
-        return encryptor.update(content)
-
-    unseal = seal
+        return encryptor.update
 
 
 class Frames:
     """AES-256-GCM for each frame of a segment; opens and seals whole frames. Threads may share it.
 
     Args:
-        keys: those that frames may name; the newest seals.
+        ring: the keys that frames may name; the newest seals.
         file_id: of the segment.
         digest: of the segment's name, see `digest_of`.
         begin: position of the first frame; the bytes before it end with the digest.
     """
 
-    def __init__(self, keys: KeyRing, file_id: bytes, digest: bytes, begin: int) -> None:
-        self._keys = keys
+    is_framed: ClassVar[bool] = True
+
+    def __init__(self, ring: KeyRing, file_id: bytes, digest: bytes, begin: int) -> None:
+        self._ring = ring
         self._file_id = file_id
         self._digest = digest
         self._begin = begin
@@ -142,7 +152,7 @@ class Frames:
             pieces += (content[: at - DIGEST_SIZE], self._digest)
         if at == limit:
             return b"".join(pieces)
-        id_ = self._keys.newest(AES_256).id
+        id_ = self._ring.newest(AES_256).id
         encrypt, digest, nonces = self._cipher(id_).encrypt, self._digest, b""
         while at < limit:
             size, kind, none, _ = _BEGIN.unpack_from(content, at)
@@ -159,9 +169,11 @@ class Frames:
         return b"".join(pieces)
 
     def unseal(self, position: int, content: bytes) -> bytes:
-        """Return sealed frames as they were before; see `Sealer.unseal`.
+        """Return sealed frames as they were before.
 
         Raises:
+            AuthenticationFailed: a frame is not what was sealed for this place with this key.
+            KeyMissing: the key that it names is not known.
             FrameCorrupt: the bytes are not whole frames, or a frame's checksum is wrong.
         """
         pieces: list[bytes] = []
@@ -202,6 +214,24 @@ class Frames:
         self._proven.add(id_)
         return event
 
+    def events(self, offsets: Sequence[int], payloads: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+        """Return the events in the payloads of frames at some offsets; one that is not authentic stays as it is.
+
+        Raises:
+            AuthenticationFailed: none of those that name a key is authentic: it may be the wrong one.
+            KeyMissing: a key that they name is not known.
+        """
+        opened = [*map(self.event, offsets, payloads)]
+        events: list[bytes | memoryview] = []
+        for event, payload in zip(opened, payloads, strict=True):
+            if not isinstance(event, AuthenticationFailed):
+                events.append(event)
+            elif self.has_opened(payload):
+                events.append(payload)
+            else:
+                raise event
+        return events
+
     def has_opened(self, payload: bytes | memoryview) -> bool:
         """Return whether the key that a payload names has opened another frame of this segment, so it is right."""
         return int.from_bytes(payload[1:5], "little") in self._proven
@@ -214,7 +244,7 @@ class Frames:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         if id_ not in self._ciphers:
-            self._ciphers[id_] = AESGCM(file_key(self._keys.secret(id_, AES_256), self._file_id))
+            self._ciphers[id_] = AESGCM(file_key(self._ring.secret(id_, AES_256), self._file_id))
         return self._ciphers[id_]
 
 
@@ -236,6 +266,36 @@ def digest_of(stem: str) -> bytes:
     return hashlib.blake2b(stem.encode(), digest_size=DIGEST_SIZE).digest()
 
 
+def begin_staged(*, gcm: bool) -> tuple[bytes, Stream]:
+    """Return the first bytes of a file of staged data, key id and IV, and what encrypts those after them.
+
+    Args:
+        gcm: segments are encrypted with keys for GCM, so this file is, too.
+    """
+    size = AES_256 if gcm else AES_128
+    begin = _STAGED.pack(keys.current().newest(size).id, size, new_iv())
+    return begin, staged_sealer(begin)
+
+
+def staged_sealer(begin: bytes) -> Stream:
+    """Return what decrypts a file of staged data.
+
+    Raises:
+        KeyMissing: its key is not known.
+        StateError: the file is too short.
+    """
+    if len(begin) < STAGED_SIZE:
+        raise StateError("a file of staged data is damaged: nothing was stored", hint="Stage the data again.")
+    id_, size, iv = _STAGED.unpack(begin)
+    extracted = hmac.digest(iv, keys.current().secret(id_, size), "sha256")
+    return Stream(hmac.digest(extracted, b"ondisk staged\x01", "sha256"), iv, STAGED_SIZE)
+
+
+def new_iv() -> bytes:
+    """Return a random IV or file id for a new segment."""
+    return os.urandom(IV_SIZE)
+
+
 def file_key(secret: bytes, file_id: bytes) -> bytes:
     """Return the key of one segment: HKDF-SHA256 (RFC 5869) with the file id as salt."""
     extracted = hmac.digest(file_id, secret, "sha256")
@@ -248,6 +308,24 @@ def sealable(events: Sequence[bytes]) -> list[bytes]:
     return list(map(bytes.__add__, begins, repeat(_SUFFIX)))
 
 
+def events_of(payloads: Sequence[_Payload]) -> Sequence[_Payload | bytes]:
+    """Return the events in the payloads of one segment, all sealable or all plain.
+
+    Raises:
+        FrameCorrupt: one of them is still sealed; the error's context has its `position`.
+    """
+    if not payloads or payloads[0][0] != SEALABLE:
+        return payloads
+    events: list[_Payload | bytes] = []
+    for position, payload in enumerate(payloads):
+        try:
+            events.append(event_of(payload))
+        except FrameCorrupt as error:
+            error.context["position"] = position
+            raise
+    return events
+
+
 def event_of(payload: bytes | memoryview) -> bytes:
     """Return the event in a sealable payload.
 
@@ -255,13 +333,113 @@ def event_of(payload: bytes | memoryview) -> bytes:
         FrameCorrupt: it is still sealed.
     """
     if payload[: len(_PREFIX)] != _PREFIX or payload[-_TAG:] != _SUFFIX or len(payload) <= OVERHEAD:
-        hint = "It is in a file of another version than 256; restore the segment from a backup."
-        raise FrameCorrupt("the event is encrypted, and its segment does not say so", hint=hint)
+        hint = "Restore the segment from a backup."
+        raise FrameCorrupt(f"its event is encrypted and does not authenticate: {_OTHER_PLACE}", hint=hint)
     return bytes(payload[len(_PREFIX) : -_TAG])
 
 
+def sealer_of(
+    head: Header, read: Callable[[int, int], bytes], name: str | None, *, max_size: int
+) -> Stream | Frames | None:
+    """Return what encrypts and decrypts a segment's file, with the keys of this process; None if it is plain.
+
+    Args:
+        head: its header.
+        read: returns bytes of the file by position and size, fewer at the end.
+        name: of the segment, to compare with the header; None if it is not known.
+        max_size: of a frame.
+
+    Raises:
+        KeyMissing: counter mode only: there is no key of 16 bytes. With GCM the first frame shows what is needed.
+        AuthenticationFailed: none of the keys fits; or the file is that of another segment.
+        ConfigError: the package that encrypts is not installed, or the keys cannot be read.
+    """
+    if not head.encrypted:
+        return None
+    check_installed()
+    ring = keys.current()
+    if head.version != ONDISK:
+        in_lz4 = head.compressed or head.version == 3
+        return stream_of(ring, head.iv, head.size, read, compressed=in_lz4, max_size=max_size)
+    digest = head.digest if name is None else digest_of(name.rpartition(".")[0])
+    if digest != head.digest != UNKNOWN:
+        hint = "Give the file its name back, or restore the segment from a backup."
+        raise AuthenticationFailed("it is the file of another segment, with another name", hint=hint)
+    return Frames(ring, head.iv, digest, head.size)
+
+
+def opened(file: SegmentFile, head: Header, *, max_size: int) -> tuple[SegmentFile, Frames | None]:
+    """Return a segment's file as if it were not encrypted in counter mode; and what decrypts each frame, with GCM.
+
+    Raises:
+        As `sealer_of`.
+    """
+    sealer = sealer_of(head, file.read, None, max_size=max_size)
+    if sealer is None or isinstance(sealer, Frames):
+        return file, sealer
+    return DecryptedFile(file, sealer), None
+
+
+def decrypted(stream: Readable, head: Header, *, max_size: int) -> tuple[Readable, Frames | None]:
+    """Do the same as `opened` with a stream, which begins after the header.
+
+    Memory: one frame, to find the key.
+    """
+    if not head.encrypted:
+        return stream, None
+    held = b""
+
+    def read(position: int, size: int) -> bytes:
+        nonlocal held
+        end = position - head.size + size
+        while len(held) < end and (more := stream.read(end - len(held))):
+            held += more
+        return held[position - head.size : end]
+
+    sealer = sealer_of(head, read, None, max_size=max_size)
+    stream = Chained(held, stream)
+    if sealer is None or isinstance(sealer, Frames):
+        return stream, sealer
+    return _DecryptedStream(stream, sealer), None
+
+
+class DecryptedFile:
+    """A segment's file, decrypted by its sealer. With GCM, only whole data can be read from it."""
+
+    def __init__(self, file: SegmentFile, sealer: Sealer) -> None:
+        self._file = file
+        self._sealer = sealer
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def read(self, position: int, size: int, /) -> bytes:
+        return self._sealer.unseal(position, self._file.read(position, size))
+
+    def read_into(self, position: int, buffer: memoryview, /) -> int:
+        content = self.read(position, len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+
+class _DecryptedStream:
+    """The bytes of a stream that is encrypted in counter mode.
+
+    Args:
+        stream: begins after the header.
+    """
+
+    def __init__(self, stream: Readable, key: Stream) -> None:
+        self._stream = stream
+        self._update = key.running()
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes. Only an empty result means the end."""
+        return self._update(self._stream.read(size))
+
+
 def stream_of(
-    keys: KeyRing, iv: bytes, begin: int, read: Callable[[int, int], bytes], *, compressed: bool, max_size: int
+    ring: KeyRing, iv: bytes, begin: int, read: Callable[[int, int], bytes], *, compressed: bool, max_size: int
 ) -> Stream:
     """Return the stream of a segment of Beats, which does not name its key: each is tried until something is valid.
 
@@ -276,7 +454,7 @@ def stream_of(
 
     Memory: one frame.
     """
-    streams = [Stream(secret, iv, begin) for secret in keys.of_size(AES_128)]
+    streams = [Stream(secret, iv, begin) for secret in ring.of_size(AES_128)]
     size, stored = _PIECE, read(begin, _PIECE)
     if not stored:
         return streams[0]
@@ -299,7 +477,7 @@ def stream_of(
     number = f"none of the {len(streams)} keys" if len(streams) > 1 else "the only key"
     hint = "Add the right key. A file whose beginning is damaged fails in the same way: restore it from a backup."
     verb = "fits" if len(streams) > 1 else "does not fit"
-    raise AuthenticationFailed(f"{number} of {AES_128} bytes in {keys.source} {verb}", hint=hint)
+    raise AuthenticationFailed(f"{number} of {AES_128} bytes in {ring.source} {verb}", hint=hint)
 
 
 def _fits(plain: bytes, *, compressed: bool, max_size: int) -> bool | None:

@@ -11,6 +11,7 @@ from ondisk import frame
 from ondisk.errors import SegmentCorrupt
 from ondisk.formats.base import BATCH_BYTES, Readable
 from ondisk.formats.diskqueue import blocks
+from ondisk.formats.diskqueue.encryption import Frames
 from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.payload import FIRST_KEY
 from ondisk.segment import Block
@@ -35,6 +36,7 @@ class FrameReader:
         position: of the stream's first byte in the file; in a compressed segment, an LZ4 frame begins there.
         offset: logical offset of the first frame.
         found: a list that collects the blocks that were read; None if they are not needed.
+        opener: decrypts the payloads of frames; None if they are plain.
 
     Attributes:
         header: of the segment.
@@ -53,8 +55,10 @@ class FrameReader:
         position: int,
         offset: int,
         found: list[Block] | None = None,
+        opener: Frames | None = None,
     ) -> None:
         self._stream = stream
+        self._opener = opener
         self.header = header
         self._max_size = max_size
         self._blocks = blocks.BlockReader(stream, position, offset) if header.compressed else None
@@ -93,6 +97,9 @@ class FrameReader:
             self.count += len(scanned.payloads)
             self._starts = {offset: position for offset, position in self._starts.items() if offset >= self.offset}
             if scanned.payloads:
+                if self._opener is not None:
+                    scanned.payloads = self._opener.events(scanned.offsets, scanned.payloads)
+                    scanned.decrypted = True
                 yield scanned
             damage = scanned.damage
             if is_limit and (damage is None or damage.torn):

@@ -160,8 +160,8 @@ def require_readable(found: Header) -> Header:
     whats = [name for bit, name in _NOT_YET.items() if found.options & bit]
     if found.version == 0:
         whats = ["version 0 (JSON, Beats before 7.14)"]
-    elif found.draft or found.version == ONDISK:
-        whats = [f"version {found.version}{' (a draft with encryption, never released)' * found.draft}"]
+    elif found.draft:
+        whats = [f"version {found.version} (a draft with encryption, never released)"]
     if whats:
         hint = "ondisk reads versions 1 and 2 with CBOR, plain or with LZ4. Is it a segment of a Beats disk queue?"
         problem = f"not supported yet: {', '.join(whats)} of the disk queue's segments"
@@ -169,7 +169,7 @@ def require_readable(found: Header) -> Header:
     return found
 
 
-_NOT_YET = {ENCRYPTION: "encryption (option 0x1)", PROTOBUF: "protobuf (option 0x4)"}
+_NOT_YET = {PROTOBUF: "protobuf (option 0x4)"}
 
 
 def _take(head: bytes, at: int, size: int) -> bytes:

@@ -12,7 +12,7 @@ Files from outside may be of version 1, or have other kinds of LZ4; their frames
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from math import isnan
@@ -23,13 +23,13 @@ from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, Chained, FileStream, Format, Loaded, Readable, is_zeros
-from ondisk.formats.diskqueue import blocks, header, payload
+from ondisk.formats.diskqueue import blocks, encryption, header, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.parse import Place, batches
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.metadata import canonical_metadata, without
 from ondisk.frame import Scan
-from ondisk.segment import Block, Damage, End, Laid, Patch, ScanResult, SegmentFile
+from ondisk.segment import Block, Damage, End, Laid, Patch, ScanResult, Sealer, SegmentFile
 
 _ENCODED = 128  # data encoded together after one of a larger number was refused
 _NANOSECONDS = 1000  # in a microsecond
@@ -39,7 +39,7 @@ _PASSED = 100_000  # limit for damaged places to skip in one file
 _MAX_COUNT = 2**32 - 1
 _BEGINNINGS = (header.Header(options=header.LZ4).pack() + blocks.FRAME_HEADER, header.Header().pack())
 _MAGIC = 4  # bytes that an LZ4 frame begins with
-_BEGINNING = max(map(len, _BEGINNINGS)) + 1
+_BEGINNING = header.MAX_SIZE + len(blocks.FRAME_HEADER) + 1
 _TYPES = {
     FieldType.INTEGER: int,
     FieldType.REAL: float,
@@ -53,15 +53,17 @@ class Seg(Format):
     """The seg format; see the module's docstring."""
 
     name: ClassVar[str] = "seg"
+    encrypts: ClassVar[bool] = True
     block_size: ClassVar[int] = blocks.MAX_BLOCK_SIZE
     preamble: ClassVar[bytes] = header.Header().pack()
     mutable: ClassVar[range] = range(header.COUNT_OFFSET, header.COUNT_OFFSET + header.COUNT.size)
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
-        if config.encryption != "none":
-            raise ConfigError("encryption: this version of ondisk does not encrypt yet", hint="Remove the line.")
-        if config.version != header.VERSION or config.payload != "cbor":
+        if config.encryption != "none" and config.format == self.name:
+            encryption.check_installed()
+        self._seals = config.encryption == "aes-256-gcm"
+        if config.version not in (header.VERSION, None) or config.payload != "cbor":
             raise ConfigError("this version of ondisk writes version 2 with CBOR only", hint="Remove the lines.")
         self._shared = _Metadata(config.fields)
         self._described: tuple[bytes | None, Event | None] = _NOTHING
@@ -102,12 +104,21 @@ class Seg(Format):
         """
         head = _read(stream, header.MAX_SIZE)
         found = header.require_readable(header.Header.parse(head))
-        return self.frames_at(Chained(head[found.size :], stream), found, found.logical_size)
+        rest = Chained(head[found.size :], stream)
+        stream, opener = encryption.decrypted(rest, found, max_size=self.config.max_datum_size)
+        return self.frames_at(stream, found, found.logical_size, opener)
 
-    def frames_at(self, stream: Readable, found: header.Header, offset: int) -> FrameReader:
-        """Return a reader of frames from a logical offset on; only that of the first one in a compressed segment."""
-        position = offset + found.size - found.logical_size
-        return FrameReader(stream, found, max_size=self.config.max_datum_size, position=position, offset=offset)
+    def frames_at(
+        self, stream: Readable, found: header.Header, offset: int, opener: encryption.Frames | None = None
+    ) -> FrameReader:
+        """Return a reader of frames from a logical offset on; only that of the first one in a compressed segment.
+
+        Args:
+            stream: the bytes, decrypted if they were encrypted in counter mode.
+            opener: decrypts the frames of version 256.
+        """
+        limit, position = self.config.max_datum_size, offset + found.size - found.logical_size
+        return FrameReader(stream, found, max_size=limit, position=position, offset=offset, opener=opener)
 
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         """Yield the frames of a segment; damage is skipped if the beginning of the next frame is known."""
@@ -118,8 +129,11 @@ class Seg(Format):
             return
         kept: list[Block] = []
         limit = self.config.max_datum_size
+        file, opener = encryption.opened(file, head, max_size=limit)
         stream = FileStream(file, head.size)
-        frames = FrameReader(stream, head, max_size=limit, position=head.size, offset=head.size, found=kept)
+        frames = FrameReader(
+            stream, head, max_size=limit, position=head.size, offset=head.size, found=kept, opener=opener
+        )
         end = End(head.size, head.size, 0, head.compressed, head.kind)
         damage: list[Damage] = []
         last = passed = 0
@@ -156,6 +170,37 @@ class Seg(Format):
     def is_empty(self, file: SegmentFile) -> bool:
         return _is_begun(file.read(0, _BEGINNING), file.size())
 
+    def sealer(self, file: SegmentFile, name: str) -> Sealer | None:
+        try:
+            head = header.Header.parse(file.read(0, header.MAX_SIZE))
+        except (InvalidInput, SegmentCorrupt):
+            return None  # whoever reads its data reports what is wrong
+        return encryption.sealer_of(head, file.read, name, max_size=self.config.max_datum_size)
+
+    def new_sealer(self, begun: bytes, name: str) -> Sealer | None:
+        head = header.Header.parse(begun)
+        return encryption.sealer_of(head, lambda _position, _size: b"", name, max_size=0)
+
+    def begin_staged(self) -> tuple[bytes, Sealer | None]:
+        if self.config.encryption == "none":
+            return b"", None
+        return encryption.begin_staged(gcm=self._seals)
+
+    def staged_sealer(self, file: SegmentFile) -> Sealer | None:
+        if self.config.encryption == "none":
+            return None
+        return encryption.staged_sealer(file.read(0, encryption.STAGED_SIZE))
+
+    def may_continue(self, opened: Callable[[], SegmentFile], *, is_exact: bool) -> bool:
+        """Also false if new data would not be encrypted as the configuration says."""
+        try:
+            head = header.Header.parse(opened().read(0, header.MAX_SIZE))
+        except (InvalidInput, SegmentCorrupt):
+            return True  # `resume` reports what is wrong
+        if (head.version == header.ONDISK) != self._seals:
+            return False
+        return is_exact if head.encrypted and not self._seals else head.encrypted or self.config.encryption == "none"
+
     def first_offset(self, end: End) -> int:
         return header.Header.of_kind(end.kind).size
 
@@ -163,7 +208,9 @@ class Seg(Format):
         return frame.length(tail) == size  # a frame has its length at both ends
 
     def seal(self, end: End) -> bytes:
-        return blocks.END_MARK if end.compressed else b""
+        # Encrypted, it would take the place of the next block in the keystream.
+        is_ended = end.compressed and not header.Header.of_kind(end.kind).encrypted
+        return blocks.END_MARK if is_ended else b""
 
     def encode(self, data: Sequence[Datum]) -> Batch:
         try:
@@ -205,7 +252,7 @@ class Seg(Format):
             alone = None if event.meta.keys() <= declared else [without(event.meta, declared)]
             return Loaded([event.data], alone, [event.timestamp // _NANOSECONDS])
         try:
-            columns = payload.decode(frame.decode_many(payloads), max_depth=MAX_DEPTH)
+            columns = payload.decode(encryption.events_of(frame.decode_many(payloads)), max_depth=MAX_DEPTH)
         except (FrameCorrupt, InvalidInput) as error:
             raise _corrupt(error) from None
         undeclared = None
@@ -217,10 +264,22 @@ class Seg(Format):
     def verify(self, payloads: Sequence[bytes]) -> None:
         frame.decode_many(payloads)
 
+    def exported(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
+        return frame.encode(encryption.events_of(frame.decode_many(payloads)))
+
     def begin(self) -> Laid:
         compressed = self.config.compression == "lz4"
-        content = header.Header(options=header.LZ4 * compressed).pack() + blocks.FRAME_HEADER * compressed
-        return Laid(content, End(len(content), header.SIZE, 0, compressed))
+        options = header.LZ4 * compressed
+        if self._seals:
+            begun = header.Header(
+                header.ONDISK, 0, header.ENCRYPTION, iv=encryption.new_iv(), digest=encryption.UNKNOWN
+            )
+        elif self.config.encryption == "aes-128-ctr":
+            begun = header.Header(options=options | header.ENCRYPTION, iv=encryption.new_iv())
+        else:
+            begun = header.Header(options=options)
+        content = begun.pack() + blocks.FRAME_HEADER * compressed
+        return Laid(content, End(len(content), begun.size, 0, compressed, begun.kind))
 
     def resume(self, file: SegmentFile, end: End) -> Laid:
         """Find the last whole frame after `end`, or in the whole file if the index does not know the segment.
@@ -229,6 +288,8 @@ class Seg(Format):
         """
         if not end.size and self.is_empty(file):
             return self.begin()
+        limit = BATCH_BYTES + self.config.max_datum_size  # no crash leaves more after the last whole frame
+        file = _decrypted(file, self.config.max_datum_size)
         if end.size:
             found = replace(header.Header.of_kind(end.kind), options=header.LZ4 * end.compressed)
             before, position, offset = blocks.FRAME_HEADER * end.compressed, end.size, end.length
@@ -236,7 +297,6 @@ class Seg(Format):
             found = _header_of(file)
             before, position, offset = b"", found.size, found.size
         kept: list[Block] = []
-        limit = BATCH_BYTES + self.config.max_datum_size  # no crash leaves more after the last whole frame
         frames = FrameReader(
             Chained(before, FileStream(file, position)),
             found,
@@ -290,12 +350,15 @@ class Seg(Format):
     def add(self, batch: Batch, scanned: Scan, begin: int, end: int) -> int:
         """Add frames to a batch and return their size in bytes. Only frames without a valid event are refused."""
         frames, payloads = scanned.frames(begin, end), scanned.payloads[begin:end]
+        if self._seals or scanned.decrypted:
+            events = list(map(bytes, payloads))
+            frames = frame.encode(encryption.sealable(events) if self._seals else events)
         try:
             batch.extend(self._batch(frames, payloads))
         except (FrameCorrupt, InvalidInput):
             for offset, each, content in zip(scanned.offsets[begin:end], frames, payloads, strict=True):
                 try:
-                    event = payload.decode_one(content, max_depth=self.config.max_depth)
+                    event = _decoded(content, self.config.max_depth)
                     metadata = self._canonical_one(event.meta, from_frame=True)
                 except (FrameCorrupt, InvalidInput) as error:
                     batch.refused.append((len(batch), f"frame at byte {offset}: {error.message}"))
@@ -322,7 +385,7 @@ class Seg(Format):
         found = ScanResult(blocks=read, damage=damage, end=end)
         for offset, size, content in zip(scanned.offsets, sizes, scanned.payloads, strict=True):
             try:
-                event = payload.decode_one(content, max_depth=MAX_DEPTH)
+                event = _decoded(content, MAX_DEPTH)
                 metadata = self._canonical_one(event.meta, from_frame=True)
             except (FrameCorrupt, InvalidInput) as error:
                 found.damage.append(Damage(offset, size, error.message))
@@ -344,11 +407,10 @@ class Seg(Format):
 
     def _encode_columns(self, reftimes: list[int], given: Sequence[Mapping[str, Any]], data: Sequence[Any]) -> Batch:
         metadata = self._canonical(given, from_frame=False)
-        frames = frame.encode(
-            payload.encode(
-                [reftime * _NANOSECONDS for reftime in reftimes], given, data, max_depth=self.config.max_depth
-            )
+        payloads = payload.encode(
+            [reftime * _NANOSECONDS for reftime in reftimes], given, data, max_depth=self.config.max_depth
         )
+        frames = frame.encode(encryption.sealable(payloads) if self._seals else payloads)
         longest = max(map(len, frames), default=0)
         if longest > self.config.max_datum_size:
             raise InvalidInput(f"{longest} bytes are more than max_datum_size, {self.config.max_datum_size}")
@@ -387,7 +449,7 @@ class Seg(Format):
     def _event(self, stored: bytes) -> Event:
         """Return the event in one frame of a segment."""
         try:
-            return payload.decode_one(frame.decode(stored), max_depth=MAX_DEPTH)
+            return _decoded(frame.decode(stored), MAX_DEPTH)
         except (FrameCorrupt, InvalidInput) as error:
             raise _corrupt(error) from None
 
@@ -410,6 +472,12 @@ def _is_worth_keeping(value: Any) -> bool:
     if isinstance(value, str | bytes):
         return len(value) < _LONG
     return type(value) is not float or value != 0  # 0.0 and -0.0 are equal, but not the same value
+
+
+def _decoded(content: payload.Buffer, max_depth: int) -> Event:
+    """Return the event in one payload."""
+    (event,) = encryption.events_of([content])
+    return payload.decode_one(event, max_depth=max_depth)
 
 
 def _corrupt(error: FrameCorrupt | InvalidInput) -> FrameCorrupt:
@@ -459,8 +527,31 @@ def _is_torn(frames: FrameReader, file: SegmentFile, limit: int) -> bool:
 
 def _is_begun(head: bytes, size: int) -> bool:
     """Return whether a file has no more than (part of) the first bytes of a segment, so that it can be overwritten."""
+    if len(head) < size:
+        return False
     head = head[: header.COUNT_OFFSET] + bytes(len(head[header.COUNT_OFFSET : 8])) + head[8:]  # with any frame count
-    return any(len(head) == size and beginning.startswith(head) for beginning in _BEGINNINGS)
+    return any(beginning.startswith(head) for beginning in _BEGINNINGS) or _is_begun_encrypted(head)
+
+
+def _is_begun_encrypted(head: bytes) -> bool:
+    """Return whether a file has no more than (part of) an encrypted segment's header, and of an LZ4 frame's."""
+    fixed = head[: header.SIZE]
+    for options in (header.ENCRYPTION, header.ENCRYPTION | header.LZ4):
+        for version in (header.VERSION, header.ONDISK):
+            begun = header.Header(version, 0, options)
+            most = begun.size + len(blocks.FRAME_HEADER) * begun.compressed
+            if begun.pack()[: header.SIZE] == fixed and len(head) <= most:
+                return True
+    return False
+
+
+def _decrypted(file: SegmentFile, max_size: int) -> SegmentFile:
+    """Return a segment's file; decrypted, if that is needed to find its frames."""
+    try:
+        head = header.require_readable(header.Header.parse(file.read(0, header.MAX_SIZE)))
+    except (InvalidInput, SegmentCorrupt):
+        return file
+    return encryption.opened(file, head, max_size=max_size)[0]
 
 
 def _packed_count(count: int) -> bytes:

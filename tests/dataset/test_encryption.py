@@ -1,0 +1,500 @@
+"""Encrypted datasets: what is stored is returned with the keys, and with nothing else; no keystream is used twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from formats.diskqueue import beats_reader
+from formats.diskqueue.test_encryption import BEATS_KEY
+from formats.diskqueue.test_golden import GOLDEN, expected_events
+from worlds import lose_index
+
+import ondisk
+from ondisk import Datum, keys
+from ondisk.errors import AuthenticationFailed, ConfigError, InvalidInput, KeyMissing, StateError
+from ondisk.filesystem import Directory
+from ondisk.formats import find
+from ondisk.formats.diskqueue.header import Header
+from ondisk.keys import Key, KeyRing
+from ondisk.staging.stage import Stage
+from ondisk.testing import same
+
+T = datetime(2026, 11, 20, 6, tzinfo=UTC)
+SEGMENT = "2026/11-20.seg"
+NEXT_DAY = "2026/11-21.seg"
+SHORT, LONG, NEWER = bytes(range(16)), bytes(range(32)), bytes(range(1, 33))
+RING = KeyRing([Key(1, SHORT), Key(2, LONG)], "a test")
+CTR_LZ4 = {"encryption": "aes-128-ctr"}
+CTR_PLAIN = {"encryption": "aes-128-ctr", "compression": "none"}
+GCM = {"encryption": "aes-256-gcm"}
+KINDS = [pytest.param(kind, id="-".join(kind.values())) for kind in (CTR_LZ4, CTR_PLAIN, GCM)]
+STREAMS = KINDS[:2]
+
+
+@pytest.fixture(autouse=True)
+def ring():
+    keys.use(RING)
+    yield
+    keys.use(None)
+
+
+@pytest.fixture
+def make(create):
+    def made(kind, name="dataset", **values):
+        return create(name, **{"format": "seg", "step": "daily", "unique": ["reftime"],
+                               "fields": {"station": "integer"}, **kind, **values})  # fmt: skip
+
+    return made
+
+
+def numbered(n, text="secret", day=0):
+    return Datum(T + timedelta(days=day, seconds=n), {"station": n % 3, "kind": f"{text} meta"}, {"n": n, "text": text})
+
+
+def numbers(dataset):
+    return [each.data["n"] for each in dataset.query()]
+
+
+def stored(dataset, name=SEGMENT):
+    return (dataset.path / name).read_bytes()
+
+
+def decrypted(content, secret=SHORT):
+    """Return a segment of version 2 as if it were not encrypted, without ondisk."""
+    version, count, options = struct.unpack_from("<III", content)
+    assert (version, options & 1) == (2, 1)
+    decryptor = Cipher(AES(secret), CTR(content[12:28])).decryptor()
+    return struct.pack("<III", version, count, options & ~1) + decryptor.update(content[28:])
+
+
+def iv_of(content):
+    return Header.parse(content[:44]).iv
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_come_back_with_the_keys_and_do_not_stand_in_the_files(kind, make):
+    with make(kind) as dataset:
+        given = [numbered(n, day=n % 2) for n in range(200)]
+        assert dataset.append(given).imported == 200
+        assert dataset.append(given[:50]).duplicates == 50
+        assert same([(each.metadata, each.data) for each in dataset.query()],
+                    [(each.metadata, each.data) for each in sorted(given, key=lambda each: each.reftime)])  # fmt: skip
+        (one,) = dataset.query(f"reftime:={T + timedelta(seconds=6):%Y-%m-%d %H:%M:%S}")
+        assert one.data["n"] == 6
+        assert dataset.read(one.location).data == one.data
+        assert dataset.check(accurate=True).ok == 2
+        for path in dataset.path.rglob("*"):
+            if path.is_file() and path.suffix == ".seg":
+                assert b"secret" not in path.read_bytes()
+                assert b"timestamp" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_are_deleted_replaced_repacked_archived_and_found_again_without_an_index(kind, make):
+    with make(kind, replace="yes") as dataset:
+        dataset.append(numbered(n) for n in range(100))
+        dataset.append([numbered(7, "newer")])
+        dataset.delete("station:1")
+        before = stored(dataset)
+        assert dataset.repack().ok == 0
+        assert iv_of(stored(dataset)) != iv_of(before)
+        dataset.append([numbered(200)])
+        left = [n for n in range(100) if n % 3 != 1] + [200]
+        assert numbers(dataset) == left
+        dataset.archive(SEGMENT)
+        assert numbers(dataset) == left
+        dataset.append([numbered(300)])
+        dataset.archive(SEGMENT)  # merges
+        assert numbers(dataset) == [*left, 300]
+        dataset.unarchive(f".archive/last/{SEGMENT}")
+        dataset.append([numbered(400)])
+        assert dataset.check(accurate=True).ok == 1
+        path = dataset.path
+    lose_index(path)
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        assert numbers(dataset) == [*left, 300, 400]
+        assert dataset.summary().count == len(left) + 2
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_strict_reader_of_beats_reads_each_byte(kind, make):
+    with make(kind) as dataset:
+        for begin in range(0, 60, 20):
+            dataset.append(numbered(n) for n in range(begin, begin + 20))
+            assert [each[3]["n"] for each in beats_reader.read(decrypted(stored(dataset)))] == [*range(begin + 20)]
+        dataset.delete("station:1")
+        dataset.repack()
+        left = [n for n in range(60) if n % 3 != 1]
+        assert [each[3]["n"] for each in beats_reader.read(decrypted(stored(dataset)))] == left
+
+
+@pytest.mark.parametrize("variant", ["v2-enc", "v2-enc-lz4"])
+def test_files_of_beats_are_imported_and_read_in_place(variant, make):
+    keys.use(KeyRing([Key(1, SHORT), Key(2, BEATS_KEY), Key(3, NEWER[:16])], "a test"))
+    events = expected_events(variant, "2.seg")
+    first, expected = events[0], [event.fields for event in sorted(events, key=lambda each: each.timestamp // 1000)]
+    config = {"unique": [], "fields": {}, "step": "yearly"}
+    with make({}, "imported", **config) as dataset:
+        assert dataset.append_file(GOLDEN / variant / "2.seg").imported == 20
+        assert same([each.data for each in dataset.query()], expected)
+    with make({}, "adopted", **config) as dataset:
+        year = datetime.fromtimestamp(first.timestamp / 1e9, UTC).year
+        path = dataset.path / f"{year // 100:02}" / f"{year}.seg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes((GOLDEN / variant / "2.seg").read_bytes())
+        dataset.fix()
+        assert same([each.data for each in dataset.query()], expected)
+
+
+@pytest.mark.parametrize("variant", ["v2-enc", "v2-enc-lz4"])
+def test_a_file_of_beats_is_not_imported_with_a_wrong_key(variant, make):
+    with make({}, unique=[]) as dataset:
+        with pytest.raises(AuthenticationFailed, match="the only key of 16 bytes"):
+            dataset.append_file(GOLDEN / variant / "2.seg")
+        keys.use(KeyRing())
+        with pytest.raises(KeyMissing):
+            dataset.append_file(GOLDEN / variant / "2.seg")
+        assert dataset.summary().count == 0
+
+
+# Without the keys
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("other", ["lost", "wrong"])
+def test_without_the_right_keys_nothing_is_returned_and_nothing_is_changed(kind, other, make):
+    with make(kind) as dataset:
+        dataset.append(numbered(n) for n in range(20))
+        dataset.delete("station:1")
+        path, before = dataset.path, stored(dataset)
+    wrong = KeyRing([Key(1, NEWER[:16]), Key(2, NEWER)])
+    keys.use(KeyRing() if other == "lost" else wrong)
+    error = KeyMissing if other == "lost" else AuthenticationFailed
+    with ondisk.open(path) as dataset:
+        with pytest.raises(error):
+            next(iter(dataset.query()))
+        with pytest.raises(error):
+            dataset.repack()
+        assert numbers_known(dataset) == 13
+        assert dataset.check().ok == 0  # it is DIRTY, and nothing else
+        assert "CORRUPTED" not in str(dataset.check())
+    lose_index(path)
+    with ondisk.open(path) as dataset, pytest.raises(error):
+        dataset.fix()
+    assert before == (path / SEGMENT).read_bytes()
+    keys.use(RING)
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        assert numbers(dataset) == [*range(20)]  # the lost index knew what was deleted
+
+
+def numbers_known(dataset):
+    return dataset.summary().count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_appended_without_a_key_to_encrypt_it(kind, make):
+    with make(kind) as dataset:
+        keys.use(KeyRing())
+        with pytest.raises(KeyMissing):
+            dataset.append([numbered(1)])
+        assert dataset.summary().count == 0
+        keys.use(RING)
+        assert dataset.append([numbered(1)]).imported == 1
+        keys.use(KeyRing())
+        with pytest.raises(KeyMissing):
+            dataset.append([numbered(2)])
+        keys.use(RING)
+        assert numbers(dataset) == [1]
+        assert dataset.append([numbered(2)]).imported == 1
+        assert numbers(dataset) == [1, 2]
+
+
+# Rotation
+
+
+def test_a_repack_encrypts_with_the_newest_key(make):
+    with make(GCM) as dataset:
+        dataset.append(numbered(n) for n in range(20))
+        keys.use(KeyRing([Key(2, LONG), Key(3, NEWER)]))
+        dataset.append(numbered(n) for n in range(20, 30))
+        assert numbers(dataset) == [*range(30)]
+        dataset.delete("station:1")
+        dataset.repack()
+        keys.use(KeyRing([Key(3, NEWER)]))
+        assert len(numbers(dataset)) == 20
+
+
+# Exchanged files
+
+
+def exchange(one, two):
+    middle = one.with_name("middle")
+    one.rename(middle)
+    two.rename(one)
+    middle.rename(two)
+
+
+def test_segments_that_were_exchanged_or_renamed_are_noticed(make):
+    with make(GCM) as dataset:
+        dataset.append(numbered(n, day=day) for n in range(10) for day in (0, 1))
+        path = dataset.path
+    exchange(path / SEGMENT, path / NEXT_DAY)
+    for is_lost in (False, True):
+        if is_lost:
+            lose_index(path)
+        with ondisk.open(path) as dataset:
+            if not is_lost:
+                with pytest.raises(ondisk.OndiskError):
+                    [*dataset.query()]
+            with pytest.raises(AuthenticationFailed, match="another segment"):
+                dataset.fix()
+    exchange(path / SEGMENT, path / NEXT_DAY)
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        assert len(numbers(dataset)) == 20
+
+
+def test_data_that_changed_places_are_noticed_by_the_query_and_reported_by_fix(make):
+    with make(GCM) as dataset:
+        dataset.append(numbered(n) for n in range(10, 20))
+        one, two = (each.location for each in [*dataset.query()][3:5])
+        path, content = dataset.path, stored(dataset)
+    assert one.size == two.size
+    changed = bytearray(content)
+    changed[one.offset : one.offset + one.size] = content[two.offset : two.offset + two.size]
+    changed[two.offset : two.offset + two.size] = content[one.offset : one.offset + one.size]
+    found = (path / SEGMENT).stat()
+    (path / SEGMENT).write_bytes(changed)
+    os.utime(path / SEGMENT, ns=(found.st_mtime_ns, found.st_mtime_ns))
+    with ondisk.open(path) as dataset:
+        got = []
+        with pytest.raises(AuthenticationFailed, match=SEGMENT):
+            got.extend(each.data["n"] for each in dataset.query())
+        assert got == [10, 11, 12]
+        assert "CORRUPTED" in str(dataset.check(accurate=True))
+    lose_index(path)
+    with ondisk.open(path) as dataset:
+        assert "does not authenticate" in str(dataset.fix())
+        assert numbers(dataset) == [10, 11, 12, 15, 16, 17, 18, 19]
+
+
+# No keystream is used twice
+
+
+def used_twice(one, two):
+    """Return whether two versions of a file have different bytes at one place of one keystream."""
+    if iv_of(one) != iv_of(two):
+        return False
+    size = min(len(one), len(two))
+    return one[28:size] != two[28:size]
+
+
+KILLED = """
+import os, signal, sys
+from datetime import UTC, datetime
+import ondisk
+from ondisk.index import Transaction
+
+Transaction.commit = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+with ondisk.open(sys.argv[1]) as dataset:
+    dataset.append([ondisk.Datum(datetime(2026, 11, 20, 7, tzinfo=UTC), {}, {"n": 99, "text": "never acknowledged"})])
+"""
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+@pytest.mark.parametrize("after", ["killed", "undone", "torn"])
+def test_a_file_whose_tail_was_cut_is_rewritten_with_another_iv(kind, after, make, monkeypatch):
+    with make(kind) as dataset:
+        dataset.append(numbered(n) for n in range(10))
+        path, committed = dataset.path, stored(dataset)
+    if after == "killed":
+        environment = {**os.environ, "ONDISK_KEYS": f"1 {SHORT.hex()}"}
+        done = subprocess.run([sys.executable, "-c", KILLED, path], env=environment, check=False)
+        assert done.returncode == -signal.SIGKILL
+        left = (path / SEGMENT).read_bytes()
+    elif after == "undone":
+        with ondisk.open(path) as dataset, monkeypatch.context() as patch:
+
+            def fail(*_):
+                nonlocal left
+                left = stored(dataset)
+                raise OSError("no commit")
+
+            left = b""
+            patch.setattr("ondisk.index.transaction.Transaction.commit", fail)
+            with pytest.raises(OSError, match="no commit"):
+                dataset.append([numbered(99, "never acknowledged")])
+        assert stored_at(path) != left
+    else:
+        left = committed + b"\0" * 7
+        (path / SEGMENT).write_bytes(left)
+    assert len(left) > len(committed)
+    with ondisk.open(path) as dataset:
+        assert numbers(dataset) == [*range(10)]
+        dataset.append([numbered(50, "other")])
+        assert numbers(dataset) == [*range(10), 50]
+        content = stored(dataset)
+        assert not used_twice(left, content)
+        assert iv_of(content) != iv_of(committed)
+        assert [each[3]["n"] for each in beats_reader.read(decrypted(content))] == [*range(10), 50]
+        dataset.append([numbered(60)])
+        assert iv_of(stored(dataset)) == iv_of(content)  # what was not cut is continued
+        assert dataset.check(accurate=True).ok == 1
+
+
+def stored_at(path):
+    return (path / SEGMENT).read_bytes()
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_file_that_was_put_back_is_rewritten_before_it_grows(kind, make):
+    """An older state of it may have been continued with other data."""
+    with make(kind) as dataset:
+        dataset.append(numbered(n) for n in range(10))
+        content = stored(dataset)
+        (dataset.path / SEGMENT).unlink()
+        (dataset.path / SEGMENT).write_bytes(content)
+        dataset.append([numbered(50)])
+        assert iv_of(stored(dataset)) != iv_of(content)
+        assert numbers(dataset) == [*range(10), 50]
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_no_two_states_of_a_file_show_what_the_other_says(kind, make):
+    states = []
+    with make(kind) as dataset:
+        for n in range(30):
+            dataset.append([numbered(n)])
+            states.append(stored(dataset))
+            if n % 10 == 9:
+                dataset.delete(f"reftime:={T + timedelta(seconds=n):%Y-%m-%d %H:%M:%S}")
+                dataset.repack()
+                states.append(stored(dataset))
+    assert not any(used_twice(one, two) for one in states for two in states)
+    assert len({iv_of(each) for each in states}) == 4
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_nothing_is_appended_to_a_cut_file_that_the_index_does_not_know(kind, make):
+    with make(kind) as dataset:
+        dataset.append(numbered(n) for n in range(10))
+        path, content = dataset.path, stored(dataset)
+    lose_index(path)
+    with ondisk.open(path) as dataset:
+        with pytest.raises(StateError, match="it is encrypted"):
+            dataset.append([numbered(50)])
+        assert stored(dataset) == content
+        dataset.fix()
+        dataset.append([numbered(50)])
+        assert numbers(dataset) == [*range(10), 50]
+
+
+def test_ctr_needs_version_2_and_gcm_needs_no_compression(make):
+    with pytest.raises(ConfigError):
+        make({**GCM, "compression": "lz4"})
+    with pytest.raises(ConfigError):
+        make({**CTR_PLAIN, "version": 1})
+
+
+# Staged data
+
+
+def staged(dataset, data, name="0"):
+    """Stage data as an executor does; leave the files."""
+    with Directory.open(dataset.path) as directory, Stage(directory, dataset.config, "job", name) as stage:
+        format = find("seg")(dataset.config)
+        stage.add(format.encode(data), format)
+        return stage.finish()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_staged_is_encrypted_too_and_committed_with_and_without_duplicates(kind, make):
+    with make(kind) as dataset:
+        dataset.append([numbered(5)])
+        for begin in (5, 10, 20):
+            one = staged(dataset, [numbered(n) for n in range(begin, begin + 5)])
+            content = (dataset.path / ".staged/job/0.data").read_bytes()
+            assert b"secret" not in content
+            assert b"timestamp" not in content
+            dataset.append_staged("job", [one])
+        assert numbers(dataset) == [*range(5, 15), *range(20, 25)]
+        assert dataset.check(accurate=True).ok == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_staged_or_committed_without_keys(kind, make):
+    with make(kind) as dataset:
+        one = staged(dataset, [numbered(1)])
+        keys.use(KeyRing())
+        with pytest.raises(KeyMissing):
+            dataset.append_staged("job", [one])
+        with pytest.raises(KeyMissing):
+            staged(dataset, [numbered(1)])
+        assert [*dataset.path.glob(".staged/*")] == []
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_commit_of_staged_data_rewrites_a_cut_file_first(kind, make):
+    with make(kind) as dataset:
+        dataset.append(numbered(n) for n in range(10))
+        one, before = staged(dataset, [numbered(50)]), stored(dataset)
+        with (dataset.path / SEGMENT).open("ab") as file:
+            file.write(b"torn")
+        assert dataset.append_staged("job", [one]).imported == 1
+        assert iv_of(stored(dataset)) != iv_of(before)
+        assert numbers(dataset) == [*range(10), 50]
+
+
+def test_data_of_other_formats_are_refused_by_an_encrypted_dataset(make, tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"reftime": "2026-11-20T06:00:00Z"}\n')
+    with make(GCM) as dataset, pytest.raises(InvalidInput, match="cannot be"):
+        dataset.append_file(path)
+
+
+# Checking without keys
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_accurate_check_without_keys_compares_checksums_and_says_so(kind, make):
+    with make(kind) as dataset:
+        dataset.append(numbered(n, day=n % 2) for n in range(20))
+        path = dataset.path
+        assert dataset.check(accurate=True).ok == 2
+        keys.use(KeyRing())
+        with pytest.raises(KeyMissing, match="the contents of 2 segments were not authenticated") as caught:
+            dataset.check(accurate=True)
+        assert caught.value.context["report"].ok == 2
+        found = (path / SEGMENT).stat()
+        content = bytearray(stored(dataset))
+        content[-20] ^= 1
+        (path / SEGMENT).write_bytes(content)
+        os.utime(path / SEGMENT, ns=(found.st_mtime_ns, found.st_mtime_ns))
+        with pytest.raises(KeyMissing, match="the contents of 1 segments") as caught:
+            dataset.check(accurate=True)
+        assert "checksum" in str(caught.value.context["report"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_check_that_records_what_it_reads_records_nothing_about_what_it_cannot_decrypt(kind, make):
+    with make(kind) as dataset:
+        dataset.append(numbered(n) for n in range(20))
+        wrong = KeyRing([Key(1, NEWER[:16]), Key(2, NEWER)])
+        for other, error in ((KeyRing(), KeyMissing), (wrong, AuthenticationFailed)):
+            keys.use(other)
+            with pytest.raises(error):
+                dataset.check(max_duration=10)
+        keys.use(RING)
+        assert dataset.check().ok == 1
+        assert numbers(dataset) == [*range(20)]
