@@ -10,7 +10,9 @@ Source: elastic/beats, libbeat/publisher/queue/diskqueue: segments.go, checksum.
 
 from __future__ import annotations
 
+import re
 import struct
+import sys
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -29,6 +31,29 @@ _FOOTER = struct.Struct("<II")
 _FOOTER_SIZE = 8
 _FOOTER_AND_LENGTH = struct.Struct("<III")
 _LARGE = 8 * 1024  # from this many bytes on, a frame is not copied to compute its checksum
+
+
+@dataclass(frozen=True, slots=True)
+class FirstKey:
+    """What follows the first byte of every payload, to find where frames begin after damage.
+
+    Attributes:
+        content: bytes, or a pattern for them; it may look back at the first byte.
+    """
+
+    content: bytes | re.Pattern[bytes]
+
+    def find(self, data: bytes, begin: int = 0, end: int = sys.maxsize) -> int:
+        """Return where it is in `data`, from an index on and before another; -1 if it is nowhere."""
+        if isinstance(self.content, bytes):
+            return data.find(self.content, begin, end)
+        found = self.content.search(data, begin, end)
+        return -1 if found is None else found.start()
+
+    def count(self, data: bytes) -> int:
+        """Return how often it is in `data`."""
+        content = self.content
+        return data.count(content) if isinstance(content, bytes) else sum(1 for _ in content.finditer(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +193,7 @@ def has_two_lengths(data: bytes | memoryview, max_size: int) -> bool:
 
 def find_next(
     data: bytes,
-    first_key: bytes,
+    first_key: FirstKey,
     *,
     max_size: int,
     is_end: bool,
@@ -181,7 +206,7 @@ def find_next(
     intact, or if a frame that contains them ends later in `data`.
 
     Args:
-        first_key: bytes that follow the first byte of every payload.
+        first_key: what follows the first byte of every payload.
         is_end: nothing follows `data`.
         believed: frames in a row with so many bytes are not part of another frame.
         begins: places that are not inside of a frame, if such places are known. If no length of the damaged frame is
@@ -230,13 +255,14 @@ def find_next(
     return follows or (first if is_end else None)
 
 
-def _next_begin(data: bytes, first_key: bytes, at: int) -> int:
+def _next_begin(data: bytes, first_key: FirstKey, at: int) -> int:
     """Return where the next frame may begin, from an index on; a negative number if there is no such place."""
     ahead = _LENGTH.size + 1
-    return data.find(first_key, at + ahead) - ahead
+    found = first_key.find(data, at + ahead)
+    return found - ahead if found >= 0 else -1
 
 
-def find_whole(data: bytes, first_key: bytes, *, max_size: int) -> int | None:
+def find_whole(data: bytes, first_key: FirstKey, *, max_size: int) -> int | None:
     """Find a whole frame after damage; if there is none, `data` is a torn tail, which may be cut off.
 
     Walks back from the end by the trailing lengths. If the end is torn as well, searches for the key that begins every
@@ -244,7 +270,7 @@ def find_whole(data: bytes, first_key: bytes, *, max_size: int) -> int | None:
     cut off.
 
     Args:
-        first_key: bytes that follow the first byte of every payload.
+        first_key: what follows the first byte of every payload.
 
     Returns:
         The index of the first whole frame that was found in `data`; None if there is none.
@@ -254,12 +280,12 @@ def find_whole(data: bytes, first_key: bytes, *, max_size: int) -> int | None:
     begin = walk_back(data, max_size=max_size)
     if begin < len(data):
         return begin
-    at = data.find(first_key)
+    at = first_key.find(data)
     while at >= 0:
         frame = at - 1 - _LENGTH.size
         if frame >= 0 and is_whole(data, frame, max_size):
             return frame
-        at = data.find(first_key, at + 1)
+        at = first_key.find(data, at + 1)
     return None
 
 

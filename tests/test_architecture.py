@@ -138,8 +138,12 @@ TESTED_ELSEWHERE = {
     "dataset/overlap.py": "maintenance/test_archive.py",  # no kill lets a query return a datum twice
     "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline
     "formats/diskqueue/cbor.py": "formats/diskqueue/test_payload.py",
+    "formats/diskqueue/cbor_payload.py": "formats/diskqueue/test_payload.py",
+    "formats/diskqueue/event.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/frame_reader.py": "formats/diskqueue/test_seg.py",
     "formats/diskqueue/resume.py": "dataset/test_append_queue.py",
+    "formats/diskqueue/json_payload.py": "formats/diskqueue/test_kinds.py",
+    "formats/diskqueue/protobuf.py": "formats/diskqueue/test_kinds.py",
     "formats/metadata.py": "formats/diskqueue/test_seg.py",
     "index/atomic_change.py": "index/test_transaction.py",
     "index/columns.py": "index/test_tables.py",

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from ondisk import frame
 from ondisk.errors import FrameCorrupt, InvalidInput
-from ondisk.formats.diskqueue.payload import FIRST_KEY
+from ondisk.formats.diskqueue.cbor_payload import FIRST_KEY
 
+KEY = frame.FirstKey(FIRST_KEY)
 MAX = 10_000
 payloads = st.lists(st.binary(min_size=1, max_size=60), max_size=6)
 
@@ -44,7 +45,7 @@ def test_a_frame_of_exactly_the_largest_size_is_whole_and_one_byte_more_is_damag
         assert frame.is_whole(whole, 0, limit) is is_allowed
         assert frame.has_two_lengths(whole, limit) is is_allowed
         assert frame.walk_back(whole, max_size=limit) == (0 if is_allowed else size)
-        assert frame.find_whole(b"torn" + whole, FIRST_KEY, max_size=limit) == (4 if is_allowed else None)
+        assert frame.find_whole(b"torn" + whole, KEY, max_size=limit) == (4 if is_allowed else None)
 
 
 @pytest.mark.parametrize("contents", [[b""], [b"x", b""]])
@@ -104,7 +105,7 @@ def test_arbitrary_bytes_never_raise(data):
     scanned = frame.scan(data, max_size=MAX)
     assert (scanned.damage is None) == (scanned.end == len(data))
     assert 0 <= frame.walk_back(data, max_size=MAX) <= len(data)
-    frame.find_whole(data, FIRST_KEY, max_size=MAX)
+    frame.find_whole(data, KEY, max_size=MAX)
 
 
 @pytest.mark.parametrize("data", [b"", b"short", joined(b"a") + joined(b"b"), joined(b"a")[:-1]])
@@ -136,14 +137,14 @@ event = b"\xa4\x69timestamp\x00 and so on"
 @pytest.mark.parametrize("cut", [1, 5, 20, len(joined(event)) - 1])
 def test_a_torn_tail_holds_no_whole_frame(cut):
     data = joined(event) + joined(event)[:cut]
-    assert frame.find_whole(data[len(joined(event)) :], FIRST_KEY, max_size=MAX) is None
+    assert frame.find_whole(data[len(joined(event)) :], KEY, max_size=MAX) is None
 
 
 def test_whole_frames_behind_damage_are_found():
     damage = joined(event).replace(b"so", b"no")
-    assert frame.find_whole(damage + joined(event, event), FIRST_KEY, max_size=MAX) == len(damage)
+    assert frame.find_whole(damage + joined(event, event), KEY, max_size=MAX) == len(damage)
 
 
 def test_a_whole_frame_between_damage_and_a_torn_tail_is_found():
     damage, torn = joined(event).replace(b"so", b"no"), joined(event)[:-3]
-    assert frame.find_whole(damage + joined(event) + torn, FIRST_KEY, max_size=MAX) == len(damage)
+    assert frame.find_whole(damage + joined(event) + torn, KEY, max_size=MAX) == len(damage)

@@ -3,6 +3,7 @@
 ondisk repack weather
 ondisk repack weather --yes
 ondisk repack weather --yes --by-age
+ondisk repack weather --yes --rewrite
 ondisk repack weather --yes --spark spark://host:7077
 """
 
@@ -30,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by-age", action="store_true", help="also delete by age if the clock looks wrong or half of all would go"
     )
+    parser.add_argument(
+        "--rewrite", action="store_true", help="also rewrite segments that are not stored as dataset.toml says"
+    )
     add_spark(parser, "write the segments")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
@@ -38,16 +42,16 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.dataset.layout import untrusted
     from ondisk.maintenance.states import REPACKED, State
 
-    by_age = arguments.by_age
+    by_age, rewrite = arguments.by_age, arguments.rewrite
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
         if arguments.yes:
             with executors(arguments.spark) as spark:
 
                 def repack(progress: Progress) -> Report:
-                    return dataset.repack(by_age=by_age, progress=progress, spark=spark)
+                    return dataset.repack(by_age=by_age, rewrite=rewrite, progress=progress, spark=spark)
 
                 return mend(dataset, "repack", repack, output)
-        report, error = examined(dataset.check)
+        report, error = examined(lambda: dataset.check(rewrite=rewrite))
     if report.needs_check:
         raise untrusted(report.dataset)
     return would_mend(report.released(State.DELETE_AGE) if by_age else report, error, "repack", REPACKED, output)

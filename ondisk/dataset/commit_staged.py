@@ -252,7 +252,12 @@ class _Commit:
             interval = self._config.step.interval(name.rpartition(".")[0])
             assert interval is not None, "the stage named it"
             format = self._access.format(mine[0].format)
-            self._segments[name] = _Segment(self._writer.destination(known.get(name), name, interval, format), mine)
+            destination = self._writer.destination(known.get(name), name, interval, format)
+            if any(piece.kind != destination.start.laid.end.kind for piece in mine) and not format.is_dir:
+                path = self._access.path
+                problem = f"{path}: the segment {name} is not stored as dataset.toml says; nothing was stored"
+                raise StateError(problem, hint=f"{command('repack', path, '--yes', '--rewrite')} rewrites it.")
+            self._segments[name] = _Segment(destination, mine)
 
     def _divide(self, pieces: Sequence[Piece], staged: Mapping[int, int] | None = None) -> None:
         """Divide the pieces among the segments of a sequence.
@@ -374,11 +379,11 @@ class _Segment:
 
     def is_copied(self, piece: Piece) -> bool:
         """Return whether the bytes of a piece can be copied as a whole."""
-        is_whole, end = piece.count == self.staged[piece.id], self.destination.start.laid.end
+        is_whole = piece.count == self.staged[piece.id]
         return (
             is_whole
             and not self.destination.format.is_dir
-            and (piece.compressed, piece.kind) == (end.compressed, end.kind)
+            and piece.compressed == self.destination.start.laid.end.compressed
         )
 
     def write(self, writer: DataWriter, incoming: Incoming, opened: _Opened) -> None:

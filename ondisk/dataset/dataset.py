@@ -523,12 +523,14 @@ class Dataset:
         accurate: bool = False,
         *,
         max_duration: float | None = None,
+        rewrite: bool = False,
         progress: Progress = _unseen,
         spark: SparkSession | None = None,
     ) -> Report:
         """Report the states of the segments, and the reasons; see `ondisk.maintenance.check`.
 
         Args:
+            rewrite: report what `repack(rewrite=True)` would rewrite as DIRTY.
             spark: a session whose executors read the data of an accurate check.
         """
         from ondisk.maintenance.check import ReadAll, check, read_here
@@ -547,6 +549,7 @@ class Dataset:
             max_duration=max_duration,
             progress=progress,
             read_all=read_all,
+            rewrite=rewrite,
         )
 
     def fix(
@@ -590,12 +593,18 @@ class Dataset:
         )
 
     def repack(
-        self, *, by_age: bool = False, progress: Progress = _unseen, spark: SparkSession | None = None
+        self,
+        *,
+        by_age: bool = False,
+        rewrite: bool = False,
+        progress: Progress = _unseen,
+        spark: SparkSession | None = None,
     ) -> Report:
         """Remove holes from segments, and delete what is deleted or too old; see `ondisk.maintenance.repack`.
 
         Args:
             by_age: delete all segments that are too old by the clock, however many.
+            rewrite: also rewrite segments of seg that are not stored as `dataset.toml` says.
             spark: a session whose executors write the segments; this process commits them.
         """
         from ondisk.maintenance.repack import WriteAll, repack, write_later
@@ -605,7 +614,7 @@ class Dataset:
             from ondisk.spark.maintenance import writes
 
             write_all = writes(spark)
-        return repack(self._access, progress=progress, write_all=write_all, by_age=by_age)
+        return repack(self._access, progress=progress, write_all=write_all, by_age=by_age, rewrite=rewrite)
 
     def archive(self, *segments: str) -> list[Done]:
         """Move segments to the archive, however old they are; see `ondisk.maintenance.archive`."""

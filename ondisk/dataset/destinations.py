@@ -83,6 +83,25 @@ class ByTime(Destinations):
             self._days = [reftime // DAY for reftime in batch.reftimes]
         self._by_day = {day: by_stem[stem] for day, stem in stems.items() if stem in by_stem}
         self.runs = self._find_runs()
+        self._refit(batch)
+
+    def _refit(self, batch: Batch) -> None:
+        """Turn data into the form of their segments where that is not the configured one; refuse those without it.
+
+        An append continues a segment as it began.
+        """
+        own, refused, at = self._format.begin().end.kind, dict[int, str](), 0
+        for destination, count in self.runs:
+            kind = destination.start.laid.end.kind
+            if kind != own and not self._format.is_dir:
+                fitted, reasons = self._format.refit(batch.payloads[at : at + count], kind)
+                batch.payloads[at : at + count] = fitted
+                refused.update((at + place, reason) for place, reason in reasons.items())
+            at += count
+        if refused:
+            batch.refuse(refused)
+            self._days = [day for place, day in enumerate(self._days) if place not in refused]
+            self.runs = self._find_runs()
 
     def _all(self) -> Sequence[Destination]:
         return [*self._by_day.values()]

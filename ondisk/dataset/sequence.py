@@ -13,6 +13,8 @@ Data are appended to the last segment only if ondisk has made it, and the consum
 
 - A segment that Beats has made may still be growing: a Beat that runs knows where it ends, and writes there.
 - The consumer removes segments before its position without reading them.
+
+A segment that stores its data in another way than the configuration says is not continued either.
 """
 
 from __future__ import annotations
@@ -151,6 +153,8 @@ class Roll:
         name = f"{number}.{self._format.extension}"
         segment = self._transaction.segments([name]).get(name)
         if segment is None or segment.shared or segment.unread or segment.copies:
+            return None
+        if segment.end.kind != self._format.begin().end.kind:  # a segment stores its data in one way
             return None
         if self._directory.stat(name) is None:
             return None

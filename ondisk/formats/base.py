@@ -171,7 +171,7 @@ class Format(ABC):
 
     name: ClassVar[str]
     padding: ClassVar[bytes] = b""
-    preamble: ClassVar[bytes] = b""
+    preamble: bytes = b""
     mutable: ClassVar[range] = range(0)
     block_size: ClassVar[int] = 0
     raw: ClassVar[bool] = False
@@ -297,6 +297,29 @@ class Format(ABC):
     def begin(self) -> Laid:
         """Return the first bytes of a new segment."""
         return Laid(b"", End())
+
+    def begin_for_all(self) -> Laid:
+        """Return the first bytes of a new segment that can hold any data, if the configured kind cannot."""
+        return self.begin()
+
+    def is_as_configured(self, end: End) -> bool:
+        """Return whether a segment that ends at `end` is stored as new ones are."""
+        begun = self.begin().end
+        return (end.kind, end.compressed) == (begun.kind, begun.compressed)
+
+    def refit(self, payloads: Sequence[bytes], kind: int) -> tuple[list[bytes], dict[int, str]]:
+        """Return the bytes of data as segments of another kind store them.
+
+        Args:
+            kind: as `End.kind`.
+
+        Returns:
+            Their bytes, and position → reason of those that segments of this kind cannot hold; these stay as they are.
+
+        Raises:
+            FrameCorrupt: the bytes are not of this format; the error's context has the datum's `position`.
+        """
+        return [*payloads], {}
 
     def resume(self, file: SegmentFile, end: End) -> Laid:
         """Find where to append in a file with unverified content after `end`; whole data there are kept.

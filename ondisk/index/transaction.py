@@ -311,8 +311,13 @@ class Transaction(AtomicChange):
         sql = "UPDATE datum SET segment = ?, offset = ? WHERE seq = ? AND segment = ? AND offset = ?"
         return self._execute_many(sql, ((new.id, to, seq, old.id, before) for seq, before, to in places))
 
+    def resize(self, segment: Segment, sizes: Iterable[tuple[int, int]]) -> None:
+        """Set the sizes of data in a segment: (seq, size)."""
+        sql = "UPDATE datum SET size = ? WHERE seq = ? AND segment = ?"
+        self._execute_many(sql, ((size, seq, segment.id) for seq, size in sizes))
+
     def relocate_staged(self, old: Segment, new: Segment, path: str) -> int:
-        """Do as `relocate` with the places in a file of staged rows, and save the blocks in it.
+        """Do as `relocate` and `resize` with a file of staged rows, and save the blocks in it.
 
         Returns:
             How many data were moved; -1 if not all of the file's.
@@ -324,6 +329,8 @@ class Transaction(AtomicChange):
             " WHERE datum.seq = place.seq AND datum.segment = ? AND datum.offset = place.before"
         )
         moved = self._execute(sql, (new.id, old.id)).rowcount
+        sql = f"UPDATE main.datum SET size = resized.size FROM {schema}.resized WHERE datum.seq = resized.seq"
+        self._execute(f"{sql} AND datum.segment = ?", (new.id,))
         self._execute(f'INSERT INTO main.block SELECT ?, "offset", position, stored FROM {schema}.block', (new.id,))
         return moved if moved == count else -1
 

@@ -60,6 +60,7 @@ def check(
     now: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
     read_all: ReadAll = read_here,
+    rewrite: bool = False,
 ) -> Report:
     """Diagnose every segment.
 
@@ -70,6 +71,7 @@ def check(
         now: seconds since 1970; None for the present.
         progress: is called with the name of each segment before its data are read.
         read_all: reads the data if there is no `max_duration`.
+        rewrite: report segments that are not stored as configured as DIRTY.
 
     Raises:
         StorageError: this user may not read a segment or a folder. Raised after all others were examined:
@@ -80,7 +82,7 @@ def check(
     report = Report(str(dataset.path))
     errors: list[OndiskError] = []
     with report.attached(errors):
-        _examine_all(dataset, report, errors, accurate, max_duration, now, progress, read_all)
+        _examine_all(dataset, report, errors, accurate, max_duration, now, progress, read_all, rewrite)
     return report
 
 
@@ -93,13 +95,14 @@ def _examine_all(
     now: float | None,
     progress: Callable[[str], None],
     read_all: ReadAll,
+    rewrite: bool,
 ) -> None:
     """Add the diagnosis of every segment to a report, and what this user may not read to `errors`."""
     deadline = None if max_duration is None else time.monotonic() + max_duration
     ages = Ages.of(dataset, now)
     for access in dataset.archives.maintained():
         report.needs_check |= access.needs_check()
-        inspection = Inspection(access, now, ages=ages)
+        inspection = Inspection(access, now, ages=ages, rewrites=rewrite)
         found = [*readable(inspection.diagnoses(), errors)]
         if deadline is not None:
             found = _read_in_slices(inspection, found, deadline, progress, errors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -26,7 +26,7 @@ from ondisk.formats.base import is_zeros
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import OTHER_BYTES, Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.replaced import keep
-from ondisk.maintenance.rewrite import IndexPlaces, Written, lay
+from ondisk.maintenance.rewrite import IndexPlaces, Written, lay, start_for
 from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, Facts, ScanResult
@@ -37,6 +37,7 @@ from ondisk.segments.generations import hidden, stray, waiting
 from ondisk.step import Interval
 
 _READ = "an older query may still read its old file; the next writer after that query frees the space"
+_OTHERWISE = "it is stored in another way than dataset.toml says"
 _MERGED = 4 * 1024 * 1024  # bytes of data that are merged together
 
 
@@ -76,7 +77,10 @@ class ConcatSegments(SegmentKind):
             known.needed = known.data_end
             if known.segment.end.compressed:
                 known.needed = segment_rows.end_of_block_before(snapshot, known.segment, known.data_end)
-        return diagnose(name, known, on_disk, at, start)
+        diagnosis = diagnose(name, known, on_disk, at, start)
+        if at.rewrites and known is not None and known.count and not diagnosis.state & ~State.ARCHIVE_AGE:
+            return diagnosis if format.is_as_configured(known.segment.end) else diagnosis.rewritten(_OTHERWISE)
+        return diagnosis
 
     def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
         assert not isinstance(source, Directory)
@@ -357,19 +361,31 @@ class _Move(Move):
             there.id: (self._target.current().reader, target_snapshot),
             new.id: (self._source.current().reader, snapshot),
         }
+
+        def read(piece: Sequence[tuple[int, int, int, int, int]]) -> list[bytes]:
+            """Return the bytes of data, in their order: (seq, reftime, segment, offset, size) of each."""
+            contents = {}
+            for id_, (reader, its) in readers.items():
+                own = self._segment.id if id_ == new.id else id_
+                rows: list[Row] = [(reftime, own, offset, size) for _, reftime, of, offset, size in piece if of == id_]
+                contents[id_] = reader.contents(its, rows) if rows else iter(())
+            return [next(contents[of]) for _, _, of, _, _ in piece]
+
         with generations.stage(directory, name, new.id) as staged:
-            writer = SegmentWriter(format, staged, name, save_blocks=partial(transaction.save_blocks, new))
-            for piece in transaction.pieces_of((there, new), interval, _MERGED):
-                contents = {}
-                for id_, (reader, its) in readers.items():
-                    own = self._segment.id if id_ == new.id else id_
-                    rows: list[Row] = [
-                        (reftime, own, offset, size) for _, reftime, of, offset, size in piece if of == id_
-                    ]
-                    contents[id_] = reader.contents(its, rows) if rows else iter(())
-                offsets = accumulate(format.extents(size for *_, size in piece), initial=writer.end.length)
-                writer.add([next(contents[of]) for _, _, of, _, _ in piece])
+            pieces = partial(transaction.pieces_of, (there, new), interval, _MERGED)
+            ends = [there.end, self._segment.end]
+            start = start_for(format, ends, (read(piece) for piece in pieces()))
+            writer = SegmentWriter(format, staged, name, start, save_blocks=partial(transaction.save_blocks, new))
+            for piece in pieces():
+                payloads = read(piece)
+                if any(end.kind != writer.end.kind for end in ends):
+                    payloads, _ = format.refit(payloads, writer.end.kind)
+                sizes = [*map(len, payloads)]
+                offsets = accumulate(format.extents(sizes), initial=writer.end.length)
+                writer.add(payloads)
                 transaction.place((new.id, offset, seq) for (seq, *_), offset in zip(piece, offsets, strict=False))
+                if sizes != [row[-1] for row in piece]:
+                    transaction.resize(new, zip([row[0] for row in piece], sizes, strict=True))
             end, facts = writer.seal(), writer.facts()
         committed = self._target.committed(there)
         generations.complete(directory, name, there.id, committed)

@@ -101,6 +101,7 @@ class Circumstances:
         is_archive: it is an archive: the names of every step are valid.
         built_for: the step that the index was built for, if it is another one.
         position: of a sequence: where the consumer of the queue continues; None without a consumer.
+        rewrites: segments that are not stored as configured are DIRTY.
         deletes_unknown: `unknown_segments = "delete"`: a repack deletes segments that the index does not know.
     """
 
@@ -112,6 +113,7 @@ class Circumstances:
     deletes_unknown: bool = False
     built_for: Step | None = None
     position: Position | None = None
+    rewrites: bool = False
 
     def interval(self, name: str, known: Known | None = None) -> Interval | None:
         """Return the interval that a segment's name means, or None if the name is not valid here.

@@ -50,15 +50,23 @@ class Inspection:
         now: seconds since 1970; None for the present. Ages count from it.
         ages: what the ages of data to delete count from; None for `now`, without holds.
         forget: the index may forget missing segments, however many.
+        rewrites: segments that are not stored as configured are DIRTY.
     """
 
     def __init__(
-        self, access: Access, now: float | None = None, *, ages: Ages | None = None, forget: bool = False
+        self,
+        access: Access,
+        now: float | None = None,
+        *,
+        ages: Ages | None = None,
+        forget: bool = False,
+        rewrites: bool = False,
     ) -> None:
         self.access = access
         self.now = now
         self._ages = ages
         self._forget = forget
+        self._rewrites = rewrites
         self._kept: Mapping[str, str] | None = None  # missing segment → why it is kept; None: not yet known
         self._missing: set[str] = set()
 
@@ -77,6 +85,7 @@ class Inspection:
             not is_archive and config.unknown_segments == "delete",
             None if built_for is config.step else built_for,
             position(self.access.directory) if config.is_sequence and not is_archive else None,
+            self._rewrites,
         )
 
     def diagnoses(self, is_examined_later: Callable[[Diagnosis], bool] = lambda _: False) -> Iterator[Diagnosis]:

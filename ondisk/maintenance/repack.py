@@ -50,6 +50,7 @@ def repack(
     write_all: WriteAll = write_later,
     *,
     by_age: bool = False,
+    rewrite: bool = False,
 ) -> Report:
     """Do what `check` proposes as a repack, after diagnosing each segment again under the lock.
 
@@ -57,6 +58,7 @@ def repack(
         now: seconds since 1970; None for the present.
         progress: called with the name of each segment before it is examined.
         write_all: writes segments in advance, without the lock; segments that change meanwhile are written again.
+        rewrite: also rewrite segments that are not stored as configured.
         by_age: delete whatever is too old by the clock, see `ondisk.maintenance.holds`.
 
     Raises:
@@ -90,7 +92,7 @@ def repack(
             report.segments += abandoned_jobs.removed(access, now)
             report.segments += quarantine.removed(dataset, access, ages, errors)
             try:
-                inspection = Inspection(access, now, ages=ages)
+                inspection = Inspection(access, now, ages=ages, rewrites=rewrite)
                 report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_all))
             except DiskFull as error:
                 errors.append(error)

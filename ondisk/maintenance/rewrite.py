@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
@@ -17,7 +17,7 @@ from ondisk.formats import Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.known import known_of
-from ondisk.segment import Block, End, Facts
+from ondisk.segment import Block, End, Facts, Laid
 from ondisk.segments import SegmentWriter
 from ondisk.segments.facts import CheckedReading
 from ondisk.staging.jobs import Changed, create_staged
@@ -31,6 +31,9 @@ class NewPlaces(Protocol):
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Save seq, old offset and new offset of some data."""
+
+    def resize(self, sizes: Iterable[tuple[int, int]]) -> None:
+        """Save seq and new size of data that have another one now, after `place`."""
 
     def save_blocks(self, blocks: Iterable[Block]) -> None:
         """Save some blocks, if the file is compressed."""
@@ -46,6 +49,9 @@ class IndexPlaces:
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
         self._transaction.relocate(self._old, self._new, places)
+
+    def resize(self, sizes: Iterable[tuple[int, int]]) -> None:
+        self._transaction.resize(self._new, sizes)
 
     def save_blocks(self, blocks: Iterable[Block]) -> None:
         self._transaction.save_blocks(self._new, blocks)
@@ -157,19 +163,32 @@ class _Laying:
         self._reader = reader
         self._known = known
         self._old = known.segment
-        self._writer = SegmentWriter(format, staged, self._old.name, save_blocks=places.save_blocks)
+        start = start_for(format, [self._old.end], self._data())
+        self._writer = SegmentWriter(format, staged, self._old.name, start, save_blocks=places.save_blocks)
         self._places = places
+
+    def _data(self) -> Iterator[list[bytes]]:
+        """Yield the segment's data, some MiB at a time."""
+        for _, rows in _pieces(self._snapshot, self._known):
+            yield [*self._reader.contents(self._snapshot, rows)]
 
     def lay(self) -> tuple[End, Facts]:
         """Write all of them; return where they end, and the facts of the file."""
         old = self._reader.file_of(self._old)
+        kind = self._writer.end.kind
         checked = CheckedReading(old, self._old.committed(self._format.mutable))
         try:
             for seqs, rows in _pieces(self._snapshot, self._known):
                 offset = self._writer.end.length
-                self._writer.add([*self._reader.contents(self._snapshot, rows, checked.add)])
-                offsets = accumulate(self._format.extents([row[3] for row in rows]), initial=offset)
+                payloads = [*self._reader.contents(self._snapshot, rows, checked.add)]
+                if kind != self._old.end.kind:
+                    payloads, _ = self._format.refit(payloads, kind)
+                self._writer.add(payloads)
+                sizes = [*map(len, payloads)]
+                offsets = accumulate(self._format.extents(sizes), initial=offset)
                 self._places.place(zip(seqs, [row[2] for row in rows], offsets, strict=False))
+                if kind != self._old.end.kind:
+                    self._places.resize(zip(seqs, sizes, strict=True))
         except IntegrityError as error:
             if checked.is_whole() is False:
                 raise wrong_checksum(self._old) from error
@@ -177,6 +196,23 @@ class _Laying:
         if checked.is_whole() is False:
             raise wrong_checksum(self._old)
         return self._writer.seal(), self._writer.facts()
+
+
+def start_for(format: Format, ends: Sequence[End], data: Iterable[Sequence[bytes]]) -> Laid:
+    """Return the first bytes of a segment that gets the data of others.
+
+    It is stored as configured if segments of that kind can hold all data; otherwise in a way that can hold any.
+
+    Args:
+        ends: of the others.
+        data: all their data; read only if one of them is of another kind.
+    """
+    start = format.begin()
+    if all(end.kind == start.end.kind for end in ends):
+        return start
+    if any(format.refit(some, start.end.kind)[1] for some in data):
+        return format.begin_for_all()
+    return start
 
 
 def wrong_checksum(segment: Segment) -> SegmentCorrupt:

@@ -98,6 +98,10 @@ class Diagnosis:
         """Return this diagnosis of a segment that fix and repack must leave."""
         return replace(self, reasons=(*self.reasons, reason), freed=0, held=True)
 
+    def rewritten(self, reason: str) -> Diagnosis:
+        """Return this diagnosis of a segment that a repack rewrites for a reason."""
+        return replace(self, state=self.state | State.DIRTY, reasons=(*self.reasons, reason))
+
     def failed(self, what: str, error: OndiskError | OSError, errors: list[OndiskError]) -> Done:
         """Return the result for a segment that an error left unchanged, and add the error to `errors`."""
         errors.append(error if isinstance(error, OndiskError) else StorageError(f"{self.segment}: {error}"))

@@ -10,6 +10,7 @@ Rows of data that are to be appended, of what a scan found in a segment, or of a
     beside   in formats with one file for each datum: the bytes stored next to it
     damage   of a scan, whose results are pieces: bytes that are not data; without a reason, the number of missing data
     place    of a rewriting: the `seq`, old offset and new offset of each datum
+    resized  of a rewriting: the `seq` and new size of each datum, if the segment stores data in another way now
 
 `seq` and ids count from 1. Nothing is synced: the process that stores the rows makes them durable.
 `ondisk.staging.bulk_insert` reads these files.
@@ -44,6 +45,7 @@ _TABLES = (
     "beside (seq INTEGER PRIMARY KEY, content BLOB)",
     'damage (piece INTEGER, "offset" INTEGER, size INTEGER, reason TEXT)',
     "place (seq INTEGER PRIMARY KEY, before INTEGER, after INTEGER)",
+    "resized (seq INTEGER PRIMARY KEY, size INTEGER)",
 )
 _SETTINGS = ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF", "locking_mode=EXCLUSIVE")
 _CHUNK = 1024 * 1024
@@ -169,6 +171,11 @@ class StagedRows:
         """Add new places of data: (seq, old offset, new offset)."""
         with sqlite_errors(self._directory):
             self._connection.executemany("INSERT INTO place VALUES (?, ?, ?)", places)
+
+    def resize(self, sizes: Iterable[tuple[int, int]]) -> None:
+        """Add new sizes of data: (seq, size)."""
+        with sqlite_errors(self._directory):
+            self._connection.executemany("INSERT INTO resized VALUES (?, ?)", sizes)
 
     def save_blocks(self, blocks: Iterable[Block]) -> None:
         """Add blocks of a segment that is rewritten."""

@@ -18,7 +18,7 @@ import lz4.block
 import lz4.frame
 import pytest
 from formats.diskqueue import beats_reader, segments
-from formats.diskqueue.test_golden import FILES, GOLDEN, expectations, expected_events
+from formats.diskqueue.test_golden import COMPRESSED, FILES, GOLDEN, expectations, expected_events
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import lose_index
@@ -37,7 +37,8 @@ from ondisk.errors import (
     StateError,
 )
 from ondisk.formats.diskqueue import blocks
-from ondisk.formats.diskqueue.payload import FIRST_KEY, Event
+from ondisk.formats.diskqueue.cbor_payload import FIRST_KEY
+from ondisk.formats.diskqueue.payload import Event
 from ondisk.index import INDEX, Transaction
 from ondisk.testing import EVERY_TYPE, same, strategies
 
@@ -47,7 +48,7 @@ SEGMENT = "2026/11-20.seg"
 KINDS = {name: FieldType(kind) for name, kind in EVERY_TYPE.items()}
 COMPRESSIONS = ["lz4", "none"]
 HEADER = {"none": 12, "lz4": 19}
-UNTOUCHED = ["v0", "v2-pb", "v2draft-enc", "v3draft-lz4stream"]
+UNTOUCHED = ["v2draft-enc", "v3draft-lz4stream"]
 
 
 def golden(variant, name):
@@ -102,8 +103,8 @@ def count_of(content):
 
 def frames_of(content):
     """Give the whole frames of an undamaged segment, without ondisk."""
-    version, _, options = struct.unpack_from("<III", content + bytes(4))
-    data = content[8 if version == 1 else 12 :]
+    version, _, options = struct.unpack_from("<III", content + bytes(8))
+    data = content[4 + 4 * version :]
     if version == 2 and options & 2:
         data = beats_reader.decompress(data) if data[:4] == b"\x04\x22\x4d\x18" else b""
     return [framed(payload) for payload in beats_reader.frames(data)]
@@ -126,9 +127,19 @@ def reconfigure(path, **values):
 # What Beats wrote
 
 
+SAME_KIND = {
+    "v0": {"version": 0},
+    "v1": {"version": 1},
+    "v2-plain": {},
+    "v2-lz4": {"compression": "none"},
+    "v2-pb": {"payload": "protobuf"},
+    "v2-lz4-pb-late": {"payload": "protobuf", "compression": "none"},
+}
+
+
 @pytest.mark.parametrize(("variant", "name"), FILES)
 def test_a_file_of_beats_comes_in_as_it_is(make, variant, name):
-    dataset = make(compression="none" if variant == "v2-lz4" else "lz4", fields={})
+    dataset = make(fields={}, **SAME_KIND[variant])
     result = dataset.append_file(GOLDEN / variant / name)
     expected = expected_events(variant, name)
     found = list(dataset.query())
@@ -145,18 +156,66 @@ def test_a_file_of_beats_comes_in_as_it_is(make, variant, name):
         taken.append(event)
     originals = frames_of(golden(variant, name if name in ("0.seg", "1.seg", "15.seg") else "2.seg"))
     stored = list(dataset.payloads())
-    assert stored[:1] in ([], [bytes.fromhex("020000000000000000000000")])
+    preambles = {"v0": "00000000", "v1": "0100000000000000", "v2-pb": "020000000000000004000000"}
+    preambles["v2-lz4-pb-late"] = preambles["v2-pb"]
+    assert stored[:1] in ([], [bytes.fromhex(preambles.get(variant, "020000000000000000000000"))])
     assert stored[1:] == [originals[expected.index(event)] if name != "15.seg" else stored[1 + at]
                           for at, event in enumerate(taken)]  # fmt: skip
     assert sorted(stored[1:]) == sorted(set(stored[1:]) & set(originals))
     damaged = name in ("10.seg", "11.seg", "13.seg") or (
-        name in ("5.seg", "6.seg", "7.seg") and (variant, name) != ("v2-lz4", "5.seg")
+        name in ("5.seg", "6.seg", "7.seg") and (name != "5.seg" or variant not in COMPRESSED)
     )
     assert bool(result.damage) == damaged
-    count = expectations(variant)[name]["header_frame_count"]
+    count = expectations(variant)[name].get("header_frame_count", 0)
     assert bool(result.notes) == (count > len(found))
     if not damaged and name != "8.seg":
         assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize("variant", SAME_KIND)
+def test_a_file_of_beats_is_converted_to_what_the_dataset_writes(make, variant):
+    expected = sorted(expected_events(variant, "2.seg"), key=lambda event: event.timestamp // 1000)
+    for other, chosen in SAME_KIND.items():
+        dataset = make(other, fields={}, **chosen)
+        result = dataset.append_file(GOLDEN / variant / "2.seg")
+        loses = other == "v0" and variant != "v0" and not variant.endswith("pb")  # 2**64 - 1
+        assert (result.imported, result.refused) == (20 - len(result.refusals), len(result.refusals))
+        assert all("63 bits" in reason for _, reason in result.refusals)
+        assert bool(result.refused) == loses
+        found = {each.reftime: each for each in dataset.query()}
+        for event in expected:
+            each = found.pop(from_microseconds(event.timestamp // 1000), None)
+            if each is None:
+                assert loses
+            else:
+                assert same([event.meta, event.fields], [dict(each.metadata), each.data])
+        assert not found
+        assert not any(each.state for each in dataset.check(accurate=True).segments)
+        if not {variant, other} <= {"v2-pb", "v2-lz4-pb-late"} and (variant, other) != ("v0", "v0"):  # they stay
+            segments_of = sorted(dataset.path.glob("*/*.seg"))
+            read = [event for path in segments_of for event in beats_reader.read(path.read_bytes())]
+            assert len(read) == result.imported
+
+
+@pytest.mark.parametrize(("variant", "name"), FILES)
+def test_a_file_of_beats_in_the_place_of_a_segment_is_read_where_it_is(make, variant, name):
+    dataset = make(fields={}, step="yearly")
+    put(dataset, golden(variant, name), "20/2020.seg")
+    fixed = dataset.fix()
+    found = list(dataset.query())
+    expected = expected_events(variant, name)
+    assert len(found) >= expectations(variant)[name]["frames_mode"]["n"]
+    left = iter(sorted(expected, key=lambda event: event.timestamp // 1000))
+    for each in found:
+        event = next(one for one in left if from_microseconds(one.timestamp // 1000) == each.reftime)
+        assert same([event.meta, event.fields], [dict(each.metadata), each.data])
+    if fixed.lost == 0 and found:
+        more = [Datum(datetime(2020, 12, 1, tzinfo=UTC), {}, {"more": n}) for n in range(3)]
+        assert dataset.append(more).imported == 3
+        again = [each for each in dataset.query() if "more" not in each.data]
+        assert same([[each.reftime, each.data] for each in again], [[each.reftime, each.data] for each in found])
+        dataset.repack()
+        assert len([*dataset.query()]) == len(found) + 3
 
 
 @pytest.mark.parametrize("variant", ["v1", "v2-plain"])

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import lz4.block  # type: ignore[import-untyped]
 
 from ondisk import frame
-from ondisk.formats.diskqueue.payload import FIRST_KEY
 
 _SIZE_BYTES = 4
 _STORED = 1 << 31
@@ -25,7 +24,7 @@ _TRIED = 100  # places in a block that may be frames
 _COST = 4096  # bytes; of decompressing what is not a block
 
 
-def has_other_bytes(data: bytes, limit: int) -> bool:
+def has_other_bytes(data: bytes, limit: int, first_key: bytes) -> bool:
     """Return whether the content of a block without compression ends with (the beginning of) other blocks.
 
     If its size is too large, it takes bytes of the blocks after it, and nothing else shows that.
@@ -33,6 +32,7 @@ def has_other_bytes(data: bytes, limit: int) -> bool:
     Args:
         data: the content, in a segment whose frames do not cross blocks.
         limit: of the bytes in a block.
+        first_key: what follows the first byte of every payload.
     """
     at, left = 0, len(data)
     while frame.OVERHEAD < (size := frame.length(data[at : at + 4])) <= left:
@@ -40,10 +40,10 @@ def has_other_bytes(data: bytes, limit: int) -> bool:
         if left == 0:
             return False
         begin = at + _SIZE_BYTES
-        if left < _SIZE_BYTES + _AHEAD.stop + len(FIRST_KEY):  # no event is so small
+        if left < _SIZE_BYTES + _AHEAD.stop + len(first_key):  # no event is so small
             return True
         is_size = 0 < _word(data, at) & ~_STORED <= limit
-        if is_size and data.find(FIRST_KEY, begin + _AHEAD.start, begin + _AHEAD.stop + len(FIRST_KEY)) >= 0:
+        if is_size and data.find(first_key, begin + _AHEAD.start, begin + _AHEAD.stop + len(first_key)) >= 0:
             return True
     return False
 
@@ -55,6 +55,7 @@ class BlockSearch:
         limit: of the decompressed bytes in a block.
         checksum: bytes after each block.
         max_size: longer frames are damage.
+        first_key: what follows the first byte of every payload.
         is_torn: the file ends inside the damaged block. Then it is probably the end of an interrupted append, whose
             data may contain blocks themselves: a block must directly follow, or lead to the end of the file.
 
@@ -64,10 +65,11 @@ class BlockSearch:
         is_exhausted: more bytes would take too long.
     """
 
-    def __init__(self, limit: int, checksum: int, max_size: int, *, is_torn: bool) -> None:
+    def __init__(self, limit: int, checksum: int, max_size: int, first_key: frame.FirstKey, *, is_torn: bool) -> None:
         self._limit = limit
         self._checksum = checksum
         self._max_size = max_size
+        self._first_key = first_key
         self._is_torn = is_torn
         self.kept = _SIZE_BYTES + limit + checksum + len(_END_MARK)
         self.window = 3 * self.kept
@@ -149,14 +151,14 @@ class BlockSearch:
             pattern = re.compile(rb"(?=(?!\x00{3}).." + rb"[\x00-" + highest + rb"][\x00\x80])", re.DOTALL)
             yield from (found.start() for found in pattern.finditer(raw, 1))
             return
-        last, key = 0, raw.find(FIRST_KEY)
+        last, key = 0, self._first_key.find(raw)
         while key >= 0:
             end = key - _SIZE_BYTES - _AHEAD.start + 1
             for at in range(max(last + 1, key - _SIZE_BYTES - _AHEAD.stop), end):
                 if raw[at + 2] <= _SMALL >> 16 and raw[at + 3] in b"\x00\x80":
                     yield at
             last = max(last, end - 1)
-            key = raw.find(FIRST_KEY, key + 1)
+            key = self._first_key.find(raw, key + 1)
 
     def _decompressed(self, raw: bytes, at: int) -> bytes | None:
         word = _word(raw, at)
@@ -189,15 +191,16 @@ class BlockSearch:
         if data is None:
             return False
         size = frame.length(data)
-        if data.startswith(FIRST_KEY, _FRAME_BEGIN) and len(data) < size <= self._max_size:
+        is_begun = self._first_key.find(data, _FRAME_BEGIN, 2 * _FRAME_BEGIN + _AHEAD.stop) == _FRAME_BEGIN
+        if is_begun and len(data) < size <= self._max_size:
             return True
-        at = data.find(FIRST_KEY)
+        at = self._first_key.find(data)
         for _ in range(_TRIED):
             if at < 0:
                 break
             if at >= _FRAME_BEGIN and frame.is_whole(data, at - _FRAME_BEGIN, self._max_size):
                 return True
-            at = data.find(FIRST_KEY, at + 1)
+            at = self._first_key.find(data, at + 1)
         return False
 
 

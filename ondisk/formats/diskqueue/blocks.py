@@ -30,6 +30,7 @@ import lz4.frame  # type: ignore[import-untyped]
 from ondisk.errors import SegmentCorrupt
 from ondisk.formats.base import Readable
 from ondisk.formats.diskqueue.block_search import BlockSearch, has_other_bytes
+from ondisk.frame import FirstKey
 
 BLOCK_SIZE = 32 * 1024
 """Maximum of decompressed bytes that ondisk writes to a block: 1 % more space than with 64 KiB, but reading one datum
@@ -184,6 +185,7 @@ class BlockReader:
     Args:
         stream: the bytes; only read forwards.
         position: of the stream's first byte in the file.
+        first_key: what follows the first byte of every payload.
         offset: logical offset of the first block. What cannot be decompressed does not count in later offsets.
 
     Attributes:
@@ -196,8 +198,9 @@ class BlockReader:
     Memory: one block, compressed and decompressed, and 64 KiB if blocks are linked. Sizes are checked before use.
     """
 
-    def __init__(self, stream: Readable, position: int, offset: int) -> None:
+    def __init__(self, stream: Readable, position: int, offset: int, first_key: FirstKey) -> None:
         self._stream = stream
+        self._first_key = first_key
         self._pending = memoryview(b"")  # bytes of the stream that are read again
         self._since: list[bytes] = []  # what was read after `position`
         self._info: dict[str, Any] | None = None  # of the LZ4 frame that is being read
@@ -254,7 +257,7 @@ class BlockReader:
             return 0
         header = 0 if self._info is not None or self.sealed_at is not None else len(FRAME_HEADER)
         checksum = _CHECKSUM if info["block_checksum"] else 0
-        search = BlockSearch(info["block_size"], checksum, max_size, is_torn=self._is_torn)
+        search = BlockSearch(info["block_size"], checksum, max_size, self._first_key, is_torn=self._is_torn)
         skipped = 0
         while True:
             raw += self._from_stream(search.window - len(raw))
@@ -320,12 +323,16 @@ class BlockReader:
             data = _decompress(content[:size], word, limit, window)
         except lz4.block.LZ4BlockError as error:
             raise self._damaged("a block cannot be decompressed") from error
-        if self.own and self._begins_with_frame(data) and word & _STORED and has_other_bytes(data, limit):
+        if self.own and self._begins_with_frame(data) and word & _STORED and self._has_other_bytes(data, limit):
             raise self._damaged(f"a block cannot have {size} bytes: its frames end before")
         block = ReadBlock(self.position, _U32.size + len(content), self.offset, data)
         self._advance(block.stored_size)
         self.offset += len(data)
         return block
+
+    def _has_other_bytes(self, data: bytes, limit: int) -> bool:
+        """Return whether other blocks are in a block; a first key that is a pattern is not certain enough to tell."""
+        return isinstance(self._first_key.content, bytes) and has_other_bytes(data, limit, self._first_key.content)
 
     def _begins_with_frame(self, data: bytes) -> bool:
         """Return whether a block of ondisk begins with a frame; otherwise it continues a large one."""

@@ -13,7 +13,7 @@ from ondisk.formats.base import BATCH_BYTES, Readable
 from ondisk.formats.diskqueue import blocks
 from ondisk.formats.diskqueue.encryption import Frames
 from ondisk.formats.diskqueue.header import Header
-from ondisk.formats.diskqueue.payload import FIRST_KEY
+from ondisk.formats.diskqueue.payload import Kind, first_key, kind_of
 from ondisk.segment import Block
 
 _TOGETHER, _LARGE_CHUNK = 16, 1024 * 1024  # maximum of large frames, and of their bytes, read at once
@@ -21,6 +21,7 @@ _SEARCHED = 4 * 1024  # bytes after damage that are searched first
 _BELIEVED = 8 * 1024 * 1024  # frames in a row of so many bytes are not in the data of another frame
 _MUCH = 1024 * 1024 * 1024  # bytes that may be searched in any file
 _PLACE = 16 * 1024  # bytes that are searched in the time that a place takes where a frame may begin
+_LONGEST_KEY = 32  # bytes of a first key
 _CHUNK = 32 * 1024  # bytes; with larger chunks the garbage collector visits many living objects again and again
 
 
@@ -60,8 +61,9 @@ class FrameReader:
         self._stream = stream
         self._opener = opener
         self.header = header
+        self._first_key = first_key(header)
         self._max_size = max_size
-        self._blocks = blocks.BlockReader(stream, position, offset) if header.compressed else None
+        self._blocks = blocks.BlockReader(stream, position, offset, first_key(header)) if header.compressed else None
         self._iterator = iter(self._blocks or ())
         self._pieces = self._of_stream() if self._blocks is None else self._of_blocks()
         self._found = found
@@ -100,6 +102,8 @@ class FrameReader:
                 if self._opener is not None:
                     scanned.payloads = self._opener.events(scanned.offsets, scanned.payloads)
                     scanned.decrypted = True
+                if self.header.version == 1 and kind_of(scanned.payloads[0]) is Kind.JSON:
+                    self._first_key = first_key(Header(0))  # of a version 1 that was never released
                 yield scanned
             damage = scanned.damage
             if is_limit and (damage is None or damage.torn):
@@ -132,16 +136,16 @@ class FrameReader:
             else:
                 data = bytes(self._held)  # many bytes are not copied
             if believed:
-                self._searched += len(data) + _PLACE * data.count(FIRST_KEY)
+                self._searched += len(data) + _PLACE * self._first_key.count(data)
             found = frame.find_next(
-                data, FIRST_KEY, max_size=self._max_size, is_end=ended, believed=believed, begins=self._begins()
+                data, self._first_key, max_size=self._max_size, is_end=ended, believed=believed, begins=self._begins()
             )
             if found is not None:
                 break
             if ended or len(data) > self._max_size + BATCH_BYTES:
                 return 0
-            if len(data) > _BELIEVED and FIRST_KEY not in data:
-                self._drop(len(data) - len(FIRST_KEY) - frame.OVERHEAD)
+            if len(data) > _BELIEVED and self._first_key.find(data) < 0:
+                self._drop(len(data) - _LONGEST_KEY - frame.OVERHEAD)
                 wanted = _BELIEVED
             else:
                 wanted = min(4 * len(data), self._max_size + BATCH_BYTES + 1)

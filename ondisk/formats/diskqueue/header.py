@@ -25,7 +25,7 @@ import struct
 from dataclasses import dataclass
 
 from ondisk.errors import InvalidInput, SegmentCorrupt
-from ondisk.formats.base import compression_of
+from ondisk.formats.base import MOVE, compression_of
 
 VERSION = 2
 """The version that ondisk writes unless the configuration says otherwise."""
@@ -125,6 +125,8 @@ class Header:
         if version not in _LOGICAL_SIZES:
             raise _not_a_segment(head) or _unknown(f"version {version}", version=version)
         if version == 0:
+            if len(head) > _U32.size and not any(head):
+                raise InvalidInput("it begins with zeros, and no segment of a disk queue", hint=MOVE)
             return cls(0)
         (frame_count,) = COUNT.unpack(_take(head, COUNT_OFFSET, COUNT.size))
         if version == 1:
@@ -157,19 +159,12 @@ def require_readable(found: Header) -> Header:
     Raises:
         InvalidInput: it does not yet.
     """
-    whats = [name for bit, name in _NOT_YET.items() if found.options & bit]
-    if found.version == 0:
-        whats = ["version 0 (JSON, Beats before 7.14)"]
-    elif found.draft:
-        whats = [f"version {found.version} (a draft with encryption, never released)"]
-    if whats:
-        hint = "ondisk reads versions 1 and 2 with CBOR, plain or with LZ4. Is it a segment of a Beats disk queue?"
-        problem = f"not supported yet: {', '.join(whats)} of the disk queue's segments"
+    if found.draft:
+        hint = "ondisk reads versions 0 to 2 and 256. Is it a segment of a Beats disk queue?"
+        what = f"version {found.version} (a draft with encryption, never released)"
+        problem = f"not supported yet: {what} of the disk queue's segments"
         raise InvalidInput(problem, hint=hint, version=found.version, options=found.options)
     return found
-
-
-_NOT_YET = {PROTOBUF: "protobuf (option 0x4)"}
 
 
 def _take(head: bytes, at: int, size: int) -> bytes:

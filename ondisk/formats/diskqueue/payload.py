@@ -1,159 +1,90 @@
-"""Payloads: the content of a frame, an event as a CBOR map.
+"""Payloads: the content of a frame, an event. Its first byte says in which of three ways it is stored.
 
-    {"timestamp": nanoseconds since 1970, "flags": bits, "meta": {…}, "fields": {…}}
+    0xa0 to 0xbf                     CBOR: `cbor_payload`
+    {                                JSON: `json_payload`
+    0x0a, 0x12, 0x1a, 0x22, 0x2a, 0x32    protobuf: `protobuf`
+    0x01                             encrypted by ondisk, one of the others in it: `encryption`
 
-The keys are written in this order. `meta` is the metadata, `fields` is the data. Flag 0x01 is Beats' GuaranteedSend.
-Flag 0x80 is ondisk's own: the data are bytes, stored in `fields` as `{"data": <byte string>}`. Beats keeps both flags
-and does not interpret them. For values, see `cbor`. A timestamp in the metadata is written as RFC 3339 text.
-
-When reading, a missing key counts as zero or empty, as in Beats; so does `meta` or `fields` that is null. Other keys
-than these four are ignored. A duplicate key is damage, even if Beats accepts it.
-
-Plain values, nearly all in practice, go through cbor2: many payloads at a time if their keys are in the usual order,
-else one at a time. `cbor` handles the rest.
-
-Source: elastic/beats, libbeat/publisher/queue/diskqueue/serialize.go (7.14 and later).
+So an event can be read without knowing its segment. A segment contains events of one kind; see `Kind.of`.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import struct
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import accumulate, chain
-from math import isfinite
-from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from itertools import groupby
+from typing import Any
 
-import cbor2
+from ondisk.errors import FrameCorrupt
+from ondisk.formats.diskqueue import cbor_payload, json_payload, protobuf
+from ondisk.formats.diskqueue.encryption import SEALABLE, event_of
+from ondisk.formats.diskqueue.event import MAX_DEPTH, MAX_ITEMS, Buffer, Event, Events, no_event, to_fields
+from ondisk.formats.diskqueue.header import ONDISK, PROTOBUF, Header
+from ondisk.frame import FirstKey
 
-from ondisk.errors import FrameCorrupt, InvalidInput
-from ondisk.formats.diskqueue import cbor
-from ondisk.formats.metadata import times_to_text
+__all__ = [
+    "FIRST_KEYS", "MAX_DEPTH", "MAX_ITEMS", "Buffer", "Event", "Events", "Kind",
+    "convert", "decode", "decode_one", "encode", "first_key", "kind_of", "kinds_in",
+]  # fmt: skip
 
-BYTES_FLAG = 0x80
-"""This flag marks data that are bytes, not a mapping."""
-
-MAX_DEPTH = 64
-"""Default limit for nesting in `meta` and `fields`; each of them is the first level."""
-
-MAX_ITEMS = 4 * 1024 * 1024
-"""Limit for values and keys in a payload. An empty map takes one byte there and 70 in memory: a size limit is not
-enough."""
-
-_CHUNK = 512  # payloads that go through cbor2 together, or one by one if one of them is not plain
-_LARGE = 8 * 1024  # bytes of a payload
-_CHECKED_SIZE = MAX_ITEMS  # cbor2 counts nothing, so payloads of more bytes go through `cbor`
-_TIMESTAMP_MIN, _TIMESTAMP_MAX = -(2**63), 2**63 - 1
-
-_FLAGS = frozenset(range(0x100)).issuperset
-_INTEGERS = frozenset({int}).issuperset
-_TEXTS = frozenset({str}).issuperset
-_DICTS = frozenset({dict}).issuperset
-_LEAVES = frozenset({str, int, float, bool, bytes, type(None)}).issuperset
-_VALUES = frozenset({str, int, float, bool, bytes, type(None), dict, list}).issuperset
-
-# What cbor2 writes and Beats misreads: a negative integer (N) whose argument has its top bit set (T or L); an integer
-# of more than 64 bits, written as tag (L) and byte string (B). Bytes are mapped to these kinds first, because a search
-# for a pattern that begins with one fixed byte is fast. NaN and the infinities in 16 bits are rare, so they are
-# searched for directly.
-_KINDS = bytes(
-    ord("N" if byte in range(0x38, 0x3C)
-        else "B" if byte in range(0x49, 0x5C)
-        else "L" if byte in (0xC2, 0xC3)
-        else "T" if byte >= 0x80
-        else ".")
-    for byte in range(256)
-)  # fmt: skip
-_INTEGER_TRAPS = re.compile(rb"N[TL]"), re.compile(rb"LB")
-_WIDTHS = frozenset({8, 16, 32, 64})
-_FLOAT_TRAP = re.compile(rb"\xf9[\x7c\x7e\xfc]\x00")
-
-FIRST_KEY = b"\x69timestamp"
-"""CBOR of the key that Beats and ondisk write first in every event, after one byte for the map."""
-
-_BEGINNING, _BEFORE_FIELDS = b"\xa4" + FIRST_KEY, b"\x66fields"
-_BYTES, _NO_BYTES = re.compile(_BEFORE_FIELDS + rb"\xa1\x64data(?:\x59(..)|\x5a(....))", re.DOTALL), b"\x40"
-_BEFORE_BYTES = 4096  # the first bytes of a payload, in which `_load_without_bytes` searches for the head of the data
-_BEGIN = struct.Struct(">11sBQ")
-_BEFORE_META = [b"\x65flags" + cbor.integer(flag_bits) + b"\x64meta" for flag_bits in range(0x100)]
-
-# cbor2 decodes many payloads as one array, with this random number between them, so that no file can contain it. Its
-# last byte equals the first byte of an event: that byte then completes the mark, and the keys and values of the event
-# become items of the array.
-_ARRAY = struct.Struct(">BI")
-_PAIR = b"\x82"
-_MARK_VALUE = 1 << 63 | int.from_bytes(os.urandom(7)) << 8 | _BEGINNING[0]
-_MARK = b"\x1b" + _MARK_VALUE.to_bytes(8)
+_CHUNK = 512  # payloads that are encoded or decoded together
 
 
-def _refuse_tag(*_: object) -> NoReturn:
-    raise ValueError("a tag")
+class Kind(Enum):
+    """How events are stored in payloads."""
+
+    CBOR = "CBOR"
+    JSON = "JSON"
+    PROTOBUF = "protobuf"
+
+    @classmethod
+    def of(cls, header: Header) -> Kind:
+        """Return the kind of the payloads in segments with a header, as far as it says."""
+        if header.options & PROTOBUF:
+            return cls.PROTOBUF
+        return cls.JSON if header.version == 0 else cls.CBOR
 
 
-# cbor2 decodes known tags without calling `tag_hook`; these are all tags of its versions so far.
-_KNOWN_TAGS = dict.fromkeys((*range(300), 1004, 43000, 55799), _refuse_tag)
-_loads = partial(
-    cbor2.loads,
-    tag_hook=_refuse_tag,
-    semantic_decoders=_KNOWN_TAGS,
-    allow_indefinite=False,
-    allow_duplicate_keys=False,
-)
+_KINDS: dict[int | None, Kind] = {
+    **dict.fromkeys(range(0xA0, 0xC0), Kind.CBOR),
+    **dict.fromkeys((0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32), Kind.PROTOBUF),
+    ord("{"): Kind.JSON,
+}
+_KEYS = {
+    Kind.CBOR: FirstKey(cbor_payload.FIRST_KEY),
+    Kind.JSON: FirstKey(json_payload.FIRST_KEY),
+    Kind.PROTOBUF: FirstKey(protobuf.FIRST_KEY),
+}
+FIRST_KEYS = tuple(_KEYS.values())
+"""What follows the first byte of payloads that are not encrypted."""
+
+_SEALED_KEY = FirstKey(re.compile(b"(?<=%c)" % SEALABLE))
+_ENCODE = {Kind.CBOR: cbor_payload.encode, Kind.JSON: json_payload.encode, Kind.PROTOBUF: protobuf.encode}
 
 
-Buffer: TypeAlias = bytes | memoryview
+def kind_of(payload: Buffer) -> Kind | None:
+    """Return how an event is stored; None if it is encrypted, or not an event."""
+    return _KINDS.get(payload[0]) if payload else None
 
 
-class Event(NamedTuple):
-    """The content of a frame.
-    Attributes:
-        timestamp: nanoseconds since 1970, 64 bits.
-        flags: 8 bits.
-        meta: the metadata.
-        fields: the data as in the payload; see `data`.
-    """
-
-    timestamp: int
-    flags: int
-    meta: Mapping[str, Any]
-    fields: Mapping[str, Any]
-
-    @property
-    def data(self) -> Any:
-        """The data: `fields`, or the bytes in it."""
-        if self.flags & BYTES_FLAG and len(self.fields) == 1 and type(self.fields.get("data")) is bytes:
-            return self.fields["data"]
-        return self.fields
+def first_key(header: Header) -> FirstKey:
+    """Return what follows the first byte of every payload in segments with a header."""
+    return _SEALED_KEY if header.version == ONDISK else _KEYS[Kind.of(header)]
 
 
-class Events(NamedTuple):
-    """Events in columns: entry i of each belongs to one event; see `Event`."""
-
-    timestamps: Sequence[int]
-    flags: Sequence[int]
-    metas: Sequence[Mapping[str, Any]]
-    fields: Sequence[Mapping[str, Any]]
-
-    def data(self) -> Sequence[Any]:
-        """Return the `data` of each event."""
-        return [event.data for event in self.one_by_one()] if any(self.flags) else self.fields
-
-    def one_by_one(self) -> list[Event]:
-        return list(map(_event, zip(*self, strict=True)))
-
-
-_event: Callable[[tuple[Any, ...]], Event] = partial(tuple.__new__, Event)
-_row = itemgetter(*Event._fields)
-_STRIDE = 1 + 2 * len(Event._fields)  # a mark, then keys and values in turn; see `_load`
-_PLACES = dict(zip(Event._fields, range(1, _STRIDE, 2), strict=True))
+def kinds_in(payloads: Sequence[Buffer]) -> set[Kind | None]:
+    """Return how the events in payloads are stored, as `kind_of` does."""
+    return {_KINDS.get(first) for first in {payload[0] if payload else None for payload in payloads}}
 
 
 def encode(
-    timestamps: Sequence[int], metas: Sequence[Mapping[str, Any]], data: Sequence[Any], *, max_depth: int = MAX_DEPTH
+    timestamps: Sequence[int],
+    metas: Sequence[Mapping[str, Any]],
+    data: Sequence[Any],
+    *,
+    kind: Kind = Kind.CBOR,
+    max_depth: int = MAX_DEPTH,
 ) -> list[bytes]:
     """Return data as payloads; Beats reads equal values from them.
 
@@ -164,18 +95,35 @@ def encode(
         max_depth: how deep a metadata or data mapping may nest.
 
     Raises:
-        InvalidInput: a value cannot be written so that Beats can read it; the context has the event's `position`.
-        LimitExceeded: an event nests too deep, or has more than `MAX_ITEMS` values and keys.
-
-    Cost: 3 µs for a small event, 20 µs for one that cbor2 would write with another meaning.
+        InvalidInput: a payload of this kind cannot have a value so that Beats can read it; the context has the event's
+            `position`.
+        LimitExceeded: an event nests too deep, or has too many values and keys.
     """
     payloads: list[bytes] = []
     for begin in range(0, len(data), _CHUNK):
         end = begin + _CHUNK
-        flags, fields = _to_fields(data[begin:end], begin)
-        events = Events(timestamps[begin:end], flags, metas[begin:end], fields)
-        payloads += _dump(events, begin, max_depth) or _dump_with_care(events, begin, max_depth)
+        flags, fields = to_fields(data[begin:end], begin)
+        payloads += _ENCODE[kind](Events(timestamps[begin:end], flags, metas[begin:end], fields), begin, max_depth)
     return payloads
+
+
+def convert(payloads: Sequence[Buffer], kind: Kind, *, max_depth: int = MAX_DEPTH) -> list[bytes]:
+    """Return the events in payloads of any kinds as payloads of one kind; those that are of it stay as they are.
+
+    Raises:
+        FrameCorrupt, InvalidInput, LimitExceeded: as `decode` and `encode`.
+    """
+    converted: list[bytes] = []
+    for is_kind, run in groupby(payloads, lambda payload: kind_of(payload) is kind):
+        some = [*run]
+        if is_kind:
+            converted += map(bytes, some)
+            continue
+        for begin in range(0, len(some), _CHUNK):
+            position = len(converted)
+            events = _decoded(some[begin : begin + _CHUNK], position, max_depth, data=True)
+            converted += _ENCODE[kind](events, position, max_depth)
+    return converted
 
 
 def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, data: bool = True) -> Events:
@@ -193,286 +141,43 @@ def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, data: bool
     """
     whole = Events([], [], [], [])
     for begin in range(0, len(payloads), _CHUNK):
-        chunk = payloads[begin : begin + _CHUNK]
-        loaded = None if data else _load_without_bytes(chunk, max_depth)
-        if loaded is None and len(chunk) > 1:
-            loaded = _load(chunk, max_depth)
-        loaded = loaded or _load_one_by_one(chunk, begin, max_depth)
+        loaded = _decoded(payloads[begin : begin + _CHUNK], begin, max_depth, data=data)
         for column, part in zip(whole, loaded, strict=True):
             column.extend(part)  # type: ignore[attr-defined]  # the lists made above
     return whole
 
 
-def _to_fields(data: Sequence[Any], begin: int) -> tuple[Sequence[int], Sequence[Any]]:
-    """Return flags and fields for data."""
-    if _DICTS(map(type, data)):
-        return [0] * len(data), data
-    flags = [BYTES_FLAG if type(item) is bytes else 0 for item in data]
-    fields = [{} if item is None else {"data": item} if type(item) is bytes else item for item in data]
-    for position, item in enumerate(fields, begin):
-        if not isinstance(item, Mapping):
-            what = type(item).__name__
-            raise InvalidInput(f"the data of seg must be a mapping, bytes or None, not {what}", position=position)
-    return flags, fields
-
-
-def _dump(events: Events, begin: int, max_depth: int) -> list[bytes] | None:
-    """Write events with cbor2, and with `cbor` if Beats would misread the result; None if they are not plain."""
-    timestamps, flags, metas, fields = events
-    if not _are_plain(timestamps, metas, fields, max_depth):
-        return None
-    # Only the maps go through cbor2: the rest is the same in every event, except for two numbers.
-    values: list[Any] = [_MARK_VALUE] * (4 * len(fields))
-    values[1::4] = metas
-    values[3::4] = fields
-    try:
-        written = cbor2.dumps(values).split(_MARK)
-    except Exception:  # probably text that is not Unicode; `cbor` decides and reports what is wrong
-        return None
-    payloads = [
-        b"".join((_timestamp(timestamp), _BEFORE_META[flag_bits], meta, _BEFORE_FIELDS, content))
-        for timestamp, flag_bits, meta, content in zip(timestamps, flags, written[1::2], written[2::2], strict=True)
-    ]
-    if max(map(len, payloads)) > _CHECKED_SIZE:
-        return None
-    maps = written[1:]
-    if any(flags):  # data that are bytes contain no numbers, but nearly every megabyte contains what looks like one
-        maps[1::2] = [b"" if flag_bits else content for flag_bits, content in zip(flags, maps[1::2], strict=True)]
-    for index in {part // 2 for part in _suspects(maps)}:
-        if _holds_trap([metas[index], fields[index]]):
-            event = Event(timestamps[index], flags[index], metas[index], fields[index])
-            payloads[index] = _dump_one(event._asdict(), begin + index, max_depth)
-    return payloads
-
-
-def _dump_with_care(events: Events, begin: int, max_depth: int) -> list[bytes]:
-    """Write events whose metadata may contain timestamps, and events that are not plain."""
-    for position, timestamp in enumerate(events.timestamps, begin):
-        if not (type(timestamp) is int and _TIMESTAMP_MIN <= timestamp <= _TIMESTAMP_MAX):
-            reason = "the timestamp is not a number of nanoseconds in 64 bits (1677-09-21 to 2262-04-11)"
-            raise InvalidInput(reason, position=position)
-    metas = [_with_texts(meta, position) for position, meta in enumerate(events.metas, begin)]
-    events = events._replace(metas=metas)
-    return _dump(events, begin, max_depth) or [
-        _dump_one(Event(*row)._asdict(), position, max_depth)
-        for position, row in enumerate(zip(*events, strict=True), begin)
-    ]
-
-
-def _with_texts(meta: Mapping[str, Any], position: int) -> dict[str, Any]:
-    """Turn the timestamps in metadata into text."""
-    try:
-        return times_to_text(meta)
-    except InvalidInput as error:
-        error.context["position"] = position
-        raise
-
-
-def _dump_one(event: dict[str, Any], position: int, max_depth: int) -> bytes:
-    try:
-        return cbor.encode(event, max_depth=max_depth + 1, max_items=MAX_ITEMS)
-    except InvalidInput as error:
-        error.context["position"] = position
-        raise
-
-
-def _timestamp(timestamp: int) -> bytes:
-    """Return the beginning of a payload, including the timestamp."""
-    return _BEGIN.pack(_BEGINNING, 0x1B, timestamp) if timestamp >> 32 > 0 else _BEGINNING + cbor.integer(timestamp)
-
-
-def _suspects(maps: list[bytes]) -> set[int]:
-    """Return the indexes of maps that may contain a number which Beats misreads as cbor2 writes it.
-
-    The search is for bytes, which may also be part of another value: `_holds_trap` looks at the values.
-    """
-    joined = b"".join(maps)
-    kinds = joined.translate(_KINDS)
-    found = chain(*(trap.finditer(kinds) for trap in _INTEGER_TRAPS), _FLOAT_TRAP.finditer(joined))
-    hits = [hit.start() for hit in found]
-    ends = list(accumulate(map(len, maps))) if hits else []
-    return {bisect_right(ends, hit) for hit in hits}
-
-
-def _holds_trap(values: list[Any]) -> bool:
-    """Return whether plain values contain a number which Beats misreads as cbor2 writes it."""
-    waiting = values
-    while waiting:
-        value = waiting.pop()
-        kind = type(value)
-        if kind is dict:
-            waiting.extend(value.values())
-        elif kind is list:
-            waiting.extend(value)
-        elif kind is int:
-            # A negative integer is misread if its argument, -1 - value, has the top bit of 8, 16, 32 or 64 bits set.
-            if (value < 0 and (~value).bit_length() in _WIDTHS) or value.bit_length() > 64:
-                return True
-        elif kind is float and not isfinite(value):
-            return True
-    return False
-
-
-def _load(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
-    """Return the events in payloads, read with cbor2; None if one of them is not plain or is damaged."""
-    if max(map(len, payloads)) > _CHECKED_SIZE:
-        return None
-    load = _load_together if len(payloads[0]) < _LARGE else _load_each
-    try:
-        events = load(payloads, max_depth)
-    except Exception:  # of any kind: `cbor` decides, and reports what is wrong and where
-        return None
-    if events is None:
-        return None
-    timestamps, flags, metas, fields = events
-    are_flags = _INTEGERS(map(type, flags)) and _FLAGS(flags)
-    return events if are_flags and _are_plain(timestamps, metas, fields, max_depth) else None
-
-
-def _load_without_bytes(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
-    """Return the events in large payloads, with empty data; None if one is small, or its data are not bytes.
-
-    The bytes at the end of each payload are replaced by an empty byte string, one byte of CBOR. If that byte is decoded
-    as the last value, then the original bytes are the last value of the payload, and the rest decodes in the same way.
-    """
-    if min(map(len, payloads)) < _LARGE:
-        return None
-    heads = []
-    for payload in payloads:
-        found = _BYTES.search(payload, 0, _BEFORE_BYTES)
-        if found is None:
-            return None
-        size = found[1] or found[2]
-        if len(payload) - found.end() != int.from_bytes(size):
-            return None
-        heads.append(bytes(payload[: found.end() - len(size) - 1]) + _NO_BYTES)
-    events = _load(heads, max_depth)
-    return events if events is not None and events.fields.count({"data": b""}) == len(payloads) else None
-
-
-def _load_together(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
-    # Each mark lacks its last byte, because the next payload begins with it. So the keys and values of all events are
-    # items of one array, which is faster than a map for each. There is a whole mark at each place only if each payload
-    # is exactly one map of four entries; cbor2 ignores trailing bytes.
-    count = len(payloads)
-    array = _ARRAY.pack(0x9A, _STRIDE * count + 1) + _MARK[:-1].join((b"", *payloads, _MARK[-1:]))
-    values = _loads(array, max_depth=max_depth + 1)
-    if values[::_STRIDE].count(_MARK_VALUE) != count + 1:
-        return None
-    if any(values[place::_STRIDE].count(key) != count for key, place in _PLACES.items()):
-        return None
-    return Events(*(values[place + 1 :: _STRIDE] for place in _PLACES.values()))
-
-
-def _load_each(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
-    """Return the events in large payloads, one by one: reading them together would copy them once more."""
-    pairs = [_loads(b"".join((_PAIR, payload, _MARK)), max_depth=max_depth + 2) for payload in payloads]
-    if any(mark != _MARK_VALUE for _, mark in pairs):
-        return None
-    return Events(*zip(*(_row(content) for content, _ in pairs), strict=True))
-
-
-def _load_one_by_one(payloads: Sequence[Buffer], begin: int, max_depth: int) -> Events:
-    events = [_load_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
-    return Events(*zip(*events, strict=True))
+def _decoded(payloads: Sequence[Buffer], begin: int, max_depth: int, *, data: bool) -> Events:
+    """Return the events in some payloads, of which the first is at the position `begin`."""
+    kinds = kinds_in(payloads)
+    if kinds == {Kind.CBOR}:
+        return cbor_payload.decode(payloads, begin, max_depth, data=data)
+    if kinds == {Kind.JSON}:
+        return json_payload.decode(payloads, begin, max_depth)
+    if kinds == {Kind.PROTOBUF}:
+        return protobuf.decode(payloads, begin, max_depth)
+    events = [_decoded_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
+    return Events(*map(list, zip(*events, strict=True)))
 
 
 def decode_one(payload: Buffer, *, max_depth: int = MAX_DEPTH) -> Event:
     """Return the event in one payload, as `decode` does; errors have the position 0."""
-    return _load_one(payload, max_depth, 0)
+    return _decoded_one(payload, max_depth, 0)
 
 
-def _load_one(payload: Buffer, max_depth: int, position: int) -> Event:
+def _decoded_one(payload: Buffer, max_depth: int, position: int) -> Event:
+    kind = kind_of(payload)
+    if kind is Kind.JSON:
+        return json_payload.decode_one(payload, max_depth, position)
+    if kind is Kind.PROTOBUF:
+        return protobuf.decode_one(payload, max_depth, position)
+    if not payload or payload[0] != SEALABLE:
+        return cbor_payload.decode_one(payload, max_depth, position)  # or it says what is wrong
     try:
-        return _load_plain(payload, max_depth) or _load_with_care(payload, max_depth)
-    except (FrameCorrupt, InvalidInput) as error:
+        event = event_of(payload)
+        if kind_of(event) is None:
+            raise no_event("what was encrypted is neither CBOR, nor JSON, nor protobuf")
+    except FrameCorrupt as error:
         error.context["position"] = position
         raise
-
-
-def _load_plain(payload: Buffer, max_depth: int) -> Event | None:
-    """Return the event in one payload, as `_load` does for many: for one, its checks in bulk would cost too much."""
-    if len(payload) > _CHECKED_SIZE:
-        return None
-    try:
-        content, mark = _loads(b"".join((_PAIR, payload, _MARK)), max_depth=max_depth + 2)
-        timestamp, flags, meta, fields = _row(content)
-    except Exception:  # as in `_load`
-        return None
-    if (
-        mark == _MARK_VALUE
-        and type(content) is type(meta) is type(fields) is dict
-        and type(timestamp) is type(flags) is int
-        and _TIMESTAMP_MIN <= timestamp <= _TIMESTAMP_MAX
-        and 0 <= flags <= 0xFF
-        and _hold_plain_values([meta, fields], max_depth)
-    ):
-        return Event(timestamp, flags, meta, fields)
-    return None
-
-
-def _load_with_care(payload: Buffer, max_depth: int) -> Event:
-    content = cbor.decode(bytes(payload), max_depth=max_depth + 1, max_items=MAX_ITEMS)
-    if type(content) is not dict:
-        raise _no_event("it is not a map")
-    timestamp = _integer(content, "timestamp")
-    if not _TIMESTAMP_MIN <= timestamp <= _TIMESTAMP_MAX:
-        raise _no_event(f"the timestamp {timestamp} does not fit into 64 bits")
-    # Beats cuts the flags to 8 bits in the same way.
-    return Event(timestamp, _integer(content, "flags") & 0xFF, _map(content, "meta"), _map(content, "fields"))
-
-
-def _integer(content: dict[str, Any], key: str) -> int:
-    value = content.get(key, 0)
-    if type(value) is int or (type(value) is float and isfinite(value)):
-        return int(value)
-    raise _no_event(f"{key} is not a number")
-
-
-def _map(content: dict[str, Any], key: str) -> dict[str, Any]:
-    value = content.get(key)
-    if value is None:
-        return {}
-    if type(value) is dict:
-        return value
-    raise _no_event(f"{key} is not a map")
-
-
-def _no_event(reason: str) -> FrameCorrupt:
-    return FrameCorrupt(f"a payload is not an event: {reason}", reason=reason)
-
-
-def _are_plain(timestamps: Sequence[Any], metas: Sequence[Any], fields: Sequence[Any], max_depth: int) -> bool:
-    """Return whether cbor2 and Beats agree on events, except for some numbers (see `_suspects`)."""
-    return (
-        _INTEGERS(map(type, timestamps))
-        and min(timestamps) >= _TIMESTAMP_MIN
-        and max(timestamps) <= _TIMESTAMP_MAX
-        and _DICTS(map(type, metas))
-        and _DICTS(map(type, fields))
-        and _hold_plain_values([*metas, *fields], max_depth)
-    )
-
-
-def _hold_plain_values(maps: list[dict[Any, Any]], max_depth: int) -> bool:
-    """Return whether maps contain only plain values; looks at all maps together, one level of nesting after another."""
-    lists: list[list[Any]] = []
-    for _ in range(max_depth):
-        keys: set[Any] = set().union(*maps)
-        if "" in keys or not _TEXTS(map(type, keys)):
-            return False
-        kinds = set(map(type, _values(maps, lists)))
-        if _LEAVES(kinds):
-            return True
-        if not _VALUES(kinds):
-            return False
-        nested = [value for value in _values(maps, lists) if type(value) is dict or type(value) is list]
-        maps = [value for value in nested if type(value) is dict]
-        lists = [value for value in nested if type(value) is list]
-        if len(nested) > MAX_ITEMS:  # references to one and the same list multiply with every level
-            return False
-    return False
-
-
-def _values(maps: list[dict[Any, Any]], lists: list[list[Any]]) -> Iterator[Any]:
-    return chain(chain.from_iterable(map(dict.values, maps)), chain.from_iterable(lists))
+    return _decoded_one(event, max_depth, position)

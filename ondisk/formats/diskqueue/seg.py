@@ -1,13 +1,14 @@
-"""The native format: segments of the Beats disk queue, version 2, one datum for each event.
+"""The native format: segments of the Beats disk queue, one datum for each event.
 
     header | frame | frame | …                                  plain
     header | LZ4 frame header | block | block | …               compressed; in the blocks: frame | frame | …
 
-A datum is one whole frame; its offset counts decompressed bytes, including the 12 bytes of the header. Reftime is the
-event's timestamp, metadata is its `meta`, data is its `fields`; `payload` describes their values. Every append updates
-the frame count in the header. `docs/format.md` describes each byte.
+A datum is one whole frame; its offset counts decompressed bytes, including those of the header. Reftime is the event's
+timestamp, metadata is its `meta`, data is its `fields`; `payload` describes their values. Every append updates the
+frame count in the header, if there is one. `docs/format.md` describes each byte.
 
-Files from outside may be of version 1, or have other kinds of LZ4; their frames are stored unchanged.
+The configuration chooses version and payloads of new segments. Files from outside may have others, and other kinds of
+LZ4. Their frames are stored unchanged if their payloads are of the same kind; otherwise the events are written again.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from typing import Any, ClassVar
 from ondisk import frame
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType
-from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
+from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, Chained, FileStream, Format, Loaded, Readable, is_zeros
-from ondisk.formats.diskqueue import blocks, encryption, header, payload
+from ondisk.formats.diskqueue import blocks, encryption, header, json_payload, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.parse import Place, batches
 from ondisk.formats.diskqueue.payload import Event
@@ -37,8 +38,14 @@ _CACHED, _LONG = 50_000, 256  # limits of the cache: combinations of metadata; b
 _NOTHING = None, None
 _PASSED = 100_000  # limit for damaged places to skip in one file
 _MAX_COUNT = 2**32 - 1
-_BEGINNINGS = (header.Header(options=header.LZ4).pack() + blocks.FRAME_HEADER, header.Header().pack())
-_MAGIC = 4  # bytes that an LZ4 frame begins with
+_BEGINNINGS = (
+    *(header.Header(options=options).pack() for options in (0, header.PROTOBUF)),
+    *(header.Header(options=header.LZ4 | bit).pack() + blocks.FRAME_HEADER for bit in (0, header.PROTOBUF)),
+    header.Header(1).pack(),
+)
+_FIRST_JSON = b"{" + json_payload.FIRST_KEY
+_SEARCHED = 64 * 1024  # bytes in which a segment of version 0 must have an event
+_MAGIC = 4  # bytes that an LZ4 frame begins with; also those of a frame's length
 _BEGINNING = header.MAX_SIZE + len(blocks.FRAME_HEADER) + 1
 _TYPES = {
     FieldType.INTEGER: int,
@@ -55,7 +62,6 @@ class Seg(Format):
     name: ClassVar[str] = "seg"
     encrypts: ClassVar[bool] = True
     block_size: ClassVar[int] = blocks.MAX_BLOCK_SIZE
-    preamble: ClassVar[bytes] = header.Header().pack()
     mutable: ClassVar[range] = range(header.COUNT_OFFSET, header.COUNT_OFFSET + header.COUNT.size)
 
     def __init__(self, config: DatasetConfig) -> None:
@@ -63,8 +69,10 @@ class Seg(Format):
         if config.encryption != "none" and config.format == self.name:
             encryption.check_installed()
         self._seals = config.encryption == "aes-256-gcm"
-        if config.version not in (header.VERSION, None) or config.payload != "cbor":
-            raise ConfigError("this version of ondisk writes version 2 with CBOR only", hint="Remove the lines.")
+        self._header = _chosen(config)
+        self._kind = payload.Kind.of(self._header)
+        plain = self._header.version if self._header.version < header.VERSION else header.VERSION
+        self.preamble = header.Header(plain, options=self._header.options & header.PROTOBUF).pack()
         self._shared = _Metadata(config.fields)
         self._described: tuple[bytes | None, Event | None] = _NOTHING
 
@@ -74,6 +82,8 @@ class Seg(Format):
             found = header.require_readable(header.Header.parse(head))
         except (InvalidInput, SegmentCorrupt):
             return False
+        if found.version == 0:
+            return head.startswith(_FIRST_JSON, found.size + _MAGIC)
         return found.version == header.VERSION or len(head) > found.size
 
     @property
@@ -81,7 +91,10 @@ class Seg(Format):
         return True
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        """Yield the frames of a segment unchanged; of a damaged segment, at least those before the damage."""
+        """Yield the frames of a segment, unchanged if their payloads are of the kind that the dataset writes.
+
+        Of a damaged segment, at least those before the damage.
+        """
         try:
             frames = self.frames(stream)
         except SegmentCorrupt as error:
@@ -127,6 +140,10 @@ class Seg(Format):
         except (InvalidInput, SegmentCorrupt) as error:
             yield ScanResult(damage=[Damage(0, file.size(), error.message)])
             return
+        first = file.read(0, _SEARCHED) if head.version == 0 else b""
+        if first and not _begins_with_json(first) and _FIRST_JSON not in first:
+            yield ScanResult(damage=[Damage(0, file.size(), "its header says version 0, but no event in JSON follows")])
+            return
         kept: list[Block] = []
         limit = self.config.max_datum_size
         file, opener = encryption.opened(file, head, max_size=limit)
@@ -138,12 +155,14 @@ class Seg(Format):
         damage: list[Damage] = []
         last = passed = 0
         is_whole = True
+        kinds: set[payload.Kind | None] = {payload.Kind.of(head)}
         while True:
             for scanned in frames:
                 read = [block for block in kept if block.offset < frames.offset]
                 del kept[: len(read)]
                 last = max([last, *(block.position for block in read)])
                 end = replace(end, size=frames.position() or end.size, length=frames.offset, count=frames.count)
+                kinds |= payload.kinds_in(scanned.payloads) - {None}
                 yield self._found(scanned, read, damage, end)
                 damage = []
             if frames.damage is None:
@@ -162,13 +181,14 @@ class Seg(Format):
         end = replace(end, size=size if is_whole else file.size(), length=frames.offset, count=frames.count)
         if not head.compressed:
             end = replace(end, length=end.size)
-        foreign = head.compressed and not (frames.continuable or last < (frames.sealed_at or 0))
+        # An append continues neither the LZ4 frame of another program, nor payloads of a kind that the header denies.
+        foreign = len(kinds) > 1 or (head.compressed and not (frames.continuable or last < (frames.sealed_at or 0)))
         missing = max(0, head.frame_count - frames.count - passed)
         read = [block for block in kept if block.offset < frames.offset]
         yield ScanResult(blocks=read, damage=damage, end=end, foreign=foreign, missing=missing)
 
     def is_empty(self, file: SegmentFile) -> bool:
-        return _is_begun(file.read(0, _BEGINNING), file.size())
+        return _is_begun(file.read(0, _BEGINNING), file.size(), (*_BEGINNINGS, self.begin().content))
 
     def sealer(self, file: SegmentFile, name: str) -> Sealer | None:
         try:
@@ -268,18 +288,34 @@ class Seg(Format):
         return frame.encode(encryption.events_of(frame.decode_many(payloads)))
 
     def begin(self) -> Laid:
-        compressed = self.config.compression == "lz4"
-        options = header.LZ4 * compressed
-        if self._seals:
-            begun = header.Header(
-                header.ONDISK, 0, header.ENCRYPTION, iv=encryption.new_iv(), digest=encryption.UNKNOWN
-            )
-        elif self.config.encryption == "aes-128-ctr":
-            begun = header.Header(options=options | header.ENCRYPTION, iv=encryption.new_iv())
-        else:
-            begun = header.Header(options=options)
-        content = begun.pack() + blocks.FRAME_HEADER * compressed
-        return Laid(content, End(len(content), begun.size, 0, compressed, begun.kind))
+        return _begun(self._header)
+
+    def begin_for_all(self) -> Laid:
+        chosen = self._header
+        return _begun(replace(chosen, version=chosen.version or header.VERSION,
+                              options=chosen.options & ~header.PROTOBUF))  # fmt: skip
+
+    def is_as_configured(self, end: End) -> bool:
+        # An encrypted segment is encrypted again, with the newest key.
+        return super().is_as_configured(end) and not header.Header.of_kind(end.kind).encrypted
+
+    def refit(self, payloads: Sequence[bytes], kind: int) -> tuple[list[bytes], dict[int, str]]:
+        target = header.Header.of_kind(kind)
+        try:
+            events = encryption.events_of(frame.decode_many(payloads))
+            return _framed(payload.convert(events, payload.Kind.of(target), max_depth=MAX_DEPTH), target), {}
+        except InvalidInput as error:
+            if len(payloads) == 1:
+                return [*payloads], {0: error.message}
+        except FrameCorrupt as error:
+            raise _corrupt(error) from None
+        fitted: list[bytes] = []
+        reasons: dict[int, str] = {}
+        for begin in range(0, len(payloads), step := -(-len(payloads) // 2)):
+            some, refused = self.refit(payloads[begin : begin + step], kind)
+            fitted += some
+            reasons.update((begin + place, reason) for place, reason in refused.items())
+        return fitted, reasons
 
     def resume(self, file: SegmentFile, end: End) -> Laid:
         """Find the last whole frame after `end`, or in the whole file if the index does not know the segment.
@@ -291,7 +327,8 @@ class Seg(Format):
         limit = BATCH_BYTES + self.config.max_datum_size  # no crash leaves more after the last whole frame
         file = _decrypted(file, self.config.max_datum_size)
         if end.size:
-            found = replace(header.Header.of_kind(end.kind), options=header.LZ4 * end.compressed)
+            found = header.Header.of_kind(end.kind)
+            found = replace(found, options=found.options | header.LZ4 * end.compressed)
             before, position, offset = blocks.FRAME_HEADER * end.compressed, end.size, end.length
         else:
             found = _header_of(file)
@@ -322,7 +359,7 @@ class Seg(Format):
             raise StateError(reason, hint="`ondisk check` reports whether fix or repack rewrites it.")
         kept = [block for block in kept if block.offset < frames.offset]
         # A higher count in the header may prove that frames are lost. A fix reports them; an append must not hide them.
-        count = max(end.count + frames.count, header.count_in(file.read(0, 8)))
+        count = max(end.count + frames.count, header.count_in(file.read(0, 8)) if found.counted else 0)
         return Laid(b"", End(new_end, frames.offset, count, found.compressed, found.kind), kept)
 
     def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
@@ -338,8 +375,9 @@ class Seg(Format):
         new_end = replace(end, size=end.size + len(content), length=end.length + sum(map(len, payloads)), count=count)
         return Laid(content, new_end, laid)
 
-    def patch(self, end: End) -> Patch:
-        return Patch(header.COUNT_OFFSET, _packed_count(end.count))
+    def patch(self, end: End) -> Patch | None:
+        is_counted = header.Header.of_kind(end.kind).counted
+        return Patch(header.COUNT_OFFSET, _packed_count(end.count)) if is_counted else None
 
     def unpack(self, stored: memoryview) -> bytes:
         return blocks.unpack(stored)
@@ -350,23 +388,36 @@ class Seg(Format):
     def add(self, batch: Batch, scanned: Scan, begin: int, end: int) -> int:
         """Add frames to a batch and return their size in bytes. Only frames without a valid event are refused."""
         frames, payloads = scanned.frames(begin, end), scanned.payloads[begin:end]
-        if self._seals or scanned.decrypted:
-            events = list(map(bytes, payloads))
-            frames = frame.encode(encryption.sealable(events) if self._seals else events)
         try:
-            batch.extend(self._batch(frames, payloads))
+            batch.extend(self._imported(frames, payloads, is_new=scanned.decrypted))
         except (FrameCorrupt, InvalidInput):
             for offset, each, content in zip(scanned.offsets[begin:end], frames, payloads, strict=True):
                 try:
-                    event = _decoded(content, self.config.max_depth)
-                    metadata = self._canonical_one(event.meta, from_frame=True)
+                    batch.extend(self._imported([each], [content], is_new=scanned.decrypted))
                 except (FrameCorrupt, InvalidInput) as error:
                     batch.refused.append((len(batch), f"frame at byte {offset}: {error.message}"))
-                else:
-                    batch.reftimes.append(event.timestamp // _NANOSECONDS)
-                    batch.metadata.append(metadata)
-                    batch.payloads.append(each)
         return sum(map(len, frames))
+
+    def _imported(self, frames: list[bytes], payloads: Sequence[payload.Buffer], *, is_new: bool) -> Batch:
+        """Return a batch of frames; those with payloads of another kind, or that were encrypted, are written again.
+
+        Args:
+            is_new: the payloads are not those in the frames any more.
+        """
+        if payload.kinds_in(payloads) != {self._kind}:
+            payloads = payload.convert(payloads, self._kind, max_depth=self.config.max_depth)
+            is_new = True
+        if is_new or self._seals:
+            frames = self._framed(list(map(bytes, payloads)))
+        return self._batch(frames, payloads)
+
+    def _framed(self, payloads: Sequence[bytes]) -> list[bytes]:
+        """Return frames for payloads that are new."""
+        frames = _framed(payloads, self._header)
+        longest = max(map(len, frames), default=0)
+        if longest > self.config.max_datum_size:
+            raise InvalidInput(f"{longest} bytes are more than max_datum_size, {self.config.max_datum_size}")
+        return frames
 
     def _found(self, scanned: Scan, read: list[Block], damage: list[Damage], end: End) -> ScanResult:
         """Describe frames of a segment. A frame without a valid event is damage."""
@@ -385,7 +436,7 @@ class Seg(Format):
         found = ScanResult(blocks=read, damage=damage, end=end)
         for offset, size, content in zip(scanned.offsets, sizes, scanned.payloads, strict=True):
             try:
-                event = _decoded(content, MAX_DEPTH)
+                event = payload.decode_one(content, max_depth=MAX_DEPTH)
                 metadata = self._canonical_one(event.meta, from_frame=True)
             except (FrameCorrupt, InvalidInput) as error:
                 found.damage.append(Damage(offset, size, error.message))
@@ -407,13 +458,8 @@ class Seg(Format):
 
     def _encode_columns(self, reftimes: list[int], given: Sequence[Mapping[str, Any]], data: Sequence[Any]) -> Batch:
         metadata = self._canonical(given, from_frame=False)
-        payloads = payload.encode(
-            [reftime * _NANOSECONDS for reftime in reftimes], given, data, max_depth=self.config.max_depth
-        )
-        frames = frame.encode(encryption.sealable(payloads) if self._seals else payloads)
-        longest = max(map(len, frames), default=0)
-        if longest > self.config.max_datum_size:
-            raise InvalidInput(f"{longest} bytes are more than max_datum_size, {self.config.max_datum_size}")
+        timestamps = [reftime * _NANOSECONDS for reftime in reftimes]
+        frames = self._framed(payload.encode(timestamps, given, data, kind=self._kind, max_depth=self.config.max_depth))
         return Batch(reftimes, metadata, frames)
 
     def _encode_with_care(self, data: Sequence[Datum]) -> Batch:
@@ -449,9 +495,32 @@ class Seg(Format):
     def _event(self, stored: bytes) -> Event:
         """Return the event in one frame of a segment."""
         try:
-            return _decoded(frame.decode(stored), MAX_DEPTH)
+            return payload.decode_one(frame.decode(stored), max_depth=MAX_DEPTH)
         except (FrameCorrupt, InvalidInput) as error:
             raise _corrupt(error) from None
+
+
+def _chosen(config: DatasetConfig) -> header.Header:
+    """Return the header of new segments, without what is random in it."""
+    options = header.LZ4 * (config.compression == "lz4")
+    if config.format != Seg.name:  # such a dataset can have segments of seg, too
+        return header.Header(options=options)
+    options |= header.PROTOBUF * (config.payload == "protobuf") | header.ENCRYPTION * (config.encryption != "none")
+    return header.Header(header.ONDISK if config.version is None else config.version, options=options)
+
+
+def _begun(chosen: header.Header) -> Laid:
+    """Return the first bytes of a new segment."""
+    if chosen.encrypted:
+        digest = encryption.UNKNOWN if chosen.version == header.ONDISK else b""
+        chosen = replace(chosen, iv=encryption.new_iv(), digest=digest)
+    content = chosen.pack() + blocks.FRAME_HEADER * chosen.compressed
+    return Laid(content, End(len(content), chosen.size, 0, chosen.compressed, chosen.kind))
+
+
+def _framed(payloads: Sequence[bytes], chosen: header.Header) -> list[bytes]:
+    """Return frames for payloads in a segment with this header."""
+    return frame.encode(encryption.sealable(payloads) if chosen.version == header.ONDISK else payloads)
 
 
 class _Metadata(dict[tuple[Any, ...], Mapping[str, Any]]):
@@ -472,12 +541,6 @@ def _is_worth_keeping(value: Any) -> bool:
     if isinstance(value, str | bytes):
         return len(value) < _LONG
     return type(value) is not float or value != 0  # 0.0 and -0.0 are equal, but not the same value
-
-
-def _decoded(content: payload.Buffer, max_depth: int) -> Event:
-    """Return the event in one payload."""
-    (event,) = encryption.events_of([content])
-    return payload.decode_one(event, max_depth=max_depth)
 
 
 def _corrupt(error: FrameCorrupt | InvalidInput) -> FrameCorrupt:
@@ -502,17 +565,28 @@ def _header_of(file: SegmentFile) -> header.Header:
         found = header.require_readable(header.Header.parse(head))
     except InvalidInput as error:
         raise StateError(error.message, hint=error.hint) from None
+    if found.version == 0 and not _begins_with_json(head):
+        raise SegmentCorrupt("its header says version 0, but no event in JSON follows", hint=MOVE)
     if not found.compressed and head.startswith(blocks.FRAME_HEADER[:_MAGIC], found.size):
         reason = "its header says that it is plain, but LZ4 follows"
         raise SegmentCorrupt(reason, hint=MOVE)
     return found
 
 
+def _begins_with_json(head: bytes) -> bool:
+    """Return whether the first bytes of a segment of version 0 are those of an event, as far as there are any.
+
+    Zeros in place of the version, or a bit of another one that flipped, look like version 0, too.
+    """
+    begin = header.Header(0).size + _MAGIC
+    return _FIRST_JSON.startswith(head[begin : begin + len(_FIRST_JSON)])
+
+
 def _is_torn(frames: FrameReader, file: SegmentFile, limit: int) -> bool:
     """Return whether damage is only the end of an interrupted append, with no data after it."""
     assert frames.damage is not None
     rest = frames.rest(limit)
-    if rest is None or frame.find_whole(rest, payload.FIRST_KEY, max_size=limit) is not None:
+    if rest is None or any(frame.find_whole(rest, key, max_size=limit) is not None for key in payload.FIRST_KEYS):
         return False
     if frames.is_plain:
         return True
@@ -525,18 +599,19 @@ def _is_torn(frames: FrameReader, file: SegmentFile, limit: int) -> bool:
     return len(tail) <= limit and not any(frame.scan(data, max_size=limit).payloads for data in blocks.find_whole(tail))
 
 
-def _is_begun(head: bytes, size: int) -> bool:
+def _is_begun(head: bytes, size: int, beginnings: Sequence[bytes]) -> bool:
     """Return whether a file has no more than (part of) the first bytes of a segment, so that it can be overwritten."""
     if len(head) < size:
         return False
-    head = head[: header.COUNT_OFFSET] + bytes(len(head[header.COUNT_OFFSET : 8])) + head[8:]  # with any frame count
-    return any(beginning.startswith(head) for beginning in _BEGINNINGS) or _is_begun_encrypted(head)
+    if head[:1] != b"\0":  # with any frame count; version 0 has none
+        head = head[: header.COUNT_OFFSET] + bytes(len(head[header.COUNT_OFFSET : 8])) + head[8:]
+    return any(beginning.startswith(head) for beginning in beginnings) or _is_begun_encrypted(head)
 
 
 def _is_begun_encrypted(head: bytes) -> bool:
     """Return whether a file has no more than (part of) an encrypted segment's header, and of an LZ4 frame's."""
     fixed = head[: header.SIZE]
-    for options in (header.ENCRYPTION, header.ENCRYPTION | header.LZ4):
+    for options in range(header.ENCRYPTION, 8, 2):
         for version in (header.VERSION, header.ONDISK):
             begun = header.Header(version, 0, options)
             most = begun.size + len(blocks.FRAME_HEADER) * begun.compressed

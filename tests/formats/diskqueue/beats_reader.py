@@ -14,29 +14,29 @@ from zlib import crc32
 import lz4.block
 import lz4.frame
 
+from . import beats_payloads
+from .beats_payloads import BeatsError, need
+
+__all__ = ["BeatsError", "Event", "event", "frames", "read"]
+
 Event = tuple[int, int, dict[str, Any], dict[str, Any]]
 
 
-class BeatsError(Exception):
-    """Beats logs an error and drops the rest of the segment, or crashes."""
-
-
-def need(condition: object, reason: str) -> None:
-    if not condition:
-        raise BeatsError(reason)
-
-
 def read(segment: bytes) -> list[Event]:
-    """Read a segment of version 2, plain or with LZ4."""
-    version, count, options = struct.unpack_from("<III", segment)
-    need(version == 2, f"unrecognized schema version {version}")
-    need(options in (0, 2), "options that the current Beats does not know")
-    data = segment[12:]
-    if options == 2:
+    """Read a segment of version 0, 1 or 2, not encrypted, as the Beats that wrote its version reads it."""
+    (version,) = struct.unpack_from("<I", segment)
+    need(version in (0, 1, 2), f"unrecognized schema version {version}")
+    size = 4 + 4 * version
+    (count,) = struct.unpack_from("<I", segment, 4) if version else (None,)
+    (options,) = struct.unpack_from("<I", segment, 8) if version == 2 else (0,)
+    need(options in (0, 2, 4, 6), "options that no Beats writes without encryption")
+    data = segment[size:]
+    if options & 2:
         need(count or not data, "a restarted Beat scans the raw bytes and drops the file")
         data = decompress(data)
-    events = [event(payload) for payload in frames(data)]
-    need(count in (0, len(events)), "the frame count is wrong")
+    decode = beats_payloads.protobuf_event if options & 4 else event if version else beats_payloads.json_event
+    events = [decode(payload) for payload in frames(data)]
+    need(count in (None, 0, len(events)), "the frame count is wrong")
     return events
 
 

@@ -32,7 +32,9 @@ def read(segment: bytes) -> Read:
     if result.header.compressed:
         data = b""
         try:
-            for block in blocks.BlockReader(io.BytesIO(segment[start:]), start, start):
+            for block in blocks.BlockReader(
+                io.BytesIO(segment[start:]), start, start, payload.first_key(result.header)
+            ):
                 data += block.data
         except SegmentCorrupt as error:
             result.damage = error.context["reason"]

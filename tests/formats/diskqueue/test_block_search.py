@@ -11,6 +11,9 @@ import pytest
 from ondisk import Datum
 from ondisk.formats.diskqueue import blocks
 from ondisk.formats.diskqueue.block_search import BlockSearch, has_other_bytes
+from ondisk.formats.diskqueue.cbor_payload import FIRST_KEY
+from ondisk.formats.diskqueue.header import Header
+from ondisk.formats.diskqueue.payload import first_key
 
 from .test_seg import make
 
@@ -21,7 +24,7 @@ STORED = [blocks.pack([each], 12)[0].stored for each in FRAMES.payloads]
 
 
 def find(raw, *, is_torn=False, header=0, is_first=True):
-    search = BlockSearch(LIMIT, 0, 10_000, is_torn=is_torn)
+    search = BlockSearch(LIMIT, 0, 10_000, first_key(Header()), is_torn=is_torn)
     return search.find(raw, header=header, is_end=True, is_first=is_first)
 
 
@@ -65,10 +68,10 @@ def test_after_a_damaged_header_the_first_block_follows():
 
 @pytest.mark.parametrize("more", range(1, len(STORED[2])))
 def test_a_stored_block_that_takes_bytes_of_the_next_has_other_bytes(more):
-    assert has_other_bytes(FRAMES.payloads[0] + FRAMES.payloads[1] + STORED[2][:more], LIMIT)
+    assert has_other_bytes(FRAMES.payloads[0] + FRAMES.payloads[1] + STORED[2][:more], LIMIT, FIRST_KEY)
 
 
 def test_a_whole_block_has_no_other_bytes_nor_has_a_part_of_a_large_frame():
-    assert not has_other_bytes(b"".join(FRAMES.payloads), LIMIT)
-    assert not has_other_bytes(FRAMES.payloads[3][:200], LIMIT)
-    assert not has_other_bytes(b"", LIMIT)
+    assert not has_other_bytes(b"".join(FRAMES.payloads), LIMIT, FIRST_KEY)
+    assert not has_other_bytes(FRAMES.payloads[3][:200], LIMIT, FIRST_KEY)
+    assert not has_other_bytes(b"", LIMIT, FIRST_KEY)

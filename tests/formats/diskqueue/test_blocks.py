@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from ondisk.errors import SegmentCorrupt
 from ondisk.formats.diskqueue import blocks
 from ondisk.formats.diskqueue.blocks import BLOCK_SIZE, END_MARK, FRAME_HEADER, MAX_BLOCK_SIZE, BlockReader
+from ondisk.formats.diskqueue.header import Header
+from ondisk.formats.diskqueue.payload import first_key
 
 from . import beats_reader
 
@@ -24,7 +26,7 @@ START = 12
 
 
 def reader(stored):
-    return BlockReader(io.BytesIO(stored), START, START)
+    return BlockReader(io.BytesIO(stored), START, START, first_key(Header()))
 
 
 def read(stored):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ondisk import Datum, frame
 from ondisk.errors import InvalidInput
 from ondisk.formats.diskqueue import blocks, frame_reader, seg
-from ondisk.formats.diskqueue.payload import FIRST_KEY
+from ondisk.formats.diskqueue.cbor_payload import FIRST_KEY
 from ondisk.segment import End
 
 from .test_seg import HEADERS, Stored, framed, make, parsed, whole

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ondisk.errors import FrameCorrupt, InvalidInput, LimitExceeded
-from ondisk.formats.diskqueue import cbor, payload
+from ondisk.formats.diskqueue import cbor, cbor_payload, payload
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.testing import same
 
@@ -346,8 +346,8 @@ def test_a_bomb_is_refused_in_little_time_and_memory(bomb):
 
 
 def test_a_payload_of_too_many_values_is_neither_read_nor_written(monkeypatch):
-    monkeypatch.setattr(payload, "MAX_ITEMS", 1000)
-    monkeypatch.setattr(payload, "_CHECKED_SIZE", 250)
+    monkeypatch.setattr(cbor_payload, "MAX_ITEMS", 1000)
+    monkeypatch.setattr(cbor_payload, "_CHECKED_SIZE", 250)
     most = event({"a": [{}] * (1000 - 11)})  # the payload, its four keys and four values, "a" and the list
     (written,) = segments.encode([most])
     assert one(written) == most

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from zlib import crc32
 
 import pytest
+from formats.test_base import Scanned
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from ondisk import Datum
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, canonical, from_microseconds
 from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
+from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.segment import End
@@ -514,8 +516,7 @@ def test_a_frame_count_is_no_reason_to_read_less_and_one_too_high_is_told():
         assert all(str(count) in note for note in found.notes)
 
 
-@pytest.mark.parametrize("head", [struct.pack("<I", 0), struct.pack("<I", 3),
-                                  struct.pack("<III", 2, 1, 6), struct.pack("<III", 2, 1, 8)])  # fmt: skip
+@pytest.mark.parametrize("head", [struct.pack("<I", 3), struct.pack("<III", 2, 1, 8)])
 def test_what_is_not_read_yet_is_refused_by_name(head):
     with pytest.raises(InvalidInput, match=r"not supported yet|unknown options"):
         parsed(SEG, head + bytes(20))
@@ -528,7 +529,7 @@ def test_segments_are_recognised_by_their_first_bytes():
     for compression in COMPRESSIONS:
         assert Seg.recognises(HEADERS[compression])
         assert Seg.recognises(written(2, compression))
-    assert Seg.recognises(Seg.preamble)
+    assert Seg.recognises(SEG.preamble)
     assert Seg.recognises(struct.pack("<II", 1, 1) + framed(GOOD_PAYLOADS[0]))
 
 
@@ -733,13 +734,17 @@ def test_a_sealed_lz4_frame_is_not_gone_on_with(mark):
 
 
 def test_versions_that_are_not_read_are_not_gone_on_with():
-    for head in (
-        struct.pack("<I", 0),
-        struct.pack("<I", 3),
-        struct.pack("<III", 2, 1, 4),
-    ):
+    for head in (struct.pack("<I", 3),):
         with pytest.raises(StateError, match="not supported yet"):
             SEG.resume(Stored(head + b"x" * 50), End())
+
+
+def test_what_only_looks_like_version_0_is_neither_cut_nor_empty():
+    for content in (bytes(4) + b"x" * 50, bytes(4) + framed(GOOD_PAYLOADS[0])):
+        with pytest.raises(SegmentCorrupt, match="no event in JSON"):
+            SEG.resume(Stored(content), End())
+        scanned = Scanned.of(SEG, content)
+        assert [each.size for each in scanned.found.damage] == [len(content)]
 
 
 @pytest.mark.parametrize("zeros", [1, 3, 5, 8, 12, 4096])
@@ -802,7 +807,7 @@ def test_an_append_before_the_fix_does_not_hide_how_many_frames_are_lost(compres
 def test_a_segment_of_version_1_is_gone_on_with():
     file = Stored(struct.pack("<II", 1, 1) + framed(GOOD_PAYLOADS[0]))
     laid = SEG.resume(file, End())
-    assert laid.end == End(file.size(), file.size(), 1, False)
+    assert laid.end == End(file.size(), file.size(), 1, False, Header(1).kind)
     file.append(SEG, [framed(GOOD_PAYLOADS[1])], laid.end)
     found = whole(parsed(SEG, file.content))
     assert found.payloads == [framed(payload) for payload in GOOD_PAYLOADS]

@@ -1,0 +1,159 @@
+"""Payloads in JSON: an event as an object, in segments of version 0, and of a version 1 that was never released.
+
+    {"timestamp":nanoseconds since 1970,"flags":bits,"meta":{…},"fields":{…}}
+
+ASCII without blanks; the keys are in this order. Beats before 7.14 garbles raw characters after an escape, and reads
+integers of 2^63 and more as negative ones. So ondisk writes every character outside of ASCII as an escape, and refuses
+such integers. JSON has no bytes, NaN or infinities: they are refused, too.
+
+When reading, a number with a point or an exponent is a float, any other an integer. If a key occurs twice, the last one
+counts. Text that is not valid UTF-8 is kept by `surrogateescape`. Missing keys are treated as in CBOR.
+
+Source: elastic/beats 7.9 to 7.13, libbeat/publisher/queue/diskqueue/serialize.go; elastic/go-structform, json.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, NoReturn
+
+from ondisk.errors import FrameCorrupt, InvalidInput, LimitExceeded
+from ondisk.formats.diskqueue import cbor
+from ondisk.formats.diskqueue.cbor_payload import hold_plain_values, with_texts
+from ondisk.formats.diskqueue.event import MAX_ITEMS, Buffer, Event, Events, check_timestamps, event_in, no_event
+
+FIRST_KEY = b'"timestamp"'
+"""The key that Beats and ondisk write first in every event, after one byte for the object."""
+
+_ITEM = re.compile(rb"[,:\[{]")
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_INTEGER_MAX = 2**63 - 1
+_dumps = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
+    """Return events as payloads, as `cbor_payload.encode` does.
+
+    Raises:
+        InvalidInput: JSON, or Beats before 7.14, has no such value; the context has the event's `position`.
+        LimitExceeded: an event nests too deep, or has too many values and keys.
+    """
+    check_timestamps(events.timestamps, begin)
+    payloads = []
+    metas = [with_texts(meta, position) for position, meta in enumerate(events.metas, begin)]
+    rows = zip(events.timestamps, events.flags, metas, events.fields, strict=True)
+    for position, (timestamp, flags, meta, fields) in enumerate(rows, begin):
+        try:
+            texts = _object(meta, max_depth), _object(fields, max_depth)
+        except InvalidInput as error:
+            error.context["position"] = position
+            raise
+        payloads.append(b'{"timestamp":%d,"flags":%d,"meta":%b,"fields":%b}' % (timestamp, flags, *texts))
+    return payloads
+
+
+def _object(content: Mapping[str, Any], max_depth: int) -> bytes:
+    """Return a mapping as JSON."""
+    if type(content) is not dict or not hold_plain_values([content], max_depth):
+        # Turn tuples and mappings of other types into what JSON has; refuse what no payload has.
+        content = cbor.decode(
+            cbor.encode(content, max_depth=max_depth, max_items=MAX_ITEMS), max_depth=max_depth, max_items=MAX_ITEMS
+        )
+    plain = dict(content)
+    _check(plain)
+    return _dumps(plain).encode()
+
+
+def _check(content: dict[str, Any]) -> None:
+    """Raise InvalidInput if a mapping of plain values contains what JSON, or Beats before 7.14, does not have."""
+    waiting: list[Any] = [*content.values()]
+    texts = [*content]
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if kind is str:
+            texts.append(value)
+        elif kind is dict:
+            texts += value
+            waiting.extend(value.values())
+        elif kind is list:
+            waiting.extend(value)
+        elif kind is bytes:
+            raise InvalidInput("segments of version 0 cannot hold bytes: they are JSON")
+        elif kind is float and not isfinite(value):
+            raise InvalidInput(f"segments of version 0 cannot hold {value}: they are JSON")
+        elif kind is int and not -(2**63) <= value <= _INTEGER_MAX:
+            raise InvalidInput(f"{value} does not fit into 63 bits, the limit of segments of version 0")
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("segments of version 0 cannot hold text that is not Unicode: they are JSON") from None
+
+
+def decode(payloads: Sequence[Buffer], begin: int, max_depth: int) -> Events:
+    """Return the events in payloads, as `cbor_payload.decode` does."""
+    events = [decode_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
+    return Events(*map(list, zip(*events, strict=True)))
+
+
+def decode_one(payload: Buffer, max_depth: int, position: int) -> Event:
+    """Return the event in one payload."""
+    try:
+        if len(payload) > MAX_ITEMS:
+            _check_count(bytes(payload))
+        event = event_in(_loads(payload))
+        _check_depth(event, max_depth)
+    except (FrameCorrupt, InvalidInput) as error:
+        error.context["position"] = position
+        raise
+    return event
+
+
+def _loads(payload: Buffer) -> Any:
+    text = str(payload, "utf-8", "surrogateescape")
+    try:
+        content, end = _decoder.raw_decode(text)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:  # also an integer of thousands of digits
+        raise no_event(f"it is not JSON: {error}") from None
+    if end < len(text):
+        raise no_event(f"{len(text) - end} characters follow the object")
+    return content
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decoder = json.JSONDecoder(strict=False, parse_constant=_refuse_constant)
+
+
+def _check_count(payload: bytes) -> None:
+    """Raise LimitExceeded if a payload has too many values and keys."""
+    if len(_ITEM.findall(payload)) > MAX_ITEMS and len(_ITEM.findall(_TEXT.sub(b"", payload))) > MAX_ITEMS:
+        raise LimitExceeded(f"more than {MAX_ITEMS} values and keys", limit=MAX_ITEMS)
+
+
+def _check_depth(event: Event, max_depth: int) -> None:
+    """Raise LimitExceeded if an event is nested too deep."""
+    level: list[Any] = [event.meta, event.fields]
+    for _ in range(max_depth):
+        level = [
+            each
+            for value in level
+            for each in (value.values() if type(value) is dict else value)
+            if type(each) is dict or type(each) is list
+        ]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _too_deep() -> LimitExceeded:
+    return LimitExceeded(
+        "nested deeper than max_depth allows", hint="Raise max_depth in dataset.toml; 500 is the most."
+    )
