@@ -29,6 +29,7 @@ COMMANDS = {
     "query": "print the data that match",
     "summary": "count the data that match",
     "delete": "delete the data that match; a dry run without --yes",
+    "ack": "acknowledge data of a queue, as its consumer; a dry run without --yes",
     "info": "print a dataset's configuration, size and time span",
     "check": "report what is wrong with a dataset; changes no data",
     "fix": "make the index agree with the disk; a dry run without --yes",

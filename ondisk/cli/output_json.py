@@ -76,6 +76,11 @@ class JsonOutput:
     def deleted(self, count: int) -> None:
         _print({"deleted": count})
 
+    def acknowledged(self, done: Acknowledged, *, dry_run: bool) -> None:
+        at = done.position
+        position = {"segment": at.segment, "byte_index": at.byte_index, "frame_index": at.frame_index}
+        _print({"would_acknowledge" if dry_run else "acknowledged": done.count, **position, "removed": done.removed})
+
     def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
         _print(*map(_segment, shown), {"dataset": _json(report.dataset), **_state(report, report.freed)})
 

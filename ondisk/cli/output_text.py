@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
     from ondisk.pipeline.run import PipelineReport
+    from ondisk.queue import Acknowledged
     from ondisk.replication import ambry
     from ondisk.replication.token import Entry
     from ondisk.segment import Damage
@@ -75,6 +76,12 @@ class TextOutput:
 
     def deleted(self, count: int) -> None:
         _print(f"{count} data deleted")
+
+    def acknowledged(self, done: Acknowledged, *, dry_run: bool) -> None:
+        verb, how = ("would be acknowledged", "; --yes does it" if done.count else "") if dry_run else ("acknowledged", "")
+        at = f"the consumer continues at byte {done.position.byte_index} of {done.position.segment}.seg"
+        removed = f"{_many(len(done.removed), 'segment')} {'to remove' if dry_run else 'removed'}"
+        _print(f"{done.count} data {verb}: {at}; {removed}{how}")
 
     def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
         space = f"a repack frees {_many(report.freed, 'byte')}"

@@ -61,7 +61,7 @@ class DatasetReader:
         for rows in snapshot.rows(tree, sort, limit):
             for run in _runs(rows):
                 if with_data:
-                    yield from self._with_data(snapshot, run)
+                    yield from self.with_data(snapshot, run)
                 else:
                     yield _without_data(snapshot, run, self.prefix)
 
@@ -220,7 +220,7 @@ class DatasetReader:
         loaded = _loaded(self.prefix + segment.name, [row], format, [payload])
         return loaded.undeclared[0] if loaded.undeclared else NO_METADATA
 
-    def _with_data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[list[Datum]]:
+    def with_data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[list[Datum]]:
         """Yield the data of rows of one segment. If some are damaged, yield those that precede them, then raise."""
         segment = snapshot.segment(run[0][1])
         format = self._format(segment.format)
@@ -235,8 +235,8 @@ class DatasetReader:
             if len(run) == 1:
                 raise
             half = len(run) // 2
-            yield from self._with_data(snapshot, run[:half])
-            yield from self._with_data(snapshot, run[half:])
+            yield from self.with_data(snapshot, run[:half])
+            yield from self.with_data(snapshot, run[half:])
 
     def _one(
         self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes, known: Callable[[], Committed]

@@ -352,6 +352,31 @@ def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[
     yield from _data(snapshot, segment, f"offset, size, reftime{fields}", "ORDER BY offset")
 
 
+def following(snapshot: Snapshot, segment: Segment, offset: int, count: int) -> list[Row]:
+    """Return up to `count` rows of one segment's data from an offset on, in the order of offsets.
+
+    Cost: reads all rows of the segment's interval.
+    """
+    rest = f"AND offset >= {offset:d} ORDER BY offset, seq LIMIT {count:d}"
+    return [*chain.from_iterable(_data(snapshot, segment, snapshot.columns.row, rest))]
+
+
+def has_across(snapshot: Snapshot, segment: Segment, offset: int) -> bool:
+    """Return whether a datum of a segment begins before an offset and ends after it."""
+    rest = f"AND offset < {offset:d} AND offset + size > {offset:d} LIMIT 1"
+    return any(_data(snapshot, segment, "1", rest))
+
+
+def numbered_segments(snapshot: Snapshot, least: int) -> dict[int, Segment]:
+    """Return the segments of a sequence from a number on, by their numbers."""
+    found = {}
+    for row in snapshot.fetch(f"SELECT {Segment.COLUMNS} FROM segment"):
+        number = number_of(row[1].partition(".")[0])
+        if number is not None and number >= least:
+            found[number] = snapshot.segment_of(row)
+    return found
+
+
 def longest_unchecked(snapshot: Snapshot) -> list[str]:
     """Return the names of the segments: first those whose data no check has read, then the longest unread."""
     names = snapshot.fetch("SELECT name FROM segment ORDER BY checked_at NULLS FIRST, name")

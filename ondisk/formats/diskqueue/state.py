@@ -71,7 +71,7 @@ class State:
         """Return the position in the content of `state.dat`; None if that is empty.
 
         Raises:
-            InvalidInput: it is too short, or of another version.
+            InvalidInput: it is too short, or of another version, which the error's context then has.
         """
         if not content:
             return None
@@ -80,7 +80,7 @@ class State:
         (version,) = _VERSION.unpack_from(content)
         layout = _LAYOUTS.get(version)
         if layout is None:
-            raise _unreadable(f"it is of version {version}")
+            raise _unreadable(f"it is of version {version}", version=version)
         if len(content) < layout.size:
             raise _unreadable(f"it has {len(content)} of the {layout.size} bytes of version {version}")
         _, segment, byte_index, *frame_index = layout.unpack_from(content)
@@ -111,6 +111,6 @@ class State:
         return max(begin, self.byte_index) if self.frame_index else begin
 
 
-def _unreadable(reason: str) -> InvalidInput:
+def _unreadable(reason: str, **context: int) -> InvalidInput:
     hint = "Beats begins at the oldest segment of such a queue."
-    return InvalidInput(f"{NAME} cannot be read: {reason}", hint=hint, reason=reason)
+    return InvalidInput(f"{NAME} cannot be read: {reason}", hint=hint, reason=reason, **context)

@@ -1,0 +1,48 @@
+"""Acknowledge data of a queue: what the consumer has read is removed. A dry run without --yes.
+
+ondisk ack queue --count 1000
+ondisk ack queue --count 1000 --yes
+ondisk ack queue --through 3.seg:1260 --yes
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ondisk.cli.arguments import add_dataset, positive
+from ondisk.cli.dataset import open_dataset
+from ondisk.cli.output import Output
+from ondisk.datum import Location
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_dataset(parser)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--through",
+        metavar="LOCATION",
+        type=_location,
+        help="the last datum to acknowledge: segment and offset, such as 3.seg:1260",
+    )
+    which.add_argument("--count", metavar="N", type=positive, help="how many data to acknowledge")
+    parser.add_argument("--yes", action="store_true", help="acknowledge; without it, only print what would be done")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.queue import acknowledge
+
+    with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
+        done = acknowledge(dataset, through=arguments.through, count=arguments.count, dry_run=not arguments.yes)
+        output.acknowledged(done, dry_run=not arguments.yes)
+        remains = bool(dataset.quarantine.kept) if arguments.yes else done.count > 0
+    return EXIT_FINDINGS if remains else EXIT_DONE
+
+
+def _location(text: str) -> Location:
+    """Return segment and offset; the size is not needed."""
+    segment, colon, offset = text.rpartition(":")
+    if not (segment and colon and offset.isascii() and offset.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a segment and an offset such as 3.seg:1260")
+    return Location(segment, int(offset), 0)

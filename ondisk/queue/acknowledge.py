@@ -1,0 +1,173 @@
+"""Acknowledge data of a queue: move the position in `state.dat`, and remove segments that lie before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ondisk.dataset import Dataset, state_file
+from ondisk.dataset.access import Access
+from ondisk.dataset.sequence import position
+from ondisk.datum import Location
+from ondisk.errors import DatumNotFound, InvalidInput
+from ondisk.formats.diskqueue.state import State
+from ondisk.index import Copies, segment_rows
+from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.inspect import check_trusted
+from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.states import Diagnosis
+from ondisk.maintenance.states import State as Is
+from ondisk.queue.order import Order, Stop, Taken
+from ondisk.step import number_of
+
+_SOME = 10_000  # data
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What was acknowledged, or would be.
+
+    Attributes:
+        count: data that were not acknowledged before.
+        position: where the consumer continues, as in `state.dat`.
+        removed: the names of the segments that were removed, or would be.
+    """
+
+    count: int
+    position: State
+    removed: list[str] = field(default_factory=list)
+
+
+def acknowledge(
+    dataset: Dataset, *, through: Location | None = None, count: int | None = None, dry_run: bool = False
+) -> Acknowledged:
+    """Acknowledge data in the order of the queue, up to one of them or as many as `count`.
+
+    Segments before the position are removed, with their data in the index, as the consumer of Beats does: a segment
+    goes when data of a later one are acknowledged. Only data that the index knows are acknowledged.
+
+    Args:
+        through: the last datum to acknowledge; if it was acknowledged before, nothing is done.
+        count: how many data; all if there are fewer.
+        dry_run: change nothing, and report what would be done.
+
+    Raises:
+        InvalidInput: the dataset is not a queue, or not exactly one of `through` and `count` is given.
+        DatumNotFound: no datum is at `through`.
+        NeedsCheck, StateError: the index may not know all data up to there.
+
+    Durability: replaces `state.dat`, durably; then removes one segment after the other, each as a repack. A crash
+        leaves the old position or the new one, and perhaps segments before it, which the next acknowledgement removes,
+        or Beats when it begins.
+    Locks: the writers' lock.
+    """
+    access = access_to(dataset)
+    if (through is None) == (count is None):
+        raise InvalidInput("acknowledge takes either through or count")
+    before = position(access.directory)
+    taken, total = None, 0
+    stop = None if through is None else _stop(access, through)
+    order = Order(access, before)
+    while count is None or total < count:
+        limit = _SOME if count is None else min(_SOME, count - total)
+        if (more := order.take(limit, stop)) is None:
+            break
+        taken, total = more, total + len(more.rows)
+    if dry_run or taken is None:
+        at = taken.end if taken is not None else before or State()
+        return Acknowledged(total, at, _before(access, at.segment) if dry_run else remove_acknowledged(access))
+    return Acknowledged(total, taken.end, move(access, taken))
+
+
+def access_to(dataset: Dataset) -> Access:
+    """Return the access to a queue.
+
+    Raises:
+        InvalidInput: the dataset is not a queue.
+        NeedsCheck: its index may not know all data.
+    """
+    access = dataset._access
+    if not access.config.is_sequence:
+        hint = 'Only a dataset with step = "sequence" has an order of the queue.'
+        raise InvalidInput(f"{dataset.path} is not a queue", hint=hint)
+    check_trusted(access)
+    return access
+
+
+def move(access: Access, taken: Taken) -> list[str]:
+    """Move the position to the end of data, unless it is there or after it; return the names of removed segments."""
+    with access.locked("ack"):
+        before = _position(access)
+        if before is None or (before.segment, before.offset(taken.begin)) < (taken.end.segment, _offset(taken)):
+            state_file.write(access.directory, _as_version(before, access, taken))
+    return remove_acknowledged(access)
+
+
+def remove_acknowledged(access: Access) -> list[str]:
+    """Remove the segments before the position, with their data in the index; return their names.
+
+    A segment of which the index may not know all data stays: Beats removes it when it begins.
+
+    Durability: as a repack that deletes segments.
+    Locks: the writers' lock, once for each segment.
+    """
+    removed = []
+    at = position(access.directory)
+    for name in [] if at is None else _before(access, at.segment):
+        with access.transaction("ack") as transaction:
+            with access.current().index.snapshot() as snapshot:
+                segment = snapshot.segment_named(name)
+            if segment is None or segment.unread or segment.copies is not Copies.NONE:
+                continue
+            kind = kind_of(access.format(segment.format))
+            kind.complete(access.directory, segment, access.format(segment.format))
+            kind.drop(access, transaction, Diagnosis(name, Is.DELETED, ("it is acknowledged",)), Known(segment))
+            removed.append(name)
+    return removed
+
+
+def _before(access: Access, number: int) -> list[str]:
+    """Return the names of the segments that the index knows with lower numbers, in their order."""
+    with access.current().index.snapshot() as snapshot:
+        known = segment_rows.numbered_segments(snapshot, 0)
+    return [known[each].name for each in sorted(known) if each < number]
+
+
+def _stop(access: Access, through: Location) -> Stop:
+    """Return the place of the last datum to acknowledge."""
+    number = number_of(through.segment.removesuffix(".seg"))
+    at = position(access.directory)
+    if number is not None and at is not None and number < at.segment:
+        return number, through.offset  # its segment may be gone
+    with access.current().index.snapshot() as snapshot:
+        segment = snapshot.segment_named(through.segment)
+        rows = [] if segment is None else segment_rows.following(snapshot, segment, max(0, through.offset), 1)
+    if number is None or not rows or rows[0][2] != through.offset:
+        hint = "`ondisk query DATASET --json` prints the location of each datum."
+        raise DatumNotFound(f"no datum is at byte {through.offset} of {through.segment}", hint=hint, location=through)
+    return number, through.offset
+
+
+def _position(access: Access) -> State | None:
+    """Return the position in `state.dat`, which is about to be replaced; None if there is none, or half of one.
+
+    Raises:
+        InvalidInput: it is of a version that ondisk does not know.
+    """
+    try:
+        return state_file.read(access.directory)
+    except InvalidInput as error:
+        if "version" in error.context:
+            raise
+        return None
+
+
+def _offset(taken: Taken) -> int:
+    return taken.end.byte_index
+
+
+def _as_version(before: State | None, access: Access, taken: Taken) -> State:
+    """Return the new position in the version of the file, which its consumer understands."""
+    version = before.version if before is not None else int(access.config.version != 0)
+    if version == 0:
+        return State(taken.end.segment, taken.end.byte_index - taken.begin, version=0)
+    return replace(taken.end, version=version)
