@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from ondisk.cli.arguments import add_dataset, positive
+from ondisk.cli.arguments import add_dataset, add_keys, positive
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
 from ondisk.datum import Location
@@ -18,6 +18,7 @@ from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
+    add_keys(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "--through",

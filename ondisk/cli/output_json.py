@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
     from ondisk.pipeline.run import PipelineReport
+    from ondisk.queue import Acknowledged
     from ondisk.replication import ambry
     from ondisk.replication.token import Entry
     from ondisk.segment import Damage

@@ -13,6 +13,7 @@ from ondisk.errors import SegmentMissing, StateError, command
 from ondisk.filesystem import ReadableFile
 from ondisk.formats.base import FileStream
 from ondisk.formats.diskqueue.frame_reader import FrameReader
+from ondisk.formats.diskqueue.header import MAX_SIZE, Header
 from ondisk.formats.diskqueue.parse import walk
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import State
@@ -200,9 +201,10 @@ class _Open:
         self._access = access
         self._format = cast("Seg", access.format(segment.format))
         self.segment = segment
-        header = self._from_start().header
-        self.shift = header.size - header.logical_size
-        self.begin = self.offset = header.size
+        is_draft = Header.of_kind(segment.end.kind).draft
+        self._header = Header.parse(self._file().read(0, MAX_SIZE), draft=is_draft)
+        self.shift = self._header.size - self._header.logical_size
+        self.begin = self.offset = self._header.size
         self.frames = 0
 
     def known(self, snapshot: Snapshot) -> Segment:
@@ -238,10 +240,9 @@ class _Open:
 
     def _from_here(self) -> FrameReader | None:
         """Return a reader of what follows `offset`; None if the segment can be read from its beginning only."""
-        header = self._from_start().header
-        if header.compressed or header.encrypted:
+        if self._header.compressed or self._header.encrypted:
             return None
-        return self._format.frames_at(FileStream(self._file(), self.offset), header, self.offset)
+        return self._format.frames_at(FileStream(self._file(), self.offset), self._header, self.offset)
 
     def _file(self) -> ReadableFile:
         return self._access.current().reader.file_of(self.segment)

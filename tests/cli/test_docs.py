@@ -32,6 +32,8 @@ COMMAND_LINES = {
     "summary": "summary weather",
     "delete": "delete weather area:VM2,5",
     "delete --yes": "delete weather area:VM2,5 --yes",
+    "ack": "ack queue --count 2",
+    "ack --yes": "ack queue --count 2 --yes",
     "info": "info weather",
     "check": "check damaged",
     "fix": "fix damaged",
@@ -176,8 +178,15 @@ def tokens(folder):
     shutil.copy(ROOT / "tests/golden/ambry/v1_multi_v3_tokens.bin", "replicaTokens")
 
 
+@pytest.fixture
+def queue(folder):
+    """Create a queue."""
+    with ondisk.create("queue", {"step": "sequence"}) as dataset:
+        dataset.append_file(ROOT / "sample_datasets/beats-queue/2.seg")
+
+
 @pytest.mark.parametrize("title", COMMAND_LINES)
-@pytest.mark.usefixtures("damaged", "archived", "changed", "kept", "tokens")
+@pytest.mark.usefixtures("queue", "damaged", "archived", "changed", "kept", "tokens")
 def test_the_shapes_are_what_the_command_prints(run, title):
     Path("cut.seg").write_bytes(CUT[:4] + b"\x15" + CUT[5:])  # and its frame count is too high
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section(SHAPES, title), re.MULTILINE)

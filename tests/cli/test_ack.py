@@ -1,0 +1,71 @@
+"""`ondisk ack`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import beats
+import pytest
+
+import ondisk
+
+from .conftest import ROOT
+
+
+@pytest.fixture
+def queue(folder):
+    """Create a queue of some segments, with 20 data."""
+    with ondisk.create("queue", {"step": "sequence", "segment_size": 2000}) as dataset:
+        dataset.append_file(ROOT / "sample_datasets/beats-queue/2.seg")
+    return "queue"
+
+
+def test_a_dry_run_changes_nothing_and_ends_with_9(run, queue):
+    done = run("ack", queue, "--count", "12", "--json")
+    assert (done.code, done.json["would_acknowledge"]) == (9, 12)
+    assert not Path(queue, "state.dat").exists()
+    assert done.json["removed"] == ["0.seg", "1.seg"]
+    assert run("ack", queue, "--count", "12", "--yes", "--json").json == {
+        ("acknowledged" if key == "would_acknowledge" else key): value for key, value in done.json.items()
+    }
+    assert beats.segments(Path(queue))[0] == done.json["segment"]
+    assert [*beats.position(Path(queue))] == [done.json[key] for key in ("segment", "byte_index", "frame_index")]
+    assert len([*beats.restarted(Path(queue))]) == 8
+
+
+def test_text_is_for_people(run, queue):
+    text = run("ack", queue, "--count", "12").text
+    assert text.startswith("12 data would be acknowledged: the consumer continues at byte ")
+    assert text.endswith(" of 2.seg; 2 segments to remove; --yes does it\n")
+    assert run("ack", queue, "--count", "12", "--yes").text.endswith(" of 2.seg; 2 segments removed\n")
+    run("ack", queue, "--count", "99", "--yes")
+    done = run("ack", queue, "--count", "1")
+    assert (done.code, done.text.startswith("0 data would be acknowledged: ")) == (0, True)
+
+
+def test_a_location_is_a_segment_and_an_offset(run, queue):
+    places = [each["location"] for each in run("query", queue, "--json").lines]
+    place = sorted((int(each["segment"][:-4]), each["offset"]) for each in places)[6]
+    done = run("ack", queue, "--through", f"{place[0]}.seg:{place[1]}", "--yes", "--json")
+    assert (done.code, done.json["acknowledged"]) == (0, 7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--through", "0.seg"], 2, "is not a segment and an offset"),
+        (["--through", "0.seg:13"], 12, "no datum is at byte 13 of 0.seg"),
+        (["--through", "7.seg:12"], 12, "no datum is at byte 12 of 7.seg"),
+        (["--count", "0"], 2, "is not a whole number of 1 or more"),
+        ([], 2, "one of the arguments --through --count is required"),
+        (["--count", "1", "--through", "0.seg:12"], 2, "not allowed with argument"),
+    ],
+)
+def test_wrong_arguments_say_what_is_right(run, queue, arguments, code, message):
+    done = run("ack", queue, *arguments)
+    assert (done.code, message in done.err) == (code, True)
+
+
+def test_a_dataset_that_is_no_queue_is_refused(run, vm2):
+    done = run("ack", vm2, "--count", "1")
+    assert (done.code, "is not a queue" in done.err) == (2, True)
