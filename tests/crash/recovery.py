@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from formats.diskqueue import beats_reader
+from formats.diskqueue.decrypted import decrypted, iv_of, repeats_keystream
 from worlds import lose_index
 
 import ondisk
@@ -21,6 +22,7 @@ from ondisk.maintenance.states import State
 
 from .workload import (
     CONFIG,
+    KEYS,
     START,
     VERBS,
     Archive,
@@ -65,6 +67,7 @@ def check(path: Path, acked: int, story: Story, *, in_order: bool = True) -> Non
         in_order: what of the step that was not acknowledged is done was done in its order; else segment by segment.
     """
     possible = story.possible(acked)
+    states = states_of(path)
     with ondisk.open(path, read_only=True) as dataset:
         found = lines_of(dataset)
         format = dataset.config.format
@@ -90,6 +93,7 @@ def check(path: Path, acked: int, story: Story, *, in_order: bool = True) -> Non
         assert lines_of(dataset) == sorted([*story.end, *more])
         assert dataset.append([datum_of(LATER, format)]).imported == (0 if dataset.config.unique else 1)
     check_index(path)
+    assert not any(repeats_keystream(one, other) for one in states for other in states_of(path))
 
 
 def check_rebuilt(path: Path, acked: int, story: Story, lost: str = LOST) -> None:
@@ -155,7 +159,7 @@ def check_kept(path: Path) -> None:
     """Only bytes of an append that was interrupted are in quarantine, and damaged files that a fix has rewritten."""
     for item in kept(path):
         is_tail = item.offset is not None and item.verb in {"append", "repack"}
-        is_file = "/" in item.file and item.verb == "repack"
+        is_file = ("/" in item.file or item.segment.endswith(".seg")) and item.verb == "repack"  # of CTR the whole file
         assert is_tail or is_file or (item.is_whole and item.verb == "fix"), item
 
 
@@ -208,7 +212,7 @@ def check_committed(path: Path) -> None:
         segment = file.read_bytes()
         assert _COUNT.unpack(segment[_COUNT_SPAN]) >= (count,), name
         counted = segment[: _COUNT_SPAN.start] + _COUNT.pack(count) + segment[_COUNT_SPAN.stop : size]
-        assert len(beats_reader.read(counted)) == count, name
+        assert len(beats_reader.read(_decrypted(counted, name))) == count, name
 
 
 def check_whole(path: Path) -> None:
@@ -219,7 +223,17 @@ def check_whole(path: Path) -> None:
         segment = (path / name).read_bytes()
         assert len(segment) == size, name
         assert _COUNT.unpack(segment[_COUNT_SPAN]) == (count,), name
-        assert len(beats_reader.read(segment)) == count, name
+        assert len(beats_reader.read(_decrypted(segment, name))) == count, name
+
+
+def _decrypted(segment: bytes, name: str) -> bytes:
+    return decrypted(segment, KEYS, name.removesuffix(".seg"))
+
+
+def states_of(path: Path) -> list[bytes]:
+    """Give the content of each file of an encrypted segment, also of those that only a crash has left."""
+    contents = [each.read_bytes() for each in path.rglob("*.seg*") if each.is_file()]
+    return [each for each in contents if iv_of(each)]
 
 
 def make(path: Path, story: Story, config: dict[str, object] = CONFIG) -> Path:

@@ -36,6 +36,9 @@ STORIES = {
     ("seg lz4", "known and new segments"): _ON_KNOWN,
     ("seg lz4", "replacing"): _REPLACED,
     ("seg plain", "known and new segments"): _ON_KNOWN,
+    ("seg ctr", "known and new segments"): _ON_KNOWN,
+    ("seg ctr", "replacing"): _REPLACED,
+    ("seg gcm", "known and new segments"): _ON_KNOWN,
     ("blob", "known and new segments"): _ON_KNOWN,
     ("blob", "replacing"): _REPLACED,
 }

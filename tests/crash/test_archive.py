@@ -57,6 +57,8 @@ STORIES = {
     ("seg lz4", "back"): _BACK,
     ("vm2", "merged back"): _MERGED_BACK,
     ("seg plain", "merged back"): _MERGED_BACK,
+    ("seg ctr", "merged back"): _MERGED_BACK,
+    ("seg gcm", "merged"): _MERGED,
     ("vm2", "replacing"): _REPLACING,
     ("vm2", "deleted"): _DELETED,
 }

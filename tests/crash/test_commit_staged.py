@@ -15,7 +15,7 @@ from .killpoints import SYNCS, Bench, Run, needs_strace
 from .maintenance import check_failed
 from .recovery import check, make
 from .test_append import Record
-from .workload import CONFIGS, Append, Archive, Commit, Story, line, random_lines
+from .workload import ALL_CONFIGS, ENCRYPTED, Append, Archive, Commit, Story, line, random_lines
 
 pytestmark = needs_strace
 
@@ -43,6 +43,7 @@ STORIES = {
 MARKED = Story([Commit(_MORE[:20], source="it")], [Commit(_MORE, source="it")])
 OF_SEG = {"known and new segments": Story([Append(_KNOWN)], [Commit((*_MORE[:9], _KNOWN[0], _LARGE), 6)])}
 CASES = [("vm2", name) for name in (*STORIES, "marks")] + [("seg lz4", name) for name in (*OF_SEG, "marks")]
+CASES += [(format, name) for format in ENCRYPTED for name in OF_SEG]
 
 
 def story_of(format: str, name: str) -> Story:
@@ -50,7 +51,7 @@ def story_of(format: str, name: str) -> Story:
 
 
 def bench(story: Story, tmp_path: Path, format: str) -> Bench:
-    config = {**CONFIGS[format], "replace": "yes"} if story.replace else CONFIGS[format]
+    config = {**ALL_CONFIGS[format], "replace": "yes"} if story.replace else ALL_CONFIGS[format]
     if story is MARKED:
         config = {**config, "unique": []}
     return Bench(tmp_path / "runs", make(tmp_path / "template", story, config), story.steps)

@@ -32,6 +32,8 @@ STORIES = {
     ("seg lz4", "foreign"): _FOREIGN,
     ("seg plain", "lost index"): _LOST,
     ("seg plain", "foreign"): _FOREIGN,
+    ("seg ctr", "lost index"): _LOST,
+    ("seg gcm", "lost index, then appended"): _LOST_AND_APPENDED,
     ("blob", "lost index"): _LOST,
     ("blob", "lost index, then appended"): _LOST_AND_APPENDED,
     ("blob", "missing segment"): _MISSING,

@@ -64,6 +64,8 @@ STORIES = {
     ("seg lz4", "goes on"): _GOES_ON,
     ("seg plain", "dirty"): _DIRTY,
     ("seg plain", "copied"): _COPIED,
+    ("seg ctr", "goes on"): _GOES_ON,
+    ("seg gcm", "dirty"): _DIRTY,
     ("blob", "dirty"): _DIRTY,
     ("blob", "dropped"): _DROPPED,
     ("blob", "generations"): _GENERATIONS,

@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
-import filelock  # noqa: F401  ondisk would import it, and what follows, in the middle of a sweep
+import filelock  # noqa: F401
 import lz4.frame
 
 import ondisk
@@ -71,8 +71,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "seg lz4": {**CONFIG, "format": "seg"},
     "seg plain": {**CONFIG, "format": "seg", "compression": "none"},
 }
-ALL_CONFIGS = {**CONFIGS, "blob": {**CONFIG, "format": "blob"}}
-"""Those of dir segments, too."""
+ENCRYPTED: dict[str, dict[str, Any]] = {
+    "seg ctr": {**CONFIG, "format": "seg", "encryption": "aes-128-ctr"},
+    "seg gcm": {**CONFIG, "format": "seg", "encryption": "aes-256-gcm"},
+}
+KEYS = {1: bytes(range(16)), 2: bytes(range(32))}
+os.environ["ONDISK_KEYS"] = ";".join(f"{number} {secret.hex()}" for number, secret in KEYS.items())  # for each process
+ALL_CONFIGS = {**CONFIGS, **ENCRYPTED, "blob": {**CONFIG, "format": "blob"}}
+"""Those of encrypted and of dir segments, too."""
 SEG = ["seg lz4", "seg plain"]
 PIECE = (2, 7)  # offset and length
 START = datetime(2026, 11, 20, tzinfo=UTC)
