@@ -198,9 +198,9 @@ class DatasetMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.readers)
     @rule(data=st.data())
     def reopen(self, data: st.DataObject) -> None:
-        """Close and open; the compression of new segments of seg may change."""
+        """Close and open; the compression of new segments of seg may change, unless each datum is encrypted."""
         self._close()
-        if self.config.format == "seg":
+        if self.config.format == "seg" and self.config.encryption != "aes-256-gcm":
             self.model.config = replace(self.model.config, compression=data.draw(st.sampled_from(["lz4", "none"])))
         self._open()
 
@@ -511,10 +511,14 @@ class DatasetMachine(RuleBasedStateMachine):
         }
 
     def _taken(self, given: list[Datum]) -> list[Datum]:
-        """Return the data without those for a sealed segment of seg: it refuses them while the index is not trusted."""
+        """Return the data without those for segments that are refused while the index is not trusted.
+
+        Those of seg that are sealed, and all that are encrypted with a keystream that may have been used before.
+        """
         if self.config.format != "seg" or not self.model.lost:
             return given
-        sealed = {path for path, content in self._segments().items() if content.endswith(END_MARK)}
+        is_stream = self.config.encryption == "aes-128-ctr"
+        sealed = {path for path, content in self._segments().items() if is_stream or content.endswith(END_MARK)}
         stem = self.config.step.stem
         return [each for each in given if self.path / f"{stem(microseconds(each.reftime))}.seg" not in sealed]
 
@@ -565,8 +569,13 @@ class DatasetMachine(RuleBasedStateMachine):
         return contents
 
     def _file_of(self, given: list[Datum], data: st.DataObject) -> bytes:
-        """Return a file of the format, laid in two appends; bytes that are optional at its end may be missing."""
-        config = replace(self.model.config, compression=data.draw(st.sampled_from(["lz4", "none"])))
+        """Return a file of the format, laid in two appends; bytes that are optional at its end may be missing.
+
+        It is not encrypted.
+        """
+        plain = {"version": 2, "encryption": "none"} if self.config.encryption != "none" else {}
+        compression = data.draw(st.sampled_from(["lz4", "none"]))
+        config = replace(self.model.config, compression=compression, **plain)  # type: ignore[arg-type]
         format = find(config.format)(config)
         payloads = format.encode(given).payloads
         counted, cut = data.draw(st.booleans()), data.draw(st.integers(0, len(payloads)))

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 from formats.diskqueue import beats_reader
+from formats.diskqueue.decrypted import decrypted
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from ondisk import DatasetConfig
+from ondisk import DatasetConfig, keys
 from ondisk.datum import FieldType
 from ondisk.formats.diskqueue import blocks, header
 from ondisk.json_shapes import format_time
+from ondisk.keys import Key, KeyRing
 from ondisk.step import STEPS_OF_TIME
 from ondisk.testing import EVERY_TYPE, DatasetMachine, machine_for, same
 from ondisk.testing.model import ModelRow
@@ -48,6 +50,9 @@ CONFIGS: list[dict[str, Any]] = [
      "index": ["reftime", "valid"], "fields": EVERY_TYPE},
     {"format": "seg", "step": "yearly", "compression": "none", "unique": ["made"], "replace": "newer",
      "version_field": "level", "fields": {"made": "timestamp", "level": "real"}},
+    {"format": "seg", "step": "daily", "encryption": "aes-256-gcm", "unique": ["reftime", "key"], "replace": "yes",
+     "index": ["product"], "fields": EVERY_TYPE},
+    {"format": "seg", "step": "monthly", "encryption": "aes-128-ctr", "unique": ["station"], "fields": EVERY_TYPE},
     {"format": "blob", "step": "daily", "unique": ["reftime", "product"], "index": ["product"], "fields": EVERY_TYPE},
     {"format": "blob", "step": "weekly", "unique": ["station", "key"], "replace": "yes", "fields": EVERY_TYPE},
     {"format": "blob", "step": "biweekly"},
@@ -72,8 +77,8 @@ class SegMachine(DatasetMachine):
         for path in self.path.rglob("[0-9]*/*.seg"):
             place = "".join(f"{part}/" for part in path.relative_to(self.path).parts[:-2])
             segment = path.read_bytes()
-            found = beats_reader.read(segment)
-            sealed = segment[8] & header.LZ4 and segment.endswith(blocks.END_MARK)
+            found = beats_reader.read(decrypted(segment, KEYS, f"{path.parent.name}/{path.stem}"))
+            sealed = segment[8] == header.LZ4 and segment.endswith(blocks.END_MARK)
             counts[str(path.relative_to(self.path))] = (len(segment) - len(blocks.END_MARK) * sealed, len(found))
             assert struct.unpack_from("<I", segment, 4) == (len(found),)  # all frames ever written to it
             for timestamp, flags, meta, data in found:
@@ -107,16 +112,30 @@ class SegMachine(DatasetMachine):
         return [0x80 * as_bytes, {**row.metadata, **said}, {"data": row.data} if as_bytes else row.data]
 
 
+KEYS = {1: bytes(range(16)), 2: bytes(range(32))}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def keys_of_this_process():
+    keys.use(KeyRing(Key(number, secret) for number, secret in KEYS.items()))
+    yield
+    keys.use(None)
+
+
 def machine(values: dict[str, Any]) -> type[DatasetMachine]:
     return machine_for(DatasetConfig.from_mapping(values), SegMachine if values["format"] == "seg" else DatasetMachine)
 
 
-@pytest.mark.parametrize("values", CONFIGS, ids=lambda values: f"{values['format']}-{values['step']}")
+def named(values):
+    return "-".join(filter(None, (values["format"], values["step"], values.get("encryption"))))
+
+
+@pytest.mark.parametrize("values", CONFIGS, ids=named)
 def test_a_dataset_behaves_as_the_model(values):
     run_state_machine_as_test(machine(values), settings=settings(max_examples=5, stateful_step_count=20))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("values", CONFIGS, ids=lambda values: f"{values['format']}-{values['step']}")
+@pytest.mark.parametrize("values", CONFIGS, ids=named)
 def test_a_dataset_behaves_as_the_model_in_the_long_run(values):
     run_state_machine_as_test(machine(values), settings=settings.get_profile("soak"))
