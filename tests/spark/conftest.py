@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+KEYS = f"1 {bytes(range(16)).hex()};2 {bytes(range(32)).hex()}"
+"""The keys of encrypted segments that executors have."""
 
 
 def pytest_collect_file() -> None:
@@ -47,8 +49,9 @@ def spark(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from ondisk.spark import session
 
     folder = tmp_path_factory.mktemp("spark")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
+        patch.setenv("ONDISK_KEYS", KEYS)
         started = session(
             "local[2]",
             spark__driver__memory="1g",
