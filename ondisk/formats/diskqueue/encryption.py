@@ -58,6 +58,7 @@ _STAGED = struct.Struct("<IB16s")
 STAGED_SIZE = _STAGED.size
 """Bytes before the data in a file of staged data."""
 
+_NOT_AUTHENTIC = _PREFIX
 _NONCES = 512  # taken from the system at once
 _INFO = b"ondisk segment"
 _MAGICS = (b"\x04\x22\x4d\x18", b"\0\0\0\0\x05\x5d\xcc\x02")  # an LZ4 frame; what Beats wrote for an empty one
@@ -198,9 +199,7 @@ class Frames:
         Raises:
             KeyMissing: the key that it names is not known.
         """
-        if len(payload) < OVERHEAD or payload[0] != SEALABLE:
-            return self._failed(offset, "is not encrypted")
-        id_ = int.from_bytes(payload[1:5], "little")
+        id_ = _key_of(payload)
         if not id_:
             return self._failed(offset, "is not encrypted")
         cipher = self._ciphers.get(id_) or self._cipher(id_)
@@ -215,7 +214,8 @@ class Frames:
         return event
 
     def events(self, offsets: Sequence[int], payloads: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-        """Return the events in the payloads of frames at some offsets; one that is not authentic stays as it is.
+        """Return the events in the payloads of frames at some offsets; in place of one that is not authentic, a payload
+        that `events_of` refuses.
 
         Raises:
             AuthenticationFailed: none of those that name a key is authentic: it may be the wrong one.
@@ -226,15 +226,11 @@ class Frames:
         for event, payload in zip(opened, payloads, strict=True):
             if not isinstance(event, AuthenticationFailed):
                 events.append(event)
-            elif self.has_opened(payload):
-                events.append(payload)
+            elif not _key_of(payload) or _key_of(payload) in self._proven:
+                events.append(_NOT_AUTHENTIC)
             else:
                 raise event
         return events
-
-    def has_opened(self, payload: bytes | memoryview) -> bool:
-        """Return whether the key that a payload names has opened another frame of this segment, so it is right."""
-        return int.from_bytes(payload[1:5], "little") in self._proven
 
     def _failed(self, offset: int, how: str) -> AuthenticationFailed:
         hint = "If the keys are right, restore the segment from a backup; the other data can be read."
@@ -246,6 +242,11 @@ class Frames:
         if id_ not in self._ciphers:
             self._ciphers[id_] = AESGCM(file_key(self._ring.secret(id_, AES_256), self._file_id))
         return self._ciphers[id_]
+
+
+def _key_of(payload: bytes | memoryview) -> int:
+    """Return the number of the key in a sealed payload; 0 if it is not sealed."""
+    return int.from_bytes(payload[1:5], "little") if len(payload) > OVERHEAD and payload[0] == SEALABLE else 0
 
 
 def check_installed() -> None:
