@@ -498,3 +498,66 @@ def test_a_check_that_records_what_it_reads_records_nothing_about_what_it_cannot
         keys.use(RING)
         assert dataset.check().ok == 1
         assert numbers(dataset) == [*range(20)]
+
+
+# Another configuration
+
+
+def configured(path, **values):
+    """Configure a dataset again; None removes a key."""
+    config = path / "dataset.toml"
+    lines = [line for line in config.read_text().splitlines() if line.split(" ")[0] not in values]
+    more = [f'{key} = "{value}"' for key, value in values.items() if value is not None]
+    config.write_text("\n".join([*more, *lines]) + "\n")
+
+
+PLAIN = {"encryption": None, "compression": "none"}
+WAYS = [({}, GCM), ({}, CTR_PLAIN), (CTR_LZ4, GCM), (GCM, CTR_LZ4), (GCM, PLAIN), (CTR_PLAIN, PLAIN)]
+
+
+@pytest.mark.parametrize(("before", "after"), WAYS)
+@pytest.mark.parametrize("how", ["append", "repack", "staged"])
+def test_segments_are_converted_to_the_configured_encryption(before, after, how, make):
+    with make(before) as dataset:
+        dataset.append(numbered(n) for n in range(20))
+        path = dataset.path
+    configured(path, **{"encryption": None, "compression": None} | after)
+    with ondisk.open(path) as dataset:
+        assert numbers(dataset) == [*range(20)]
+        match how:
+            case "append":
+                dataset.append([numbered(50)])
+            case "staged" if after is PLAIN and before is CTR_PLAIN:  # its data would not be copied as they are
+                with pytest.raises(StateError, match="not stored as"):
+                    dataset.append_staged("job", [staged(dataset, [numbered(50)])])
+                return
+            case "staged":
+                dataset.append_staged("job", [staged(dataset, [numbered(50)])])
+            case "repack":
+                dataset.repack(rewrite=True)
+                dataset.append([numbered(50)])
+        assert numbers(dataset) == [*range(20), 50]
+        (one,) = dataset.query("reftime:=2026-11-20 06:00:50")
+        assert dataset.read(one.location).data["n"] == 50
+        assert dataset.check(accurate=True).ok == 1
+        content = stored(dataset)
+        if after is GCM:
+            assert content[0:2] == b"\0\1"
+        elif after is not PLAIN:
+            assert content[8] & 1
+        elif how == "repack":
+            assert not content[8] & 1
+        assert (b"secret" in content) == (content[8] == 0)
+    lose_index(path)
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        assert numbers(dataset) == [*range(20), 50]
+
+
+def test_rewriting_all_segments_rotates_the_keys(make):
+    with make(GCM) as dataset:
+        dataset.append(numbered(n, day=n % 2) for n in range(20))
+        keys.use(KeyRing([Key(2, LONG), Key(3, NEWER)]))
+        dataset.repack(rewrite=True)
+        keys.use(KeyRing([Key(3, NEWER)]))
+        assert len(numbers(dataset)) == 20
