@@ -9,7 +9,7 @@ with ondisk.create("weather", {"format": "vm2", "step": "daily", "fields": {"are
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig
@@ -35,6 +35,7 @@ __all__ = [
     "Outcome",
     "Step",
     "Summary",
+    "adopt",
     "create",
     "migrate",
     "open",
@@ -57,6 +58,19 @@ def open(path: str | os.PathLike[str], read_only: bool = False) -> Dataset:
     from ondisk.dataset import Dataset
 
     return Dataset.open(path, read_only)
+
+
+def adopt(
+    path: str | os.PathLike[str],
+    config: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Make a disk queue of Beats a dataset, in place; see `maintenance.adopt`."""
+    from ondisk.maintenance.adopt import adopt
+
+    return adopt(path, config, dry_run=dry_run, progress=progress)
 
 
 def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration:

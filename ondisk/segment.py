@@ -178,6 +178,7 @@ class ScanResult:
             are damage or the rest of an interrupted append.
         foreign: the file must be rewritten from the result of `parse`, because its data cannot be read in place or
             nothing can be appended to it.
+        in_place: its data can be read in place, so that a foreign file may stay where nothing is appended to it.
         missing: data that the file once had and that are neither in it nor reported as damage: it counts them, or its
             last datum is cut off. Some may be of an interrupted append. Only the last result of a scan can have them.
     """
@@ -190,6 +191,7 @@ class ScanResult:
     damage: list[Damage] = field(default_factory=list)
     end: End = field(default_factory=End)
     foreign: bool = False
+    in_place: bool = True
     missing: int = 0
 
 

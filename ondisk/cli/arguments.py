@@ -81,3 +81,11 @@ def duration(text: str) -> float:
 def names(text: str) -> list[str]:
     """Return the names of a comma-separated list; an empty text is an empty list."""
     return [name.strip() for name in text.split(",")] if text.strip() else []
+
+
+def field(text: str) -> tuple[str, str]:
+    """Return the name and the type of a declared field."""
+    name, equals, kind = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=TYPE, such as station=integer")
+    return name, kind

@@ -11,7 +11,7 @@ import argparse
 from typing import Any
 
 import ondisk
-from ondisk.cli.arguments import names, path
+from ondisk.cli.arguments import field, names, path
 from ondisk.cli.output import Output
 from ondisk.cli.streams import Input
 from ondisk.config import DatasetConfig
@@ -24,12 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", metavar="FILE", type=path, help="read the configuration from a dataset.toml, or - for stdin"
     )
     parser.add_argument("--format", metavar="F", help="format of appended data: seg (default), vm2, jsonl, blob")
-    parser.add_argument("--step", metavar="STEP", help="span of a segment: daily, weekly, biweekly, monthly, yearly")
+    parser.add_argument(
+        "--step", metavar="STEP", help="span of a segment: daily, weekly, biweekly, monthly, yearly; or sequence"
+    )
     parser.add_argument(
         "--field",
         dest="fields",
         metavar="NAME=TYPE",
-        type=_field,
+        type=field,
         action="append",
         help="declare a metadata field: integer, real, text, boolean, timestamp, bytes; repeat it for each field",
     )
@@ -68,10 +70,3 @@ def _from_file(name: str) -> DatasetConfig:
         return DatasetConfig.from_toml(content.decode(), name)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{name} is not UTF-8: {error}", hint="Save it as UTF-8.") from None
-
-
-def _field(text: str) -> tuple[str, str]:
-    name, equals, kind = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=TYPE, such as station=integer")
-    return name, kind

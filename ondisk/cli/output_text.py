@@ -89,7 +89,7 @@ class TextOutput:
         space = f"a repack frees {_many(report.freed, 'byte')}"
         is_all = any(not each.state for each in shown)  # --all was given
         lines = map(_found, shown) if is_all else _first(_found, shown)
-        notes = [*_deletions(report), *_untrusted(report), *_quarantine(report), *_replaced(report)]
+        notes = [*_consumed(report), *_deletions(report), *_untrusted(report), *_quarantine(report), *_replaced(report)]
         _print_lines([*lines, f"{_state(report)}; {space}", *notes])
 
     def would_mend(
@@ -269,6 +269,13 @@ def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
 def _untrusted(report: Report) -> list[str]:
     how = f"run {command('fix', report.dataset, '--yes')}, else nothing is repacked"
     return [f"the index was lost and may not know all data: {how}"] if report.needs_check else []
+
+
+def _consumed(report: Report) -> list[str]:
+    if not report.consumed:
+        return []
+    how = f"{command('fix', report.dataset, '--yes')} removes them from the index"
+    return [f"{_many(report.consumed, 'segment')} read and removed by the consumer of the queue: {how}"]
 
 
 def _quarantine(report: Report) -> list[str]:

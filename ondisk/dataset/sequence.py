@@ -9,7 +9,8 @@ Sizes are those of the decompressed bytes, as Beats counts them.
 A new segment gets a number above all others: those in the index, on disk, in the archive, and in `state.dat`. Beats
 does the same when it begins, so its segments and those of ondisk never have the same name, unless both write at a time.
 
-Data are appended to the last segment only if ondisk has made it, and the consumer has not passed it:
+Data are appended to the last segment only if ondisk has made it, as the configuration says now, and the consumer has
+not passed it:
 
 - A segment that Beats has made may still be growing: a Beat that runs knows where it ends, and writes there.
 - The consumer removes segments before its position without reading them.
@@ -157,6 +158,9 @@ class Roll:
         if segment.end.kind != self._format.begin().end.kind:  # a segment stores its data in one way
             return None
         if self._directory.stat(name) is None:
+            return None
+        begun = self._format.begin().end
+        if (segment.end.kind, segment.end.compressed) != (begun.kind, begun.compressed):
             return None
         with contextlib.suppress(SegmentCorrupt, SegmentMissing, StateError):
             return self._writer.destination(segment, name, NOTHING, self._format)

@@ -246,7 +246,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
             snapshot.set_apart(segment)
         blocks = {block.offset: block for block in segment_rows.blocks_of(snapshot, segment)}
         for found in kind.scan(segment.name, format, source):
-            is_whole &= not (found.damage or found.foreign)
+            is_whole &= not (found.damage or (found.foreign and not found.in_place))
             _compare(rows.up_to(found), found, snapshot, wrong, equal)
             known = [block for block in found.blocks if block.offset < segment.end.length]
             displaced += [block.offset for block in known if blocks.pop(block.offset, None) != block]

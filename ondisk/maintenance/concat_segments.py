@@ -69,7 +69,7 @@ class ConcatSegments(SegmentKind):
             segment = known.segment
             if (found := waiting(directory, name, segment.id, segment.committed(format.mutable))) is not None:
                 entry = Entry.of(hidden(name, segment.id).rpartition("/")[2], found)
-        on_disk = None if entry is None else _look(directory, name, entry, known, format)
+        on_disk = None if entry is None else look_at(directory, name, entry, known, format)
         start = format.begin().end.length if known is None else format.first_offset(known.segment.end)
         if known is not None and known.deleted is not None:
             known.unexplained = known.segment.end.length - start - known.size - known.deleted
@@ -171,7 +171,7 @@ def freed_by(unlinked: os.stat_result) -> int:
     return unlinked.st_size if unlinked.st_nlink == 1 else 0
 
 
-def _look(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
+def look_at(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
     """Return what is on disk; a committed generation that waits for its name counts as the segment."""
     if entry.kind != "file":
         return OnDisk(False, entry.size)
@@ -215,12 +215,12 @@ def _look(directory: Directory, name: str, entry: Entry, known: Known | None, fo
 
 def _has_more(file: ReadableFile, end: End, format: Format) -> bool:
     """Return whether a whole datum is after the end of a segment that another program writes."""
+    if end.compressed:  # perhaps in a way that ondisk does not write: then only what precedes tells what follows
+        return any(found.offsets and found.offsets[-1] >= end.length for found in format.scan(file))
     try:
         laid = format.resume(file, end)
-    except SegmentCorrupt:
+    except (SegmentCorrupt, StateError):
         return True
-    except StateError:  # ondisk cannot continue it, so it has to be read from its beginning
-        return any(found.offsets and found.offsets[-1] >= end.length for found in format.scan(file))
     return laid.end.size - len(laid.content) > end.size
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ondisk.dataset.sequence import is_consumed
+from ondisk.dataset.sequence import is_consumed, is_unread
 from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import Segment
 from ondisk.maintenance.states import Diagnosis, State
@@ -14,6 +14,8 @@ from ondisk.step import ALWAYS, Interval, Step, interval_of, number_of
 
 OTHER_BYTES = (Seen.OTHER, Seen.UNKNOWN)
 """What a file is that must be read before the index can be believed about it."""
+
+_EMPTY = "it has no data, and stays until the consumer of the queue has passed it"
 
 
 @dataclass(slots=True)
@@ -150,6 +152,8 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
     if found.is_empty:
         if at.needs_check:
             return Diagnosis(name, State.UNALIGNED, ("it is empty, and the lost index may have known data of it",))
+        if is_unread(name, at.position):
+            return Diagnosis(name, State.OK, (_EMPTY,))
         return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",), found.size)
     if not found.is_readable:
         reason = f"{_unreadable(found)}, and the index does not know it"
@@ -234,6 +238,8 @@ def _known_without_data(name: str, known: Known, found: OnDisk, at: Circumstance
         if not found.is_readable:
             return Diagnosis(name, State.CORRUPTED, (_unreadable(found),))
         return Diagnosis(name, State.UNALIGNED, ("the index knows no data of it, and may have lost them",))
+    if is_unread(name, at.position):
+        return Diagnosis(name, State.OK, (_EMPTY,))
     return Diagnosis(name, State.DELETED, ("all its data were deleted or are elsewhere",), found.size)
 
 

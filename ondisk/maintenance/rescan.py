@@ -12,7 +12,8 @@ from functools import partial
 from itertools import accumulate, compress
 
 from ondisk.dataset.access import Access
-from ondisk.errors import StorageError
+from ondisk.dataset.sequence import is_unread, position
+from ondisk.errors import StateError, StorageError, command
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment, Transaction, segment_rows
@@ -22,7 +23,7 @@ from ondisk.maintenance.concat_segments import scan as scan_file
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.duplicates import Duplicates
-from ondisk.maintenance.inspect import interval_of
+from ondisk.maintenance.inspect import UNREAD, interval_of
 from ondisk.maintenance.relaid import have_old_bytes
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import OtherIndex
@@ -108,6 +109,7 @@ class Rescan:
         self._file: ReadableFile | None = None
         self._foreign: os.stat_result | None = None  # of a file that is not the one that the index describes
         self._is_directory = False
+        self._is_queue = access.config.is_sequence and not access.prefix
         self._aside: Aside | None = None  # the rows of the index, which are replaced by what the bytes say
         self._forgotten = 0  # data that are gone
         self._changed = 0  # data that were found again, and do not have their bytes
@@ -210,7 +212,8 @@ class Rescan:
         ):
             reason = f"it can be read up to byte {end.length}, but has data up to byte {known.data_end}; {REMEDY}"
             raise DataAfterDamage(segment, self._damaged() if self._damage.count else reason)
-        self._save(replace(segment, end=end, facts=self._facts(file, end, before), unread=False, copies=self._copies()))
+        found = replace(segment, end=end, facts=self._facts(file, end, before), unread=False, copies=self._copies())
+        self._save(replace(found, shared=segment.shared or (self._foreign is not None and self._is_queue)))
         self._explain(segment, end)
         return True
 
@@ -386,8 +389,7 @@ class Rescan:
         if self._known is not None:
             return self._known.segment
         generation = self._transaction.take_generation()
-        is_shared = self._access.config.is_sequence and not self._access.prefix
-        return Segment(generation, self._name, self._format.name, self._format.begin().end, shared=is_shared)
+        return Segment(generation, self._name, self._format.name, self._format.begin().end, shared=self._is_queue)
 
     def _add_all(self, segment: Segment, results: Iterable[ScanResult]) -> End:
         """Insert the data of all scan results, and return where the segment ends."""
@@ -395,7 +397,7 @@ class Rescan:
         with self._known_offsets(segment) as known_offsets:
             first = self._transaction.take_seqs(0).start
             for found in results:
-                if found.foreign:
+                if found.foreign and not (found.in_place and self._access.config.is_sequence):
                     raise NeedsRewrite
                 end = found.end
                 self._transaction.save_blocks(segment, found.blocks)
@@ -469,7 +471,15 @@ class Rescan:
 
         Args:
             is_damaged: keep the original in quarantine, whatever is found in it.
+
+        Raises:
+            StateError: it is in a queue whose consumer still has to read it.
         """
+        if self._is_queue and is_unread(self._name, position(self._directory)):
+            how = command("append", "DATASET", "--format", "diskqueue", self._directory.path)
+            hint = f"To have its data, import the queue into another dataset with {how}."
+            path = self._directory.path / self._name
+            raise StateError(f"{path} cannot be read in place, and is not rewritten: {UNREAD}", hint=hint)
         transaction, known = self._transaction, self._known
         segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
         if known is None:

@@ -39,6 +39,10 @@ takes half the time."""
 MAX_BLOCK_SIZE = 64 * 1024
 """Maximum of decompressed bytes that the header of ondisk's LZ4 frame allows in a block."""
 
+LARGEST_BLOCK_SIZE = 4 * 1024 * 1024
+"""Maximum of decompressed bytes in a block of any LZ4 frame. Beats writes such frames; its blocks are as large as what
+it writes at once."""
+
 FRAME_HEADER = bytes.fromhex("04224d18 60 40 82")
 """The beginning of the LZ4 frame that ondisk writes, directly after the segment's header."""
 
@@ -130,6 +134,9 @@ def unpack(stored: bytes | memoryview, *, max_size: int = MAX_BLOCK_SIZE) -> byt
         reason = f"its size says {word & ~_STORED} bytes, but there are {len(stored)} including the size"
         raise SegmentCorrupt(f"not a block: {reason}", reason=reason)
     try:
+        if max_size > MAX_BLOCK_SIZE:  # memory for the largest block takes longer than decompressing most
+            with contextlib.suppress(lz4.block.LZ4BlockError):
+                return _decompress(stored[_U32.size :], word, MAX_BLOCK_SIZE)
         return _decompress(stored[_U32.size :], word, max_size)
     except lz4.block.LZ4BlockError as error:
         raise SegmentCorrupt(f"not a block: {error}", reason=str(error)) from None
@@ -194,6 +201,7 @@ class BlockReader:
         unfinished: bytes that were read after `position`, of an incomplete or damaged block or header.
         own: the LZ4 frame has the header that ondisk writes.
         sealed_at: position of the first end mark in the file; None if it was not reached.
+        in_place: each block so far can be read alone, with `unpack`.
 
     Memory: one block, compressed and decompressed, and 64 KiB if blocks are linked. Sizes are checked before use.
     """
@@ -213,6 +221,7 @@ class BlockReader:
         self.offset = offset
         self.own = False
         self.sealed_at: int | None = None
+        self.in_place = True
 
     @property
     def unfinished(self) -> int:
@@ -282,6 +291,7 @@ class BlockReader:
         header = magic + self._descriptor(magic)
         info = self._info = self._read_info(header)
         self.own = first and header == FRAME_HEADER
+        self.in_place &= not (info["block_linked"] or info["block_checksum"])
         self._advance(len(header))
         return info
 

@@ -190,6 +190,11 @@ class FrameReader:
         return self._blocks is None or self._blocks.continuable
 
     @property
+    def in_place(self) -> bool:
+        """Whether the data can be read in place: each block alone."""
+        return self._blocks is None or self._blocks.in_place
+
+    @property
     def sealed_at(self) -> int | None:
         """Position of the end mark, if ondisk can append to this segment; None without an end mark."""
         return self._blocks.sealed_at if self._blocks is not None and self._blocks.own else None

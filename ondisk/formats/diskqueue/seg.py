@@ -61,7 +61,7 @@ class Seg(Format):
 
     name: ClassVar[str] = "seg"
     encrypts: ClassVar[bool] = True
-    block_size: ClassVar[int] = blocks.MAX_BLOCK_SIZE
+    block_size: ClassVar[int] = blocks.LARGEST_BLOCK_SIZE
     mutable: ClassVar[range] = range(header.COUNT_OFFSET, header.COUNT_OFFSET + header.COUNT.size)
 
     def __init__(self, config: DatasetConfig) -> None:
@@ -185,7 +185,8 @@ class Seg(Format):
         foreign = len(kinds) > 1 or (head.compressed and not (frames.continuable or last < (frames.sealed_at or 0)))
         missing = max(0, head.frame_count - frames.count - passed)
         read = [block for block in kept if block.offset < frames.offset]
-        yield ScanResult(blocks=read, damage=damage, end=end, foreign=foreign, missing=missing)
+        in_place = frames.in_place
+        yield ScanResult(blocks=read, damage=damage, end=end, foreign=foreign, in_place=in_place, missing=missing)
 
     def is_empty(self, file: SegmentFile) -> bool:
         return _is_begun(file.read(0, _BEGINNING), file.size(), (*_BEGINNINGS, self.begin().content))
@@ -380,7 +381,7 @@ class Seg(Format):
         return Patch(header.COUNT_OFFSET, _packed_count(end.count)) if is_counted else None
 
     def unpack(self, stored: memoryview) -> bytes:
-        return blocks.unpack(stored)
+        return blocks.unpack(stored, max_size=blocks.LARGEST_BLOCK_SIZE)
 
     def packed(self, data: bytes) -> bytes:
         return blocks.compress(data)

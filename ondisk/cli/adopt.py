@@ -1,0 +1,65 @@
+"""Make a disk queue of Beats a dataset, where it is. A dry run without --yes.
+
+Stop Beats first. It can continue to write and read there while no command of ondisk runs; `ondisk fix` then reads what
+is new. No segment of the queue is changed.
+
+ondisk adopt /var/lib/filebeat/diskqueue --field host=text --index host
+ondisk adopt /var/lib/filebeat/diskqueue --field host=text --index host --yes
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import ondisk
+from ondisk.cli.arguments import field, names, path
+from ondisk.cli.dataset import examined
+from ondisk.cli.output import Output
+from ondisk.cli.progress import segments_progress
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, ConfigError, OndiskError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("queue", metavar="QUEUE_DIR", type=path, help="the directory with 0.seg … and state.dat")
+    parser.add_argument("--yes", action="store_true", help="adopt; without it, only print what would be read")
+    parser.add_argument(
+        "--field",
+        dest="fields",
+        metavar="NAME=TYPE",
+        type=field,
+        action="append",
+        default=[],
+        help="declare a metadata field: integer, real, text, boolean, timestamp, bytes; repeat it for each field",
+    )
+    parser.add_argument(
+        "--unique", metavar="A,B", type=names, default=[], help="the fields that together identify a datum"
+    )
+    parser.add_argument("--index", metavar="A,B", type=names, default=[], help="fields with an index of their own")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    fields = dict(arguments.fields)
+    if len(fields) < len(arguments.fields):
+        raise ConfigError("a field is declared twice", hint="Write one --field for each field.")
+    config = {"fields": fields, "unique": arguments.unique, "index": arguments.index}
+    if not arguments.yes:
+        report = ondisk.adopt(arguments.queue, config, dry_run=True)
+        output.would_mend(report, "read", report.findings)
+        return EXIT_FINDINGS
+    failed: OndiskError | None = None
+    try:
+        with segments_progress("adopt") as progress:
+            report = ondisk.adopt(arguments.queue, config, progress=progress)
+    except OndiskError as error:
+        if "report" not in error.context:
+            raise
+        report, failed = error.context["report"], error
+    with ondisk.open(arguments.queue, read_only=True) as dataset:
+        left, denied = examined(dataset.check)
+    output.mended(report, left)
+    if (error_left := failed or denied) is not None:
+        raise error_left
+    if report.lost:
+        return EXIT_DATA_SKIPPED
+    return EXIT_DONE if left.is_clean else EXIT_FINDINGS

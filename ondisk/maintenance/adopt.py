@@ -1,0 +1,114 @@
+"""Adopt: makes a Beats disk queue a dataset, where it is.
+
+    0.seg, 1.seg …, state.dat     the queue; stays as it is
+    dataset.toml, index.sqlite    what makes it a dataset with the step `sequence`
+
+Beats ignores the files of a dataset, so it can continue to write and read there while no process of ondisk does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ondisk.config import DatasetConfig
+from ondisk.dataset import Dataset
+from ondisk.dataset.layout import CONFIG, create_files, filter_of
+from ondisk.errors import DatasetExists, InvalidInput, NotFound, command
+from ondisk.filesystem import Directory, WritersLock, denied
+from ondisk.formats import find
+from ondisk.formats.diskqueue.state import NAME
+from ondisk.maintenance.concat_segments import look_at
+from ondisk.maintenance.diagnosis import Circumstances, beats_name, diagnose
+from ondisk.maintenance.inspect import found_segments
+from ondisk.maintenance.states import Report
+
+SEQUENCE = {"format": "seg", "step": "sequence"}
+"""The keys of `dataset.toml` that a queue decides."""
+
+
+def adopt(
+    path: str | os.PathLike[str],
+    config: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Make a queue a dataset, and read its segments into the index.
+
+    Args:
+        config: keys of `dataset.toml`, such as fields and unique; format and step are those of a queue.
+        dry_run: change nothing, and report what would be read.
+        progress: called with the name of each segment before it is read.
+
+    Returns:
+        What the fix did that has read the segments.
+
+    Raises:
+        NotFound: the directory does not exist.
+        DatasetExists: it is a dataset already.
+        InvalidInput: it contains no queue.
+        ConfigError: the configuration is not valid, or not one of a queue.
+        ReadOnly: this user may not write there.
+        OndiskError: segments could not be read. The dataset exists; fix it again.
+
+    Durability: creates the index, then `dataset.toml`, as `create_files`; then reads the segments, as a fix. A crash
+        before `dataset.toml` leaves a queue that is no dataset; a crash after it leaves a dataset, and the next fix
+        continues. No segment and no `state.dat` is ever written to.
+    """
+    values = {**SEQUENCE, **(config or {})}
+    built = DatasetConfig.from_mapping(values)
+    if not built.is_sequence:
+        raise InvalidInput("a queue is adopted with the step sequence", hint='Write step = "sequence".')
+    find(built.format)(built)
+    filter_of(built)
+    with _queue(path) as directory:
+        if dry_run:
+            return _planned(directory, built)
+        with WritersLock(directory, built.lock_timeout).hold("adopt"):
+            _check(directory)
+            create_files(directory, built)
+    with Dataset.open(path) as dataset:
+        return dataset.fix(progress=progress)
+
+
+@contextlib.contextmanager
+def _queue(path: str | os.PathLike[str]) -> Iterator[Directory]:
+    """Open the directory of a queue that is no dataset yet."""
+    try:
+        directory = Directory.open(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"{os.fspath(path)} is not a directory", hint="Check the path of the queue.") from None
+    except PermissionError as error:
+        raise denied(os.fspath(path)) from error
+    with directory:
+        _check(directory)
+        yield directory
+
+
+def _check(directory: Directory) -> None:
+    """Raise unless a directory contains a queue, and is no dataset."""
+    names = directory.names()
+    if CONFIG in names:
+        fix = command("fix", directory.path, "--yes")
+        raise DatasetExists(f"{directory.path} is a dataset already", hint=f"{fix} reads what is new in it.")
+    if NAME not in names and not any(map(beats_name, names)):
+        hint = (
+            "Check the path: a queue has segments such as 0.seg, and state.dat. `ondisk init` makes an empty dataset."
+        )
+        raise InvalidInput(f"{directory.path} contains no queue", hint=hint)
+
+
+def _planned(directory: Directory, config: DatasetConfig) -> Report:
+    """Return what an adoption would read."""
+    report, format = Report(str(directory.path)), find(config.format)(config)
+    at = Circumstances(config.step, needs_check=False)
+    found = [
+        diagnose(name, None, look_at(directory, name, entry, None, format), at, 0)
+        for name, entry in found_segments(directory, config)
+    ]
+    report.add("", found)
+    report.sort()
+    return report

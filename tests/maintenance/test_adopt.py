@@ -1,0 +1,138 @@
+"""Queues of Beats become datasets where they are: no byte of them changes, and Beats can go on with them."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+
+import pytest
+from formats.diskqueue.beats_queue import Beat
+from formats.diskqueue.segments import Event
+from formats.diskqueue.test_golden import FILES, GOLDEN, expected_events
+from worlds import lose_index
+
+import ondisk
+from ondisk.datum import EPOCH, MICROSECOND
+from ondisk.errors import ConfigError, DatasetExists, InvalidInput, NotFound
+from ondisk.formats.diskqueue.state import NAME
+from ondisk.maintenance.states import State as Is
+from ondisk.testing import same
+
+NS = 1_795_154_400_000_000_000
+DAMAGED = {"5.seg", "6.seg", "7.seg", "8.seg", "10.seg", "11.seg", "13.seg"}
+FIELDS = {"fields": {"n": "integer"}}
+
+
+def events(*numbers):
+    return [Event(NS + 60_000_000_000 * n, 0, {"n": n}, {"text": f"number {n}"}) for n in numbers]
+
+
+def files(folder):
+    """Return what Beats has in a queue."""
+    return {each.name: each.read_bytes() for each in folder.iterdir() if each.suffix == ".seg" or each.name == NAME}
+
+
+@pytest.fixture
+def queue(tmp_path):
+    with Beat(tmp_path / "queue", segment_size=300) as beat:
+        beat.publish(*events(*range(12)))
+        beat.acknowledge(1)
+    return tmp_path / "queue"
+
+
+def stored(path):
+    with ondisk.open(path, read_only=True) as dataset:
+        return [datum.metadata["n"] for datum in dataset.query()]
+
+
+@pytest.mark.parametrize("variant", sorted({variant for variant, _ in FILES}))
+def test_the_files_of_beats_have_the_data_that_are_expected(variant, tmp_path):
+    path = tmp_path / "queue"
+    shutil.copytree(GOLDEN / variant, path)
+    (path / NAME).write_bytes(b"")
+    before = files(path)
+    report = ondisk.adopt(path)
+    assert files(path) == before
+    with ondisk.open(path, read_only=True) as dataset:
+        found = {}
+        for datum in dataset.query():
+            found.setdefault(datum.location.segment, []).append(datum)
+        damaged = {each.segment for each in dataset.check(accurate=True).findings}
+    for name in before.keys() - {NAME} - DAMAGED:
+        expected = expected_events(variant, name)
+        data = sorted(found.get(name, []), key=lambda datum: datum.location.offset)
+        assert len(data) == len(expected), name
+        for datum, event in zip(data, expected, strict=True):
+            assert same([datum.data, (datum.reftime - EPOCH) // MICROSECOND], [event.data, event.timestamp // 1000])
+    assert damaged - {"0.seg"} <= DAMAGED
+    assert report.lost > 0
+
+
+def test_beats_goes_on_with_an_adopted_queue(queue):
+    before = files(queue)
+    ondisk.adopt(queue, FIELDS)
+    assert files(queue) == before
+    assert stored(queue) == [*range(12)]
+    with Beat(queue) as beat:
+        assert beat.ids == [0, 1, 2]
+        beat.publish(*events(12, 13))
+        beat.acknowledge(7)
+    with ondisk.open(queue) as dataset:
+        report = dataset.check()
+        assert [each.state for each in report.findings] == [Is.UNALIGNED]
+        assert report.consumed == 1
+        assert dataset.fix().lost == 0
+        assert dataset.check(accurate=True).is_clean
+    assert stored(queue) == [*range(4, 14)]
+
+
+def test_a_queue_can_be_adopted_while_its_last_event_is_cut_short(queue):
+    beat = Beat(queue)
+    beat.publish(*events(12, 13))
+    beat.tear(5)
+    assert ondisk.adopt(queue, FIELDS).lost == 0
+    assert stored(queue) == [*range(13)]
+    with ondisk.open(queue) as dataset:
+        assert dataset.check(accurate=True).is_clean
+
+
+def test_what_is_no_queue_or_a_dataset_already_is_refused(queue, tmp_path):
+    with pytest.raises(NotFound, match="is not a directory"):
+        ondisk.adopt(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidInput, match="contains no queue"):
+        ondisk.adopt(tmp_path / "empty")
+    assert list((tmp_path / "empty").iterdir()) == []
+    with pytest.raises(ConfigError, match="only"):
+        ondisk.adopt(queue, {"format": "jsonl"})
+    with pytest.raises(InvalidInput, match="step sequence"):
+        ondisk.adopt(queue, {"step": "daily"})
+    ondisk.adopt(queue)
+    with pytest.raises(DatasetExists, match="is a dataset already"):
+        ondisk.adopt(queue)
+
+
+def test_a_queue_without_segments_can_be_adopted(tmp_path):
+    with Beat(tmp_path / "queue"):
+        pass
+    assert ondisk.adopt(tmp_path / "queue", FIELDS).is_clean
+    with ondisk.open(tmp_path / "queue") as dataset:
+        dataset.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {"n": 1}, {})])
+    with Beat(tmp_path / "queue") as beat:
+        assert beat.ids == [0]
+        beat.acknowledge(1)
+        beat.publish(*events(2))
+    with ondisk.open(tmp_path / "queue") as dataset:
+        dataset.fix()
+    assert stored(tmp_path / "queue") == [1, 2]
+
+
+def test_a_lost_index_of_an_adopted_queue_is_rebuilt(queue):
+    ondisk.adopt(queue, FIELDS)
+    before = files(queue)
+    lose_index(queue)
+    with ondisk.open(queue) as dataset:
+        assert dataset.fix().lost == 0
+        assert dataset.check(accurate=True).is_clean
+    assert files(queue) == before
+    assert stored(queue) == [*range(12)]
