@@ -34,6 +34,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.formats.diskqueue.state import NAME, SIZE, State
 from ondisk.index import Transaction
+from ondisk.segments.concat import MustRewrite
 from ondisk.step import NOTHING, number_of
 
 _NUMBERED = re.compile(r"\.?([0-9]{1,20})\.seg(\.[0-9]+)?", re.ASCII | re.IGNORECASE)
@@ -162,7 +163,7 @@ class Roll:
         begun = self._format.begin().end
         if (segment.end.kind, segment.end.compressed) != (begun.kind, begun.compressed):
             return None
-        with contextlib.suppress(SegmentCorrupt, SegmentMissing, StateError):
+        with contextlib.suppress(SegmentCorrupt, SegmentMissing, StateError, MustRewrite):
             return self._writer.destination(segment, name, NOTHING, self._format)
         return None
 

@@ -78,7 +78,8 @@ class ConcatSegments(SegmentKind):
             if known.segment.end.compressed:
                 known.needed = segment_rows.end_of_block_before(snapshot, known.segment, known.data_end)
         diagnosis = diagnose(name, known, on_disk, at, start)
-        if at.rewrites and known is not None and known.count and not diagnosis.state & ~State.ARCHIVE_AGE:
+        is_kept = not (diagnosis.state & ~State.ARCHIVE_AGE or diagnosis.consumed)
+        if at.rewrites and known is not None and known.count and is_kept:
             return diagnosis if format.is_as_configured(known.segment.end) else diagnosis.rewritten(_OTHERWISE)
         return diagnosis
 
@@ -215,11 +216,11 @@ def look_at(directory: Directory, name: str, entry: Entry, known: Known | None, 
 
 def _has_more(file: ReadableFile, end: End, format: Format) -> bool:
     """Return whether a whole datum is after the end of a segment that another program writes."""
-    if end.compressed:  # perhaps in a way that ondisk does not write: then only what precedes tells what follows
-        return any(found.offsets and found.offsets[-1] >= end.length for found in format.scan(file))
     try:
+        if end.compressed:  # perhaps in a way that ondisk does not write: then only what precedes tells what follows
+            return any(found.offsets and found.offsets[-1] >= end.length for found in format.scan(file))
         laid = format.resume(file, end)
-    except (SegmentCorrupt, StateError):
+    except (SegmentCorrupt, StateError, AuthenticationFailed):
         return True
     return laid.end.size - len(laid.content) > end.size
 

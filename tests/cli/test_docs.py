@@ -38,6 +38,8 @@ COMMAND_LINES = {
     "check": "check damaged",
     "fix": "fix damaged",
     "repack": "repack damaged",
+    "adopt": "adopt spool",
+    "adopt --yes": "adopt spool --yes",
     "fix --yes": "fix damaged --yes",
     "repack --yes": "repack damaged --yes",
     "archive": "archive weather 2026/11-20.vm2",
@@ -172,6 +174,12 @@ def damaged(weather):
 
 
 @pytest.fixture
+def spool(folder):
+    """Copy a queue of Beats."""
+    shutil.copytree(ROOT / "sample_datasets/beats-queue", "spool")
+
+
+@pytest.fixture
 def tokens(folder):
     """Create token files of both layouts."""
     token_file.update("replica.tokens", [Entry(Token("source", 1, 2, 3, b"key"), "replica")])
@@ -186,7 +194,7 @@ def queue(folder):
 
 
 @pytest.mark.parametrize("title", COMMAND_LINES)
-@pytest.mark.usefixtures("queue", "damaged", "archived", "changed", "kept", "tokens")
+@pytest.mark.usefixtures("queue", "spool", "damaged", "archived", "changed", "kept", "tokens")
 def test_the_shapes_are_what_the_command_prints(run, title):
     Path("cut.seg").write_bytes(CUT[:4] + b"\x15" + CUT[5:])  # and its frame count is too high
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section(SHAPES, title), re.MULTILINE)
