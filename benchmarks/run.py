@@ -1,6 +1,6 @@
 """Measure ondisk against the floor, both in one run, and print ratios and goals.
 
-    python benchmarks/run.py [--only vm2|seg|maintenance|hostile] [--data 1000000] [--rounds 3] [--json]
+    python benchmarks/run.py [--only vm2|seg|maintenance|queue|hostile] [--data 1000000] [--rounds 3] [--json]
 
 Machines are noisy: each measurement alternates between floor and ondisk, and the fastest round of each counts.
 Exits with 9 if a goal is missed.
@@ -20,6 +20,7 @@ from typing import Any
 
 import floor as floor_module
 import observations
+from beats_queue import QueueBench
 from floor import EPOCH, Floor
 from hostile import HostileBench
 from maintenance import MaintenanceBench
@@ -208,7 +209,7 @@ class Bench:
         self.report.line("append of one datum, as a command", min(best(7, lambda: silent(append))), 0.3, "s")
 
 
-BENCHES = {"vm2": Bench, "seg": SegBench, "maintenance": MaintenanceBench, "hostile": HostileBench}
+BENCHES = {"vm2": Bench, "seg": SegBench, "maintenance": MaintenanceBench, "queue": QueueBench, "hostile": HostileBench}
 
 
 def main() -> int:

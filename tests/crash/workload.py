@@ -51,6 +51,7 @@ from ondisk.formats import find, is_known
 from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index.import_log import Mark
+from ondisk.queue import Consumer
 from ondisk.segments import quarantine, quarantine_items
 from ondisk.segments.generations import REPLACED, hidden
 from ondisk.staging.stage import FinishedStage, Stage
@@ -102,6 +103,13 @@ class Import:
 
     queue: str
     batch_size: int = 1000
+
+
+@dataclass(frozen=True)
+class Consume:
+    """Consume a queue, in batches of at most so many; the file `delivered` beside the dataset gets what comes."""
+
+    batch_size: int
 
 
 @dataclass(frozen=True)
@@ -212,7 +220,7 @@ class LeaveOut:
 
 Step = (
     Append | Commit | Delete | Repack | Fix | Archive | Unarchive | RenameArchive | Beside | Quarantine
-    | Import | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
+    | Import | Consume | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
 )  # fmt: skip
 VERBS = Repack | Fix | Archive | Unarchive
 """Those that a crash may leave half done, and that are done again."""
@@ -407,6 +415,12 @@ def carry_out(dataset: Dataset, step: Step) -> None:
         case Import(queue, batch_size):
             for _ in dataset.append_queue(queue, batch_size=batch_size):
                 pass
+        case Consume(batch_size):
+            with (dataset.path.parent / "delivered").open("a") as file:
+                for batch in Consumer(dataset, batch_size):
+                    file.write("".join(f"{datum.metadata['number']}\n" for datum in batch))
+                    file.flush()
+                    batch.ack()
         case Commit(lines, each, source, over):
             job = uuid.uuid4().hex
             data = [datum_of(each, dataset.config.format) for each in lines]
