@@ -1,0 +1,1 @@
+"""Backends: protocols of other storage systems over a dataset."""

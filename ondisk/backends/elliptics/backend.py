@@ -1,0 +1,325 @@
+"""The backend: answers packets with a dataset.
+
+A packet is a transaction: a header, and commands that are executed in their order, up to the first error. Writes and
+deletes are collected and become durable in one commit, before a command that reads, or at the end of the packets that
+are given together. No reply is made before the commit.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from ondisk.backends.elliptics.extents import Extent
+from ondisk.backends.elliptics.objects import Changes, Objects
+from ondisk.backends.elliptics.packets import (
+    APPEND,
+    DIRECT_TRANSACTION,
+    HISTORY,
+    ID_SIZE,
+    IO,
+    META,
+    MORE,
+    NEED_ACK,
+    REPLY,
+    Attribute,
+    Code,
+    Header,
+    Layout,
+    Refused,
+    check_get_size,
+)
+from ondisk.backends.elliptics.settings import BESIDE, Limits, check
+from ondisk.backends.elliptics.stat import stat_of
+from ondisk.dataset import Dataset
+from ondisk.datum import INTEGER_MAX
+from ondisk.errors import DiskFull, IntegrityError, InvalidInput, LockError, OndiskError, ReadOnly
+
+_LOG = logging.getLogger("ondisk.backends.elliptics")
+_TRIES = 100
+_COLLECTED = 64 * 1024 * 1024  # bytes of writes in one commit
+_SECOND = 1_000_000  # microseconds
+
+
+class Backend:
+    """Reads and writes objects in a dataset, as packets say.
+
+    An object is a run of bytes with the name `parent`. Each write of it is an extent, stored as one datum. A read
+    overlays the extents in the order of the writes. Threads may share a backend.
+
+    Args:
+        dataset: one with the configuration of `ondisk init --backend elliptics`; open for reading, or for writing.
+        id_size: the size of ids in bytes.
+
+    Raises:
+        ConfigError: the dataset has another configuration.
+        InvalidInput: `id_size` is not between 1 and 512.
+    """
+
+    def __init__(self, dataset: Dataset, *, id_size: int = ID_SIZE, limits: Limits | None = None) -> None:
+        check(dataset.config)
+        if type(id_size) is not int or not 1 <= id_size <= 512:
+            raise InvalidInput(f"id_size must be a whole number from 1 to 512, not {id_size!r}")
+        self.dataset = dataset
+        self.layout = Layout(id_size)
+        self.limits = limits or Limits()
+        self._objects = Objects(dataset, self.limits)
+        self._collected: list[_Change] = []
+        self._weight = 0
+        self._lock = threading.Lock()
+        self._commands: dict[int, Callable[[_Transaction, Attribute, memoryview], None]] = {
+            Code.WRITE: self._write,
+            Code.READ: self._read,
+            Code.DEL: self._delete,
+            Code.LIST: self._list,
+            Code.STAT: self._stat,
+        }
+
+    def process(self, packet: bytes) -> list[bytes]:
+        """Execute the commands of a packet, and return the packets of the reply.
+
+        An error becomes the status of a reply. There is no reply to bytes that are not a packet, or are a reply; who
+        got them from a connection should close it.
+
+        Durability: what a reply confirms survives power loss.
+        """
+        return self.process_all([packet])[0]
+
+    def process_all(self, packets: Sequence[bytes]) -> list[list[bytes]]:
+        """Execute the commands of several packets in their order, and return the replies to each.
+
+        Writes and deletes that follow each other become durable in one commit.
+
+        Durability: as `process`.
+        """
+        with self._lock:
+            transactions = [self._execute(packet) for packet in packets]
+            self._commit()
+        return [[] if each is None else each.packets(self.limits.reply) for each in transactions]
+
+    def history(self, parent: bytes) -> list[Extent]:
+        """Return the writes of an object that its content consists of, in their order; none if it does not exist."""
+        with self._lock:
+            self._objects.refresh()
+            return [*self._objects.get(parent)]
+
+    def _execute(self, packet: bytes) -> _Transaction | None:
+        """Execute the commands of a packet, up to the first error."""
+        header = self.layout.read_header(packet)
+        if header is None or header.trans & REPLY:
+            return None
+        transaction = _Transaction(self.layout, header)
+        try:
+            for attribute, content in self.layout.attributes(packet, header):
+                command = self._commands.get(attribute.command)
+                if command is None:
+                    is_known = attribute.command in set(Code)
+                    raise Refused(errno.ENOTSUP if is_known else errno.EINVAL)
+                command(transaction, attribute, content)
+                if transaction.status:
+                    break
+        except Refused as error:
+            transaction.fail(error.status)
+        except OndiskError as error:
+            transaction.fail(self._status_of(error))
+        return transaction
+
+    def _write(self, transaction: _Transaction, attribute: Attribute, content: memoryview) -> None:
+        io, data = self.layout.read_io(content)
+        if io.size != len(data):
+            raise Refused(errno.EINVAL)
+        if io.flags & (HISTORY | META):
+            raise Refused(errno.ENOTSUP)
+        if len(data) + BESIDE > self.dataset.config.max_datum_size:
+            raise Refused(errno.E2BIG)
+        if not io.flags & APPEND and io.offset + io.size > INTEGER_MAX:
+            raise Refused(errno.EFBIG)
+        self._check_writable()
+        id = io.parent if attribute.flags & DIRECT_TRANSACTION else io.id
+        extent = Extent(0, id, io.flags, io.offset, io.size, transaction.header.version)
+        self._collect(_Change(transaction, io.parent, extent, bytes(data)), len(data))
+
+    def _delete(self, transaction: _Transaction, attribute: Attribute, content: memoryview) -> None:
+        parent = self.layout.read_io(content)[0].parent if content else transaction.header.id
+        self._check_writable()
+        self._collect(_Change(transaction, parent, None, b""), 0)
+
+    def _read(self, transaction: _Transaction, attribute: Attribute, content: memoryview) -> None:
+        io, rest = self.layout.read_io(content)
+        if rest:
+            raise Refused(errno.EINVAL)
+        if io.flags & META:
+            raise Refused(errno.ENOTSUP)
+        if not self._begin_to_read(transaction):
+            return
+        extents = self._objects.get(io.parent)
+        if not extents:
+            raise Refused(errno.ENOENT)
+        history = b"".join(map(self._entry, extents)) if io.flags & HISTORY else None
+        size = check_get_size(io, extents.size if history is None else len(history))
+        if size > self.limits.read:
+            raise Refused(errno.E2BIG)
+        end = io.offset + size
+        if history is not None:
+            transaction.reply_io(io, history[io.offset : end])
+        else:
+            transaction.reply_io(io, self._objects.read(io.parent, io.offset, end) if size else b"")
+
+    def _entry(self, extent: Extent) -> bytes:
+        seconds, rest = divmod(extent.time, _SECOND)
+        return self.layout.history.pack(extent.id, extent.flags, seconds, 1000 * rest, extent.offset, extent.size)
+
+    def _list(self, transaction: _Transaction, attribute: Attribute, content: memoryview) -> None:
+        if self._begin_to_read(transaction):
+            transaction.reply(Code.LIST, b"".join(self._objects.parents(transaction.header.id)))
+
+    def _stat(self, transaction: _Transaction, attribute: Attribute, content: memoryview) -> None:
+        transaction.reply(Code.STAT, stat_of(self.dataset.path))
+
+    def _check_writable(self) -> None:
+        if self.dataset.read_only:
+            raise Refused(errno.EROFS)
+
+    def _begin_to_read(self, transaction: _Transaction) -> bool:
+        """Commit what was collected; return whether all of it that belongs to the transaction was stored."""
+        self._commit()
+        self._objects.refresh()
+        return not transaction.status
+
+    def _collect(self, change: _Change, weight: int) -> None:
+        self._collected.append(change)
+        self._weight += weight
+        if self._weight >= _COLLECTED:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Make what was collected durable. If that fails, all its transactions fail."""
+        collected, self._collected, self._weight = self._collected, [], 0
+        if not collected:
+            return
+        try:
+            status = self._stored(collected)
+        except OndiskError as error:
+            status = self._status_of(error)
+        if status:
+            self._objects.forget([each.parent for each in collected])
+            for each in collected:
+                each.transaction.fail(status)
+
+    def _stored(self, collected: Sequence[_Change]) -> int:
+        """Store changes, and return 0; or a status if others change the dataset all the time."""
+        for _ in range(_TRIES):
+            self._objects.refresh()
+            changes = Changes(self._objects)
+            statuses = [each.apply(changes) for each in collected]
+            change = changes.change()
+            if not (change.delete or change.store) or self._objects.commit(change):
+                for each, status in zip(collected, statuses, strict=True):
+                    each.transaction.fail(status)
+                return 0
+            self._objects.forget(changes.parents)
+        return -errno.EAGAIN
+
+    def _status_of(self, error: OndiskError) -> int:
+        """Return the status for an error of the dataset, which is logged: the reply has room for a number only."""
+        _LOG.warning("%s", error)
+        match error:
+            case DiskFull():
+                return -errno.ENOSPC
+            case LockError():
+                return -errno.EAGAIN
+            case ReadOnly():
+                return -errno.EROFS
+            case IntegrityError():
+                return -errno.EILSEQ
+        return -errno.EIO
+
+
+class _Change:
+    """A write or a delete of an object, of one transaction; `extent` is None for a delete."""
+
+    def __init__(self, transaction: _Transaction, parent: bytes, extent: Extent | None, data: bytes) -> None:
+        self.transaction = transaction
+        self.parent = parent
+        self._extent = extent
+        self._data = data
+
+    def apply(self, changes: Changes) -> int:
+        """Add it to the changes of a commit, and return its status."""
+        extents = changes.extents(self.parent)
+        extent = self._extent
+        if extent is None:
+            if not extents:
+                return -errno.ENOENT
+            changes.delete(self.parent)
+            return 0
+        if extent.flags & APPEND:
+            if extents.size + extent.size > INTEGER_MAX:
+                return -errno.EFBIG
+            extent = extent._replace(offset=extents.size)
+        if extent.size or extent.replaces or not extents:  # else nothing is written
+            changes.write(self.parent, extent, self._data)
+        return 0
+
+
+class _Transaction:
+    """A packet that is executed, and what is replied to it.
+
+    Attributes:
+        status: the first error, as a negative errno; 0 for none.
+    """
+
+    def __init__(self, layout: Layout, header: Header) -> None:
+        self.header = header
+        self.status = 0
+        self._layout = layout
+        self._replies: list[tuple[int, IO | None, bytes]] = []
+        self._is_asked = False  # whether a command asked for data, so that a reply is sent even if there are none
+
+    def fail(self, status: int) -> None:
+        """Set the status, unless there was an error before."""
+        self.status = self.status or status
+
+    def reply(self, command: int, data: bytes) -> None:
+        """Reply with data."""
+        self._is_asked = True
+        if data:
+            self._replies.append((command, None, data))
+
+    def reply_io(self, io: IO, data: bytes) -> None:
+        """Reply with data of an object, which begin at the offset of `io`."""
+        self._is_asked = True
+        if data:
+            self._replies.append((Code.READ, io, data))
+
+    def packets(self, size: int) -> list[bytes]:
+        """Return the packets of the reply: data, at most `size` bytes in each, then an acknowledgement if one is due.
+
+        All but the last one have the flag MORE.
+        """
+        packets = [*self._data_packets(size)]
+        is_acknowledged = self.header.flags & NEED_ACK or self.status or (self._is_asked and not packets)
+        if is_acknowledged:
+            flags = self.header.flags & ~(NEED_ACK | MORE)
+            packets.append((self._header(flags)._replace(status=self.status), b""))
+        elif packets:
+            packets[-1] = packets[-1][0]._replace(flags=0), packets[-1][1]
+        return [self._layout.packet(header, content) for header, content in packets]
+
+    def _data_packets(self, size: int) -> list[tuple[Header, bytes]]:
+        packets = []
+        for command, io, data in self._replies:
+            for begin in range(0, len(data), size):
+                part = data[begin : begin + size]
+                if io is None:
+                    packets.append((self._header(MORE), self._layout.command(command, part)))
+                else:
+                    here = IO(io.parent, b"", io.flags, io.offset + begin, len(part))
+                    header = self._header(MORE)._replace(id=io.parent)
+                    packets.append((header, self._layout.io_command(command, here, part)))
+        return packets
+
+    def _header(self, flags: int) -> Header:
+        return self.header._replace(flags=flags, status=0, trans=self.header.trans | REPLY)

@@ -1,0 +1,129 @@
+"""The extents of one object: what was written where, overlaid in the order of the writes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ondisk.backends.elliptics.packets import APPEND
+
+
+class Extent(NamedTuple):
+    """One write of an object, stored as one datum.
+
+    Attributes:
+        time: the datum's reftime, in microseconds since 1970. Each write of an object has a later one.
+        id: of the transaction.
+        flags: of the write's io attribute.
+        offset: of its first byte in the object.
+        size: in bytes.
+        version: from the header of the write.
+    """
+
+    time: int
+    id: bytes
+    flags: int
+    offset: int
+    size: int
+    version: int
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the write replaced the object."""
+        return self.offset == 0 and not self.flags & APPEND
+
+
+class Piece(NamedTuple):
+    """Bytes `begin` to `end` - 1 of an object, which one extent contains."""
+
+    begin: int
+    end: int
+    extent: Extent
+
+
+class Extents:
+    """The extents of an object that are needed to read it.
+
+    Attributes:
+        last: the time of the last write.
+    """
+
+    def __init__(self, extents: Sequence[Extent] = ()) -> None:
+        self.last = 0
+        self._extents: dict[int, Extent] = {}
+        self._pieces: list[Piece] = []
+        self._begins: list[int] = []
+        self._shown: dict[int, int] = {}  # time → number of the extent's pieces
+        self._covered: list[Extent] = []
+        for extent in extents:
+            self.add(extent)
+
+    def __iter__(self) -> Iterator[Extent]:
+        return iter(self._extents.values())
+
+    def __len__(self) -> int:
+        return len(self._extents)
+
+    @property
+    def size(self) -> int:
+        """The size of the object."""
+        return self._pieces[-1].end if self._pieces else 0
+
+    def add(self, extent: Extent) -> None:
+        """Overlay the others with a later one.
+
+        Cost: logarithmic in the number of pieces, and what it takes to insert into a list.
+        """
+        if extent.replaces:
+            self.clear()
+        self.last = extent.time
+        self._extents[extent.time] = extent
+        if extent.size:
+            self._overlay(Piece(extent.offset, extent.offset + extent.size, extent))
+
+    def clear(self) -> None:
+        """Cover all extents."""
+        self._covered += self._extents.values()
+        self._extents.clear()
+        self._pieces.clear()
+        self._begins.clear()
+        self._shown.clear()
+
+    def take_covered(self) -> list[Extent]:
+        """Return the extents that later ones have covered since the last call."""
+        covered, self._covered = self._covered, []
+        return covered
+
+    def pieces(self, begin: int, end: int) -> list[Piece]:
+        """Return what the bytes `begin` to `end` - 1 consist of, in their order; between the pieces are zeros."""
+        first, last = self._between(begin, end)
+        return [Piece(max(begin, each.begin), min(end, each.end), each.extent) for each in self._pieces[first:last]]
+
+    def _overlay(self, new: Piece) -> None:
+        first, last = self._between(new.begin, new.end)
+        old = self._pieces[first:last]
+        pieces = [new]
+        if old and old[0].begin < new.begin:
+            pieces.insert(0, old[0]._replace(end=new.begin))
+        if old and old[-1].end > new.end:
+            pieces.append(old[-1]._replace(begin=new.end))
+        self._pieces[first:last] = pieces
+        self._begins[first:last] = [each.begin for each in pieces]
+        for piece in pieces:
+            self._shown[piece.extent.time] = self._shown.get(piece.extent.time, 0) + 1
+        for piece in old:
+            self._shown[piece.extent.time] -= 1
+            if not self._shown[piece.extent.time]:
+                del self._shown[piece.extent.time]
+                self._covered.append(self._extents.pop(piece.extent.time))
+
+    def _between(self, begin: int, end: int) -> tuple[int, int]:
+        """Return which pieces have some of the bytes `begin` to `end` - 1: the number of the first, and after the last.
+
+        There is at least one byte.
+        """
+        first = bisect_right(self._begins, begin)
+        if first and self._pieces[first - 1].end > begin:
+            first -= 1
+        return first, bisect_right(self._begins, end - 1, first)

@@ -1,0 +1,255 @@
+"""The objects of a dataset: their extents, read from the index when needed, and changed in one commit."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from ondisk.backends.elliptics.extents import Extent, Extents
+from ondisk.backends.elliptics.settings import FIELDS, Limits
+from ondisk.dataset import Dataset
+from ondisk.datum import Datum, from_microseconds, microseconds
+from ondisk.errors import LockError, SegmentCorrupt
+from ondisk.matcher import And, Compare, Expression, OneOf
+
+_TRIES = 100
+_TOGETHER = 500  # extents that one query reads
+_NUMBERS = ("flags", "offset", "size", "version")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one commit changes.
+
+    Attributes:
+        delete: the data that it deletes.
+        store: object and extent, with its data, of each new datum.
+        parents: all objects that it touches.
+    """
+
+    delete: Sequence[Expression]
+    store: Sequence[tuple[bytes, Extent, bytes]]
+    parents: Sequence[bytes]
+
+
+class Objects:
+    """The objects of a dataset.
+
+    What is in memory is used only while `Dataset.state` says that nobody else has changed the dataset. Not for several
+    threads.
+    """
+
+    def __init__(self, dataset: Dataset, limits: Limits) -> None:
+        self._dataset = dataset
+        self._limits = limits
+        self._state = dataset.state()
+        self._known: OrderedDict[bytes, Extents] = OrderedDict()
+        self._counts: dict[bytes, int] = {}
+        self._count = 0  # their sum
+        self._contents: OrderedDict[tuple[bytes, int], bytes] = OrderedDict()
+        self._size = 0
+
+    def refresh(self) -> None:
+        """Forget all objects if others have changed the dataset."""
+        state = self._dataset.state()
+        if state != self._state:
+            self._state = state
+            self.forget([*self._known])
+            self._contents.clear()
+            self._size = 0
+
+    def get(self, parent: bytes) -> Extents:
+        """Return the extents of an object; none if it does not exist. The caller has called `refresh`."""
+        known = self._known.get(parent)
+        if known is not None:
+            self._known.move_to_end(parent)
+            return known
+        stored = [_extent(datum) for datum in self._dataset.query(_of(parent), with_data=False)]
+        found = self._known[parent] = Extents(sorted(stored))  # archives may have later ones than the dataset
+        self._recount(parent)
+        return found
+
+    def forget(self, parents: Sequence[bytes]) -> None:
+        """Forget the extents of objects."""
+        for parent in parents:
+            self._known.pop(parent, None)
+            self._count -= self._counts.pop(parent, 0)
+
+    def parents(self, first: bytes) -> list[bytes]:
+        """Return the ids of objects in ascending order, from `first` on: as many as a LIST returns.
+
+        Cost: reads the rows of all extents.
+        """
+        found: set[bytes] = set()
+        for datum in self._dataset.query(with_data=False):
+            parent = datum.metadata.get("parent")
+            if isinstance(parent, bytes) and parent >= first:
+                found.add(parent)
+                if len(found) > 2 * self._limits.listed:
+                    found = {*sorted(found)[: self._limits.listed]}
+        return sorted(found)[: self._limits.listed]
+
+    def read(self, parent: bytes, begin: int, end: int) -> bytes:
+        """Return the bytes `begin` to `end` - 1 of an object; those that were never written are zeros.
+
+        Raises:
+            IntegrityError, SegmentMissing: they are not on disk as they were written.
+            LockError: others change the object faster than it can be read.
+        """
+        for _ in range(_TRIES):
+            pieces = self.get(parent).pieces(begin, end)
+            contents = self._read(parent, [*dict.fromkeys(piece.extent for piece in pieces)])
+            if contents is not None:
+                break
+            self.forget([parent])
+            self.refresh()
+        else:
+            raise LockError("an object changes faster than it can be read", hint="Read it again.")
+        parts, at = [], begin
+        for piece in pieces:
+            content, start = contents[piece.extent.time], piece.begin - piece.extent.offset
+            parts += [bytes(piece.begin - at), content[start : start + piece.end - piece.begin]]
+            at = piece.end
+        parts.append(bytes(end - at))
+        return b"".join(part for part in parts if part)
+
+    def commit(self, change: Change) -> bool:
+        """Make a change durable, unless somebody else has changed the dataset: then return False.
+
+        Durability: one commit, see `Dataset.exchange`.
+        """
+        data = [_datum(*each) for each in change.store]
+        state = self._dataset.exchange(self._state, change.delete, data)
+        if state is None:
+            return False
+        self._state = state
+        for parent in change.parents:
+            self._recount(parent)
+        for parent, extent, content in change.store:
+            self._keep(parent, extent.time, content)
+        return True
+
+    def _recount(self, parent: bytes) -> None:
+        """Count the extents of an object again, and forget objects while there are too many."""
+        known = self._known.get(parent)
+        if known is not None:
+            self._count += 1 + len(known) - self._counts.get(parent, 0)
+            self._counts[parent] = 1 + len(known)
+        while self._count > self._limits.extents and len(self._known) > 1:
+            self.forget([next(iter(self._known))])
+
+    def _read(self, parent: bytes, extents: Sequence[Extent]) -> dict[int, bytes] | None:
+        """Return time → data of extents; None if some are gone."""
+        contents = {each.time: self._contents.get((parent, each.time)) for each in extents}
+        for each, content in contents.items():
+            if content is not None:
+                self._contents.move_to_end((parent, each))
+        missing = iter([each for each in extents if contents[each.time] is None])
+        while some := {each.time: each for each in islice(missing, _TOGETHER)}:
+            for datum in self._dataset.query(_at(parent, some)):
+                extent = some.pop(microseconds(datum.reftime), None)
+                if extent is None:
+                    continue
+                if type(datum.data) is not bytes or len(datum.data) != extent.size:
+                    raise SegmentCorrupt(f"{datum.location} is not the extent that the index describes")
+                contents[extent.time] = datum.data
+                self._keep(parent, extent.time, datum.data)
+            if some:
+                return None
+        return {each: content for each, content in contents.items() if content is not None}
+
+    def _keep(self, parent: bytes, at: int, content: bytes) -> None:
+        """Keep the data of an extent in memory, in the place of those that were not used for longest."""
+        if 4 * len(content) > self._limits.cached:
+            return
+        self._size -= len(self._contents.pop((parent, at), b""))
+        self._contents[parent, at] = content
+        self._size += len(content)
+        while self._size > self._limits.cached:
+            self._size -= len(self._contents.popitem(last=False)[1])
+
+
+class Changes:
+    """Collects the writes and deletes of one commit, and what they cover.
+
+    Args:
+        objects: whose extents it changes in memory. If the change is not committed, the caller makes these forget them.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._extents: dict[bytes, Extents] = {}
+        self._before: dict[bytes, int] = {}  # object → number of its stored extents
+        self._gone: dict[bytes, list[int]] = {}  # object → times of stored extents that are covered
+        self._new: dict[tuple[bytes, int], tuple[Extent, bytes]] = {}
+        self._now = time.time_ns() // 1000
+
+    def extents(self, parent: bytes) -> Extents:
+        """Return the extents of an object, as the changes so far leave them."""
+        extents = self._extents.get(parent)
+        if extents is None:
+            extents = self._extents[parent] = self._objects.get(parent)
+            self._gone[parent] = [each.time for each in extents.take_covered()]  # they came back with a lost index
+            self._before[parent] = len(extents) + len(self._gone[parent])
+        return extents
+
+    def write(self, parent: bytes, extent: Extent, data: bytes) -> None:
+        """Write an extent; its `time` is set here, later than that of the extents before it."""
+        extents = self.extents(parent)
+        extent = extent._replace(time=max(self._now, extents.last + 1))
+        extents.add(extent)
+        self._new[parent, extent.time] = extent, data
+        self._take_covered(parent, extents)
+
+    def delete(self, parent: bytes) -> None:
+        """Delete an object."""
+        extents = self.extents(parent)
+        extents.clear()
+        self._take_covered(parent, extents)
+
+    @property
+    def parents(self) -> list[bytes]:
+        """The objects that are changed."""
+        return [*self._extents]
+
+    def change(self) -> Change:
+        """Return the change."""
+        store = [(parent, extent, data) for (parent, _), (extent, data) in self._new.items()]
+        return Change([*self._deletes()], store, self.parents)
+
+    def _deletes(self) -> Iterator[Expression]:
+        for parent, gone in self._gone.items():
+            if len(gone) >= self._before[parent] > 0:
+                yield _of(parent)
+            else:
+                times = iter(gone)
+                while some := {*islice(times, _TOGETHER)}:
+                    yield _at(parent, some)
+
+    def _take_covered(self, parent: bytes, extents: Extents) -> None:
+        for covered in extents.take_covered():
+            if self._new.pop((parent, covered.time), None) is None:
+                self._gone[parent].append(covered.time)
+
+
+def _extent(datum: Datum) -> Extent:
+    flags, offset, size, version = (datum.metadata.get(name, 0) for name in _NUMBERS)
+    return Extent(microseconds(datum.reftime), datum.metadata.get("id", b""), flags, offset, size, version)
+
+
+def _datum(parent: bytes, extent: Extent, data: bytes) -> Datum:
+    metadata = dict(zip(FIELDS, (parent, *extent[1:]), strict=True))
+    return Datum(from_microseconds(extent.time), metadata, data)
+
+
+def _of(parent: bytes) -> Expression:
+    """Match the extents of an object."""
+    return Compare("parent", "=", parent)
+
+
+def _at(parent: bytes, times: Sequence[int] | set[int] | dict[int, Extent]) -> Expression:
+    """Match the extents of an object with some times."""
+    return And((_of(parent), OneOf("reftime", tuple(times))))

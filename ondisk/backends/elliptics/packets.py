@@ -1,0 +1,169 @@
+"""Packets of elliptics, in the layout of 2010: packed structures, little-endian.
+
+    dnet_cmd | dnet_attr | attr.size bytes | dnet_attr | attr.size bytes | …
+
+`dnet_cmd.size` counts all bytes after it. What follows the attribute of a read or a write begins with `dnet_io_attr`.
+Ids have 64 bytes, unless an installation was built with another size.
+
+Source: elliptics, include/elliptics/packet.h at c77789e4 (2010-12-03).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+ID_SIZE = 64
+"""The size of ids in bytes, by default."""
+
+REPLY = 1 << 63
+"""This bit of a transaction's number marks a reply."""
+
+NEED_ACK, MORE = 1, 2
+"""Flags of a header: the sender wants an acknowledgement; more packets of the same transaction follow."""
+
+DIRECT_TRANSACTION = 1
+"""Flag of an attribute: the transaction stands alone, so `dnet_io_attr.id` is not used."""
+
+APPEND, HISTORY, META = 2, 4, 8
+"""Flags of `dnet_io_attr`: write at the end of the object; read the object's history; read or write metadata."""
+
+
+class Code(IntEnum):
+    """The commands of 2010."""
+
+    LOOKUP = 1
+    REVERSE_LOOKUP = 2
+    JOIN = 3
+    WRITE = 4
+    READ = 5
+    LIST = 6
+    EXEC = 7
+    ROUTE_LIST = 8
+    STAT = 9
+    NOTIFY = 10
+    DEL = 11
+    STAT_COUNT = 12
+
+
+class Refused(Exception):
+    """A command fails; `status` is the negative errno that its reply contains."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(errno.errorcode.get(number, number))
+        self.status = -number
+
+
+class Header(NamedTuple):
+    """`dnet_cmd`: `id`, `group` and `version` are `dnet_id`; `size` counts the bytes after the header."""
+
+    id: bytes
+    group: int
+    version: int
+    flags: int
+    status: int
+    trans: int
+    size: int
+
+
+class Attribute(NamedTuple):
+    """`dnet_attr`: a command; `size` counts the bytes that belong to it."""
+
+    size: int
+    command: int
+    flags: int
+
+
+class IO(NamedTuple):
+    """`dnet_io_attr`: what to read or write; `parent` is the object, `id` the transaction."""
+
+    parent: bytes
+    id: bytes
+    flags: int
+    offset: int
+    size: int
+
+
+class HistoryEntry(NamedTuple):
+    """`dnet_history_entry`: one write of an object."""
+
+    id: bytes
+    flags: int
+    seconds: int
+    nanoseconds: int
+    offset: int
+    size: int
+
+
+class Layout:
+    """The structures, for ids of one size.
+
+    Attributes:
+        id_size: in bytes.
+        header, attribute, io, history: the structures.
+    """
+
+    def __init__(self, id_size: int = ID_SIZE) -> None:
+        self.id_size = id_size
+        self.header = Struct(f"<{id_size}sIIIiQQ")
+        self.attribute = Struct("<QII8x")
+        self.io = Struct(f"<{id_size}s{id_size}sIQQ")
+        self.history = Struct(f"<{id_size}sI8xQQQQ")
+
+    def read_header(self, packet: bytes) -> Header | None:
+        """Return the header at the beginning of some bytes; None if there are too few of them."""
+        return Header._make(self.header.unpack_from(packet)) if len(packet) >= self.header.size else None
+
+    def attributes(self, packet: bytes, header: Header) -> Iterator[tuple[Attribute, memoryview]]:
+        """Yield the attributes of a whole packet, each with the bytes that belong to it.
+
+        Raises:
+            Refused: EINVAL: a size does not match the packet; after the attributes before it.
+        """
+        rest = memoryview(packet)[self.header.size :]
+        if header.size != len(rest):
+            raise Refused(errno.EINVAL)
+        while rest:
+            if len(rest) < self.attribute.size:
+                raise Refused(errno.EINVAL)
+            attribute = Attribute._make(self.attribute.unpack_from(rest))
+            rest = rest[self.attribute.size :]
+            if attribute.size > len(rest):
+                raise Refused(errno.EINVAL)
+            yield attribute, rest[: attribute.size]
+            rest = rest[attribute.size :]
+
+    def read_io(self, content: memoryview) -> tuple[IO, memoryview]:
+        """Return the io attribute at the beginning of an attribute's bytes, and the bytes after it.
+
+        Raises:
+            Refused: EINVAL: there are too few bytes.
+        """
+        if len(content) < self.io.size:
+            raise Refused(errno.EINVAL)
+        return IO._make(self.io.unpack_from(content)), content[self.io.size :]
+
+    def packet(self, header: Header, *parts: bytes) -> bytes:
+        """Return a packet: the header, with the size of the parts, and the parts."""
+        size = sum(map(len, parts))
+        return b"".join((self.header.pack(*header[:-1], size), *parts))
+
+    def command(self, code: int, *parts: bytes, flags: int = 0) -> bytes:
+        """Return an attribute, followed by the parts that belong to it."""
+        return b"".join((self.attribute.pack(sum(map(len, parts)), code, flags), *parts))
+
+    def io_command(self, code: int, io: IO, data: bytes = b"", flags: int = 0) -> bytes:
+        """Return the attribute of a read or a write, its io attribute, and the data."""
+        return b"".join((self.attribute.pack(self.io.size + len(data), code, flags), self.io.pack(*io), data))
+
+
+def check_get_size(io: IO, record_size: int) -> int:
+    """Return how many bytes a read returns of an object of `record_size` bytes; 0 if it begins at its end or after it.
+
+    A size of 0 reads from the offset to the end. Unlike `dnet_backend_check_get_size`, no sum wraps at 64 bits.
+    """
+    rest = max(0, record_size - io.offset)
+    return min(io.size, rest) if io.size else rest
