@@ -27,6 +27,8 @@ _BUILT_IN = {
     "jsonl": ("ondisk.formats.jsonl", "JsonLines"),
     "blob": ("ondisk.formats.blob", "Blob"),
 }
+# How files of one format can be read, if they must not be read as they look like.
+_VARIANTS = {"seg-draft": ("ondisk.formats.diskqueue.seg", "SegDraft")}
 _GROUP = "ondisk.formats"
 
 
@@ -36,8 +38,8 @@ def find(name: str) -> type[Format]:
     Raises:
         ConfigError: there is no such format, or its package cannot be imported.
     """
-    if name in _BUILT_IN:
-        module, attribute = _BUILT_IN[name]
+    if name in _BUILT_IN or name in _VARIANTS:
+        module, attribute = {**_BUILT_IN, **_VARIANTS}[name]
         built_in: type[Format] = getattr(import_module(module), attribute)
         return built_in
     others = _others(tuple(sys.path))

@@ -94,6 +94,12 @@ class ReadBlock(NamedTuple):
     data: bytes
 
 
+def begins_frame(begin: bytes) -> bool:
+    """Return whether an LZ4 frame, or what Beats wrote for an empty one, begins with these bytes; eight are enough."""
+    magic = int.from_bytes(begin[:4], "little")
+    return magic == _MAGIC or magic in _SKIPPABLE or begin == _EMPTY
+
+
 def pack(frames: Sequence[bytes], offset: int) -> list[Packed]:
     """Return new blocks that contain frames of the disk queue; the next call begins another block.
 

@@ -360,8 +360,7 @@ def sealer_of(
     check_installed()
     ring = keys.current()
     if head.version != ONDISK:
-        in_lz4 = head.compressed or head.version == 3
-        return stream_of(ring, head.iv, head.size, read, compressed=in_lz4, max_size=max_size)
+        return stream_of(ring, head.iv, head.size, read, compressed=head.compressed, max_size=max_size)
     digest = head.digest if name is None else digest_of(name.rpartition(".")[0])
     if digest != head.digest != UNKNOWN:
         hint = "Give the file its name back, or restore the segment from a backup."
@@ -483,8 +482,10 @@ def stream_of(
 
 def _fits(plain: bytes, *, compressed: bool, max_size: int) -> bool | None:
     """Return whether bytes can be the beginning of a segment's data; None if more of them are needed."""
+    if plain.startswith(_MAGICS) or plain[1:4] == _SKIPPABLE:
+        return True  # a draft does not say that it is compressed
     if compressed:
-        return plain.startswith(_MAGICS) or plain[1:4] == _SKIPPABLE
+        return False
     if any(known in plain[:_PIECE] for known in _KNOWN):
         return True
     at = 0

@@ -11,6 +11,7 @@ from ondisk import frame
 from ondisk.errors import SegmentCorrupt
 from ondisk.formats.base import BATCH_BYTES, Readable
 from ondisk.formats.diskqueue import blocks
+from ondisk.formats.diskqueue.drafts import events
 from ondisk.formats.diskqueue.encryption import Frames
 from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.payload import Kind, first_key, kind_of
@@ -99,6 +100,9 @@ class FrameReader:
             self.count += len(scanned.payloads)
             self._starts = {offset: position for offset, position in self._starts.items() if offset >= self.offset}
             if scanned.payloads:
+                if self.header.draft and not self.header.compressed:
+                    plain = events(scanned.payloads, self._max_size)
+                    scanned.payloads, scanned.decrypted = plain, plain != scanned.payloads
                 if self._opener is not None:
                     scanned.payloads = self._opener.events(scanned.offsets, scanned.payloads)
                     scanned.decrypted = True

@@ -153,20 +153,6 @@ def count_in(head: bytes) -> int:
     return int.from_bytes(head[COUNT_OFFSET : COUNT_OFFSET + COUNT.size], "little")
 
 
-def require_readable(found: Header) -> Header:
-    """Return a header if ondisk reads segments of its kind.
-
-    Raises:
-        InvalidInput: it does not yet.
-    """
-    if found.draft:
-        hint = "ondisk reads versions 0 to 2 and 256. Is it a segment of a Beats disk queue?"
-        what = f"version {found.version} (a draft with encryption, never released)"
-        problem = f"not supported yet: {what} of the disk queue's segments"
-        raise InvalidInput(problem, hint=hint, version=found.version, options=found.options)
-    return found
-
-
 def _take(head: bytes, at: int, size: int) -> bytes:
     taken = head[at : at + size]
     if len(taken) < size:

@@ -59,6 +59,7 @@ _KEYS = {
 FIRST_KEYS = tuple(_KEYS.values())
 """What follows the first byte of payloads that are not encrypted."""
 
+_DRAFT_KEY = FirstKey(re.compile(b"%b|(?<=[\xf0-\xff]).\xa4%b" % ((cbor_payload.FIRST_KEY,) * 2), re.DOTALL))
 _SEALED_KEY = FirstKey(re.compile(b"(?<=%c)" % SEALABLE))
 _ENCODE = {Kind.CBOR: cbor_payload.encode, Kind.JSON: json_payload.encode, Kind.PROTOBUF: protobuf.encode}
 
@@ -70,6 +71,8 @@ def kind_of(payload: Buffer) -> Kind | None:
 
 def first_key(header: Header) -> FirstKey:
     """Return what follows the first byte of every payload in segments with a header."""
+    if header.draft and not header.compressed:  # an event may be an LZ4 block, which begins with two bytes of lengths
+        return _DRAFT_KEY
     return _SEALED_KEY if header.version == ONDISK else _KEYS[Kind.of(header)]
 
 

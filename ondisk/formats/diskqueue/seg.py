@@ -22,9 +22,9 @@ from typing import Any, ClassVar
 from ondisk import frame
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType
-from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
+from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, Chained, FileStream, Format, Loaded, Readable, is_zeros
-from ondisk.formats.diskqueue import blocks, encryption, header, json_payload, payload
+from ondisk.formats.diskqueue import blocks, drafts, encryption, header, json_payload, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.parse import Place, batches
 from ondisk.formats.diskqueue.payload import Event
@@ -45,6 +45,7 @@ _BEGINNINGS = (
 )
 _FIRST_JSON = b"{" + json_payload.FIRST_KEY
 _SEARCHED = 64 * 1024  # bytes in which a segment of version 0 must have an event
+_DRAFT_BEGIN = 8  # bytes of a draft that show how it is compressed
 _MAGIC = 4  # bytes that an LZ4 frame begins with; also those of a frame's length
 _BEGINNING = header.MAX_SIZE + len(blocks.FRAME_HEADER) + 1
 _TYPES = {
@@ -79,7 +80,7 @@ class Seg(Format):
     @classmethod
     def recognises(cls, head: bytes) -> bool:
         try:
-            found = header.require_readable(header.Header.parse(head))
+            found = header.Header.parse(head)
         except (InvalidInput, SegmentCorrupt):
             return False
         if found.version == 0:
@@ -116,10 +117,24 @@ class Seg(Format):
             InvalidInput: it is not a segment, or of a version that ondisk does not know.
         """
         head = _read(stream, header.MAX_SIZE)
-        found = header.require_readable(header.Header.parse(head))
+
+        def read(position: int, size: int) -> bytes:
+            nonlocal head
+            head += _read(stream, min(position + size, _SEARCHED) - len(head))
+            return head[position : position + size]
+
+        found = self._header_in(head, read)
         rest = Chained(head[found.size :], stream)
-        stream, opener = encryption.decrypted(rest, found, max_size=self.config.max_datum_size)
+        plain, opener = encryption.decrypted(rest, found, max_size=self.config.max_datum_size)
+        if found.draft:
+            begin = _read(plain, _DRAFT_BEGIN)
+            found, plain = drafts.with_stream(found, begin), Chained(begin, plain)
+        stream = plain
         return self.frames_at(stream, found, found.logical_size, opener)
+
+    def _header_in(self, head: bytes, read: Callable[[int, int], bytes]) -> header.Header:
+        """Return the header of a segment; see `drafts.header_of`."""
+        return drafts.header_of(head, read, max_size=self.config.max_datum_size)
 
     def frames_at(
         self, stream: Readable, found: header.Header, offset: int, opener: encryption.Frames | None = None
@@ -136,7 +151,7 @@ class Seg(Format):
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         """Yield the frames of a segment; damage is skipped if the beginning of the next frame is known."""
         try:
-            head = header.require_readable(header.Header.parse(file.read(0, header.MAX_SIZE)))
+            head = self._header_in(file.read(0, header.MAX_SIZE), file.read)
         except (InvalidInput, SegmentCorrupt) as error:
             yield ScanResult(damage=[Damage(0, file.size(), error.message)])
             return
@@ -147,6 +162,7 @@ class Seg(Format):
         kept: list[Block] = []
         limit = self.config.max_datum_size
         file, opener = encryption.opened(file, head, max_size=limit)
+        head = drafts.with_stream(head, file.read(head.size, _DRAFT_BEGIN))
         stream = FileStream(file, head.size)
         frames = FrameReader(
             stream, head, max_size=limit, position=head.size, offset=head.size, found=kept, opener=opener
@@ -182,7 +198,11 @@ class Seg(Format):
         if not head.compressed:
             end = replace(end, length=end.size)
         # An append continues neither the LZ4 frame of another program, nor payloads of a kind that the header denies.
-        foreign = len(kinds) > 1 or (head.compressed and not (frames.continuable or last < (frames.sealed_at or 0)))
+        foreign = (
+            head.draft
+            or len(kinds) > 1
+            or (head.compressed and not (frames.continuable or last < (frames.sealed_at or 0)))
+        )
         missing = max(0, head.frame_count - frames.count - passed)
         read = [block for block in kept if block.offset < frames.offset]
         in_place = frames.in_place
@@ -190,6 +210,14 @@ class Seg(Format):
 
     def is_empty(self, file: SegmentFile) -> bool:
         return _is_begun(file.read(0, _BEGINNING), file.size(), (*_BEGINNINGS, self.begin().content))
+
+    def is_readable(self, file: SegmentFile) -> bool:
+        if super().is_readable(file):
+            return True
+        try:
+            return self._header_in(file.read(0, header.MAX_SIZE), file.read).draft
+        except (InvalidInput, SegmentCorrupt):
+            return False
 
     def sealer(self, file: SegmentFile, name: str) -> Sealer | None:
         try:
@@ -501,6 +529,18 @@ class Seg(Format):
             raise _corrupt(error) from None
 
 
+class SegDraft(Seg):
+    """Reads segments of version 2 as the draft of that version, whatever their bytes look like."""
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__(config)
+        if config.format != self.name and config.format == "seg-draft":
+            raise ConfigError("a dataset cannot have the format seg-draft", hint='Write format = "seg".')
+
+    def _header_in(self, head: bytes, read: Callable[[int, int], bytes]) -> header.Header:
+        return header.Header.parse(head, draft=True)
+
+
 def _chosen(config: DatasetConfig) -> header.Header:
     """Return the header of new segments, without what is random in it."""
     options = header.LZ4 * (config.compression == "lz4")
@@ -563,9 +603,11 @@ def _header_of(file: SegmentFile) -> header.Header:
         raise SegmentCorrupt("it contains only zeros", hint=MOVE)
     head = file.read(0, header.MAX_SIZE + _MAGIC)
     try:
-        found = header.require_readable(header.Header.parse(head))
+        found = header.Header.parse(head)
     except InvalidInput as error:
         raise StateError(error.message, hint=error.hint) from None
+    if found.draft:
+        raise StateError("nothing can be appended to a draft of version 3", hint="`ondisk fix` rewrites it.")
     if found.version == 0 and not _begins_with_json(head):
         raise SegmentCorrupt("its header says version 0, but no event in JSON follows", hint=MOVE)
     if not found.compressed and head.startswith(blocks.FRAME_HEADER[:_MAGIC], found.size):
@@ -624,8 +666,10 @@ def _is_begun_encrypted(head: bytes) -> bool:
 def _decrypted(file: SegmentFile, max_size: int) -> SegmentFile:
     """Return a segment's file; decrypted, if that is needed to find its frames."""
     try:
-        head = header.require_readable(header.Header.parse(file.read(0, header.MAX_SIZE)))
+        head = header.Header.parse(file.read(0, header.MAX_SIZE))
     except (InvalidInput, SegmentCorrupt):
+        return file
+    if head.draft:  # `_header_of` refuses it
         return file
     return encryption.opened(file, head, max_size=max_size)[0]
 

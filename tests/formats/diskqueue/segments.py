@@ -26,7 +26,7 @@ class Read:
 
 
 def read(segment: bytes) -> Read:
-    result = Read(header.require_readable(header.Header.parse(segment[: header.MAX_SIZE])))
+    result = Read(header.Header.parse(segment[: header.MAX_SIZE]))
     start = result.header.size
     data = segment[start:]
     if result.header.compressed:
