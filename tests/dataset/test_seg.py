@@ -416,7 +416,7 @@ def test_reading_one_datum_decodes_its_own_blocks_only(make, monkeypatch):
     dataset.append([numbered(21, 100)])
     calls = []
     unpack = blocks.unpack
-    monkeypatch.setattr(blocks, "unpack", lambda stored: calls.append(1) or unpack(stored))
+    monkeypatch.setattr(blocks, "unpack", lambda *given, **limits: calls.append(1) or unpack(*given, **limits))
     assert [each.data["n"] for each in dataset.query(station=7)] == [7]
     assert len(calls) == 1
     (found,) = dataset.query(station=99)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import EPOCH, Datum, microseconds
+from ondisk.errors import KeyMissing
 from ondisk.formats import Batch, Format, find, lines
 from ondisk.segment import Block, End, ScanResult
 from ondisk.testing import EVERY_TYPE, strategies
@@ -161,7 +162,10 @@ def test_a_scan_of_damaged_bytes_gives_whole_data_only_and_ends(config: DatasetC
     content = bytearray(laid(format, [[payload] for payload in payloads])[0])
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    scanned = Scanned.of(format, bytes(content))
+    try:
+        scanned = Scanned.of(format, bytes(content))
+    except KeyMissing:  # a flip in the header makes it look encrypted
+        return
     found = scanned.found
     ends = [offset + size for offset, size in zip(found.offsets, found.sizes, strict=True)]
     assert all(end <= offset for end, offset in zip(ends, found.offsets[1:], strict=False))
