@@ -29,7 +29,7 @@ from ondisk.dataset.known_archives import (
     touching,
 )
 from ondisk.dataset.known_archives import faults as faulty
-from ondisk.dataset.layout import LAST
+from ondisk.dataset.layout import ARCHIVE, LAST
 from ondisk.dataset.summaries import Summary
 from ondisk.datum import microseconds
 from ondisk.errors import NotFound, OndiskError, StateError
@@ -263,6 +263,18 @@ class ArchiveRecord:
                     transaction.know_archive(each)
                 transaction.commit()
         return lost
+
+    def note_renamed(self) -> None:
+        """Record archives that people have renamed, before data are stored that these have, too.
+
+        No append looks for duplicates in them, and the record says where a look-up by a unique key must look, too.
+
+        Cost: a look at `.archive/`, if all names are recorded.
+        """
+        entries = self._main.directory.entries(ARCHIVE)
+        names = {each.name for each in entries if each.kind == "directory" and not each.name.startswith(".")} - {LAST}
+        if names and not names <= {each.name for each in self.all()}:
+            self.update()
 
     def with_moved(self, archive: Access, count: int) -> KnownArchive:
         """Return what to record of an archive that has got some data which the record does not count yet."""

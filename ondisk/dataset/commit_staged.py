@@ -90,6 +90,7 @@ def commit(
             raise InvalidInput("stages that have marks cannot overwrite", hint="Use either marks or a match.")
         numbers = count(1)
         paths = _merged_rows(access, job, staged, numbers)
+        access.archives.record.note_renamed()
         while True:
             try:
                 with access.transaction("append") as transaction:

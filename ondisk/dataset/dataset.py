@@ -684,6 +684,7 @@ class Dataset:
         record: OnCommit | None = None,
     ) -> AppendResult:
         access = self._access
+        self._archives.record.note_renamed()
         result = AppendResult(outcomes=[] if outcomes else None)
         waiting = 0  # data that are durable in the index's log and not yet in its main file
         commits = _LAZY_COMMITS  # the first batch is not lazy: most appends have no second one
@@ -736,7 +737,7 @@ class Dataset:
 
 
 def _of_key(opened: Opened, archives: Archives, key: Key, query: Query) -> Iterator[Datum]:
-    """Yield the datum that a complete unique key names, if it exists."""
+    """Yield the data that a complete unique key names: at most one of the dataset, and one of each archive."""
     found = opened.reader.look_up(opened.index, key)
     if found is None or (not found and (opened.index.knows_archives() or any(archives.online()))):
         yield from data(opened, archives, query, with_data=True)

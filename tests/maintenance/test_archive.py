@@ -375,6 +375,17 @@ def test_other_archives_are_asked_by_name_and_last_at_the_end(make):
     assert dataset.info()["archives"] == ["zebra", "last"]
 
 
+def test_a_look_up_by_the_whole_key_finds_the_datum_in_a_renamed_archive_too(make):
+    dataset = make([datum(1, 1), datum(30, 1)])
+    dataset.archive(segment(dataset))
+    (dataset.path / ".archive/last").rename(dataset.path / ".archive/2026")
+    assert dataset.append([datum(1, 1, 7)]).imported == 1  # no append looks for duplicates there
+    key = {"reftime": datum(1, 1).reftime, "station": 1}
+    for _ in range(2):  # the first query opens files, the second may do without a snapshot
+        assert [each.data["value"] for each in dataset.query(**key)] == [0, 7]
+        assert [each.data["value"] for each in dataset.query(None, sort="reftime", **key)] == [0, 7]
+
+
 def test_an_archive_that_is_offline_counts_by_its_summary(make, tmp_path, capsys):
     from ondisk.cli import main
 
