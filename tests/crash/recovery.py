@@ -18,6 +18,7 @@ from worlds import lose_index
 import ondisk
 from ondisk.cli import main
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
+from ondisk.formats.diskqueue import header
 from ondisk.maintenance.states import State
 
 from .workload import (
@@ -215,12 +216,18 @@ def check_committed(path: Path) -> None:
         assert len(beats_reader.read(_decrypted(counted, name))) == count, name
 
 
-def check_whole(path: Path) -> None:
-    """Beats must be able to read each segment to its end, once something was appended to all: nothing else is there."""
+def check_whole(path: Path, *, taken_back: bool = False) -> None:
+    """Beats must be able to read each segment to its end, once something was appended to all: nothing else is there.
+
+    Args:
+        taken_back: an append was undone. In counter mode a byte shows that a place of the keystream was used.
+    """
     committed = _committed(path)
     assert committed.keys() == {str(each.relative_to(path)) for each in path.glob("[0-9]*/*.seg")}
     for name, (_, size, count) in committed.items():
         segment = (path / name).read_bytes()
+        if taken_back and iv_of(segment) and segment[0] == header.VERSION:
+            segment = segment[: max(size, len(segment) - 1)]
         assert len(segment) == size, name
         assert _COUNT.unpack(segment[_COUNT_SPAN]) == (count,), name
         assert len(beats_reader.read(_decrypted(segment, name))) == count, name
