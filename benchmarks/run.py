@@ -1,6 +1,6 @@
 """Measure ondisk against the floor, both in one run, and print ratios and goals.
 
-    python benchmarks/run.py [--only vm2|seg|maintenance|queue|hostile] [--data 1000000] [--rounds 3] [--json]
+    python benchmarks/run.py [--only vm2|seg|encrypted|maintenance|queue|hostile] [--data 1000000] [--rounds 3] [--json]
 
 Machines are noisy: each measurement alternates between floor and ondisk, and the fastest round of each counts.
 Exits with 9 if a goal is missed.
@@ -21,6 +21,7 @@ from typing import Any
 import floor as floor_module
 import observations
 from beats_queue import QueueBench
+from encrypted import EncryptedBench
 from floor import EPOCH, Floor
 from hostile import HostileBench
 from maintenance import MaintenanceBench
@@ -209,7 +210,14 @@ class Bench:
         self.report.line("append of one datum, as a command", min(best(7, lambda: silent(append))), 0.3, "s")
 
 
-BENCHES = {"vm2": Bench, "seg": SegBench, "maintenance": MaintenanceBench, "queue": QueueBench, "hostile": HostileBench}
+BENCHES = {
+    "vm2": Bench,
+    "seg": SegBench,
+    "encrypted": EncryptedBench,
+    "maintenance": MaintenanceBench,
+    "queue": QueueBench,
+    "hostile": HostileBench,
+}
 
 
 def main() -> int:
