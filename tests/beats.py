@@ -7,6 +7,7 @@ does; `restarted` returns the events that another process, started later on the 
 from __future__ import annotations
 
 import io
+import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from formats.diskqueue import beats_reader
 from formats.diskqueue.beats_reader import BeatsError, Event
 
 SIZES = {0: 4, 1: 8, 2: 12}
-LZ4 = 2
+LZ4, PROTOBUF = 2, 4
 START = 1_795_132_800_000_000_000  # 2026-11-20, in nanoseconds
 
 
@@ -181,6 +182,8 @@ def of_segment(number: int, content: bytes, byte_index: int, frame_index: int) -
     size = SIZES[version]
     count = count if version else 0
     options = options if version == 2 else 0
+    if options & PROTOBUF:
+        return  # decoded as CBOR: an error
     if not count and not has_frames(content[size:]):
         return  # the scan at the start finds none: "couldn't load segment file"
     size = 12 if version == 1 else size  # headerSize() is wrong for version 1
@@ -194,11 +197,16 @@ def of_segment(number: int, content: bytes, byte_index: int, frame_index: int) -
         try:
             length = int.from_bytes(data[at : at + 4], "little")
             (payload,) = beats_reader.frames(data[at : at + max(length, 1)])
-            found = beats_reader.event(payload)
+            found = of_json(payload) if version == 0 else beats_reader.event(payload)
         except (BeatsError, ValueError, struct.error, IndexError):
             return  # the rest of the segment is dropped
         at, index = at + length, index + 1
         yield Sent(number, size + at, index, found)
+
+
+def of_json(payload: bytes) -> Event:
+    content = json.loads(payload)
+    return content["timestamp"], content["flags"], content["meta"], content["fields"]
 
 
 def has_frames(data: bytes) -> bool:

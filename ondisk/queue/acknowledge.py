@@ -9,7 +9,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.sequence import position
 from ondisk.datum import Location
 from ondisk.errors import DatumNotFound, InvalidInput
-from ondisk.formats.diskqueue.state import State
+from ondisk.formats.diskqueue.state import VERSION, State
 from ondisk.index import Copies, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import check_trusted
@@ -161,13 +161,18 @@ def _position(access: Access) -> State | None:
         return None
 
 
+def version_for(access: Access) -> int:
+    """Return the version of a new `state.dat`: that of the Beats which write what the configuration says."""
+    return 0 if access.config.version == 0 else VERSION
+
+
 def _offset(taken: Taken) -> int:
     return taken.end.byte_index
 
 
 def _as_version(before: State | None, access: Access, taken: Taken) -> State:
     """Return the new position in the version of the file, which its consumer understands."""
-    version = before.version if before is not None else int(access.config.version != 0)
+    version = before.version if before is not None else version_for(access)
     if version == 0:
         return State(taken.end.segment, taken.end.byte_index - taken.begin, version=0)
     return replace(taken.end, version=version)

@@ -17,7 +17,7 @@ from ondisk.dataset.sequence import position
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, OndiskError, ReadOnly, shown
 from ondisk.formats.diskqueue.state import State
-from ondisk.queue.acknowledge import access_to, move, remove_acknowledged
+from ondisk.queue.acknowledge import access_to, move, remove_acknowledged, version_for
 from ondisk.queue.order import Order, Taken
 
 
@@ -134,6 +134,6 @@ def _begun(access: Access) -> State:
     """Return where the consumer continues; without `state.dat`, create it, so that nobody removes what comes first."""
     with access.locked("ack"):
         if (at := position(access.directory)) is None:
-            at = State()
+            at = State(version=version_for(access))
             state_file.write(access.directory, at)
     return at
