@@ -451,7 +451,8 @@ class DatasetMachine(RuleBasedStateMachine):
         self.dataset.close()
         if verb == "migrate":
             self._migrate(fewer)
-        self._open()
+        else:
+            self._open()
         if verb == "append":
             if self._last_change() == before:
                 self.dataset.append(given)
