@@ -541,7 +541,8 @@ class Rescan:
         if not found.offsets:
             return
         reftimes, offsets, sizes, metadata = found.reftimes, found.offsets, found.sizes, found.metadata
-        self._span |= Interval.around(reftimes)
+        if self._interval == ALWAYS:
+            self._span |= Interval.around(reftimes)
         if self._copied is not None:
             return
         is_outside = min(reftimes) not in self._interval or max(reftimes) not in self._interval
