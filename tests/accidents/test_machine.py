@@ -306,4 +306,4 @@ def test_accidents_and_verbs_in_any_order_keep_the_law(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_accidents_and_verbs_in_any_order_keep_the_law_in_the_long_run(kind):
-    run_state_machine_as_test(machine(kind), settings=settings.get_profile("soak"))
+    run_state_machine_as_test(machine(kind), settings=settings.get_profile("machines"))

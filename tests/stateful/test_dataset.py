@@ -138,4 +138,4 @@ def test_a_dataset_behaves_as_the_model(values):
 @pytest.mark.slow
 @pytest.mark.parametrize("values", CONFIGS, ids=named)
 def test_a_dataset_behaves_as_the_model_in_the_long_run(values):
-    run_state_machine_as_test(machine(values), settings=settings.get_profile("soak"))
+    run_state_machine_as_test(machine(values), settings=settings.get_profile("machines"))
