@@ -21,7 +21,15 @@ from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, OnCommit
 from ondisk.dataset.layout import CONFIG
-from ondisk.errors import InvalidInput, NotFound, OndiskError, SegmentCorrupt, StorageError
+from ondisk.errors import (
+    AuthenticationFailed,
+    InvalidInput,
+    KeyMissing,
+    NotFound,
+    OndiskError,
+    SegmentCorrupt,
+    StorageError,
+)
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import FileStream
@@ -265,6 +273,8 @@ class _Source:
         except InvalidInput as error:
             hint = f"{error.hint} To import the segments after it, move it out of the queue."
             raise type(error)(f"{file.path}: {error.message}", hint=hint, **error.context) from error
+        except (KeyMissing, AuthenticationFailed) as error:
+            raise type(error)(f"{file.path}: {error.message}", hint=error.hint, **error.context) from error
         saved = known
 
         def stream() -> Iterator[Batch]:
