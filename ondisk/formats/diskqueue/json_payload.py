@@ -15,6 +15,7 @@ Source: elastic/beats 7.9 to 7.13, libbeat/publisher/queue/diskqueue/serialize.g
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -30,8 +31,13 @@ FIRST_KEY = b'"timestamp"'
 
 _ITEM = re.compile(rb"[,:\[{]")
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_SUSPECT = re.compile(r"[0-9]{19}|\\ud")  # an integer that may be too large; a surrogate
 _INTEGER_MAX = 2**63 - 1
 _dumps = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":")).encode
+
+# Many maps are written as one array, with this random number between them, so that no data can contain it.
+_MARK_VALUE = int.from_bytes(os.urandom(8)) | 1 << 63
+_MARK = f",{_MARK_VALUE},"
 
 
 def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
@@ -42,20 +48,45 @@ def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
         LimitExceeded: an event nests too deep, or has too many values and keys.
     """
     check_timestamps(events.timestamps, begin)
-    payloads = []
-    metas = [with_texts(meta, position) for position, meta in enumerate(events.metas, begin)]
-    rows = zip(events.timestamps, events.flags, metas, events.fields, strict=True)
-    for position, (timestamp, flags, meta, fields) in enumerate(rows, begin):
+    metas, fields = _plain(events, max_depth) or _with_care(events, begin, max_depth)
+    rows = zip(events.timestamps, events.flags, metas, fields, strict=True)
+    return [
+        f'{{"timestamp":{time},"flags":{flags},"meta":{meta},"fields":{data}}}'.encode()
+        for time, flags, meta, data in rows
+    ]
+
+
+def _plain(events: Events, max_depth: int) -> tuple[list[str], list[str]] | None:
+    """Return metadata and data of events as JSON; None if they may contain what JSON, or Beats, does not have."""
+    if not hold_plain_values([*events.metas, *events.fields], max_depth):  # type: ignore[list-item]  # also other mappings
+        return None
+    values: list[Any] = [_MARK_VALUE] * (4 * len(events.metas) + 1)
+    values[1::4] = events.metas
+    values[3::4] = events.fields
+    try:
+        written = _dumps(values)
+    except (TypeError, ValueError):  # bytes, NaN, infinities
+        return None
+    if _SUSPECT.search(written.replace(str(_MARK_VALUE), "")):
+        return None
+    parts = f",{written[1:-1]},".split(_MARK)[1:-1]
+    return parts[::2], parts[1::2]
+
+
+def _with_care(events: Events, begin: int, max_depth: int) -> tuple[list[str], list[str]]:
+    """Do the same one by one; raise if JSON, or Beats, does not have a value."""
+    written: tuple[list[str], list[str]] = [], []
+    for position, (meta, fields) in enumerate(zip(events.metas, events.fields, strict=True), begin):
         try:
-            texts = _object(meta, max_depth), _object(fields, max_depth)
+            written[0].append(_object(with_texts(meta, position), max_depth))
+            written[1].append(_object(fields, max_depth))
         except InvalidInput as error:
             error.context["position"] = position
             raise
-        payloads.append(b'{"timestamp":%d,"flags":%d,"meta":%b,"fields":%b}' % (timestamp, flags, *texts))
-    return payloads
+    return written
 
 
-def _object(content: Mapping[str, Any], max_depth: int) -> bytes:
+def _object(content: Mapping[str, Any], max_depth: int) -> str:
     """Return a mapping as JSON."""
     if type(content) is not dict or not hold_plain_values([content], max_depth):
         # Turn tuples and mappings of other types into what JSON has; refuse what no payload has.
@@ -64,7 +95,7 @@ def _object(content: Mapping[str, Any], max_depth: int) -> bytes:
         )
     plain = dict(content)
     _check(plain)
-    return _dumps(plain).encode()
+    return _dumps(plain)
 
 
 def _check(content: dict[str, Any]) -> None:

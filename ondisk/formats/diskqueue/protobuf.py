@@ -25,7 +25,7 @@ Source: elastic/elastic-agent-shipper-client 0.2.0 and f04347b666f3, api/message
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -60,16 +60,16 @@ _LATER = ("null", "float64", "float32", "int32", "int64", "uint32", "uint64",
           "string", "bool", "struct", "list", "timestamp")  # fmt: skip
 _SCALARS = {"number": 1, "float64": 1, "float32": 2, "int32": 5, "int64": 3, "uint32": 13, "uint64": 4,
             "string": 9, "bool": 8, "null": 5, "struct": 11, "list": 11, "timestamp": 11}  # fmt: skip
-_INT64 = range(-(2**63), 2**63)
+_PLAIN = frozenset(_EARLY + _LATER) - {"null", "struct", "list", "timestamp"}
+_INT64 = 2**63
+_CHECKED_SIZE = 2 * MAX_ITEMS  # a value has at least two bytes
 
 
 class _Messages(NamedTuple):
-    """Message classes. `any` has the Structs, and the data stream, as bytes: their place depends on the layout."""
+    """Message classes of events in both layouts. Each has the fields that only the other one has, as bytes."""
 
-    any: Any
+    early: Any
     later: Any
-    data_stream: Any
-    structs: Mapping[str, Any]
     error: type[Exception]
 
 
@@ -92,18 +92,20 @@ def _messages() -> _Messages:
         _describe(file.message_type.add(name=name), {text: (number, 9) for number, text in enumerate(texts, 1)})
     for layout, kinds in (("Early", _EARLY), ("Later", _LATER)):
         _describe_struct(file.message_type.add(name=layout), kinds)
-    common = {"timestamp": (1, "Timestamp"), "source": (2, "source")}
-    _describe(file.message_type.add(name="Any"), {**common, **{f"f{number}": (number, 12) for number in range(3, 7)}})
-    rest = {"data_stream": (3, "data_stream"), "metadata": (4, "Later"), "fields": (5, "Later")}
-    _describe(file.message_type.add(name="Event"), {**common, **rest})
+    common: dict[str, tuple[int, int | str]] = {"timestamp": (1, "Timestamp"), "source": (2, "source")}
+    early: dict[str, tuple[int, int | str]]
+    later: dict[str, tuple[int, int | str]]
+    early = {"data_stream": (4, "data_stream"), "metadata": (5, "Early"), "fields": (6, "Early"), "other": (3, 12)}
+    later = {"data_stream": (3, "data_stream"), "metadata": (4, "Later"), "fields": (5, "Later"), "other": (6, 12)}
+    _describe(file.message_type.add(name="EarlyEvent"), {**common, **early})
+    _describe(file.message_type.add(name="Event"), {**common, **later})
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"ondisk.{name}"))
-        for name in ("Any", "Event", "data_stream", "Early", "Later")
-    }
-    structs = {"early": found["Early"], "later": found["Later"]}
-    return _Messages(found["Any"], found["Event"], found["data_stream"], structs, message.DecodeError)
+    early_event, later_event = (
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"ondisk.{name}"))
+        for name in ("EarlyEvent", "Event")
+    )
+    return _Messages(early_event, later_event, message.DecodeError)
 
 
 def _describe(described: DescriptorProto, fields: Mapping[str, tuple[int, int | str]]) -> None:
@@ -144,7 +146,7 @@ def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
 
     Raises:
         InvalidInput: protobuf has no such value; the context has the event's `position`.
-        LimitExceeded: an event nests deeper than `max_depth`, or `MAX_LEVELS`, or has more than `MAX_ITEMS` values.
+        LimitExceeded: an event nests deeper than `max_depth`, or `MAX_LEVELS`, or has too many values.
         ConfigError: the package protobuf is not installed.
     """
     check_timestamps(events.timestamps, begin)
@@ -152,19 +154,22 @@ def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
     payloads = []
     for position, (timestamp, flags, meta, fields) in enumerate(zip(*events, strict=True), begin):
         message = later()
-        seconds, nanos = divmod(timestamp, _SECOND)
-        message.timestamp.SetInParent()  # so that every payload begins with it
-        message.timestamp.seconds, message.timestamp.nanos = seconds, nanos
+        time = message.timestamp
+        time.SetInParent()  # so that every payload begins with it
+        time.seconds, time.nanos = divmod(timestamp, _SECOND)
         try:
             if flags & BYTES_FLAG:
                 raise InvalidInput("protobuf cannot hold data that are bytes")
-            filler = _Filler()
-            filler.fill(message.metadata, _addressed(message, with_texts(meta, position)), levels)
-            filler.fill(message.fields, fields, levels)
+            if meta:
+                _fill(message.metadata.data, _addressed(message, with_texts(meta, position)), levels)
+            if fields:
+                _fill(message.fields.data, fields, levels)
+            payloads.append(message.SerializeToString())
+            if len(payloads[-1]) > _CHECKED_SIZE:
+                _check_count(message)
         except InvalidInput as error:
             error.context["position"] = position
             raise
-        payloads.append(message.SerializeToString(deterministic=True))
     return payloads
 
 
@@ -172,11 +177,9 @@ def _addressed(message: Any, meta: dict[str, Any]) -> dict[str, Any]:
     """Set source and data stream from the metadata, and return the other metadata."""
     for name, texts in _ADDRESS.items():
         value = meta.get(name)
-        if (
-            type(value) is dict
-            and value
-            and all(key in texts and type(value[key]) is str and value[key] for key in value)
-        ):
+        if type(value) is not dict or not value:
+            continue
+        if all(key in texts and type(text) is str and text for key, text in value.items()):
             part = getattr(message, name)
             for key, text in value.items():
                 _set_text(part, key, text)
@@ -184,58 +187,49 @@ def _addressed(message: Any, meta: dict[str, Any]) -> dict[str, Any]:
     return meta
 
 
-class _Filler:
-    """Fills Structs of the later layout, up to `MAX_ITEMS` values."""
-
-    def __init__(self) -> None:
-        self._left = MAX_ITEMS
-
-    def fill(self, struct: Any, content: Mapping[str, Any], levels: int) -> None:
-        """Add the entries of a mapping to a Struct; `levels` may be nested."""
-        self._count(len(content), levels)
-        data = struct.data
-        for key, value in content.items():
-            if type(key) is not str:
-                raise InvalidInput(f"a key must be text, not {type(key).__name__}")
-            try:
-                self._set(data[key], value, levels - 1)
-            except UnicodeEncodeError:
-                raise InvalidInput(f"protobuf cannot hold the key {shown(key)}: it is not Unicode") from None
-
-    def _set(self, message: Any, value: Any, levels: int) -> None:
+def _fill(data: Any, content: Mapping[str, Any], levels: int) -> None:
+    """Add the entries of a mapping to the map of a Struct; `levels` may be nested."""
+    if levels <= 0:
+        raise _too_deep()
+    for key, value in content.items():
+        try:
+            message = data[key]
+        except (UnicodeEncodeError, TypeError):
+            raise InvalidInput(f"protobuf cannot hold the key {shown(key)}: it is not Unicode text") from None
         kind = type(value)
-        if kind is str:
-            _set_text(message, "string", value)
-        elif kind is bool:
-            message.bool = value
-        elif kind is int:
-            if value in _INT64:
-                message.int64 = value
-            elif 0 < value < 2**64:
-                message.uint64 = value
-            else:
-                raise InvalidInput(f"{shown(value)} does not fit into 64 bits")
-        elif kind is float:
+        if kind is float:
             message.float64 = value
-        elif value is None:
-            message.null = 0
-        elif isinstance(value, Mapping):
-            message.struct.SetInParent()
-            self.fill(message.struct, value, levels)
-        elif kind is list or kind is tuple:
-            message.list.SetInParent()
-            self._count(len(value), levels)
-            for item in value:
-                self._set(message.list.values.add(), item, levels - 1)
+        elif kind is int and -_INT64 <= value < _INT64:
+            message.int64 = value
         else:
-            raise InvalidInput(f"protobuf cannot hold a value of type {kind.__name__}")
+            _set(message, value, levels - 1)
 
-    def _count(self, count: int, levels: int) -> None:
+
+def _set(message: Any, value: Any, levels: int) -> None:
+    kind = type(value)
+    if kind is str:
+        _set_text(message, "string", value)
+    elif kind is bool:
+        message.bool = value
+    elif kind is int:
+        if not -_INT64 <= value < 2 * _INT64:
+            raise InvalidInput(f"{shown(value)} does not fit into 64 bits")
+        setattr(message, "int64" if value < _INT64 else "uint64", value)
+    elif kind is float:
+        message.float64 = value
+    elif value is None:
+        message.null = 0
+    elif isinstance(value, Mapping):
+        message.struct.SetInParent()
+        _fill(message.struct.data, value, levels)
+    elif kind is list or kind is tuple:
         if levels <= 0:
-            raise LimitExceeded(f"nested deeper than max_depth allows, or than the {MAX_LEVELS} levels of protobuf")
-        self._left -= count
-        if self._left < 0:
-            raise LimitExceeded(f"more than {MAX_ITEMS} values", limit=MAX_ITEMS)
+            raise _too_deep()
+        message.list.SetInParent()
+        for item in value:
+            _set(message.list.values.add(), item, levels - 1)
+    else:
+        raise InvalidInput(f"protobuf cannot hold a value of type {kind.__name__}")
 
 
 def _set_text(message: Any, name: str, value: str) -> None:
@@ -253,115 +247,105 @@ def decode(payloads: Sequence[Buffer], begin: int, max_depth: int) -> Events:
 
 def decode_one(payload: Buffer, max_depth: int, position: int) -> Event:
     """Return the event in one payload."""
-    messages = _messages()
     try:
-        found = messages.any.FromString(bytes(payload))
-        parts = _parts(found, messages)
-        timestamp = found.timestamp.seconds * _SECOND + found.timestamp.nanos
-        if not TIMESTAMP_MIN <= timestamp <= TIMESTAMP_MAX:
-            raise no_event(f"the timestamp {timestamp} does not fit into 64 bits")
-        reader = _Reader()
-        meta, fields = (reader.mapping(struct, max_depth) for struct in (parts.metadata, parts.fields))
-        for name, part in (("source", found.source), ("data_stream", parts.data_stream)):
-            if address := {each.name: value for each, value in part.ListFields()}:
-                while name in meta:
-                    name += "_"
-                meta[name] = address
-    except messages.error as error:
-        corrupt = no_event(f"it is not protobuf, or nested too deep: {error}")
-        corrupt.context["position"] = position
-        raise corrupt from None
+        return _decoded(bytes(payload), max_depth)
     except (FrameCorrupt, InvalidInput) as error:
         error.context["position"] = position
         raise
-    return Event(timestamp, 0, meta, fields)
 
 
-class _Parts(NamedTuple):
-    data_stream: Any
-    metadata: Any
-    fields: Any
-
-
-def _parts(found: Any, messages: _Messages) -> _Parts:
-    """Return the parts whose place depends on the layout, of the layout that fits."""
-    likely = ("early", "later") if found.f6 else ("later", "early")
-    first = None
-    for layout in likely:
-        data_stream, metadata, fields = (found.f4, found.f5, found.f6) if layout == "early" else (
-            found.f3, found.f4, found.f5)  # fmt: skip
-        struct = messages.structs[layout]
+def _decoded(payload: bytes, max_depth: int) -> Event:
+    """Return the event in a payload, in the layout that fits."""
+    messages, found, reason = _messages(), None, ""
+    for layout in (messages.later, messages.early):
         try:
-            parts = _Parts(
-                messages.data_stream.FromString(data_stream), struct.FromString(metadata), struct.FromString(fields)
-            )
+            message = layout.FromString(payload)
         except messages.error as error:
-            first = first or error
+            reason = reason or str(error)
             continue
-        if found.f3 or found.f6 or not any(map(_has_unknown, parts)):
-            return parts
-        first = first or ValueError("it has fields that no layout has")
-    raise no_event(f"it is not protobuf: {first}")
-
-
-def _has_unknown(message: Any) -> bool:
-    """Return whether a data stream or a Struct contains what its layout does not have."""
-    from google.protobuf.unknown_fields import UnknownFieldSet
-
-    waiting: list[Any] = [message]
-    while waiting:
-        each = waiting.pop()
-        if len(UnknownFieldSet(each)):
-            return True
-        waiting += _inside(each)
-    return False
-
-
-def _inside(message: Any) -> Iterator[Any]:
-    """Yield the messages directly in a Struct or a Value."""
-    for field, value in message.ListFields():
-        if field.message_type is None:
+        if layout is messages.later and message.other:
             continue
-        if field.name == "data":
-            yield from value.values()
-        elif field.name == "values":
-            yield from value
-        else:
-            yield value
+        found = found or message
+        try:
+            return _event(message, len(payload), max_depth)
+        except _UnknownKind:
+            continue
+    if found is None:
+        raise no_event(f"it is not protobuf, or nested too deep: {reason}")
+    return _event(found, len(payload), max_depth, is_lenient=True)  # a value without a kind is null
 
 
-class _Reader:
-    """Turns Structs of either layout into mappings, up to `MAX_ITEMS` values."""
+class _UnknownKind(Exception):
+    """A value has no kind, so it may be of the other layout."""
 
-    def __init__(self) -> None:
-        self._left = MAX_ITEMS
 
-    def mapping(self, struct: Any, levels: int) -> dict[str, Any]:
-        """Return the entries of a Struct; `levels` may be nested."""
-        data = struct.data
-        self._count(len(data), levels)
-        return {key: self._value(value, levels - 1) for key, value in data.items()}
+def _event(message: Any, size: int, max_depth: int, *, is_lenient: bool = False) -> Event:
+    """Return an event from its message, which has `size` bytes."""
+    if size > _CHECKED_SIZE:
+        _check_count(message)
+    time = message.timestamp
+    timestamp = time.seconds * _SECOND + time.nanos
+    if not TIMESTAMP_MIN <= timestamp <= TIMESTAMP_MAX:
+        raise no_event(f"the timestamp {timestamp} does not fit into 64 bits")
+    meta = _mapping(message.metadata.data, max_depth, is_lenient)
+    for name in _ADDRESS:
+        if message.HasField(name):
+            address = {field.name: text for field, text in getattr(message, name).ListFields()}
+            while name in meta:
+                name += "_"
+            if address:
+                meta[name] = address
+    return Event(timestamp, 0, meta, _mapping(message.fields.data, max_depth, is_lenient))
 
-    def _value(self, message: Any, levels: int) -> Any:
+
+def _mapping(data: Any, levels: int, is_lenient: bool) -> dict[str, Any]:
+    """Return the entries of a Struct; `levels` may be nested."""
+    content: dict[str, Any] = {}
+    for key, message in data.items():
         kind = message.WhichOneof("kind")
-        if kind is None or kind == "null":
-            return None
-        value = getattr(message, kind)
-        if kind == "struct":
-            return self.mapping(value, levels)
-        if kind == "list":
-            self._count(len(value.values), levels)
-            return [self._value(each, levels - 1) for each in value.values]
-        return _time(value) if kind == "timestamp" else value
+        content[key] = getattr(message, kind) if kind in _PLAIN else _value(message, kind, levels - 1, is_lenient)
+    if levels <= 0 and content:
+        raise _too_deep()
+    return content
 
-    def _count(self, count: int, levels: int) -> None:
-        if levels <= 0 and count:
-            raise LimitExceeded(
-                "nested deeper than max_depth allows", hint="Raise max_depth in dataset.toml; 500 is the most."
-            )
-        self._left -= count
-        if self._left < 0:
-            raise LimitExceeded(f"more than {MAX_ITEMS} values", limit=MAX_ITEMS)
+
+def _value(message: Any, kind: str | None, levels: int, is_lenient: bool) -> Any:
+    """Return a Value whose kind is not that of a Python object."""
+    if kind == "struct":
+        return _mapping(message.struct.data, levels, is_lenient)
+    if kind == "list":
+        values = message.list.values
+        if levels <= 0 and values:
+            raise _too_deep()
+        items = []
+        for each in values:
+            inner = each.WhichOneof("kind")
+            items.append(getattr(each, inner) if inner in _PLAIN else _value(each, inner, levels - 1, is_lenient))
+        return items
+    if kind == "timestamp":
+        return _time(message.timestamp)
+    if kind is None and not is_lenient:
+        raise _UnknownKind
+    return None
+
+
+def _check_count(message: Any) -> None:
+    """Raise LimitExceeded if an event has too many values."""
+    left, waiting = MAX_ITEMS, [message]
+    while waiting:
+        for field, value in waiting.pop().ListFields():
+            if field.message_type is None:
+                continue
+            inside = [*value.values()] if field.name == "data" else [*value] if field.name == "values" else [value]
+            left -= len(inside)
+            if left < 0:
+                raise LimitExceeded(f"more than {MAX_ITEMS} values", limit=MAX_ITEMS)
+            waiting += inside
+
+
+def _too_deep() -> LimitExceeded:
+    hint = f"Raise max_depth in dataset.toml; ondisk writes at most {MAX_LEVELS} levels in protobuf."
+    return LimitExceeded("nested deeper than max_depth allows", hint=hint)
 
 
 def _time(timestamp: Any) -> str:
