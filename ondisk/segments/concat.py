@@ -22,6 +22,7 @@ from pathlib import Path
 from ondisk.errors import (
     AuthenticationFailed,
     FrameCorrupt,
+    KeyMissing,
     OndiskError,
     SegmentCorrupt,
     SegmentMissing,
@@ -439,19 +440,12 @@ class ConcatReader:
     def _unsealed(self, opened: _Open, offset: int, content: bytes, places: Sequence[tuple[int, int]] = ()) -> bytes:
         """Return decrypted bytes; of a file that is encrypted datum by datum, those at `places`."""
         try:
-            sealer = opened.sealer
-            if sealer is _Unknown:
-                sealer = opened.sealer = self._sealer(opened.file, opened.name)
-            if sealer is None:
-                return content
-            assert not isinstance(sealer, type)
-            if not places or not sealer.is_framed:
-                return sealer.unseal(offset, content)
-            decrypted = bytearray(content)
-            for at, size in places:
-                begin = at - offset
-                decrypted[begin : begin + size] = sealer.unseal(at, content[begin : begin + size])
-            return bytes(decrypted)
+            known = opened.sealer
+            if known is not _Unknown:
+                with contextlib.suppress(KeyMissing):  # there may be more keys than when it was opened
+                    return _decrypted(known, offset, content, places)
+            opened.sealer = self._sealer(opened.file, opened.name)
+            return _decrypted(opened.sealer, offset, content, places)
         except (StateError, AuthenticationFailed, FrameCorrupt) as error:
             raise located(error, self._directory.path / opened.name) from None
 
@@ -520,6 +514,21 @@ class ConcatReader:
             if not is_alias or (found is not None and stat.S_ISREG(found.st_mode)):
                 raise
             return None
+
+
+def _decrypted(
+    sealer: Sealer | type[_Unknown] | None, offset: int, content: bytes, places: Sequence[tuple[int, int]]
+) -> bytes:
+    if sealer is None:
+        return content
+    assert not isinstance(sealer, type)
+    if not places or not sealer.is_framed:
+        return sealer.unseal(offset, content)
+    decrypted = bytearray(content)
+    for at, size in places:
+        begin = at - offset
+        decrypted[begin : begin + size] = sealer.unseal(at, content[begin : begin + size])
+    return bytes(decrypted)
 
 
 def changed(directory: Directory, name: str, *, is_refused: bool = False) -> SegmentCorrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import struct
@@ -226,9 +227,10 @@ def test_nothing_is_appended_without_a_key_to_encrypt_it(kind, make):
 def test_a_repack_encrypts_with_the_newest_key(make):
     with make(GCM) as dataset:
         dataset.append(numbered(n) for n in range(20))
+        assert numbers(dataset) == [*range(20)]
         keys.use(KeyRing([Key(2, LONG), Key(3, NEWER)]))
         dataset.append(numbered(n) for n in range(20, 30))
-        assert numbers(dataset) == [*range(30)]
+        assert numbers(dataset) == [*range(30)]  # also from the open file
         dataset.delete("station:1")
         dataset.repack()
         keys.use(KeyRing([Key(3, NEWER)]))
@@ -561,3 +563,60 @@ def test_rewriting_all_segments_rotates_the_keys(make):
         dataset.repack(rewrite=True)
         keys.use(KeyRing([Key(3, NEWER)]))
         assert len(numbers(dataset)) == 20
+
+
+# Damage
+
+
+def rotten(path, at, size=3):
+    """Change bytes of a segment as a bad disk does: nobody wrote the file."""
+    found = (path / SEGMENT).stat()
+    content = bytearray((path / SEGMENT).read_bytes())
+    content[at : at + size] = bytes(byte ^ 0x55 for byte in content[at : at + size])
+    (path / SEGMENT).write_bytes(content)
+    os.utime(path / SEGMENT, ns=(found.st_mtime_ns, found.st_mtime_ns))
+
+
+@pytest.mark.parametrize("kind", [CTR_PLAIN, GCM], ids=["ctr", "gcm"])
+@pytest.mark.parametrize("where", ["length", "payload", "checksum", "length again"])
+def test_damage_is_reported_and_everything_else_is_read_and_salvaged(kind, where, make):
+    with make(kind) as dataset:
+        dataset.append(numbered(n) for n in range(20))
+        path, place = dataset.path, [*dataset.query()][7].location
+    end = place.offset + place.size
+    rotten(path, {"length": place.offset, "payload": end - 30, "checksum": end - 8, "length again": end - 4}[where])
+    whole = [n for n in range(20) if n != 7]
+    with ondisk.open(path) as dataset:
+        got = []
+        with pytest.raises(ondisk.OndiskError, match=SEGMENT):
+            got.extend(each.data["n"] for each in dataset.query())
+        assert got == [*range(7)]
+        assert "CORRUPTED" in str(dataset.check(accurate=True))
+    lose_index(path)
+    with ondisk.open(path) as dataset:
+        assert sum(each.lost for each in dataset.fix()) == 1
+        assert numbers(dataset) == whole
+        dataset.fix(salvage=[SEGMENT])
+        assert numbers(dataset) == whole
+        dataset.append([numbered(50)])
+        assert numbers(dataset) == [*whole, 50]
+        assert dataset.check(accurate=True).ok == 1
+
+
+def test_a_header_of_another_kind_makes_nothing_readable(make):
+    """Whoever changes the header cannot make ondisk take what is encrypted for something else."""
+    with make(GCM) as dataset:
+        dataset.append(numbered(n) for n in range(5))
+        path, content = dataset.path, stored(dataset)
+    for head in (struct.pack("<III", 2, 5, 0), struct.pack("<III", 2, 5, 1) + bytes(16), struct.pack("<I", 0)):
+        (path / SEGMENT).write_bytes(head + content[44:])
+        with ondisk.open(path) as dataset:
+            with pytest.raises(ondisk.OndiskError):
+                [*dataset.query()]
+            with contextlib.suppress(ondisk.OndiskError):
+                dataset.fix()
+            assert dataset.summary().count == 5  # none was forgotten
+    (path / SEGMENT).write_bytes(content)
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        assert numbers(dataset) == [*range(5)]

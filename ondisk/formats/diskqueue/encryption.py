@@ -184,9 +184,10 @@ class Frames:
             if not frame.OVERHEAD < size <= limit - at:
                 raise FrameCorrupt(f"no whole frame begins at byte {position + at}")
             checked = content[at : at + size - _FOOTER.size]
+            if _FOOTER.unpack_from(content, at + len(checked)) != (crc32(checked), size):
+                frame.decode(content[at : at + size])  # raises
             event = self.event(position + at, checked[4:])
             if isinstance(event, AuthenticationFailed):
-                frame.decode(content[at : at + size])  # damage of the disk has a wrong checksum, too
                 raise event
             opened = b"".join((checked[:4], _PREFIX, event, _SUFFIX))
             pieces += (opened, _FOOTER.pack(crc32(opened), size))

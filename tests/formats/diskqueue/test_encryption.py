@@ -163,15 +163,12 @@ def test_sealing_the_header_fills_in_the_digest():
 
 @given(EVENTS, st.integers(0, 10_000), st.integers(1, 255))
 def test_no_changed_byte_of_an_event_is_opened(events, at, flip):
-    content, stored = sealed(events)
+    _, stored = sealed(events)
     at %= len(stored)
     changed = bytearray(stored)
     changed[at] ^= flip
-    try:
-        opened = frames_of().unseal(BEGIN, bytes(changed))
-    except (AuthenticationFailed, FrameCorrupt, KeyMissing):
-        return
-    assert opened == content  # a footer was changed
+    with pytest.raises(FrameCorrupt):
+        frames_of().unseal(BEGIN, bytes(changed))
 
 
 def frame_at(stored, number):
