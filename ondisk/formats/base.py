@@ -433,11 +433,16 @@ class Format(ABC):
         """
         return None
 
-    def may_continue(self, opened: Callable[[], SegmentFile], *, is_exact: bool) -> bool:
+    def found(self, end: End) -> End:
+        """Return the end to record for a segment that was found on disk, and may once have continued in another way."""
+        return end
+
+    def may_continue(self, opened: Callable[[], SegmentFile], end: End, *, is_exact: bool) -> bool:
         """Return whether data may be appended to a segment's file; otherwise the segment must be rewritten first.
 
         Args:
             opened: opens the file.
+            end: of the segment in the index; `End()` if the index does not know it.
             is_exact: it is as the last commit left it, and nothing was written after its end since then.
         """
         return True

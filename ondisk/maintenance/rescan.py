@@ -212,7 +212,8 @@ class Rescan:
         ):
             reason = f"it can be read up to byte {end.length}, but has data up to byte {known.data_end}; {REMEDY}"
             raise DataAfterDamage(segment, self._damaged() if self._damage.count else reason)
-        found = replace(segment, end=end, facts=self._facts(file, end, before), unread=False, copies=self._copies())
+        end, facts = self._format.found(end), self._facts(file, end, before)
+        found = replace(segment, end=end, facts=facts, unread=False, copies=self._copies())
         self._save(replace(found, shared=segment.shared or (self._foreign is not None and self._is_queue)))
         self._explain(segment, end)
         return True
@@ -273,7 +274,8 @@ class Rescan:
         before = file.stat()
         if self._access.committed(segment).is_whole_in(file) is not True:
             return False
-        self._save(replace(segment, facts=self._facts(file, segment.end, before)), keep_damage=True)
+        end = self._format.found(segment.end)
+        self._save(replace(segment, end=end, facts=self._facts(file, end, before)), keep_damage=True)
         return True
 
     def is_another_file(self) -> bool:

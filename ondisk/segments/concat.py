@@ -119,7 +119,7 @@ class ConcatWriter:
             return Start(Laid(b"", end))  # `writing` reports that it is missing
         is_touched = committed is None or not committed.is_untouched(found)
         is_exact = end is not None and not is_touched and found.st_size == end.size
-        may_continue = layout.may_continue(partial(self._directory.open_to_read, name), is_exact=is_exact)
+        may_continue = layout.may_continue(partial(self._directory.open_to_read, name), end or End(), is_exact=is_exact)
         if end is not None and committed is not None and trusted and not is_touched:
             if found.st_size > end.size and not committed.has_tail(self._directory.open_to_read(name)):
                 raise changed(self._directory, name)  # its row in the index is not about these bytes
@@ -312,7 +312,7 @@ def keep_data_after(
     if is_committed and _is_never_counted(file, end, layout):
         return
     why = "bytes after the last datum that is whole: damaged, of an interrupted append, or added by somebody else"
-    if layout.may_continue(lambda: file, is_exact=False):
+    if layout.may_continue(lambda: file, end, is_exact=False):
         quarantine.keep_piece(directory, name, file, end.size, size, verb=verb, why=why)
     else:  # it is replaced, and nobody can decrypt a piece of it without its header
         quarantine.link(directory, name, verb=verb, why=why)

@@ -48,6 +48,10 @@ COUNT = struct.Struct("<I")
 _U32 = struct.Struct("<I")
 _IV = 16
 _DRAFT = 0x80  # a bit of `Header.kind`
+FOUND = 0x40
+"""A bit of `End.kind`: the segment was found on disk. Nobody knows whether its file was once continued in another way,
+so in counter mode it must not be continued."""
+
 _DIGEST = 16
 _DRAFTS = (2, 3)
 _LOGICAL_SIZES = {0: 4, 1: 8, 2: SIZE, ONDISK: MAX_SIZE}
@@ -92,7 +96,7 @@ class Header:
     @classmethod
     def of_kind(cls, kind: int) -> Header:
         """Return the header of a `kind`, without what is not in it."""
-        return cls((kind >> 8) ^ VERSION, options=kind & ~_DRAFT & 0xFF, draft=bool(kind & _DRAFT))
+        return cls((kind >> 8) ^ VERSION, options=kind & ~(_DRAFT | FOUND) & 0xFF, draft=bool(kind & _DRAFT))
 
     @property
     def counted(self) -> bool:

@@ -240,7 +240,12 @@ class Seg(Format):
             return None
         return encryption.staged_sealer(file.read(0, encryption.STAGED_SIZE))
 
-    def may_continue(self, opened: Callable[[], SegmentFile], *, is_exact: bool) -> bool:
+    def found(self, end: End) -> End:
+        head = header.Header.of_kind(end.kind)
+        is_stream = head.encrypted and head.version != header.ONDISK
+        return replace(end, kind=end.kind | header.FOUND) if is_stream else end
+
+    def may_continue(self, opened: Callable[[], SegmentFile], end: End, *, is_exact: bool) -> bool:
         """Also false if new data would not be encrypted as the configuration says."""
         try:
             head = header.Header.parse(opened().read(0, header.MAX_SIZE))
@@ -248,7 +253,9 @@ class Seg(Format):
             return True  # `resume` reports what is wrong
         if (head.version == header.ONDISK) != self._seals:
             return False
-        return is_exact if head.encrypted and not self._seals else head.encrypted or self.config.encryption == "none"
+        if head.encrypted and not self._seals:
+            return is_exact and not end.kind & header.FOUND
+        return head.encrypted or self.config.encryption == "none"
 
     def first_offset(self, end: End) -> int:
         return header.Header.of_kind(end.kind).size
