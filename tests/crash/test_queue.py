@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from .workload import Consume
 
 pytestmark = needs_strace
 
-_CONFIG = {"format": "seg", "step": "sequence", "segment_size": 700, "fields": {"number": "integer"}}
+_CONFIG = {"format": "seg", "step": "sequence", "segment_size": 800, "fields": {"number": "integer"}}
 _VERSIONS = {
     "version 0": {"version": 0},
     "version 1": {"version": 1},
@@ -26,7 +27,7 @@ _VERSIONS = {
     "lz4": {"compression": "lz4"},
     "protobuf": {"payload": "protobuf"},
 }
-_ALL, _BEFORE = 40, 6
+_ALL, _BEFORE = 24, 4
 _START = datetime(2026, 11, 20, tzinfo=UTC)
 
 
@@ -34,13 +35,13 @@ def bench(room: Path, version: str) -> Bench:
     """Consume a queue of which a part was acknowledged before."""
     room.mkdir(exist_ok=True)
     with ondisk.create(room / "template", _CONFIG | _VERSIONS[version]) as dataset:
-        for begin in range(0, _ALL, 10):
-            numbers = range(begin, begin + 10)
+        for begin in range(0, _ALL, 12):
+            numbers = range(begin, begin + 12)
             dataset.append(
                 ondisk.Datum(_START + timedelta(hours=37 * n % 100), {"number": n}, {"text": "x" * 20}) for n in numbers
             )
         next(iter(Consumer(dataset, _BEFORE))).ack()
-    return Bench(room / "runs", room / "template", [Consume(4)])
+    return Bench(room / "runs", room / "template", [Consume(5)])
 
 
 def check(run: Run, version: str) -> None:
@@ -60,6 +61,22 @@ def check(run: Run, version: str) -> None:
             batch.ack()
         assert len(beats.segments(run.path)) == 1
         assert dataset.check().is_clean
+
+
+def test_a_segment_is_removed_after_the_position_is_durable(room: Path) -> None:
+    """A power cut could otherwise leave the old position, and data that were not delivered would be gone."""
+    run = bench(room, "version 2").recorded()
+    moved = synced = removed = 0
+    for call in run.calls:
+        if re.search(r'^rename.*"state\.dat"\)', call):
+            moved, synced = moved + 1, False
+        elif re.search(rf"^fsync\([0-9]+<{re.escape(str(run.path))}>", call):
+            synced = True
+        elif re.search(r'^rename.*"[0-9]+\.seg"', call) and '".state' not in call:
+            removed += 1
+            assert moved
+            assert synced
+    assert min(moved, removed) > 1
 
 
 def _compare_with_beats(path: Path, rest: list[int], version: str) -> None:
