@@ -173,7 +173,8 @@ def _datasets(directory: Directory, config: DatasetConfig) -> Iterator[list[_Dat
         for place in _archives(directory):
             archive = stack.enter_context(directory.inside(place))
             own = read_config(archive)
-            wanted = replace(config, step=own.step)
+            size = config.segment_size if own.is_sequence else None
+            wanted = replace(config, step=own.step, segment_size=size)
             datasets.append(_Dataset(archive, f"{place}/", wanted, own == wanted, Migration(str(archive.path))))
         datasets.append(_Dataset(directory, "", config, True, Migration(str(directory.path))))
         yield datasets

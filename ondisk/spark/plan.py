@@ -249,6 +249,13 @@ class _Segments:
 
     def positions(self) -> Iterator[Position]:
         """Yield the bounds between partitions, in order."""
+        last: Position | None = None
+        for position in self._positions():
+            if last is None or position > last:  # the segments of a sequence may overlap in time
+                yield position
+                last = position
+
+    def _positions(self) -> Iterator[Position]:
         filled = 0.0
         for begin, group in groupby(self._all, lambda each: each[0]):
             segments = [*group]

@@ -16,9 +16,11 @@ import ondisk
 from ondisk import Datum
 from ondisk.datum import EPOCH, MICROSECOND
 from ondisk.errors import ConfigError, InvalidInput
+from ondisk.formats import find
 from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.maintenance.states import State as Is
 from ondisk.segments.generations import left_behind
+from ondisk.staging.stage import Stage
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 SEQUENCE = {"format": "seg", "step": "sequence", "fields": {"n": "integer"}, "compression": "none"}
@@ -392,6 +394,77 @@ def test_what_does_not_fit_a_sequence_is_refused(values, key):
     with pytest.raises(ConfigError) as caught:
         ondisk.DatasetConfig.from_mapping(SEQUENCE | values)
     assert caught.value.context["key"] == key
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize("values", [{}, {"unique": ["n"]}, {"unique": ["n"], "replace": "yes"}], ids=str)
+def test_what_was_staged_is_divided_among_segments(queue, values, compression):
+    dataset = queue(segment_size=700, compression=compression, **values)
+    dataset.append(data(*range(0, 40, 3)))
+    staged = []
+    for name, of_stage in {"one": range(30), "two": range(20, 60)}.items():
+        with Stage(dataset._access.directory, dataset.config, "job", name) as stage:
+            format = find("seg")(dataset.config)
+            for begin in range(of_stage.start, of_stage.stop, 10):
+                stage.add(format.encode(data(*range(begin, min(begin + 10, of_stage.stop)), size=20)), format)
+            staged.append(stage.finish())
+    result = dataset.append_staged("job", staged)
+    if not values:
+        assert (result.imported, stored(dataset)) == (70, sorted([*range(0, 40, 3), *range(30), *range(20, 60)]))
+    else:
+        assert stored(dataset) == [*range(60)]
+        assert result.imported == 46
+    for each in dataset.query():
+        assert each.location.offset + each.location.size <= 700
+    dataset.repack()
+    assert_sound(dataset)
+    with dataset._access.current().index.snapshot() as snapshot:
+        spans = snapshot.fetch('SELECT name, "begin", "end" FROM segment')
+        held = snapshot.fetch("SELECT segment.name, min(reftime), max(reftime) + 1 FROM datum"
+                              " JOIN segment ON segment.id = datum.segment GROUP BY 1")  # fmt: skip
+    for name, begin, end in held:
+        assert [(first <= begin, last >= end) for each, first, last in spans if each == name] == [(True, True)]
+
+
+def test_a_migration_reads_new_fields_from_the_segments(queue):
+    dataset = queue(segment_size=700)
+    dataset.append(
+        [Datum(each.reftime, {**each.metadata, "name": f"n{n}"}, {}) for n, each in enumerate(data(*range(30)))]
+    )
+    dataset.archive("0.seg")
+    path = dataset.path
+    dataset.close()
+    text = (path / "dataset.toml").read_text()
+    (path / "dataset.toml").write_text(text.replace("[fields]", '[fields]\nname = "text"'))
+    assert ondisk.migrate(path).done
+    with ondisk.open(path) as dataset:
+        assert numbers(dataset, "name: n7") == [7]
+        assert_sound(dataset)
+
+
+def test_what_was_replaced_stays_readable_for_a_while(queue):
+    dataset = queue(segment_size=700, keep_replaced="1h")
+    dataset.append(data(*range(30)))
+    dataset.delete("n: 2 or 5")
+    dataset.repack()
+    assert [file.name for file in (dataset.path / ".replaced").iterdir() if not file.name.endswith(".rows")]
+    assert_sound(dataset)
+    assert len(stored(dataset)) == 28
+
+
+def test_a_file_in_the_way_of_a_segment_is_kept_in_quarantine(queue):
+    dataset = queue(segment_size=700)
+    dataset.append(data(*range(30)))
+    whole = (dataset.path / "1.seg").read_bytes()
+    flipped = bytearray(whole)
+    flipped[200] ^= 1
+    (dataset.path / "1.seg").write_bytes(flipped)
+    assert dataset.fix().lost > 0
+    dataset.fix(salvage=["1.seg"])
+    (item,) = dataset.quarantine
+    assert (dataset.path / item.name).read_bytes() == bytes(flipped)
+    assert len(stored(dataset)) == 29
+    assert_sound(dataset)
 
 
 def test_a_torn_state_file_proves_nothing(queue):

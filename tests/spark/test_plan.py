@@ -108,6 +108,17 @@ def test_each_datum_is_in_one_partition(create, kind, many):
     assert same(rows(partitions, dataset.config), expected(dataset))
 
 
+def test_each_datum_is_in_one_partition_although_segments_overlap_in_time(create, many):
+    dataset = create(step="sequence", segment_size=700, format="seg", fields={"station": "integer"})
+    for first in range(0, 400, 40):
+        append(dataset, [datum((37 * hour) % 100, 1, hour) for hour in range(first, first + 40)])
+    partitions = planned(dataset)
+    assert len(partitions) > 5
+    assert same(rows(partitions, dataset.config), expected(dataset))
+    tree = dataset.fields.reftime >= T + timedelta(hours=50)
+    assert same(rows(planned(dataset, tree), dataset.config), expected(dataset, tree))
+
+
 def test_many_data_of_one_reftime_are_cut_too(create, many):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(0, station) for station in range(200)])
