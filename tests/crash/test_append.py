@@ -39,6 +39,8 @@ STORIES = {
     ("seg ctr", "known and new segments"): _ON_KNOWN,
     ("seg ctr", "replacing"): _REPLACED,
     ("seg gcm", "known and new segments"): _ON_KNOWN,
+    ("seg sequence", "known and new segments"): _ON_KNOWN,
+    ("seg sequence", "replacing"): _REPLACED,
     ("blob", "known and new segments"): _ON_KNOWN,
     ("blob", "replacing"): _REPLACED,
 }

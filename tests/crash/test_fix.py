@@ -34,6 +34,8 @@ STORIES = {
     ("seg plain", "foreign"): _FOREIGN,
     ("seg ctr", "lost index"): _LOST,
     ("seg gcm", "lost index, then appended"): _LOST_AND_APPENDED,
+    ("seg sequence", "lost index"): _LOST,
+    ("seg sequence", "lost index, then appended"): _LOST_AND_APPENDED,
     ("blob", "lost index"): _LOST,
     ("blob", "lost index, then appended"): _LOST_AND_APPENDED,
     ("blob", "missing segment"): _MISSING,

@@ -78,8 +78,9 @@ ENCRYPTED: dict[str, dict[str, Any]] = {
 }
 KEYS = {1: bytes(range(16)), 2: bytes(range(32))}
 os.environ["ONDISK_KEYS"] = ";".join(f"{number} {secret.hex()}" for number, secret in KEYS.items())  # for each process
-ALL_CONFIGS = {**CONFIGS, **ENCRYPTED, "blob": {**CONFIG, "format": "blob"}}
-"""Those of encrypted and of dir segments, too."""
+SEQUENCE = {**CONFIG, "format": "seg", "step": "sequence", "segment_size": 700}
+ALL_CONFIGS = {**CONFIGS, **ENCRYPTED, "blob": {**CONFIG, "format": "blob"}, "seg sequence": SEQUENCE}
+"""Those of encrypted and of dir segments, and of a sequence, too."""
 SEG = ["seg lz4", "seg plain"]
 PIECE = (2, 7)  # offset and length
 START = datetime(2026, 11, 20, tzinfo=UTC)
@@ -592,7 +593,8 @@ def file_of(path: Path, name: str, generation: int) -> Path:
 
 def left_behind(path: Path) -> list[str]:
     """Name the files of other generations that lie beside the segments, and what an archive was being made of."""
-    hidden = (path.glob(pattern) for pattern in ("[0-9]*/.*", ".archive/*/[0-9]*/.*", ".archive/last/.[!lt]*"))
+    patterns = ("[0-9]*/.*", ".[0-9]*", ".archive/*/[0-9]*/.*", ".archive/last/.[!lt]*")
+    hidden = (path.glob(pattern) for pattern in patterns)
     return sorted(each.name for found in hidden for each in found if each.name not in (quarantine.FOLDER, REPLACED))
 
 
