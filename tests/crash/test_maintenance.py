@@ -34,6 +34,7 @@ SAMPLE = [
     ("append", ("vm2", "known and new segments")),
     ("append", ("seg lz4", "replacing")),
     ("append", ("blob", "known and new segments")),
+    ("append", ("seg sequence", "known and new segments")),
     ("delete", ("vm2", "two")),
     ("fix", ("seg plain", "foreign")),
     ("fix", ("blob", "lost index, then appended")),

@@ -67,7 +67,6 @@ STORIES = {
     ("seg ctr", "goes on"): _GOES_ON,
     ("seg gcm", "dirty"): _DIRTY,
     ("seg sequence", "dirty"): _DIRTY,
-    ("seg sequence", "generations"): _GENERATIONS,
     ("seg sequence", "goes on"): _GOES_ON,
     ("blob", "dirty"): _DIRTY,
     ("blob", "dropped"): _DROPPED,

@@ -78,7 +78,7 @@ ENCRYPTED: dict[str, dict[str, Any]] = {
 }
 KEYS = {1: bytes(range(16)), 2: bytes(range(32))}
 os.environ["ONDISK_KEYS"] = ";".join(f"{number} {secret.hex()}" for number, secret in KEYS.items())  # for each process
-SEQUENCE = {**CONFIG, "format": "seg", "step": "sequence", "segment_size": 700}
+SEQUENCE = {**CONFIG, "format": "seg", "step": "sequence", "segment_size": 450}
 ALL_CONFIGS = {**CONFIGS, **ENCRYPTED, "blob": {**CONFIG, "format": "blob"}, "seg sequence": SEQUENCE}
 """Those of encrypted and of dir segments, and of a sequence, too."""
 SEG = ["seg lz4", "seg plain"]
