@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import struct
 from pathlib import Path
 from zlib import crc32
@@ -13,12 +15,16 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondisk import frame
-from ondisk.errors import AuthenticationFailed, FrameCorrupt, InvalidInput, KeyMissing
+from ondisk import frame, keys
+from ondisk.config import DatasetConfig
+from ondisk.errors import AuthenticationFailed, FrameCorrupt, InvalidInput, KeyMissing, OndiskError
+from ondisk.formats import find
 from ondisk.formats.diskqueue import encryption
 from ondisk.formats.diskqueue.encryption import Frames, Stream, digest_of, file_key, sealable, stream_of
 from ondisk.formats.diskqueue.header import Header
 from ondisk.keys import Key, KeyRing
+from ondisk.segment import End
+from ondisk.step import Step
 
 from .test_golden import GOLDEN, expectations
 
@@ -255,3 +261,59 @@ def test_frames_that_are_not_authentic_are_told_from_those_of_a_wrong_key():
             encryption.event_of(each)
     with pytest.raises(AuthenticationFailed):
         frames_of(KeyRing([Key(2, OTHER)])).events(scanned.offsets, scanned.payloads)
+
+
+# Any bytes
+
+HEADS = [
+    Header(2, 3, 1, iv=b"i" * 16),
+    Header(2, 3, 3, iv=b"i" * 16),
+    Header(2, 3, 5, iv=b"i" * 16),
+    Header(2, draft=True, iv=b"i" * 16),
+    Header(3, draft=True, iv=b"i" * 16),
+    Header(256, 3, 1, iv=b"f" * 16, digest=digest_of("2026/11-20")),
+    Header(256, 3, 5, iv=b"f" * 16, digest=bytes(16)),
+]
+
+
+class Bytes:
+    """A segment's file in memory."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def size(self):
+        return len(self.content)
+
+    def read(self, position, size):
+        return self.content[position : position + size]
+
+    def read_into(self, position, buffer):
+        content = self.read(position, len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+
+@given(st.sampled_from(HEADS), st.binary(max_size=300), st.integers(0, 400), st.booleans())
+def test_any_bytes_after_an_encrypted_header_are_refused_or_damage(head, noise, cut, is_sealed):
+    """With frames that are whole and not events, too."""
+    content = head.pack() + noise
+    if is_sealed and head.version == 256 and noise:
+        stored = b"".join(frame.encode(sealable([noise[: len(noise) // 2] + b"x", noise])))
+        content = head.pack() + frames_of().seal(BEGIN, stored)
+    content = content[: max(cut, 4)]
+    format = find("seg")(DatasetConfig("seg", Step.DAILY))
+    keys.use(RING)
+    try:
+        for read in (
+            lambda: [*format.parse(io.BytesIO(content), 10)],
+            lambda: [*format.scan(Bytes(content))],
+            lambda: format.resume(Bytes(content), End()),
+            lambda: format.sealer(Bytes(content), "2026/11-20.seg"),
+            lambda: format.is_empty(Bytes(content)),
+            lambda: format.is_readable(Bytes(content)),
+        ):
+            with contextlib.suppress(OndiskError):
+                read()
+    finally:
+        keys.use(None)
