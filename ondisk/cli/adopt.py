@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 
 import ondisk
-from ondisk.cli.arguments import field, names, path
+from ondisk.cli.arguments import add_keys, field, names, path
 from ondisk.cli.dataset import examined
 from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
@@ -21,6 +21,7 @@ from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, ConfigErr
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("queue", metavar="QUEUE_DIR", type=path, help="the directory with 0.seg … and state.dat")
+    add_keys(parser)
     parser.add_argument("--yes", action="store_true", help="adopt; without it, only print what would be read")
     parser.add_argument(
         "--field",

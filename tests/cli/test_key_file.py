@@ -118,3 +118,16 @@ def test_the_option_counts_more_than_the_environment_and_reaches_child_processes
     done = subprocess.run([sys.executable, "-c", IN_A_CHILD, key_file()], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.startswith("KeyRing([7]")
     assert ended("query", events, "--key-file", key_file()) == 0
+
+
+def test_the_first_example_of_the_page_makes_an_encrypted_dataset(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "encryption.md").read_text(encoding="utf-8")
+    block = page.split("```sh\n")[1].split("```")[0].replace("python3", sys.executable)
+    block = block.replace("ondisk init", f"{sys.executable} -m ondisk init")
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    subprocess.run(["bash", "-ec", block], cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE)
+    keys.use(tmp_path / ".ondisk-keys")
+    with ondisk.open(tmp_path / "events") as dataset:
+        dataset.append([Datum(T, {}, {"n": 1})])
+        assert [each.data for each in dataset.query()] == [{"n": 1}]
+        assert b"timestamp" not in (dataset.path / SEGMENT).read_bytes()
