@@ -27,6 +27,7 @@ from hostile import HostileBench
 from maintenance import MaintenanceBench
 from measure import Report, best, digest, peak_memory, seconds, silent
 from seg import SegBench
+from variants import VariantsBench
 
 import ondisk
 
@@ -213,6 +214,7 @@ class Bench:
 BENCHES = {
     "vm2": Bench,
     "seg": SegBench,
+    "variants": VariantsBench,
     "encrypted": EncryptedBench,
     "maintenance": MaintenanceBench,
     "queue": QueueBench,

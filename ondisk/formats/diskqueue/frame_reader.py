@@ -117,7 +117,8 @@ class FrameReader:
                 self.damage = damage if in_frame else self._of_block() or damage
                 return
             length = frame.length(self._held)
-            wanted = max(_CHUNK, length, min(_TOGETHER * length, _LARGE_CHUNK))
+            least = _CHUNK if self._blocks is None else _CHUNK // 2  # no more than a block of ondisk
+            wanted = max(least, length, min(_TOGETHER * length, _LARGE_CHUNK))
 
     def skip(self) -> int:
         """Skip damage, up to the next whole frame or block.

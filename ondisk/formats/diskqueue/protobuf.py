@@ -301,7 +301,8 @@ def _event(message: Any, size: int, max_depth: int, *, is_lenient: bool = False)
 def _mapping(data: Any, levels: int, is_lenient: bool) -> dict[str, Any]:
     """Return the entries of a Struct; `levels` may be nested."""
     content: dict[str, Any] = {}
-    for key, message in data.items():
+    for key in data:  # `items` takes twice the time
+        message = data[key]
         kind = message.WhichOneof("kind")
         content[key] = getattr(message, kind) if kind in _PLAIN else _value(message, kind, levels - 1, is_lenient)
     if levels <= 0 and content:
