@@ -39,6 +39,7 @@ COMMANDS = {
     "unarchive": "move segments back from the archive; a dry run without --yes",
     "quarantine": "list, export, restore or drop files that stood in the way",
     "maintain": "fix and repack many datasets, for cron",
+    "serve": "answer commands of elliptics on the network",
     "pipeline": "import new files into the datasets they belong to, with Spark",
     "token": "print or verify a file with the tokens of a replica",
     "migrate": "update the index to a new version or configuration; a dry run without --yes",

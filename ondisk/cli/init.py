@@ -3,6 +3,7 @@
   ondisk init weather --format vm2 --step daily --field area=text --field product=text \\
       --unique reftime,area,product --index area,product
   ondisk init weather --config dataset.toml
+  ondisk init objects --backend elliptics
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", type=path, help="read the configuration from a dataset.toml, or - for stdin"
     )
+    parser.add_argument("--backend", choices=("elliptics",), help="write the configuration that this backend needs")
     parser.add_argument("--format", metavar="F", help="format of appended data: seg (default), vm2, jsonl, blob")
     parser.add_argument(
         "--step", metavar="STEP", help="span of a segment: daily, weekly, biweekly, monthly, yearly; or sequence"
@@ -55,12 +57,27 @@ def _config(arguments: argparse.Namespace) -> DatasetConfig:
     if arguments.config is not None:
         if given:
             raise InvalidInput("--config cannot be combined with other options", hint="Write them into the file.")
+        if arguments.backend is not None:
+            raise InvalidInput("--config cannot be combined with --backend", hint="Leave one of them out.")
         return _from_file(arguments.config)
+    if arguments.backend is not None:
+        return _of_backend(given)
     if "step" not in given:
         raise InvalidInput("init needs --step or --config", hint="For example --step daily.")
     if len(given.get("fields", ())) > len(fields := dict(given.pop("fields", ()))):
         raise ConfigError("a field is declared twice", hint="Write one --field for each field.")
     return DatasetConfig.from_mapping({**given, "fields": fields})
+
+
+def _of_backend(given: dict[str, Any]) -> DatasetConfig:
+    """Return the configuration for elliptics."""
+    from ondisk.backends.elliptics import configuration
+
+    if others := given.keys() - {"step", "compression"}:
+        option = "--" + min(others).replace("fields", "field").replace("_", "-")
+        hint = "Only --step and --compression can be chosen; edit dataset.toml for other keys."
+        raise InvalidInput(f"--backend cannot be combined with {option}", hint=hint)
+    return configuration(**given)
 
 
 def _from_file(name: str) -> DatasetConfig:

@@ -41,6 +41,9 @@ class JsonOutput:
     def created(self, info: Mapping[str, Any]) -> None:
         self.info(info)
 
+    def serving(self, dataset: str, host: str, port: int) -> None:
+        _print({"dataset": dataset, "host": host, "port": port})
+
     def appended(
         self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
     ) -> None:

@@ -44,6 +44,9 @@ class TextOutput:
     def created(self, info: Mapping[str, Any]) -> None:
         _print(f"made the dataset {printable(info['path'])}")
 
+    def serving(self, dataset: str, host: str, port: int) -> None:
+        _print(f"serving {printable(dataset)} on {printable(host)}:{port}")
+
     def appended(
         self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
     ) -> None:

@@ -206,7 +206,7 @@ def test_the_shapes_are_what_the_command_prints(run, title):
 
 def test_every_command_with_json_has_its_shape():
     with_json = {name for name in COMMANDS if "--json" in parser_of(name)._option_string_actions}
-    elsewhere = {"init", "pipeline"}  # the second needs Spark: tests/spark/test_pipeline.py
+    elsewhere = {"init", "pipeline", "serve"}  # tests/spark/test_pipeline.py, tests/cli/test_serve.py
     assert with_json == {title.partition(" ")[0] for title in COMMAND_LINES} | elsewhere
 
 

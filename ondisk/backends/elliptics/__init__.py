@@ -10,8 +10,9 @@ packets ── backend ── objects ── extents     in memory
 """
 
 from ondisk.backends.elliptics.backend import Backend
+from ondisk.backends.elliptics.client import Client
 from ondisk.backends.elliptics.extents import Extent
 from ondisk.backends.elliptics.packets import check_get_size
 from ondisk.backends.elliptics.settings import Limits, configuration
 
-__all__ = ["Backend", "Extent", "Limits", "check_get_size", "configuration"]
+__all__ = ["Backend", "Client", "Extent", "Limits", "check_get_size", "configuration"]

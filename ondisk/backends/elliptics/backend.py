@@ -94,8 +94,26 @@ class Backend:
 
         Durability: as `process`.
         """
+        replies: list[list[bytes]] = []
+        while len(replies) < len(packets):
+            replies += self.process_some(packets[len(replies) :])
+        return replies
+
+    def process_some(self, packets: Sequence[bytes]) -> list[list[bytes]]:
+        """Execute the commands of the first of several packets, until their replies are as long as the longest read.
+
+        Returns:
+            The replies to each packet that was executed: at least one.
+        """
+        transactions: list[_Transaction | None] = []
+        size = 0
         with self._lock:
-            transactions = [self._execute(packet) for packet in packets]
+            for packet in packets:
+                transaction = self._execute(packet)
+                transactions.append(transaction)
+                size += 0 if transaction is None else transaction.size
+                if size >= self.limits.read:
+                    break
             self._commit()
         return [[] if each is None else each.packets(self.limits.reply) for each in transactions]
 
@@ -159,13 +177,14 @@ class Backend:
             raise Refused(errno.ENOENT)
         history = b"".join(map(self._entry, extents)) if io.flags & HISTORY else None
         size = check_get_size(io, extents.size if history is None else len(history))
-        if size > self.limits.read:
+        if transaction.size + size > self.limits.read:
             raise Refused(errno.E2BIG)
         end = io.offset + size
         if history is not None:
-            transaction.reply_io(io, history[io.offset : end])
+            data = history[io.offset : end]
         else:
-            transaction.reply_io(io, self._objects.read(io.parent, io.offset, end) if size else b"")
+            data = self._objects.read(io.parent, io.offset, end) if size else b""
+        transaction.reply(Code.READ, data, io)
 
     def _entry(self, extent: Extent) -> bytes:
         seconds, rest = divmod(extent.time, _SECOND)
@@ -269,11 +288,13 @@ class _Transaction:
 
     Attributes:
         status: the first error, as a negative errno; 0 for none.
+        size: bytes of data in the reply.
     """
 
     def __init__(self, layout: Layout, header: Header) -> None:
         self.header = header
         self.status = 0
+        self.size = 0
         self._layout = layout
         self._replies: list[tuple[int, IO | None, bytes]] = []
         self._is_asked = False  # whether a command asked for data, so that a reply is sent even if there are none
@@ -282,17 +303,12 @@ class _Transaction:
         """Set the status, unless there was an error before."""
         self.status = self.status or status
 
-    def reply(self, command: int, data: bytes) -> None:
-        """Reply with data."""
+    def reply(self, command: int, data: bytes, io: IO | None = None) -> None:
+        """Reply with data; with `io`, those are data of an object, and begin at its offset."""
         self._is_asked = True
+        self.size += len(data)
         if data:
-            self._replies.append((command, None, data))
-
-    def reply_io(self, io: IO, data: bytes) -> None:
-        """Reply with data of an object, which begin at the offset of `io`."""
-        self._is_asked = True
-        if data:
-            self._replies.append((Code.READ, io, data))
+            self._replies.append((command, io, data))
 
     def packets(self, size: int) -> list[bytes]:
         """Return the packets of the reply: data, at most `size` bytes in each, then an acknowledgement if one is due.

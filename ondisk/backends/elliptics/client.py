@@ -1,0 +1,159 @@
+"""A small client: reads and writes objects over one connection."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from hashlib import sha512
+from types import TracebackType
+from typing import Self
+
+from ondisk.backends.elliptics.packets import APPEND, ID_SIZE, IO, MORE, NEED_ACK, REPLY, Code, Header, Layout
+from ondisk.errors import (
+    DiskFull,
+    IntegrityError,
+    InvalidInput,
+    LockError,
+    NotFound,
+    OndiskError,
+    ReadOnly,
+    StorageError,
+)
+
+_PART = 4 * 1024 * 1024  # bytes of one read or write
+_LONGEST = 64 * 1024 * 1024  # bytes of a packet of a reply
+_ERRORS: dict[int, type[OndiskError]] = {
+    errno.ENOENT: NotFound,
+    errno.EINVAL: InvalidInput,
+    errno.E2BIG: InvalidInput,
+    errno.EFBIG: InvalidInput,
+    errno.ENOTSUP: InvalidInput,
+    errno.EROFS: ReadOnly,
+    errno.EAGAIN: LockError,
+    errno.ENOSPC: DiskFull,
+    errno.EILSEQ: IntegrityError,
+}
+
+
+class Client:
+    """Reads and writes objects of a server. Not for several threads.
+
+    The name of an object is its id, or a text, whose SHA-512 is the id.
+
+    Args:
+        host, port: of the server.
+        id_size: the size of ids in bytes.
+        group: the group in the headers of requests.
+        timeout: seconds to wait for the server.
+
+    Raises:
+        OSError: also from all methods: the server cannot be reached, or has closed the connection.
+    """
+
+    def __init__(
+        self, host: str, port: int, *, id_size: int = ID_SIZE, group: int = 0, timeout: float | None = 60
+    ) -> None:
+        self._layout = Layout(id_size)
+        self._group = group
+        self._trans = 0
+        self._socket = socket.create_connection((host, port), timeout)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._stream = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._stream.close()
+        self._socket.close()
+
+    def put(self, name: str | bytes, data: bytes, offset: int = 0, *, append: bool = False) -> None:
+        """Write data of an object at an offset. At offset 0 they replace the object, unless `append`.
+
+        Args:
+            append: write at the end of the object, whatever the offset.
+
+        Raises:
+            InvalidInput: they are too large, or the offset is.
+            ReadOnly, DiskFull, LockError, StorageError: they were not stored.
+
+        Durability: when it returns, the data survive power loss. Data of more than 4 MiB are written in several
+            transactions, each of them whole.
+        """
+        id = self._id(name)
+        for begin in range(0, max(1, len(data)), _PART):
+            part = data[begin : begin + _PART]
+            io = IO(id, id, APPEND if append else 0, offset + begin, len(part))
+            self._ask(id, self._layout.io_command(Code.WRITE, io, part))
+
+    def get(self, name: str | bytes, offset: int = 0, size: int = 0) -> bytes:
+        """Return `size` bytes of an object from an offset on, or fewer at its end; with size 0 all of them.
+
+        Raises:
+            NotFound: there is no such object.
+            IntegrityError, LockError, StorageError: it cannot be read.
+        """
+        id, parts, end = self._id(name), [], offset + size
+        while True:
+            wanted = min(_PART, end - offset) if size else _PART
+            parts.append(self._ask(id, self._layout.io_command(Code.READ, IO(id, id, 0, offset, wanted))))
+            offset += len(parts[-1])
+            if len(parts[-1]) < wanted or offset == end:
+                return b"".join(parts)
+
+    def delete(self, name: str | bytes) -> None:
+        """Delete an object.
+
+        Raises:
+            NotFound: there is no such object.
+            ReadOnly, DiskFull, LockError, StorageError: it was not deleted.
+        """
+        self._ask(self._id(name), self._layout.command(Code.DEL))
+
+    def _id(self, name: str | bytes) -> bytes:
+        size = self._layout.id_size
+        id = sha512(name.encode()).digest()[:size] if isinstance(name, str) else name
+        if len(id) != size:
+            raise InvalidInput(f"an id has {size} bytes, not {len(id)}", hint="Pass a text to use its SHA-512.")
+        return id
+
+    def _ask(self, id: bytes, command: bytes) -> bytes:
+        """Send a command, and return the data of the reply."""
+        self._trans += 1
+        self._socket.sendall(self._layout.packet(Header(id, self._group, 0, NEED_ACK, 0, self._trans, 0), command))
+        data, is_complete = [], False
+        while not is_complete:
+            packet = self._receive()
+            header = self._layout.read_header(packet)
+            assert header is not None
+            if header.trans != self._trans | REPLY:
+                raise StorageError(f"the server has answered transaction {header.trans & ~REPLY}, not {self._trans}")
+            if header.status:
+                raise self._error(-header.status)
+            for _, content in self._layout.attributes(packet, header):
+                data.append(bytes(self._layout.read_io(content)[1]))
+            is_complete = not header.flags & MORE
+        return b"".join(data)
+
+    def _receive(self) -> bytes:
+        head = self._read(self._layout.header.size)
+        header = self._layout.read_header(head)
+        if header is None or header.size > _LONGEST:
+            raise ConnectionError("the server has sent what is not a packet")
+        return head + self._read(header.size)
+
+    def _read(self, size: int) -> bytes:
+        content = self._stream.read(size)
+        if len(content) < size:
+            raise ConnectionResetError(errno.ECONNRESET, "the server has closed the connection")
+        return content
+
+    def _error(self, number: int) -> OndiskError:
+        return _ERRORS.get(number, StorageError)(f"the server answers: {os.strerror(number)}", status=-number)

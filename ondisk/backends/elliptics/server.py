@@ -1,0 +1,252 @@
+"""A server of the backend: many connections, each with transactions that are answered in their order.
+
+    connection ── packets ──┐
+    connection ── packets ──┼── waiting ── one thread: the backend ── replies ── each to its connection
+    connection ── packets ──┘
+
+Whatever arrives while the backend is at work waits, and is then given to it together: so the writes of many connections
+share one commit. A connection whose packets or replies are too many is not read until they are fewer.
+
+There is no authentication: whoever can connect can read and change all objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from ondisk.backends.elliptics.backend import Backend
+from ondisk.backends.elliptics.packets import REPLY
+
+_LOG = logging.getLogger("ondisk.backends.elliptics")
+_SLICE = 256 * 1024  # bytes that a connection must take within the time limit
+_BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Limits of a server.
+
+    Attributes:
+        connections: at a time; others are closed at once.
+        pipelined: packets of one connection that are not answered yet.
+        waiting: bytes of packets that are not answered yet, of all connections.
+        unsent: bytes of replies from which on the backend waits until connections take them.
+        together: packets that are given to the backend together.
+        idle: seconds until a connection that sends nothing is closed.
+        stalled: seconds for the rest of a packet, or until a connection takes a part of a reply.
+    """
+
+    connections: int = 1024
+    pipelined: int = 64
+    waiting: int = 128 * 1024 * 1024
+    unsent: int = 128 * 1024 * 1024
+    together: int = 4096
+    idle: float = 600
+    stalled: float = 60
+
+
+async def serve(backend: Backend, host: str, port: int, started: Callable[[int], object]) -> None:
+    """Serve until SIGINT or SIGTERM arrives.
+
+    Args:
+        host, port: as those of `Server`.
+        started: called with the port when the server listens.
+
+    Raises:
+        OSError: it cannot listen there.
+    """
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    async with Server(backend, host, port) as server:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        started(server.port)
+        await stop.wait()
+
+
+class _Closed(Exception):
+    """The connection must be closed."""
+
+
+class _Room:
+    """A number of bytes that connections share. One alone may take more than there are."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._taken = 0
+        self._is_given_back = asyncio.Event()
+
+    async def wait_for(self, size: int) -> None:
+        """Wait until some bytes fit."""
+        while self._taken and self._taken + size > self._size:
+            self._is_given_back.clear()
+            await self._is_given_back.wait()
+
+    def take(self, size: int) -> None:
+        """Take bytes, whether they fit or not."""
+        self._taken += size
+
+    def give_back(self, size: int) -> None:
+        """Give bytes back."""
+        self._taken -= size
+        self._is_given_back.set()
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A packet; and the replies to it when they are there, or None if the connection must be closed."""
+
+    packet: bytes
+    replies: asyncio.Future[list[bytes] | None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    @property
+    def size(self) -> int:
+        """The bytes of the replies that are there."""
+        is_there = self.replies.done() and not self.replies.cancelled()
+        return sum(map(len, self.replies.result() or ())) if is_there else 0
+
+
+class Server:
+    """Answers the packets of connections with a backend. Use it as an asynchronous context manager.
+
+    Args:
+        host, port: where it listens; port 0 takes a free one.
+
+    Attributes:
+        port: the port on which it listens.
+
+    Raises:
+        OSError: when it starts: it cannot listen there.
+    """
+
+    def __init__(self, backend: Backend, host: str, port: int, limits: ServerLimits | None = None) -> None:
+        self.port = port
+        self._backend = backend
+        self._host = host
+        self._limits = limits or ServerLimits()
+        self._waiting: list[_Waiting] = []
+        self._has_waiting = asyncio.Event()
+        self._packets = _Room(self._limits.waiting)
+        self._unsent = _Room(self._limits.unsent)
+        self._connections: set[asyncio.Task[None]] = set()
+        self._thread = ThreadPoolExecutor(1, "elliptics")
+
+    async def __aenter__(self) -> Server:
+        self._server = await asyncio.start_server(
+            self._connected, self._host, self.port, limit=_SLICE, backlog=_BACKLOG
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._worker = asyncio.create_task(self._work())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close all connections, and end when the backend has done what it is doing."""
+        self._server.close()
+        for each in (self._worker, *self._connections):
+            each.cancel()
+        await asyncio.gather(self._worker, *self._connections, return_exceptions=True)
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def _work(self) -> None:
+        """Give the backend what waits, and hand out the replies."""
+        loop = asyncio.get_running_loop()
+        while await self._has_waiting.wait():
+            await self._unsent.wait_for(0)
+            some = self._waiting[: self._limits.together]
+            answers: list[list[bytes] | None]
+            try:
+                packets = [each.packet for each in some]
+                answers = [*await loop.run_in_executor(self._thread, self._backend.process_some, packets)]
+            except Exception:  # a defect: these connections are closed, and the others are served
+                _LOG.exception("%d packets cannot be answered", len(some))
+                answers = [None for _ in some]
+            del self._waiting[: len(answers)]
+            if not self._waiting:
+                self._has_waiting.clear()
+            for each, answer in zip(some, answers, strict=False):
+                self._packets.give_back(len(each.packet))
+                if not each.replies.cancelled():
+                    each.replies.set_result(answer)
+                    self._unsent.take(each.size)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection, until it ends or breaks a rule."""
+        task = asyncio.current_task()
+        assert task is not None
+        pipeline: asyncio.Queue[_Waiting | None] = asyncio.Queue(self._limits.pipelined)
+        try:
+            if len(self._connections) < self._limits.connections:
+                self._connections.add(task)
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._receive(reader, pipeline))
+                    both.create_task(self._send(pipeline, writer))
+                writer.write_eof()
+        except* (OSError, EOFError, _Closed):  # OSError: also a time limit
+            pass
+        finally:
+            while not pipeline.empty():
+                self._settle(pipeline.get_nowait())
+            self._connections.discard(task)
+            writer.close()
+
+    async def _receive(self, reader: asyncio.StreamReader, pipeline: asyncio.Queue[_Waiting | None]) -> None:
+        """Read packets until the connection's end."""
+        layout, limits = self._backend.layout, self._limits
+        while True:
+            async with asyncio.timeout(limits.idle):
+                try:
+                    head = await reader.readexactly(layout.header.size)
+                except asyncio.IncompleteReadError:
+                    break
+            header = layout.read_header(head)
+            assert header is not None
+            if header.trans & REPLY:
+                raise _Closed
+            if header.size > self._backend.limits.packet:
+                refused = _Waiting(head)
+                answer = header._replace(status=-errno.E2BIG, trans=header.trans | REPLY, flags=0)
+                refused.replies.set_result([layout.packet(answer)])
+                self._unsent.take(refused.size)
+                await pipeline.put(refused)
+                break
+            size = len(head) + header.size
+            await self._packets.wait_for(size)
+            self._packets.take(size)
+            try:
+                async with asyncio.timeout(limits.stalled):
+                    waiting = _Waiting(head + await reader.readexactly(header.size))
+            except BaseException:
+                self._packets.give_back(size)
+                raise
+            self._waiting.append(waiting)
+            self._has_waiting.set()
+            await pipeline.put(waiting)
+        await pipeline.put(None)
+
+    async def _send(self, pipeline: asyncio.Queue[_Waiting | None], writer: asyncio.StreamWriter) -> None:
+        """Send the replies to packets, in their order."""
+        while (waiting := await pipeline.get()) is not None:
+            try:
+                replies = await waiting.replies
+                if replies is None:
+                    raise _Closed
+                for reply in replies:
+                    for begin in range(0, len(reply), _SLICE):
+                        writer.write(reply if len(reply) <= _SLICE else memoryview(reply)[begin : begin + _SLICE])
+                        async with asyncio.timeout(self._limits.stalled):
+                            await writer.drain()
+            finally:
+                self._settle(waiting)
+
+    def _settle(self, waiting: _Waiting | None) -> None:
+        """Give back the room of replies that were sent, or that nobody waits for any more."""
+        if waiting is not None:
+            self._unsent.give_back(waiting.size)
+            waiting.replies.cancel()
