@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
-from ondisk.dataset.append import BATCH_SIZE, AppendResult, OnCommit, Stored, batches, iterated, refuse_old, store
+from ondisk.dataset.append import BATCH_SIZE, AppendResult, OnCommit, batches, iterated, refuse_old, store
 from ondisk.dataset.append_queue import append_queue
 from ondisk.dataset.archived import archived_for
 from ondisk.dataset.archives import Archives, DatasetAccess
@@ -27,7 +27,7 @@ from ondisk.datum import Datum, Location
 from ondisk.errors import AlreadyExists, InvalidInput, LockError, MatchError, OndiskError, ReadOnly, StateError, shown
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find
-from ondisk.index import INDEX, Key, Transaction
+from ondisk.index import INDEX, Key
 from ondisk.matcher import METADATA, Everything, Expression, Fields
 from ondisk.segments import MustRewrite
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ondisk.maintenance.states import Done, Report
     from ondisk.staging.stage import FinishedStage
 
+_T = TypeVar("_T")
 Progress: TypeAlias = Callable[[str], None]
 # Upper limits of commits and data in the index's log between two checkpoints, while small batches are appended.
 _LAZY_COMMITS, _LAZY_DATA = 10, 10_000
@@ -359,7 +360,8 @@ class Dataset:
         if batch.refused:
             raise InvalidInput(f"nothing was changed, because a datum cannot be stored: {batch.refused[0][1]}")
         self._commits = (self._commits + 1) % _LAZY_COMMITS
-        return exchange(self._access, state, delete, batch, format, lazy=self._commits != 0)
+        lazy = self._commits != 0
+        return self._renewing(lambda: exchange(self._access, state, delete, batch, format, lazy=lazy))
 
     def stored(self, marks: Iterable[Mark]) -> set[Mark]:
         """Return the given marks that an `append_staged` has recorded."""
@@ -694,14 +696,7 @@ class Dataset:
                 # A checkpoint takes as long as a small batch, so several small batches share one.
                 lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
-                renewed: set[str] = set()
-                while True:
-                    try:
-                        with access.transaction("append", lazy=lazy) as transaction:
-                            result.add(batch, self._stored(batch, format, transaction, record))
-                        break
-                    except MustRewrite as error:
-                        self._renew(error.name, renewed)
+                self._renewing(partial(self._store, batch, format, record, result, lazy=lazy))
             if waiting:
                 access.checkpoint()
         except OndiskError as error:
@@ -713,10 +708,25 @@ class Dataset:
             raise
         return result
 
-    def _stored(self, batch: Batch, format: Format, transaction: Transaction, record: OnCommit | None) -> Stored:
-        access, into = self._access, (self._access.directory, transaction)
-        trusted, archived = not access.has_sentinel(), archived_for(self._archives, self.config)
-        return store(batch, format, self.config, *into, trusted=trusted, archived=archived, record=record)
+    def _store(
+        self, batch: Batch, format: Format, record: OnCommit | None, result: AppendResult, *, lazy: bool
+    ) -> None:
+        """Store a batch in one commit, and add what was done to a result, also if an error follows the commit."""
+        access = self._access
+        with access.transaction("append", lazy=lazy) as transaction:
+            into = access.directory, transaction
+            trusted, archived = not access.has_sentinel(), archived_for(self._archives, self.config)
+            stored = store(batch, format, self.config, *into, trusted=trusted, archived=archived, record=record)
+            result.add(batch, stored)
+
+    def _renewing(self, append: Callable[[], _T]) -> _T:
+        """Return what a function returns that appends. It is called again after each segment that must be rewritten."""
+        renewed: set[str] = set()
+        while True:
+            try:
+                return append()
+            except MustRewrite as error:
+                self._renew(error.name, renewed)
 
     def _renew(self, name: str, renewed: set[str]) -> None:
         """Rewrite a segment, so that an append can continue it.

@@ -15,7 +15,16 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.overlap import common, in_both
 from ondisk.dataset.sequence import is_unread, position
-from ondisk.errors import LockError, OndiskError, SegmentCorrupt, SegmentMissing, StateError, command
+from ondisk.errors import (
+    AuthenticationFailed,
+    KeyMissing,
+    LockError,
+    OndiskError,
+    SegmentCorrupt,
+    SegmentMissing,
+    StateError,
+    command,
+)
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.diagnosis import Known
@@ -151,7 +160,8 @@ def settle(access: DatasetAccess) -> None:
     with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
         both = _moved(main, there)
     for name in both:
-        with contextlib.suppress(SegmentCorrupt):  # both files stay, and a check reports what is wrong
+        # Both files stay. A check reports what is wrong, and an opening with the keys tries again.
+        with contextlib.suppress(SegmentCorrupt, KeyMissing, AuthenticationFailed):
             _finish(access, last, name)
 
 

@@ -418,6 +418,18 @@ def test_no_two_states_of_a_file_show_what_the_other_says(kind, make):
 
 
 @pytest.mark.parametrize("kind", STREAMS)
+def test_an_exchange_rewrites_a_cut_file_first(kind, make):
+    with make(kind, step="yearly") as dataset:
+        dataset.append(numbered(n) for n in range(10))
+        before = stored(dataset, "20/2026.seg")
+        with (dataset.path / "20/2026.seg").open("ab") as file:
+            file.write(b"torn")
+        assert dataset.exchange(dataset.state(), [dataset.fields.station == 1], [numbered(50)]) is not None
+        assert iv_of(stored(dataset, "20/2026.seg")) != iv_of(before)
+        assert numbers(dataset) == [0, 2, 3, 5, 6, 8, 9, 50]
+
+
+@pytest.mark.parametrize("kind", STREAMS)
 def test_nothing_is_appended_to_a_cut_file_that_the_index_does_not_know(kind, make):
     with make(kind) as dataset:
         dataset.append(numbered(n) for n in range(10))
