@@ -154,10 +154,13 @@ class _Log:
 
     def forget(self, known: Mapping[int, Place], numbers: list[int]) -> None:
         """Remove the places of segments that do not exist any more, except the highest: later ones follow it."""
-        gone = sorted(known.keys() - set(numbers))
-        if gone and (not numbers or max(numbers) < gone[-1]):
-            gone.pop()
-        self.save({number: (known[number], None) for number in gone})
+        gone: dict[int, tuple[Place | None, Place | None]]
+        gone = {number: (known[number], None) for number in sorted(known.keys() - set(numbers))}
+        if gone and (not numbers or max(numbers) < max(gone)):
+            last, (place, _) = gone.popitem()
+            if place is not None and not place.size:
+                gone[last] = place, replace(place, size=1)  # what may be missing of it was reported
+        self.save(gone)
 
 
 def _text(place: Place | None) -> str | None:

@@ -200,6 +200,19 @@ def test_numbers_that_begin_again_are_other_segments(dataset, queue):
     assert run(dataset, queue.path) == ({}, {}, [])
 
 
+def test_a_removed_segment_is_named_once(dataset, queue):
+    for begin in range(0, 40, 20):
+        publish(queue, *range(begin, begin + 20))
+        run(dataset, queue.path)
+    shutil.rmtree(queue.path)
+    for number in range(3):
+        publish(Beats(queue.path), 40 + number)
+        notes = run(dataset, queue.path)[2]
+        named = [note for note in notes if note.startswith("3.seg was removed; what Beats wrote to it")]
+        assert len(named) == (number == 0)
+    assert numbers(dataset) == [*range(43)]
+
+
 @KINDS
 def test_a_segment_that_is_written_again_with_the_same_first_event_is_imported_again(
     dataset, tmp_path, version, options
