@@ -20,7 +20,7 @@ from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, ConfigErr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("queue", metavar="QUEUE_DIR", type=path, help="the directory with 0.seg … and state.dat")
+    parser.add_argument("queue", metavar="QUEUE_DIR", type=path, help="the directory with the segments and state.dat")
     add_keys(parser)
     parser.add_argument("--yes", action="store_true", help="adopt; without it, only print what would be read")
     parser.add_argument(

@@ -18,7 +18,15 @@ from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import files_progress
 from ondisk.cli.spark import add_spark, executors
 from ondisk.cli.streams import Input
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
+from ondisk.errors import (
+    EXIT_DATA_SKIPPED,
+    EXIT_DONE,
+    EXIT_FINDINGS,
+    AuthenticationFailed,
+    InvalidInput,
+    KeyMissing,
+    OndiskError,
+)
 
 if TYPE_CHECKING:
     from ondisk import AppendResult
@@ -69,7 +77,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         with Input(name, advance) as file:
             try:
                 return dataset.append_file(file, arguments.format, **batch)  # type: ignore[arg-type]  # a RawIOBase is one
-            except InvalidInput as error:
+            except (AuthenticationFailed, InvalidInput, KeyMissing) as error:
                 raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
 
     batch = {} if arguments.batch_size is None else {"batch_size": arguments.batch_size}

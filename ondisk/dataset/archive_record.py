@@ -271,6 +271,7 @@ class ArchiveRecord:
 
         Cost: a look at `.archive/`, if all names are recorded.
         """
+        self._main.current()  # raises if the dataset was closed
         entries = self._main.directory.entries(ARCHIVE)
         names = {each.name for each in entries if each.kind == "directory" and not each.name.startswith(".")} - {LAST}
         if names and not names <= {each.name for each in self.all()}:

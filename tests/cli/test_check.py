@@ -18,7 +18,7 @@ from ondisk.cli import main
 from .conftest import LINES
 
 CLEAN = dict.fromkeys(
-    ("dirty", "unaligned", "missing", "deleted", "corrupted", "archive_age", "delete_age", "freed"), 0
+    ("dirty", "unaligned", "missing", "deleted", "corrupted", "archive_age", "delete_age", "consumed", "freed"), 0
 )
 FIRST, SECOND = "2026/11-20.vm2", "2026/11-21.vm2"
 NOBODY = 65534

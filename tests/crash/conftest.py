@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from .workload import KEY_LINES
+
 POINTS = "points"
 _MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture(autouse=True)
+def keys_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDISK_KEYS", KEY_LINES)
 
 
 @pytest.fixture

@@ -77,7 +77,8 @@ ENCRYPTED: dict[str, dict[str, Any]] = {
     "seg gcm": {**CONFIG, "format": "seg", "encryption": "aes-256-gcm"},
 }
 KEYS = {1: bytes(range(16)), 2: bytes(range(32))}
-os.environ["ONDISK_KEYS"] = ";".join(f"{number} {secret.hex()}" for number, secret in KEYS.items())  # for each process
+KEY_LINES = ";".join(f"{number} {secret.hex()}" for number, secret in KEYS.items())
+"""What the environment of a process must have as ONDISK_KEYS, to read encrypted segments."""
 SEQUENCE = {**CONFIG, "format": "seg", "step": "sequence", "segment_size": 450}
 ALL_CONFIGS = {**CONFIGS, **ENCRYPTED, "blob": {**CONFIG, "format": "blob"}, "seg sequence": SEQUENCE}
 """Those of encrypted and of dir segments, and of a sequence, too."""
