@@ -149,6 +149,7 @@ TESTED_ELSEWHERE = {
     "formats/diskqueue/resume.py": "dataset/test_append_queue.py",
     "formats/diskqueue/json_payload.py": "formats/diskqueue/test_kinds.py",
     "formats/diskqueue/protobuf.py": "formats/diskqueue/test_kinds.py",
+    "formats/diskqueue/key_search.py": "formats/diskqueue/test_encryption.py",
     "formats/metadata.py": "formats/diskqueue/test_seg.py",
     "index/atomic_change.py": "index/test_transaction.py",
     "index/columns.py": "index/test_tables.py",

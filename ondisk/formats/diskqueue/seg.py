@@ -24,7 +24,7 @@ from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, Chained, FileStream, Format, Loaded, Readable, is_zeros
-from ondisk.formats.diskqueue import blocks, drafts, encryption, header, json_payload, payload
+from ondisk.formats.diskqueue import blocks, drafts, encryption, header, json_payload, key_search, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.parse import Place, batches
 from ondisk.formats.diskqueue.payload import Event
@@ -125,7 +125,7 @@ class Seg(Format):
 
         found = self._header_in(head, read)
         rest = Chained(head[found.size :], stream)
-        plain, opener = encryption.decrypted(rest, found, max_size=self.config.max_datum_size)
+        plain, opener = key_search.decrypted(rest, found, max_size=self.config.max_datum_size)
         if found.draft:
             begin = _read(plain, _DRAFT_BEGIN)
             found, plain = drafts.with_stream(found, begin), Chained(begin, plain)
@@ -161,7 +161,7 @@ class Seg(Format):
             return
         kept: list[Block] = []
         limit = self.config.max_datum_size
-        file, opener = encryption.opened(file, head, max_size=limit)
+        file, opener = key_search.opened(file, head, max_size=limit)
         head = drafts.with_stream(head, file.read(head.size, _DRAFT_BEGIN))
         stream = FileStream(file, head.size)
         frames = FrameReader(
@@ -224,11 +224,11 @@ class Seg(Format):
             head = header.Header.parse(file.read(0, header.MAX_SIZE))
         except (InvalidInput, SegmentCorrupt):
             return None  # whoever reads its data reports what is wrong
-        return encryption.sealer_of(head, file.read, name, max_size=self.config.max_datum_size)
+        return key_search.sealer_of(head, file.read, name, max_size=self.config.max_datum_size)
 
     def new_sealer(self, begun: bytes, name: str) -> Sealer | None:
         head = header.Header.parse(begun)
-        return encryption.sealer_of(head, lambda _position, _size: b"", name, max_size=0)
+        return key_search.sealer_of(head, lambda _position, _size: b"", name, max_size=0)
 
     def begin_staged(self) -> tuple[bytes, Sealer | None]:
         if self.config.encryption == "none":
@@ -678,7 +678,7 @@ def _decrypted(file: SegmentFile, max_size: int) -> SegmentFile:
         return file
     if head.draft:  # `_header_of` refuses it
         return file
-    return encryption.opened(file, head, max_size=max_size)[0]
+    return key_search.opened(file, head, max_size=max_size)[0]
 
 
 def _packed_count(count: int) -> bytes:
