@@ -227,7 +227,8 @@ class _Source:
         """Return the place after a segment that is not imported; it is recognised by its first frame and its size."""
         file = self.queue.open_to_read(f"{number}.seg")
         try:
-            scanned = next(iter(self.format.frames(FileStream(file, 0))), None)
+            with _named(file):
+                scanned = next(iter(self.format.frames(FileStream(file, 0))), None)
         except (InvalidInput, SegmentCorrupt):
             scanned = None
         place = Place() if scanned is None else Place().after(scanned, 0, 1)
@@ -237,7 +238,8 @@ class _Source:
         """Return the place of the position in `state.dat`; None if it is the beginning, or cannot be right."""
         try:
             file = self.queue.open_to_read(f"{state.segment}.seg")
-            frames = self.format.frames(FileStream(file, 0))
+            with _named(file):
+                frames = self.format.frames(FileStream(file, 0))
         except (FileNotFoundError, InvalidInput, SegmentCorrupt):
             return None
         begin = frames.header.logical_size
@@ -264,20 +266,16 @@ class _Source:
         except FileNotFoundError:  # Beats has removed it meanwhile; the next import says what that means
             return None
         size = file.size()
-        if known is not None and 0 < known.size == size and self._is_read(file, known):
-            return None
         try:
-            frames, now, remark = resumed(self.format, file, known or Place())
+            with _named(file):
+                if known is not None and 0 < known.size == size and self._is_read(file, known):
+                    return None
+                frames, now, remark = resumed(self.format, file, known or Place())
         except SegmentCorrupt as error:  # inside the header
             if growing or not size:
                 return None
             self.log.save({number: (known, Place(size=size))})
             return AppendResult(damage=[Damage(0, size, error.context["reason"])])
-        except InvalidInput as error:
-            hint = f"{error.hint} To import the segments after it, move it out of the queue."
-            raise type(error)(f"{file.path}: {error.message}", hint=hint, **error.context) from error
-        except (KeyMissing, AuthenticationFailed) as error:
-            raise type(error)(f"{file.path}: {error.message}", hint=error.hint, **error.context) from error
         saved = known
 
         def stream() -> Iterator[Batch]:
@@ -308,3 +306,15 @@ class _Source:
     def _is_read(self, file: ReadableFile, known: Place) -> bool:
         """Return whether all of a file was read, and it is the same; its size is."""
         return not known.frames or is_known(self.format, file, known)
+
+
+@contextlib.contextmanager
+def _named(file: ReadableFile) -> Iterator[None]:
+    """Name a segment in the error that says why nothing of it can be read."""
+    try:
+        yield
+    except InvalidInput as error:
+        hint = f"{error.hint} To import the segments after it, move it out of the queue."
+        raise type(error)(f"{file.path}: {error.message}", hint=hint, **error.context) from error
+    except (KeyMissing, AuthenticationFailed) as error:
+        raise type(error)(f"{file.path}: {error.message}", hint=error.hint, **error.context) from error
