@@ -22,6 +22,8 @@ segments = "concat"             concat | dir: one file for each segment, or for 
 extension = "blob"              extension of the files of the format blob
 archive_age = 365               days after which repack moves a segment to the archive
 delete_age = 3650               days after which repack deletes a segment, and appends refuse data
+deletions_kept = 30             days after which repack may forget that data were deleted, so that older tokens of
+                                replicas expire; without it, never
 quarantine_age = 90             days after which repack removes items from the quarantine; without it, never
 keep_replaced = "6h"            how long segments that a repack or an archive replaced stay readable for jobs of Spark
                                 that were planned before; default "0s"
@@ -77,6 +79,7 @@ _RANGES = {
     "segment_size": (1, 2**63 - 1),
     "archive_age": (0, _MAX_AGE),
     "delete_age": (0, _MAX_AGE),
+    "deletions_kept": (1, _MAX_AGE),
     "quarantine_age": (0, _MAX_AGE),
 }
 # Keys for which only the default is implemented.
@@ -111,6 +114,7 @@ class DatasetConfig:
     extension: str = "blob"
     archive_age: int | None = None
     delete_age: int | None = None
+    deletions_kept: int | None = None
     quarantine_age: int | None = None
     keep_replaced: str = "0s"
     unknown_segments: UnknownSegments = "keep"
@@ -326,6 +330,7 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "extension": _text,
     "archive_age": _whole,
     "delete_age": _whole,
+    "deletions_kept": _whole,
     "quarantine_age": _whole,
     "keep_replaced": _reader(
         lambda value: (type(value) is int and value == 0) or (isinstance(value, str) and seconds_of(value) is not None),

@@ -40,7 +40,7 @@ FLOORS = [
     "testing",
 ]
 
-DOORS = {"dataset/dataset.py": {"maintenance", "spark"}, "pipeline/run.py": {"spark"}}
+DOORS = {"dataset/dataset.py": {"maintenance", "replication", "spark"}, "pipeline/run.py": {"spark"}}
 """Functions here import from rows above: `Dataset` is the one door to everything, and `pipeline` starts Spark."""
 
 _OS = {
@@ -152,6 +152,7 @@ TESTED_ELSEWHERE = {
     "formats/diskqueue/key_search.py": "formats/diskqueue/test_encryption.py",
     "formats/metadata.py": "formats/diskqueue/test_seg.py",
     "index/atomic_change.py": "index/test_transaction.py",
+    "index/changes.py": "replication/test_feed.py",
     "index/columns.py": "index/test_tables.py",
     "index/field_values.py": "dataset/test_read.py",  # summaries
     "index/rebuild.py": "maintenance/test_migrate.py",
@@ -168,6 +169,7 @@ TESTED_ELSEWHERE = {
     "maintenance/single_copies.py": "maintenance/test_second_copy.py",
     "maintenance/states.py": "maintenance/test_diagnosis.py",
     "maintenance/tally.py": "maintenance/test_matrix.py",
+    "maintenance/trim.py": "replication/test_feed.py",
     "matcher/parsing.py": "matcher/test_parser.py",
     "matcher/tree.py": "matcher/test_parser.py",
     "matcher/values.py": "matcher/test_fields.py",

@@ -79,6 +79,7 @@ def test_a_configuration_made_in_python_accepts_the_values_of_the_file():
         ('format = ""', "format", "must be a text", "quotes"),
         ("archive_age = -1", "archive_age", "-1 is not between 0 and 4000000", "Remove the line"),
         ('archive_age = "365"', "archive_age", "must be a whole number", "without quotes"),
+        ("deletions_kept = 0", "deletions_kept", "0 is not between 1 and 4000000", "Remove the line"),
         ("quarantine_age = -1", "quarantine_age", "-1 is not between 0 and 4000000", "Remove the line"),
         ('keep_replaced = "six hours"', "keep_replaced", "must be a duration such as 90s", 'keep_replaced = "6h"'),
         ("keep_replaced = 6", "keep_replaced", "must be a duration such as 90s", 'keep_replaced = "6h"'),

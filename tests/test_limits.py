@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "limits.md"
 ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 DEFAULTS = ondisk.DatasetConfig("seg", ondisk.Step.DAILY)
 MIB = 1024 * 1024
-AGES = {config._RANGES[key][1] for key in ("archive_age", "delete_age", "quarantine_age")}
+AGES = {config._RANGES[key][1] for key in ("archive_age", "delete_age", "deletions_kept", "quarantine_age")}
 (AGE,) = AGES
 
 FIGURES = {
@@ -38,7 +38,7 @@ FIGURES = {
     "station and variable of `vm2`": [18],
     "declared fields": [config._MAX_FIELDS],
     "extension of `blob`": [16],
-    "`archive_age`, `delete_age`, `quarantine_age`": [AGE],
+    "`archive_age`, `delete_age`, `deletions_kept`, `quarantine_age`": [AGE],
     "`lock_timeout`": [config._RANGES["lock_timeout"][1]],
     "`dataset.toml`, `pipeline.toml`": [layout._CONFIG_LIMIT, config._MAX_DOTS],
     "a match expression": [parser.MAX_LENGTH],

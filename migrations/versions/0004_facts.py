@@ -1,4 +1,4 @@
-"""Facts about each segment's file, which show that another program changed it; forgotten and lost data; archives.
+"""Facts about each segment's file, which show that another program changed it; lost data; sessions; archives.
 
 What is NULL in rows of an older revision is filled in when the segment is next written or read as a whole.
 """
@@ -21,6 +21,15 @@ _STATEMENTS = (
     "ALTER TABLE segment ADD COLUMN kind INTEGER DEFAULT 0 NOT NULL",
     "ALTER TABLE deletion ADD COLUMN forgotten INTEGER DEFAULT 0 NOT NULL",
     "ALTER TABLE dataset ADD COLUMN lost INTEGER DEFAULT 0 NOT NULL",
+    "ALTER TABLE dataset ADD COLUMN expired INTEGER DEFAULT 0 NOT NULL",
+    """
+    CREATE TABLE session (
+        first INTEGER NOT NULL,
+        id INTEGER NOT NULL,
+        committed_at INTEGER NOT NULL,
+        PRIMARY KEY (first)
+    ) STRICT
+    """,
     """
     CREATE TABLE archive (
         uuid TEXT NOT NULL,

@@ -7,7 +7,7 @@ archive is not used, and work that needs its data is refused.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -103,17 +103,20 @@ class ArchiveRecord:
             return []
         states = {name: state_of(archive.current().index) for name, archive in present.items()}
         states = self._identified(states, known, present)
-        records = {each.uuid: each.interval for each in known}
+        records = {each.uuid: each for each in known}
         unusable = []
         for name, fault in found.items():
             uuid = states[name][0]
             if fault is not Fault.FOREIGN:  # the one whose name it has is away
                 twin = next((other for other in states if states[other][0] == uuid and other != name), None)
-                interval = None if fault is Fault.COPY else hull(described(present[name]).interval, records.get(uuid))
-                unusable.append(Unusable(uuid, name, fault, interval, twin))
+                record = records.get(uuid)
+                before = None if record is None else record.interval
+                interval = None if fault is Fault.COPY else hull(described(present[name]).interval, before)
+                last = record.seq if record is not None and fault is Fault.OLDER else None
+                unusable.append(Unusable(uuid, name, fault, interval, twin, last))
         for each in self._away(known, present, {uuid for uuid, *_ in states.values()}):
             fault = Fault.FOREIGN if each.name in present else Fault.AWAY
-            unusable.append(Unusable(each.uuid, each.name, fault, each.interval))
+            unusable.append(Unusable(each.uuid, each.name, fault, each.interval, last=each.seq))
         return unusable
 
     def missing(self) -> list[Unusable]:
@@ -173,7 +176,7 @@ class ArchiveRecord:
             StateError: it is so.
             InvalidInput: the summary of an archive that is offline cannot be read.
         """
-        self.check_complete(main, uuids, interval)
+        self.check_complete(main, uuids, interval, after)
         self.check_none_offline(interval(), main, after)
         states = states_of({each.path.name: each.current().index for each in self._archives.online()})
         return all(uuid in uuids for uuid, *_ in states.values())
@@ -184,17 +187,23 @@ class ArchiveRecord:
         Raises:
             StateError, InvalidInput: as `check_online`.
         """
-        for each in touching(self.offline_data(main), interval):
+        self._check(self.offline_data(main), interval, after)
+
+    def _check(self, unusable: Iterable[Unusable], interval: Interval, after: int) -> None:
+        for each in touching(unusable, interval):
             if each.last is None or each.last > after:
                 raise self.problem(each)
 
-    def check_complete(self, main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval]) -> bool:
+    def check_complete(
+        self, main: Snapshot, uuids: Collection[str], interval: Callable[[], Interval], after: int = 0
+    ) -> bool:
         """Raise if an archive that may have data of an interval is not used.
 
         Args:
             main: a snapshot of the dataset's index.
             uuids: of the archives that are used.
             interval: called only if an archive is not used.
+            after: as in `check_online`.
 
         Returns:
             True: the snapshots are taken as they are.
@@ -204,17 +213,16 @@ class ArchiveRecord:
         """
         is_short = any(fault is not Fault.COPY for fault in self._faulty.values())
         if is_short or any(each.uuid not in uuids for each in self.all(main)):
-            self.check_present(interval(), main)
+            self.check_present(interval(), main, after)
         return True
 
-    def check_present(self, interval: Interval, main: Snapshot | None = None) -> None:
+    def check_present(self, interval: Interval, main: Snapshot | None = None, after: int = 0) -> None:
         """Raise if an archive that may have data of an interval is not used.
 
         Raises:
             StateError: it is so.
         """
-        for each in touching(self.unusable(main), interval):
-            raise self.problem(each)
+        self._check(self.unusable(main), interval, after)
 
     def problem(self, unusable: Unusable) -> StateError:
         """Return the error for work that needs an archive that is not used."""
@@ -257,6 +265,9 @@ class ArchiveRecord:
         if new or old:
             with self._main.transaction("open") as transaction:
                 transaction.forget_archives(old)
+                # Data that the dataset has not numbered, or numbered otherwise, may have any number.
+                if old or not uuids.issubset(each.uuid for each in known):
+                    transaction.expire_tokens()
                 if lost:
                     transaction.count_lost(lost)
                 for each in new:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from ondisk.index.import_log import Mark
     from ondisk.maintenance.quarantine import Quarantine
     from ondisk.maintenance.states import Done, Report
+    from ondisk.replication.feed import Answer
+    from ondisk.replication.token import Token
     from ondisk.staging.stage import FinishedStage
 
 _T = TypeVar("_T")
@@ -502,6 +504,31 @@ class Dataset:
             from ondisk.spark.frame import index_frame
 
         return index_frame(self._access, spark, match, columns, data=data, needed=archives)
+
+    def changes(self, token: Token | None = None, max_bytes: int = 1024 * 1024) -> Answer:
+        """Return what was appended and deleted after a token, in the order of changes; see `ondisk.replication.feed`.
+
+        Repack, archive and unarchive are no changes. Call it again with the token of the answer.
+
+        Args:
+            token: of an earlier answer; None for all data that exist.
+            max_bytes: where the answer ends: bytes of data, and 64 for each change. It has at least one change.
+
+        Returns:
+            Some changes, a token that covers them, too, and the lag: how much is left. No changes are left if it has
+            none.
+
+        Raises:
+            TokenForeign: the token is of another dataset, or of a later state of this one; or the index was rebuilt.
+            TokenExpired: not all deletions since the token are known any more, see `deletions_kept`.
+            NeedsCheck: an index was lost and may not know all data.
+            StateError: an archive that may have changes after the token is away, or one is of another dataset.
+
+        Cost: without changes, some look-ups, whatever the size of the dataset.
+        """
+        from ondisk.replication.feed import read
+
+        return read(self._access, token, max_bytes)
 
     def delete(self, what: str | Expression | Iterable[Location]) -> int:
         """Delete the data that match, or the data at locations; `""` matches all.

@@ -60,7 +60,7 @@ class Unusable:
         fault: why.
         interval: of the data that queries lack without it; None if they lack none.
         twin: the name of another one with its UUID; None for the dataset itself.
-        last: no datum of it has a higher number; None if that is unknown.
+        last: no change in it has a higher number; None if that is unknown.
     """
 
     uuid: str

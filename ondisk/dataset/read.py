@@ -65,6 +65,11 @@ class DatasetReader:
                 else:
                     yield _without_data(snapshot, run, self.prefix)
 
+    def rows(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[list[Datum]]:
+        """Yield the data of rows, in their order, in lists."""
+        for run in _runs(rows):
+            yield from self.with_data(snapshot, run)
+
     def payloads(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None
     ) -> Iterator[tuple[Format, Row, bytes]]:

@@ -13,9 +13,10 @@ from urllib.parse import quote
 
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
 from ondisk.filesystem import space_hint
+from ondisk.index.changes import note_session
 from ondisk.index.connection import INDEX, damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
-from ondisk.index.tide import State, Tide
+from ondisk.index.tide import IndexExchanged, State, Tide
 
 _UNWRITTEN = 2 * 1024 * 1024  # bytes of pages that SQLite keeps in memory until the commit
 
@@ -55,7 +56,7 @@ class AtomicChange:
         self._seq_elsewhere: Callable[[], int] | None = seq_elsewhere
         self._tide = tide
         self._uuid = ""
-        self._seq = self._generation = 0
+        self._seq = self._begin = self._generation = 0
         self._interned = False
         self._committed = False
         # COMMIT was tried. It may have reached the disk even if it failed, so the bytes that it points to must stay.
@@ -73,6 +74,7 @@ class AtomicChange:
                 self._index.forget_ids()
             self._execute("BEGIN IMMEDIATE")
             self._uuid, self._seq, self._generation = self._counters()
+            self._begin = self._seq
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -146,7 +148,11 @@ class AtomicChange:
             raise self._corrupt(f"its table dataset has {len(rows)} rows")
         ((uuid, seq, generation),) = rows
         if self._tide is not None:
-            self._tide.check((uuid, seq, generation))
+            try:
+                self._tide.check((uuid, seq, generation))
+            except IndexExchanged:
+                self._index.begin_session()  # the numbers of this one may be given out again
+                raise
         ((last,),) = self._rows("SELECT max(seq) FROM datum")
         if last is not None and last > seq:
             raise self._corrupt(f"its counter of changes is {seq}, but it has a datum with number {last}")
@@ -227,6 +233,8 @@ class AtomicChange:
                 sql = "UPDATE dataset SET seq = ?, generation = ?, committed_at = ?"
                 now = time.time_ns() // 1000
                 self.connection.execute(sql, (self._seq, self._generation, now))
+                if self._seq > self._begin:
+                    note_session(self.connection, self._index.session, self._begin + 1, now)
                 self._commit_tried = True
                 self.connection.execute("COMMIT")
             self._committed = True

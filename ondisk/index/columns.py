@@ -28,7 +28,7 @@ FORMER = "INSERT OR IGNORE INTO archive VALUES (?, '', NULL, NULL, 0, 0, 0)"
 """Records the UUID that an index had before; see `archive` in `ondisk.index.tables`."""
 
 _TABLES = {
-    "dataset": ("id", "uuid", "seq", "generation", "config", "committed_at", "lost"),
+    "dataset": ("id", "uuid", "seq", "generation", "config", "committed_at", "lost", "expired"),
     "segment": (
         "id",
         "name",
@@ -52,6 +52,7 @@ _TABLES = {
     "block": ("segment", "offset", "position", "stored"),
     "value": ("id", "value"),
     "deletion": ("seq", "datum", "forgotten"),
+    "session": ("first", "id", "committed_at"),
     "done": ("source", "part"),
     "archive": ("uuid", "name", "begin", "end", "seq", "generation", "count"),
     "archived_deletion": ("archive", "first", "last"),

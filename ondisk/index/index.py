@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
 import time
 import uuid
@@ -66,6 +67,7 @@ class Index:
         ids, metadata, segments: caches of what never changes in one file: interned values, and each generation's
             segment.
         outside: a result that is kept, see `Transaction`.
+        session: of this process as a writer, see `ondisk.index.changes`.
         read_metadata: returns the metadata of a row that are only in its segment; set by who opens the segments.
     """
 
@@ -96,6 +98,7 @@ class Index:
         self.metadata: dict[tuple[Any, ...], Mapping[str, Any]] = {}
         self.segments: dict[int, Segment] = {}
         self.outside: frozenset[int] | None = None
+        self.begin_session()
         self._look_ups = lru_cache(256)(partial(_look_up_of, self.columns))
 
     @classmethod
@@ -155,7 +158,7 @@ class Index:
                 for statement in _create_statements(config):
                     connection.execute(statement)
                 row = (1, new, seq, generation, dump(config), time.time_ns() // 1000)
-                connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, 0)", row)
+                connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, 0, 0)", row)
                 if mark is not None:
                     connection.execute(FORMER, (mark.uuid,))
                 connection.execute("COMMIT")
@@ -164,6 +167,10 @@ class Index:
         tide.announce(directory, new)
         directory.rename(NEW, INDEX)
         tide.save(directory, Mark(new, seq, generation, (seq, generation)))
+
+    def begin_session(self) -> None:
+        """Begin another session."""
+        self.session = secrets.randbits(63)
 
     def forget_ids(self) -> None:
         """Forget the ids of values: they grow too many, or some were rolled back."""

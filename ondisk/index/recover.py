@@ -88,7 +88,7 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
                 former.update(_uuids(source))
             index.executemany(FORMER, ((each,) for each in former))
             row = (1, new, seq, generation, dump(config), time.time_ns() // 1000, lost)
-            index.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            index.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, ?, 0)", row)
             index.execute("COMMIT")
         tide.announce(directory, new)
         kept = free_name(directory)

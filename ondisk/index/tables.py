@@ -1,7 +1,7 @@
 """The tables of `index.sqlite`, revision 4.
 
-    dataset    one row: the dataset's UUID, its counters, the configuration that the index was built for, and how many
-               data are lost until somebody acknowledges it
+    dataset    one row: the dataset's UUID, its counters, the configuration that the index was built for, how many data
+               are lost until somebody acknowledges it, and the number up to which tokens have expired
     segment    one row for each segment; its id is its generation, so a row of `datum` names exactly the bytes it points
                to; `size` is the size of the file, `length` that of its decompressed bytes; `mtime`, `inode`, `tail` and
                `checksum` are the facts of its file, see `ondisk.segments.facts`; `unread`: 1: the file has data that
@@ -16,8 +16,10 @@
     datum      one row for each datum: place, size, reftime, and a column `f_NAME` for each declared field
     value      texts and bytes, each once; `datum` contains their ids, 0 for a missing field
     deletion   one row for each deleted or replaced datum; its `seq` comes from the same counter as that of data;
-               `forgotten`: 1: nobody deleted the datum, it was lost; 2: its whole segment was dropped, and
-               `keep_replaced` keeps that for a while
+               `forgotten`: 1: nobody deleted the datum, it was lost; 2 or 3: its whole segment was too old, and was
+               dropped; 2: `keep_replaced` keeps that for a while
+    session    one row for each run of changes of one writer: the first number in it, the writer's session, and when
+               it was committed; see `ondisk.index.changes`
     done       one row for each part of a source that was stored, see `ondisk.index.import_log`
     archive    one row for each archive that the dataset has had: the UUID of its index, its name, its interval, the
                last numbers that its index had given out, and how many data it had; with '' as its name, the UUID
@@ -77,7 +79,7 @@ class Tables:
         self._indices = [*_indices(self._columns, config)]
         self.metadata = metadata = MetaData()
         _table("dataset", metadata, _key("id"), _column("uuid", TEXT), _column("seq"), _column("generation"),
-               _column("config", TEXT), _column("committed_at"), _added("lost"))  # fmt: skip
+               _column("config", TEXT), _column("committed_at"), _added("lost"), _added("expired"))  # fmt: skip
         _table("segment", metadata, _key("id"), Column("name", TEXT, nullable=False, unique=True),
                _column("format", TEXT), _column("size"), _column("begin"), _column("end"), _column("mtime"),
                Column("checked_at", Integer), Column("checked", TEXT), _added("length"), _added("count"),
@@ -87,6 +89,7 @@ class Tables:
                sqlite_with_rowid=False)  # fmt: skip
         _table("value", metadata, _key("id"), Column("value", Any_, nullable=False, unique=True))
         _table("deletion", metadata, _key("seq"), _column("datum"), _added("forgotten"))
+        _table("session", metadata, _key("first"), _column("id"), _column("committed_at"))
         _table("done", metadata, Column("source", TEXT, primary_key=True), Column("part", Any_, primary_key=True),
                sqlite_with_rowid=False)  # fmt: skip
         _table("archive", metadata, Column("uuid", TEXT, primary_key=True), _column("name", TEXT),

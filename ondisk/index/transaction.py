@@ -211,33 +211,39 @@ class Transaction(AtomicChange):
         self.supersede(segment)
         return True
 
-    def remove_some(self, segment: Segment, count: int, *, lost: bool = False) -> int:
+    def remove_some(self, segment: Segment, count: int, *, lost: bool) -> int:
         """Remove up to `count` data of a segment, and return how many: 0 only if it has none.
 
         The rows are removed first: in a file that cannot grow they make room for the notes of their deletion.
 
         Args:
-            lost: as in `remove`.
+            lost: as in `remove`; otherwise they are too old.
         """
         sql = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?"
-        return self._delete_some(sql, (segment.id,), count, lost=lost)
+        first = self.seq
+        removed = self._delete_some(sql, (segment.id,), count)
+        if lost:
+            self._forgot(first, removed)
+        else:
+            self._note_age(first, kept=False)
+        return removed
 
-    def _delete_some(self, select: str, values: Sequence[Any], count: int, *, lost: bool = False) -> int:
+    def _delete_some(self, select: str, values: Sequence[Any], count: int) -> int:
         seqs = sorted(seq for (seq,) in self._rows(f"{select} LIMIT {count}", values))
         self.drop_rows(seqs)
-        first = self.seq
         self.note_deleted(seqs)
-        if lost:
-            self._forgot(first, len(seqs))
         return len(seqs)
 
-    def remove(self, segment: Segment, *, moved: bool = False, lost: bool = False, kept: bool = False) -> int:
+    def remove(
+        self, segment: Segment, *, moved: bool = False, lost: bool = False, old: bool = False, kept: bool = False
+    ) -> int:
         """Remove a segment with all its data, and return how many data it had.
 
         Args:
             moved: another index has the data now, so no deletion is noted.
             lost: nobody deleted the data: note them as forgotten, and count them as lost.
-            kept: readers of an older plan still find the data, see `replaced_rows`.
+            old: the data are too old; nobody deleted them by name.
+            kept: and readers of an older plan still find them, see `replaced_rows`.
         """
         sql = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?"
         if moved:
@@ -247,8 +253,8 @@ class Transaction(AtomicChange):
             removed = self._delete(sql, (segment.id,))
             if lost:
                 self._forgot(first, removed)
-            elif kept:
-                self._execute("UPDATE deletion SET forgotten = 2 WHERE seq > ?", (first,))
+            elif old:
+                self._note_age(first, kept=kept)
         self.supersede(segment)
         return removed
 
@@ -256,6 +262,32 @@ class Transaction(AtomicChange):
         """Turn the deletions noted after the seq `first` into notes of forgotten data, and count these as lost."""
         self._execute("UPDATE deletion SET forgotten = 1 WHERE seq > ?", (first,))
         self.count_lost(count)
+
+    def _note_age(self, first: int, *, kept: bool) -> None:
+        """Note that the data whose deletions were noted after the seq `first` were too old."""
+        self._execute("UPDATE deletion SET forgotten = ? WHERE seq > ?", (2 if kept else 3, first))
+
+    def expire_tokens(self) -> None:
+        """Let every token expire: data have got other numbers, and no deletion says so."""
+        self._execute("UPDATE dataset SET expired = ?", (self.take_seqs(1).start,))
+
+    def trim_deletions(self, last: int, count: int) -> int:
+        """Remove up to `count` deletions with numbers up to `last`; return how many. Older tokens expire.
+
+        Those of data in archives stay: an archive that comes back may still need them.
+        """
+        kept = self._rows("SELECT first, last FROM archived_deletion WHERE first <= ? ORDER BY first", (last,))
+        sql = "DELETE FROM deletion WHERE seq IN (SELECT seq FROM deletion WHERE seq BETWEEN ? AND ? LIMIT ?)"
+        removed = begin = 0
+        for first, end in (*kept, (last + 1, last)):
+            removed += self._execute(sql, (begin, first - 1, count - removed)).rowcount
+            begin = max(begin, end + 1)
+        if removed:
+            self._execute("UPDATE dataset SET expired = max(expired, ?)", (last,))
+            self._execute(
+                "DELETE FROM session WHERE first < (SELECT max(first) FROM session WHERE first <= ?)", (last,)
+            )
+        return removed
 
     def count_lost(self, count: int) -> None:
         """Count data as lost, until somebody acknowledges it."""

@@ -43,7 +43,7 @@ class Ages:
         now = time.time() if now is None else now
         config = dataset.config
         away = None if config.archive_age is None else dataset.archives.record.why_not_archived()
-        if by_age or (config.delete_age is None and config.quarantine_age is None):
+        if by_age or (config.delete_age is config.deletions_kept is config.quarantine_age is None):
             return cls(now, away=away)
         clock = int(now * 1_000_000)
         with dataset.current().index.snapshot() as snapshot:

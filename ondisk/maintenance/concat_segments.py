@@ -113,7 +113,8 @@ class ConcatSegments(SegmentKind):
                 self._move_old(access, transaction, known.segment)
             else:
                 generations.set_aside(directory, name, known.segment.id, verb="repack")
-            lost = transaction.remove(known.segment, lost=State.MISSING in diagnosis.state, kept=is_kept)
+            is_lost = State.MISSING in diagnosis.state
+            lost = transaction.remove(known.segment, lost=is_lost, old=not is_lost, kept=is_kept)
             transaction.commit()
         reasons, action = diagnosis.reasons, diagnosis.action
         if found is None:

@@ -105,7 +105,8 @@ class DirSegments(SegmentKind):
         is_kept = State.MISSING not in state and keep(access, transaction, known.segment)
         if State.MISSING not in state:
             freed = self._move_old(access, transaction, known.segment)
-        lost = transaction.remove(known.segment, lost=State.MISSING in state, kept=is_kept)
+        is_lost = State.MISSING in state
+        lost = transaction.remove(known.segment, lost=is_lost, old=not is_lost, kept=is_kept)
         transaction.commit()
         freed = 0 if is_kept else freed
         lost = lost if State.MISSING in state else 0

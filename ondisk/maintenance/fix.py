@@ -423,6 +423,8 @@ def _fixed(
             _read_again(place, name, is_short=lacks_rows(access, known.segment, place))
         is_moved = place is not None and has_same_data(access, known.segment, place)
         removed = transaction.remove(known.segment, moved=is_moved, lost=is_lost)
+        if is_moved:  # by hand: there, its data may have other numbers
+            transaction.expire_tokens()
         transaction.commit()
         return Done(name, diagnosis.state, reasons, diagnosis.action, 0, removed if is_lost else 0)
     if rewriting:

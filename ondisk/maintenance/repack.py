@@ -22,6 +22,7 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.single_copies import keep_single_copies
 from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State, readable
+from ondisk.maintenance.trim import trim_deletions
 from ondisk.segments.concat import changed
 from ondisk.staging.jobs import Changed
 
@@ -96,6 +97,8 @@ def repack(
                 report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_all))
             except DiskFull as error:
                 errors.append(error)
+            if access is dataset:
+                trim_deletions(dataset, ages)
             access.shrink_index()
         dataset.archives.record.update()
         if ages.is_visit_due:

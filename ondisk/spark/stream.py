@@ -16,7 +16,6 @@ that was repacked or archived after planning makes no difference, and data that 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -31,7 +30,7 @@ from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.query import Query, Snapshots
 from ondisk.errors import InvalidInput, MatchError, TokenExpired, shown
-from ondisk.index import Snapshot
+from ondisk.index import Snapshot, changes
 from ondisk.matcher import Expression, parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.archives import ALL, AVAILABLE, check_of, choice
@@ -205,7 +204,7 @@ class _DatasetState:
         """Return the number, up to `last`, with which so many data after `first` are complete."""
         found: list[int] = []
         for _, snapshot, state in self._indexes:
-            sql = f"SELECT datum.seq FROM datum WHERE {_BETWEEN} AND {state.sql} ORDER BY datum.seq LIMIT ?"
+            sql = f"SELECT datum.seq FROM datum WHERE {changes.BETWEEN} AND {state.sql} ORDER BY datum.seq LIMIT ?"
             rows = snapshot.connection.execute(sql, [first, last, *state.values, count])
             found += [seq for (seq,) in rows]
         return last if len(found) < count else sorted(found)[count - 1]
@@ -216,15 +215,10 @@ class _DatasetState:
         Args:
             data: the data are read, too, so their bytes count.
         """
-        step = max(1, (last - first) // _SAMPLE)
-        seqs = json.dumps([*range(first + 1, last + 1, step)])
-        sample: list[tuple[int, int]] = []
+        step, sample = 1, []
         for _, snapshot, state in self._indexes:
-            sql = (
-                "SELECT datum.seq, datum.size FROM json_each(?) CROSS JOIN datum ON datum.seq = json_each.value"
-                f" WHERE {state.sql}"
-            )
-            sample += snapshot.connection.execute(sql, [seqs, *state.values])
+            step, some = changes.sample(snapshot, state.sql, state.values, first, last, _SAMPLE)
+            sample += some
         rows = f"{len(sample)} rows (counted)" if step == 1 else f"about {step * len(sample)} rows (estimated)"
         if step == 1 and not sample:
             return [], rows
@@ -240,13 +234,10 @@ class _DatasetState:
     def read(self, first: int, last: int, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         """Yield the data with numbers above `first`, up to `last`."""
         for each, snapshot, state in self._indexes:
-            yield from read(Partition(state, _BETWEEN, [first, last]), columns, each, snapshot)
+            yield from read(Partition(state, changes.BETWEEN, [first, last]), columns, each, snapshot)
 
     def _expired(self, why: str) -> TokenExpired:
         return TokenExpired(f"the stream of {self._path} cannot continue: {why}", hint=_REMEDY, path=self._path)
-
-
-_BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 
 
 @contextlib.contextmanager

@@ -102,6 +102,7 @@ def test_an_upgraded_index_has_the_schema_of_a_created_one(config):
         "block",
         "value",
         "deletion",
+        "session",
         "done",
         "archive",
         "archived_deletion",
@@ -253,7 +254,7 @@ def test_an_upgrade_keeps_every_row_and_says_of_each_segment_how_far_it_goes(old
     upgrade(old)
     after = connect(old / INDEX)
     for table in ("dataset", "datum", "value", "deletion", "data"):
-        added = {"dataset": (0,), "deletion": (0,)}.get(table, ())
+        added = {"dataset": (0, 0), "deletion": (0,)}.get(table, ())
         sql = f"SELECT * FROM {table} ORDER BY 1, 2, 3" if table in ("dataset", "data") else f"SELECT * FROM {table}"
         assert after.execute(sql).fetchall() == [(*row, *added) for row in before.execute(sql)] != []
     ends = [

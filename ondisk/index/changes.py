@@ -1,0 +1,99 @@
+"""The changes of an index in the order of their numbers, and the sessions of writers that made them.
+
+A datum keeps its number, `seq`, until it is deleted, in whatever segment it is. A deletion has its own number, from the
+same counter. So the changes after a number are the data and the deletions with higher numbers, wherever the bytes are.
+
+A session is a writer that has the index open. The index records with which number a session began. If an older state
+of a whole dataset is put back, other sessions give out its next numbers. So a number together with the session that
+gave it out names one history, which a number alone does not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from ondisk.index.connection import Connection
+from ondisk.index.snapshot import Row, Snapshot
+from ondisk.matcher import Everything
+
+BETWEEN = "datum.seq > ? AND datum.seq <= ?"
+"""The condition for data with numbers above one, up to another."""
+
+_DAY = 86_400_000_000  # microseconds
+
+
+def note_session(connection: Connection, session: int, first: int, now: int) -> None:
+    """Record that a session gives out numbers from `first` on; once a day, if no other session has since.
+
+    Args:
+        now: microseconds since 1970.
+    """
+    connection.execute(
+        "INSERT INTO session SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM session WHERE id = ?2"
+        " AND abs(?3 - committed_at) < ?4 AND first = (SELECT max(first) FROM session))",
+        (first, session, now, _DAY),
+    )
+
+
+def session_at(snapshot: Snapshot, seq: int) -> int:
+    """Return the session that gave out a number; 0 if an older ondisk did."""
+    rows = snapshot.fetch("SELECT id FROM session WHERE first <= ? ORDER BY first DESC LIMIT 1", (seq,))
+    return int(rows[0][0]) if rows else 0
+
+
+def expired(snapshot: Snapshot) -> int:
+    """Return the number up to which not all deletions are known any more."""
+    return int(snapshot.fetch("SELECT expired FROM dataset")[0][0])
+
+
+def last_before(snapshot: Snapshot, time: int) -> int:
+    """Return a number so that it and all before it were given out before a time, microseconds; 0 for none."""
+    # A run of changes ends after a day at most.
+    sql = "SELECT ifnull(min(first) - 1, (SELECT seq FROM dataset)) FROM session WHERE committed_at >= ?"
+    return int(snapshot.fetch(sql, (time - _DAY,))[0][0])
+
+
+def has_deletions(snapshot: Snapshot, last: int) -> bool:
+    """Return whether deletions with numbers up to one are noted."""
+    return bool(snapshot.fetch("SELECT 1 FROM deletion WHERE seq <= ? LIMIT 1", (last,)))
+
+
+def data_between(snapshot: Snapshot, first: int, last: int) -> Iterator[tuple[int, Row]]:
+    """Yield seq and row of the data with numbers above `first`, up to `last`, in their order."""
+    where = snapshot.where(Everything())
+    sql = f"SELECT datum.seq, {snapshot.columns.row} FROM datum WHERE {BETWEEN} AND {where.sql} ORDER BY datum.seq"
+    for row in chain.from_iterable(snapshot.select(sql, (first, last, *where.values))):
+        yield row[0], row[1:]
+
+
+def deletions_between(snapshot: Snapshot, first: int, last: int, up_to: int) -> Iterator[tuple[int, int, int]]:
+    """Yield seq, datum and `forgotten` of the deletions with numbers above `first`, up to `last`, in their order.
+
+    Args:
+        up_to: those of data with higher numbers are skipped.
+    """
+    sql = "SELECT seq, datum, forgotten FROM deletion WHERE seq > ? AND seq <= ? AND datum <= ? ORDER BY seq"
+    return chain.from_iterable(snapshot.select(sql, (first, last, up_to)))
+
+
+def sample(
+    snapshot: Snapshot, sql: str, values: Sequence[Any], first: int, last: int, most: int
+) -> tuple[int, list[tuple[int, int]]]:
+    """Return seq and size of the data with numbers above `first`, up to `last`: of all, or of some at equal distances.
+
+    Args:
+        sql, values: a condition for the data.
+        most: how many numbers are looked up, about.
+
+    Returns:
+        The distance, 1 for all; then the data.
+    """
+    step = max(1, (last - first) // most)
+    seqs = json.dumps([*range(first + 1, last + 1, step)])
+    query = (
+        f"SELECT datum.seq, datum.size FROM json_each(?) CROSS JOIN datum ON datum.seq = json_each.value WHERE {sql}"
+    )
+    return step, snapshot.connection.execute(query, [seqs, *values]).fetchall()

@@ -1,0 +1,269 @@
+"""The change feed of a dataset: what was appended and deleted after a token, in the order of changes.
+
+A datum that was deleted since is not among the changes, and neither is the deletion of a datum that the token does not
+cover. Still, a deletion may be of a datum that no answer had: one that was deleted between two answers. A replacement
+is a datum, and the deletion of another one with a higher number. Where the bytes are does not matter, so a repack, an
+archive and an unarchive change nothing.
+
+The first answers, from the beginning on, contain the data that exist, without deletions of earlier ones. Their tokens
+say with which change this reading began (`index_start`), until they have passed it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from ondisk.dataset.access import Opened
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.layout import untrusted
+from ondisk.dataset.query import Query, Snapshots
+from ondisk.datum import Datum
+from ondisk.errors import (
+    IndexCorrupt,
+    IntegrityError,
+    InvalidInput,
+    OndiskError,
+    SegmentMissing,
+    StateError,
+    TokenExpired,
+    TokenForeign,
+    shown,
+)
+from ondisk.index import Row, Snapshot, changes, segment_rows
+from ondisk.matcher import Everything
+from ondisk.replication.token import NO_COMPARISON, Token
+
+MAX_BYTES = 1024 * 1024
+_OVERHEAD = 64  # bytes for which a change counts, besides its datum's
+_SAMPLE = 1000  # numbers that are looked up to estimate the lag
+_REMEDY = "Begin without a token: the answers then contain all data, also those that you have."
+
+
+class Kind(Enum):
+    """What a change is."""
+
+    APPENDED = "appended"
+    """A datum is new."""
+    UNREADABLE = "unreadable"
+    """A datum is new, and its bytes are damaged or missing."""
+    DELETED = "deleted"
+    """Somebody deleted or replaced a datum."""
+    LOST = "lost"
+    """The bytes of a datum were lost outside of ondisk. Nobody deleted it: who has a copy keeps it."""
+    AGED = "aged"
+    """A datum was older than `delete_age` of this dataset."""
+
+
+_OF_DELETION = {0: Kind.DELETED, 1: Kind.LOST, 2: Kind.AGED, 3: Kind.AGED}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a dataset.
+
+    Attributes:
+        seq: its number; that of the datum, if one is new.
+        kind: what it is.
+        datum: what is new.
+        target: the number of the datum that is gone.
+        error: why a datum cannot be read.
+    """
+
+    seq: int
+    kind: Kind
+    datum: Datum | None = None
+    target: int | None = None
+    error: OndiskError | None = None
+
+
+class Lag(NamedTuple):
+    """What is left after an answer.
+
+    Attributes:
+        changes: numbers that were given out since; some may belong to no change any more.
+        bytes: of the data with these numbers; estimated from a thousand of them, if they are more.
+    """
+
+    changes: int
+    bytes: int
+
+
+class Answer(NamedTuple):
+    """Some changes after a token.
+
+    Attributes:
+        changes: in the order of their numbers; empty only if there are no more.
+        token: covers these changes, too.
+        lag: what is left.
+    """
+
+    changes: list[Change]
+    token: Token
+    lag: Lag
+
+
+class _Found(NamedTuple):
+    """A change as an index has it: the row of a datum, or the number of one that is gone, and why."""
+
+    seq: int
+    part: int  # the index that it was found in
+    row: Row | None
+    target: int
+    forgotten: int
+
+    @property
+    def weight(self) -> int:
+        return _OVERHEAD + (0 if self.row is None else int(self.row[3]))
+
+
+def read(access: DatasetAccess, token: Token | None, max_bytes: int) -> Answer:
+    """Return changes after a token; see `Dataset.changes`."""
+    if type(max_bytes) is not int or max_bytes < 1:
+        raise InvalidInput(f"max_bytes must be a whole number of 1 or more, not {shown(max_bytes)}")
+    if access.needs_check():
+        raise untrusted(access.path)
+    opened = access.current()
+    with opened.index.snapshot() as main:
+        begin, last = _begin(main, token, access)
+        if begin.offset == last:  # an idle poll touches no archive
+            return Answer([], _passed(main, begin, last), Lag(0, 0))
+    archives = access.archives
+    archives.check_trusted()
+    check = partial(archives.record.check_online, after=begin.offset)
+    with Snapshots(opened, archives, Query(), check) as snapshots:
+        parts = [(opened, snapshot) for opened, snapshot, _ in snapshots.each()]
+        main = parts[-1][1]
+        begin, last = _begin(main, token, access)
+        known = {each.uuid for each in segment_rows.known_archives(main)}
+        # Once the dataset has recorded an archive that it does not know, all tokens expire.
+        parts = [*(part for part in parts[:-1] if part[1].dataset()["uuid"] in known), parts[-1]]
+        found, is_all = _some(_distinct(_merged([snapshot for _, snapshot in parts], begin, last), access), max_bytes)
+        reached = last if is_all else found[-1].seq
+        return Answer([*_read(parts, found)], _passed(main, begin, reached), _lag(parts, reached, last))
+
+
+def _begin(main: Snapshot, token: Token | None, access: DatasetAccess) -> tuple[Token, int]:
+    """Return a token to continue from, and the number of the last change.
+
+    Raises:
+        TokenForeign, TokenExpired: as `Dataset.changes`.
+    """
+    state = main.dataset()
+    uuid, last = state["uuid"], state["seq"]
+    if token is None:
+        token = Token(uuid)
+    where, reached = access.path, max(token.offset, token.index_start)
+    if token.dataset != uuid:
+        message = f"{where}: the token is of {shown(token.dataset)}; this is another dataset, or its index was rebuilt"
+        raise TokenForeign(message, hint=_REMEDY)
+    if not 0 <= reached <= last or token.offset < 0:
+        message = (
+            f"{where}: the token covers {reached} changes, and this dataset has had {last}: an earlier state of it"
+        )
+        raise TokenForeign(f"{message} was put back", hint=_REMEDY)
+    if changes.session_at(main, reached) != token.session:
+        message = f"{where}: another session than the token's made the change {reached}"
+        raise TokenForeign(f"{message}: an earlier state of the dataset was put back", hint=_REMEDY)
+    if token.offset == 0:
+        return Token(uuid, index_start=last), last
+    if reached < (expired := changes.expired(main)):
+        message = (
+            f"{where}: the token covers {reached} changes, and not all deletions up to {expired} are known any more"
+        )
+        raise TokenExpired(message, hint=_REMEDY)
+    return token, last
+
+
+def _passed(main: Snapshot, begin: Token, reached: int) -> Token:
+    """Return the token after some changes."""
+    index_start = begin.index_start if begin.index_start > reached else NO_COMPARISON
+    return Token(begin.dataset, changes.session_at(main, max(reached, index_start)), reached, index_start)
+
+
+def _merged(snapshots: Sequence[Snapshot], begin: Token, last: int) -> Iterator[_Found]:
+    """Yield the changes after a token, up to a number, in the order of their numbers."""
+
+    def data(part: int, snapshot: Snapshot) -> Iterator[_Found]:
+        for seq, row in changes.data_between(snapshot, begin.offset, last):
+            yield _Found(seq, part, row, 0, 0)
+
+    def deletions(part: int, snapshot: Snapshot) -> Iterator[_Found]:
+        first = max(begin.offset, begin.index_start)
+        for seq, target, forgotten in changes.deletions_between(snapshot, first, last, begin.offset):
+            yield _Found(seq, part, None, target, forgotten)
+
+    each = [read(part, snapshot) for part, snapshot in enumerate(snapshots) for read in (data, deletions)]
+    return heapq.merge(*each, key=itemgetter(0))
+
+
+def _distinct(merged: Iterator[_Found], access: DatasetAccess) -> Iterator[_Found]:
+    """Yield each change once: an archive notes a deletion under the number that it has in the dataset.
+
+    Raises:
+        StateError: two changes have the same number.
+    """
+    before = None
+    for found in merged:
+        if before is None or found.seq != before.seq:
+            yield found
+        elif found.row is not None or before.row is not None or found.target != before.target:
+            message = f"{access.path}: two changes have the number {found.seq}: an archive is of another dataset"
+            raise StateError(message, hint="Move it out of `.archive`, and append its data.", path=str(access.path))
+        before = found
+
+
+def _some(merged: Iterator[_Found], max_bytes: int) -> tuple[list[_Found], bool]:
+    """Return changes up to a number of bytes, at least one; and whether these are all."""
+    some: list[_Found] = []
+    weight = 0
+    for found in merged:
+        weight += found.weight
+        if some and weight > max_bytes:
+            return some, False
+        some.append(found)
+    return some, True
+
+
+def _read(parts: Sequence[tuple[Opened, Snapshot]], found: Sequence[_Found]) -> Iterator[Change]:
+    for (part, is_new), group in groupby(found, key=lambda each: (each.part, each.row is not None)):
+        if is_new:
+            opened, snapshot = parts[part]
+            yield from _data(opened, snapshot, [*group])
+        else:
+            for each in group:
+                yield Change(each.seq, _OF_DELETION[each.forgotten], target=each.target)
+
+
+def _data(opened: Opened, snapshot: Snapshot, found: Sequence[_Found]) -> Iterator[Change]:
+    """Read the data of some changes. If some are damaged, read them one by one."""
+    rows = [each.row for each in found if each.row is not None]
+    try:
+        data = [datum for some in opened.reader.rows(snapshot, rows) for datum in some]
+    except IndexCorrupt:
+        raise
+    except (IntegrityError, SegmentMissing) as error:
+        if len(found) == 1:
+            yield Change(found[0].seq, Kind.UNREADABLE, error=error)
+            return
+        half = len(found) // 2
+        yield from _data(opened, snapshot, found[:half])
+        yield from _data(opened, snapshot, found[half:])
+    else:
+        for each, datum in zip(found, data, strict=True):
+            yield Change(each.seq, Kind.APPENDED, datum)
+
+
+def _lag(parts: Sequence[tuple[Opened, Snapshot]], reached: int, last: int) -> Lag:
+    size = 0
+    for _, snapshot in parts if reached < last else ():
+        where = snapshot.where(Everything())
+        step, data = changes.sample(snapshot, where.sql, where.values, reached, last, _SAMPLE)
+        size += step * sum(each for _, each in data)
+    return Lag(last - reached, size)
