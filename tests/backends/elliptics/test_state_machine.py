@@ -156,4 +156,4 @@ TestObjects.settings = settings(max_examples=4, stateful_step_count=8, deadline=
 
 @pytest.mark.slow
 class TestObjectsForLonger(Objects.TestCase):
-    settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+    settings = settings.get_profile("machines")
