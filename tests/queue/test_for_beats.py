@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import struct
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import beats
 import pytest
 
 import ondisk
-from ondisk import Datum
+from ondisk import Datum, keys
 from ondisk.queue import Consumer, acknowledge
 
 CONFIG = {"format": "seg", "step": "sequence", "segment_size": 4000, "fields": {"number": "integer"}}
 START = datetime(2026, 11, 20, tzinfo=UTC)
 COUNT = 90
+GOLDEN = Path(__file__).parents[1] / "golden" / "diskqueue"
+VARIANTS = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 ALL = [*range(COUNT)]
 
 
@@ -89,3 +94,60 @@ def test_beats_continues_where_ondisk_has_stopped_and_ondisk_where_beats_has(que
         assert acknowledge(again, count=45).count == 45
         assert read_by_beats(again) == [*range(85, COUNT + 5)]
         assert again.check().is_clean
+
+
+@pytest.fixture
+def key_ring():
+    keys.use(keys.KeyRing([keys.Key(1, b"k" * 16), keys.Key(2, b"k" * 32)]))
+    yield
+    keys.use(None)
+
+
+@pytest.mark.usefixtures("key_ring")
+@pytest.mark.parametrize(
+    "values",
+    [{"encryption": "aes-128-ctr"}, {"encryption": "aes-128-ctr", "compression": "lz4"}, {"encryption": "aes-256-gcm"}],
+)
+def test_an_encrypted_queue_is_consumed_and_its_position_counts_no_iv(queue, values):
+    dataset = queue(**values)
+    sizes = {each.metadata["number"]: each.location.size for each in dataset.query()}
+    begin = 44 if "gcm" in values["encryption"] else 12
+    done = acknowledge(dataset, count=5)
+    assert done.position.byte_index == begin + sum(sizes[number] for number in range(5))
+    assert done.position.frame_index == 5
+    dataset.delete("number: 7")
+    seen = []
+    for batch in Consumer(dataset, 7):
+        seen += [each.metadata["number"] for each in batch]
+        batch.ack()
+    assert seen == [5, 6, *range(8, COUNT)]
+    assert dataset.check(accurate=True).is_clean
+
+
+@pytest.mark.usefixtures("golden_key")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_queue_of_beats_of_any_version_is_consumed_where_it_is(tmp_path, variant):
+    queue = tmp_path / "queue"
+    queue.mkdir()
+    for number, name in enumerate(("1.seg", "2.seg", "4.seg")):
+        shutil.copy(GOLDEN / variant / name, queue / f"{number}.seg")
+    ondisk.adopt(queue)
+    with ondisk.open(queue) as dataset:
+        expected = [each.location for each in dataset.query()]
+        assert len(expected) == 41
+        seen = []
+        for batch in Consumer(dataset, 6):
+            seen += [each.location for each in batch]
+            batch.ack()
+            assert batch[-1].location == seen[-1]
+            frames = sum(each.segment == seen[-1].segment for each in seen)
+            assert struct.unpack("<IQQQ", (queue / "state.dat").read_bytes())[3] == frames
+        assert seen == sorted(expected, key=lambda each: (each.segment, each.offset))
+        assert beats.segments(queue) == [2]
+
+
+@pytest.fixture
+def golden_key():
+    keys.use(keys.KeyRing([keys.Key(1, b"keykeykeykeykeyk")]))
+    yield
+    keys.use(None)

@@ -77,6 +77,7 @@ class FrameReader:
         self._corrupt: tuple[int, str, bool] | None = None  # position, reason, torn: of a damaged block
         self._dropped = 0  # bytes after the last whole frame that are not held any more
         self._searched = 0
+        self._in_blocks = False
         self._is_over = False  # what follows is only counted: no frame is read from it
         self.offset = offset
         self.count = 0
@@ -103,6 +104,7 @@ class FrameReader:
                 if self.header.draft and not self.header.compressed:
                     plain = events(scanned.payloads, self._max_size)
                     scanned.payloads, scanned.decrypted = plain, plain != scanned.payloads
+                    self._in_blocks |= scanned.decrypted
                 if self._opener is not None:
                     scanned.payloads = self._opener.events(scanned.offsets, scanned.payloads)
                     scanned.decrypted = True
@@ -196,8 +198,8 @@ class FrameReader:
 
     @property
     def in_place(self) -> bool:
-        """Whether the data can be read in place: each block alone."""
-        return self._blocks is None or self._blocks.in_place
+        """Whether the data can be read in place: each block alone; no event is a block of its own, as in a draft."""
+        return not self._in_blocks and (self._blocks is None or self._blocks.in_place)
 
     @property
     def sealed_at(self) -> int | None:

@@ -221,7 +221,7 @@ class Seg(Format):
 
     def sealer(self, file: SegmentFile, name: str) -> Sealer | None:
         try:
-            head = header.Header.parse(file.read(0, header.MAX_SIZE))
+            head = drafts.header_of(file.read(0, header.MAX_SIZE), file.read, max_size=self.config.max_datum_size)
         except (InvalidInput, SegmentCorrupt):
             return None  # whoever reads its data reports what is wrong
         return key_search.sealer_of(head, file.read, name, max_size=self.config.max_datum_size)
