@@ -8,18 +8,22 @@ from datetime import UTC, datetime
 import pytest
 from formats.diskqueue.beats_queue import Beat
 from formats.diskqueue.segments import Event
-from formats.diskqueue.test_golden import FILES, GOLDEN, expected_events
+from formats.diskqueue.test_golden import ALL, GOLDEN, expected_events
 from worlds import lose_index
 
 import ondisk
+from ondisk import keys
 from ondisk.datum import EPOCH, MICROSECOND
-from ondisk.errors import ConfigError, DatasetExists, InvalidInput, NotFound
+from ondisk.errors import ConfigError, DatasetExists, InvalidInput, NotFound, StateError
 from ondisk.formats.diskqueue.state import NAME
+from ondisk.keys import Key, KeyRing
 from ondisk.maintenance.states import State as Is
 from ondisk.testing import same
 
 NS = 1_795_154_400_000_000_000
 DAMAGED = {"5.seg", "6.seg", "7.seg", "8.seg", "10.seg", "11.seg", "13.seg"}
+APART = {"v2draft-enc", "v2draft-enc-lz4block", "v3draft-lz4block"}
+"""Variants that are not read in place."""
 FIELDS = {"fields": {"n": "integer"}}
 
 
@@ -30,6 +34,13 @@ def events(*numbers):
 def files(folder):
     """Return what Beats has in a queue."""
     return {each.name: each.read_bytes() for each in folder.iterdir() if each.suffix == ".seg" or each.name == NAME}
+
+
+@pytest.fixture
+def ring():
+    keys.use(KeyRing([Key(1, b"keykeykeykeykeyk")], "a test"))
+    yield
+    keys.use(None)
 
 
 @pytest.fixture
@@ -45,7 +56,8 @@ def stored(path):
         return [datum.metadata["n"] for datum in dataset.query()]
 
 
-@pytest.mark.parametrize("variant", sorted({variant for variant, _ in FILES}))
+@pytest.mark.parametrize("variant", sorted({*ALL} - APART))
+@pytest.mark.usefixtures("ring")
 def test_the_files_of_beats_have_the_data_that_are_expected(variant, tmp_path):
     path = tmp_path / "queue"
     shutil.copytree(GOLDEN / variant, path)
@@ -66,6 +78,29 @@ def test_the_files_of_beats_have_the_data_that_are_expected(variant, tmp_path):
             assert same([datum.data, (datum.reftime - EPOCH) // MICROSECOND], [event.data, event.timestamp // 1000])
     assert damaged - {"0.seg"} <= DAMAGED
     assert report.lost > 0
+
+
+@pytest.mark.parametrize("variant", sorted(APART))
+@pytest.mark.usefixtures("ring")
+def test_what_cannot_be_read_in_place_is_left_to_its_consumer_and_else_rewritten(variant, tmp_path):
+    path = tmp_path / "queue"
+    path.mkdir()
+    for name in ("1.seg", "2.seg"):
+        shutil.copy(GOLDEN / variant / name, path)
+    (path / NAME).write_bytes(b"")
+    before = files(path)
+    with pytest.raises(StateError, match="cannot be read in place, and is not rewritten"):
+        ondisk.adopt(path)
+    assert files(path) == before
+    (path / NAME).unlink()
+    with ondisk.open(path) as dataset:
+        assert [each.state for each in dataset.check().findings] == [Is.UNALIGNED] * 2
+        assert dataset.fix().lost == 0
+        data = [datum.data for datum in dataset.query()]
+        assert dataset.check(accurate=True).is_clean
+    expected = [event.data for name in ("1.seg", "2.seg") for event in expected_events(variant, name)]
+    assert len(data) == len(expected)
+    assert all(any(same(one, other) for other in data) for one in expected)
 
 
 def test_beats_goes_on_with_an_adopted_queue(queue):

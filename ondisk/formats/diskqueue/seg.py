@@ -205,7 +205,7 @@ class Seg(Format):
         )
         missing = max(0, head.frame_count - frames.count - passed)
         read = [block for block in kept if block.offset < frames.offset]
-        in_place = frames.in_place
+        in_place = frames.in_place and (head.compressed or not head.draft)  # else each event may be LZ4 of its own
         yield ScanResult(blocks=read, damage=damage, end=end, foreign=foreign, in_place=in_place, missing=missing)
 
     def is_empty(self, file: SegmentFile) -> bool:
