@@ -21,7 +21,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import Datum, keys
-from ondisk.errors import AuthenticationFailed, ConfigError, InvalidInput, KeyMissing, StateError
+from ondisk.errors import AuthenticationFailed, ConfigError, InvalidInput, KeyMissing, SegmentCorrupt, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.formats.diskqueue.header import Header
@@ -643,6 +643,21 @@ def test_damage_is_reported_and_everything_else_is_read_and_salvaged(kind, where
         dataset.append([numbered(50)])
         assert numbers(dataset) == [*whole, 50]
         assert dataset.check(accurate=True).ok == 1
+
+
+def test_whole_data_after_damage_are_not_cut_off_by_an_append(make):
+    with make(GCM) as dataset:
+        dataset.append(numbered(n) for n in range(20))
+        path, place = dataset.path, [*dataset.query()][7].location
+        content = bytearray(stored(dataset)[:-5])
+    content[place.offset] ^= 0xFF
+    (path / SEGMENT).write_bytes(content)
+    lose_index(path)
+    with ondisk.open(path) as dataset:
+        with pytest.raises(SegmentCorrupt, match="more than a torn end"):
+            dataset.append([numbered(50)])
+        dataset.fix()
+        assert numbers(dataset) == [n for n in range(19) if n != 7]
 
 
 def test_a_header_of_another_kind_makes_nothing_readable(make):

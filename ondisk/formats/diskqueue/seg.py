@@ -635,8 +635,8 @@ def _begins_with_json(head: bytes) -> bool:
 def _is_torn(frames: FrameReader, file: SegmentFile, limit: int) -> bool:
     """Return whether damage is only the end of an interrupted append, with no data after it."""
     assert frames.damage is not None
-    rest = frames.rest(limit)
-    if rest is None or any(frame.find_whole(rest, key, max_size=limit) is not None for key in payload.FIRST_KEYS):
+    rest, keys = frames.rest(limit), {*payload.FIRST_KEYS, payload.first_key(frames.header)}
+    if rest is None or any(frame.find_whole(rest, key, max_size=limit) is not None for key in keys):
         return False
     if frames.is_plain:
         return True
