@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import tracemalloc
 from datetime import UTC, datetime
 
 import pytest
+from formats.test_base import File, Scanned, parsed
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ondisk import frame
+from ondisk.config import DatasetConfig
 from ondisk.errors import FrameCorrupt, InvalidInput, LimitExceeded, OndiskError
-from ondisk.formats.diskqueue import payload, protobuf
-from ondisk.formats.diskqueue.header import PROTOBUF, Header
+from ondisk.formats import find
+from ondisk.formats.diskqueue import blocks, payload, protobuf
+from ondisk.formats.diskqueue.header import LZ4, PROTOBUF, Header
 from ondisk.formats.diskqueue.payload import Event, Kind
+from ondisk.segment import End
 from ondisk.testing import same
 
 from . import beats_payloads, beats_reader, segments
 from .beats_payloads import BeatsError
 
 T = 1_600_000_000_069_283_427
+SEG = find("seg")(DatasetConfig.from_mapping({"step": "daily"}))
 READ = {Kind.JSON: beats_payloads.json_event, Kind.PROTOBUF: beats_payloads.protobuf_event}
 OTHERS = [Kind.JSON, Kind.PROTOBUF]
 
@@ -267,3 +273,43 @@ def test_the_strict_reader_refuses_what_beats_garbles():
     ):
         with pytest.raises(BeatsError):
             beats_payloads.json_event(content.encode())
+
+
+HEADERS = [Header(0), Header(1, 3), Header(2), Header(2, 0, LZ4), Header(2, 0, PROTOBUF), Header(2, 0, LZ4 | PROTOBUF)]
+
+
+def fuzzed(content):
+    """Let every parser of a whole file loose on its bytes: only documented errors may come out."""
+    for read in (parsed, Scanned.of, lambda seg, content: seg.resume(File(content), End())):
+        with contextlib.suppress(OndiskError):
+            read(SEG, content)
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda header: f"{header.version}-{header.options}")
+@given(rest=st.binary(max_size=120), payloads=st.lists(st.binary(min_size=1, max_size=40), max_size=3))
+@settings(max_examples=40)
+def test_any_bytes_and_any_payloads_in_a_segment_of_any_variant_are_read_or_refused(header, rest, payloads):
+    beginning = header.pack() + blocks.FRAME_HEADER * header.compressed
+    frames = frame.encode(payloads)
+    if header.compressed:
+        frames = [block.stored for block in blocks.pack(frames, header.size)]
+    for content in (header.pack() + rest, beginning + rest, beginning + b"".join(frames) + rest):
+        fuzzed(content)
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda header: f"{header.version}-{header.options}")
+@given(data=st.data())
+@settings(max_examples=40)
+def test_a_mutated_segment_of_any_variant_gives_whole_events_only(header, data):
+    given_events = [event({"n": n, "text": "wind " * 5}, {"station": 7}, T + n * 1000) for n in range(4)]
+    frames = frame.encode(encode(Kind.of(header), *given_events))
+    if header.compressed:
+        frames = [blocks.FRAME_HEADER, *(block.stored for each in frames for block in blocks.pack([each], 0))]
+    content = bytearray(header.pack() + b"".join(frames))
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(header.size, len(content) - 1))] = data.draw(st.integers(0, 255))
+    fuzzed(bytes(content))
+    batch = parsed(SEG, bytes(content))
+    found = payload.decode(frame.decode_many(batch.payloads)).one_by_one()
+    assert all(each in given_events for each in found)
+    assert len(found) == 4 or batch.damage or batch.refused
