@@ -27,12 +27,13 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ondisk.config import DatasetConfig
+from ondisk.dataset import state_file
 from ondisk.dataset.batch_writer import BatchWriter, Destination
 from ondisk.dataset.layout import ARCHIVE, LAST
-from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, StateError
+from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, StateError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
-from ondisk.formats.diskqueue.state import NAME, SIZE, State
+from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.index import Transaction
 from ondisk.segments.concat import MustRewrite
 from ondisk.step import NOTHING, number_of
@@ -49,12 +50,11 @@ def position(directory: Directory) -> State | None:
 
     If the file cannot be read, that is the beginning: there Beats continues, too.
     """
-    try:
-        return State.parse(directory.read(NAME, SIZE)) or State()
-    except FileNotFoundError:
+    if directory.stat(NAME) is None:
         return None
-    except InvalidInput:
-        return State()
+    with contextlib.suppress(InvalidInput, StorageError):
+        return state_file.read(directory) or State()
+    return State()
 
 
 def is_consumed(name: str, length: int, at: State | None) -> bool:

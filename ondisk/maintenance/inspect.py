@@ -16,6 +16,7 @@ from ondisk.dataset.sequence import is_unread, position
 from ondisk.errors import StorageError, command
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
+from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import Copies, Snapshot, segment_rows
 from ondisk.maintenance import holds
 from ondisk.maintenance.ages import Ages, by_age_remedy
@@ -84,7 +85,7 @@ class Inspection:
             is_archive,
             not is_archive and config.unknown_segments == "delete",
             None if built_for is config.step else built_for,
-            position(self.access.directory) if config.is_sequence and not is_archive else None,
+            self._position(),
             self._rewrites,
         )
 
@@ -149,9 +150,14 @@ class Inspection:
             return diagnosis.hold(by_age_remedy(self.access, self._ages.doubt))
         if State.ARCHIVE_AGE in state and self._ages is not None and self._ages.away is not None:
             return diagnosis.hold(self._ages.away)
-        if state & _REMOVING and not state & _UNSURE and is_unread(name, self.circumstances().position):
+        if state & _REMOVING and not state & _UNSURE and is_unread(name, self._position()):
             return diagnosis.hold(UNREAD)
         return diagnosis
+
+    def _position(self) -> Position | None:
+        """Return where the consumer of a queue continues; None if this is no queue, or has no consumer."""
+        is_queue = self.access.config.is_sequence and not self.access.prefix
+        return position(self.access.directory) if is_queue else None
 
     def _examine(self, snapshot: Snapshot, name: str, before: Known | None) -> tuple[Diagnosis | None, Known | None]:
         known = known_of(self.access, snapshot, name, before)
