@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 
@@ -123,3 +124,21 @@ def test_where_unknown_segments_are_to_be_deleted_they_are_only_with_yes(run, we
     assert (weather / "2026/11-22.vm2").exists()
     assert run("repack", weather, "--yes").code == 0
     assert not (weather / "2026/11-22.vm2").exists()
+
+
+def test_with_rewrite_it_converts_segments_that_are_not_stored_as_configured(run, tmp_path):
+    path = tmp_path / "events"
+    with ondisk.create(path, {"step": "daily"}) as dataset:
+        dataset.append([ondisk.Datum(datetime(2026, 11, 20, 6, tzinfo=UTC), {}, {"n": 1})])
+    (path / "dataset.toml").write_text('step = "daily"\nversion = 1\n')
+    segment = path / "2026/11-20.seg"
+    assert run("repack", path).code == run("repack", path, "--yes").code == 0
+    assert segment.read_bytes()[0] == 2
+    done = run("repack", path, "--rewrite")
+    assert done.code == 9
+    assert "2026/11-20.seg: DIRTY: it is stored in another way than dataset.toml says -> repack" in done.text
+    assert segment.read_bytes()[0] == 2
+    done = run("repack", path, "--rewrite", "--yes")
+    assert done.code == 0
+    assert segment.read_bytes()[0] == 1
+    assert run("repack", path, "--rewrite").code == 0
