@@ -146,6 +146,8 @@ def test_a_position_of_version_0_counts_no_header(dataset, queue):
         (struct.pack("<IQQQ", 1, 0, 10**9, 1), "byte 1000000000 of 0.seg"),
         (struct.pack("<IQQQ", 1, 0, 2**64 - 1, 2**64 - 1), "is not the beginning"),
         (struct.pack("<IQQQ", 1, 0, 12 + len(beats.frame(event(0))), 2), "of event 2"),
+        (struct.pack("<IQQQ", 1, 0, 12 + len(beats.frame(event(0))) + 5, 1), "is not the beginning of event 1"),
+        (struct.pack("<IQQ", 0, 0, 5), "byte 17 of 0.seg"),
         (struct.pack("<IQQQ", 1, 0, 99, 0), None),  # the first event, whatever the byte index is
         (struct.pack("<IQQQ", 7, 0, 0, 0), "it is of version 7"),
         (b"\1\0", "it has 2 bytes"),
