@@ -68,6 +68,7 @@ class Backend:
         self._objects = Objects(dataset, self.limits)
         self._collected: list[_Change] = []
         self._weight = 0
+        self._is_fresh = False  # whether the dataset was looked at since the packets were given
         self._lock = threading.Lock()
         self._commands: dict[int, Callable[[_Transaction, Attribute, memoryview], None]] = {
             Code.WRITE: self._write,
@@ -108,6 +109,7 @@ class Backend:
         transactions: list[_Transaction | None] = []
         size = 0
         with self._lock:
+            self._is_fresh = False
             for packet in packets:
                 transaction = self._execute(packet)
                 transactions.append(transaction)
@@ -172,7 +174,7 @@ class Backend:
             raise Refused(errno.ENOTSUP)
         if not self._begin_to_read(transaction):
             return
-        extents = self._objects.get(io.parent)
+        extents = self._objects.get(io.parent, with_data=not io.flags & HISTORY)
         if not extents:
             raise Refused(errno.ENOENT)
         history = b"".join(map(self._entry, extents)) if io.flags & HISTORY else None
@@ -204,7 +206,9 @@ class Backend:
     def _begin_to_read(self, transaction: _Transaction) -> bool:
         """Commit what was collected; return whether all of it that belongs to the transaction was stored."""
         self._commit()
-        self._objects.refresh()
+        if not self._is_fresh:
+            self._objects.refresh()
+            self._is_fresh = True
         return not transaction.status
 
     def _collect(self, change: _Change, weight: int) -> None:
@@ -315,27 +319,18 @@ class _Transaction:
 
         All but the last one have the flag MORE.
         """
-        packets = [*self._data_packets(size)]
-        is_acknowledged = self.header.flags & NEED_ACK or self.status or (self._is_asked and not packets)
-        if is_acknowledged:
-            flags = self.header.flags & ~(NEED_ACK | MORE)
-            packets.append((self._header(flags)._replace(status=self.status), b""))
-        elif packets:
-            packets[-1] = packets[-1][0]._replace(flags=0), packets[-1][1]
-        return [self._layout.packet(header, content) for header, content in packets]
-
-    def _data_packets(self, size: int) -> list[tuple[Header, bytes]]:
+        header, layout, replies = self.header, self._layout, self._replies
+        parts = [(*reply, begin) for reply in replies for begin in range(0, len(reply[2]), size)]
+        is_acknowledged = bool(header.flags & NEED_ACK or self.status or (self._is_asked and not parts))
+        last = None if is_acknowledged else len(parts) - 1
         packets = []
-        for command, io, data in self._replies:
-            for begin in range(0, len(data), size):
-                part = data[begin : begin + size]
-                if io is None:
-                    packets.append((self._header(MORE), self._layout.command(command, part)))
-                else:
-                    here = IO(io.parent, b"", io.flags, io.offset + begin, len(part))
-                    header = self._header(MORE)._replace(id=io.parent)
-                    packets.append((header, self._layout.io_command(command, here, part)))
+        for number, (command, io, data, begin) in enumerate(parts):
+            part, flags = data[begin : begin + size], 0 if number == last else MORE
+            if io is None:
+                packets.append(layout.reply(header, header.id, flags, 0, layout.attribute_of(command, len(part)), part))
+            else:
+                here = layout.io_of(command, IO(io.parent, b"", io.flags, io.offset + begin, len(part)), len(part))
+                packets.append(layout.reply(header, io.parent, flags, 0, here, part))
+        if is_acknowledged:
+            packets.append(layout.reply(header, header.id, header.flags & ~(NEED_ACK | MORE), self.status))
         return packets
-
-    def _header(self, flags: int) -> Header:
-        return self.header._replace(flags=flags, status=0, trans=self.header.trans | REPLY)

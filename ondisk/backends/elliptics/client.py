@@ -91,7 +91,7 @@ class Client:
         for begin in range(0, max(1, len(data)), _PART):
             part = data[begin : begin + _PART]
             io = IO(id, id, APPEND if append else 0, offset + begin, len(part))
-            self._ask(id, self._layout.io_command(Code.WRITE, io, part))
+            self._ask(id, self._layout.io_of(Code.WRITE, io, len(part)), part)
 
     def get(self, name: str | bytes, offset: int = 0, size: int = 0) -> bytes:
         """Return `size` bytes of an object from an offset on, or fewer at its end; with size 0 all of them.
@@ -103,7 +103,8 @@ class Client:
         id, parts, end = self._id(name), [], offset + size
         while True:
             wanted = min(_PART, end - offset) if size else _PART
-            parts.append(self._ask(id, self._layout.io_command(Code.READ, IO(id, id, 0, offset, wanted))))
+            io = IO(id, id, 0, offset, wanted)
+            parts.append(self._ask(id, self._layout.io_of(Code.READ, io)))
             offset += len(parts[-1])
             if len(parts[-1]) < wanted or offset == end:
                 return b"".join(parts)
@@ -115,7 +116,7 @@ class Client:
             NotFound: there is no such object.
             ReadOnly, DiskFull, LockError, StorageError: it was not deleted.
         """
-        self._ask(self._id(name), self._layout.command(Code.DEL))
+        self._ask(self._id(name), self._layout.attribute_of(Code.DEL, 0))
 
     def _id(self, name: str | bytes) -> bytes:
         size = self._layout.id_size
@@ -124,10 +125,10 @@ class Client:
             raise InvalidInput(f"an id has {size} bytes, not {len(id)}", hint="Pass a text to use its SHA-512.")
         return id
 
-    def _ask(self, id: bytes, command: bytes) -> bytes:
+    def _ask(self, id: bytes, *command: bytes) -> bytes:
         """Send a command, and return the data of the reply."""
         self._trans += 1
-        self._socket.sendall(self._layout.packet(Header(id, self._group, 0, NEED_ACK, 0, self._trans, 0), command))
+        self._socket.sendall(self._layout.packet(Header(id, self._group, 0, NEED_ACK, 0, self._trans, 0), *command))
         data, is_complete = [], False
         while not is_complete:
             packet = self._receive()

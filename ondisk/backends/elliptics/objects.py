@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import cast
 
 from ondisk.backends.elliptics.extents import Extent, Extents
 from ondisk.backends.elliptics.settings import FIELDS, Limits
 from ondisk.dataset import Dataset
 from ondisk.datum import Datum, from_microseconds, microseconds
-from ondisk.errors import LockError, SegmentCorrupt
+from ondisk.errors import IntegrityError, LockError, SegmentCorrupt, SegmentMissing
 from ondisk.matcher import And, Compare, Expression, OneOf
 
 _TRIES = 100
 _TOGETHER = 500  # extents that one query reads
+_SMALL = 1024 * 1024  # bytes
 _NUMBERS = ("flags", "offset", "size", "version")
 
 
@@ -61,16 +64,38 @@ class Objects:
             self._contents.clear()
             self._size = 0
 
-    def get(self, parent: bytes) -> Extents:
-        """Return the extents of an object; none if it does not exist. The caller has called `refresh`."""
+    def get(self, parent: bytes, *, with_data: bool = False) -> Extents:
+        """Return the extents of an object; none if it does not exist. The caller has called `refresh`.
+
+        Args:
+            with_data: the caller is going to read the object: the data of a small one are read with its extents.
+        """
         known = self._known.get(parent)
         if known is not None:
             self._known.move_to_end(parent)
             return known
-        stored = [_extent(datum) for datum in self._dataset.query(_of(parent), with_data=False)]
+        stored = self._small(parent) if with_data else None
+        if stored is None:
+            stored = [_extent(datum) for datum in self._dataset.query(_of(parent), with_data=False)]
         found = self._known[parent] = Extents(sorted(stored))  # archives may have later ones than the dataset
         self._recount(parent)
         return found
+
+    def _small(self, parent: bytes) -> list[Extent] | None:
+        """Return the extents of an object, and keep their data; None if it is not small, or damaged somewhere."""
+        stored, size = [], 0
+        with contextlib.closing(cast("Generator[Datum, None, None]", self._dataset.query(_of(parent)))) as data:
+            try:
+                for datum in data:
+                    extent = _extent(datum)
+                    stored.append(extent)
+                    size += extent.size
+                    if size > _SMALL:
+                        return None
+                    self._keep(parent, extent.time, _checked(datum, extent))
+            except (IntegrityError, SegmentMissing):
+                return None
+        return stored
 
     def forget(self, parents: Sequence[bytes]) -> None:
         """Forget the extents of objects."""
@@ -153,10 +178,8 @@ class Objects:
                 extent = some.pop(microseconds(datum.reftime), None)
                 if extent is None:
                     continue
-                if type(datum.data) is not bytes or len(datum.data) != extent.size:
-                    raise SegmentCorrupt(f"{datum.location} is not the extent that the index describes")
-                contents[extent.time] = datum.data
-                self._keep(parent, extent.time, datum.data)
+                contents[extent.time] = content = _checked(datum, extent)
+                self._keep(parent, extent.time, content)
             if some:
                 return None
         return {each: content for each, content in contents.items() if content is not None}
@@ -238,6 +261,17 @@ class Changes:
 def _extent(datum: Datum) -> Extent:
     flags, offset, size, version = (datum.metadata.get(name, 0) for name in _NUMBERS)
     return Extent(microseconds(datum.reftime), datum.metadata.get("id", b""), flags, offset, size, version)
+
+
+def _checked(datum: Datum, extent: Extent) -> bytes:
+    """Return the data of an extent.
+
+    Raises:
+        SegmentCorrupt: they are not what the index describes.
+    """
+    if type(datum.data) is not bytes or len(datum.data) != extent.size:
+        raise SegmentCorrupt(f"{datum.location} is not the extent that the index describes")
+    return datum.data
 
 
 def _datum(parent: bytes, extent: Extent, data: bytes) -> Datum:

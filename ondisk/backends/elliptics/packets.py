@@ -151,13 +151,19 @@ class Layout:
         size = sum(map(len, parts))
         return b"".join((self.header.pack(*header[:-1], size), *parts))
 
-    def command(self, code: int, *parts: bytes, flags: int = 0) -> bytes:
-        """Return an attribute, followed by the parts that belong to it."""
-        return b"".join((self.attribute.pack(sum(map(len, parts)), code, flags), *parts))
+    def reply(self, header: Header, id: bytes, flags: int, status: int, *parts: bytes) -> bytes:
+        """Return a packet of the reply to the transaction of a header."""
+        _, group, version, _, _, trans, _ = header
+        size = sum(map(len, parts))
+        return b"".join((self.header.pack(id, group, version, flags, status, trans | REPLY, size), *parts))
 
-    def io_command(self, code: int, io: IO, data: bytes = b"", flags: int = 0) -> bytes:
-        """Return the attribute of a read or a write, its io attribute, and the data."""
-        return b"".join((self.attribute.pack(self.io.size + len(data), code, flags), self.io.pack(*io), data))
+    def attribute_of(self, code: int, size: int, flags: int = 0) -> bytes:
+        """Return an attribute, to which `size` bytes belong."""
+        return self.attribute.pack(size, code, flags)
+
+    def io_of(self, code: int, io: IO, size: int = 0, flags: int = 0) -> bytes:
+        """Return the attribute of a read or a write and its io attribute, to be followed by `size` bytes of data."""
+        return self.attribute_of(code, self.io.size + size, flags) + self.io.pack(*io)
 
 
 def check_get_size(io: IO, record_size: int) -> int:

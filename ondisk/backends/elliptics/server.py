@@ -211,8 +211,7 @@ class Server:
                 raise _Closed
             if header.size > self._backend.limits.packet:
                 refused = _Waiting(head)
-                answer = header._replace(status=-errno.E2BIG, trans=header.trans | REPLY, flags=0)
-                refused.replies.set_result([layout.packet(answer)])
+                refused.replies.set_result([layout.reply(header, header.id, 0, -errno.E2BIG)])
                 self._unsent.take(refused.size)
                 await pipeline.put(refused)
                 break

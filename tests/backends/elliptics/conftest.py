@@ -22,18 +22,22 @@ def request(parent, code, *parts, flags=NEED_ACK, trans=7, version=0):
     return LAYOUT.packet(Header(parent, 2, version, flags, 0, trans, 0), *parts)
 
 
+def io_command(code, io, data=b"", flags=0):
+    return LAYOUT.io_of(code, io, len(data), flags) + data
+
+
 def write(parent, data, offset=0, io_flags=0, *, id=None, attribute_flags=0, size=None, **header):
     io = IO(parent, parent if id is None else id, io_flags, offset, len(data) if size is None else size)
-    return request(parent, Code.WRITE, LAYOUT.io_command(Code.WRITE, io, data, attribute_flags), **header)
+    return request(parent, Code.WRITE, io_command(Code.WRITE, io, data, attribute_flags), **header)
 
 
 def read(parent, offset=0, size=0, io_flags=0, **header):
-    command = LAYOUT.io_command(Code.READ, IO(parent, parent, io_flags, offset, size))
+    command = io_command(Code.READ, IO(parent, parent, io_flags, offset, size))
     return request(parent, Code.READ, command, **header)
 
 
 def command(parent, code, **header):
-    return request(parent, code, LAYOUT.command(code), **header)
+    return request(parent, code, LAYOUT.attribute_of(code, 0), **header)
 
 
 def status(replies) -> int:

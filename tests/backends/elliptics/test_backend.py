@@ -28,7 +28,7 @@ from ondisk.backends.elliptics.packets import (
 from ondisk.backends.elliptics.stat import STAT
 from ondisk.errors import ConfigError, InvalidInput
 
-from .conftest import LAYOUT, Client, command, content, name, read, request, status, write
+from .conftest import LAYOUT, Client, command, content, io_command, name, read, request, status, write
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden/elliptics/backend_2010.json").read_text())
 A, B = name(1), name(2)
@@ -234,7 +234,7 @@ class TestOtherCommands:
 
     def test_a_delete_may_name_its_object_in_an_io_attribute(self, client):
         client.write(B, b"abc")
-        io = LAYOUT.io_command(Code.DEL, IO(B, A, 0, 0, 0))
+        io = io_command(Code.DEL, IO(B, A, 0, 0, 0))
         assert status(client.backend.process(request(A, Code.DEL, io))) == 0
         assert client.read(B) == -errno.ENOENT
 
@@ -283,7 +283,7 @@ class TestOtherCommands:
 class TestTransaction:
     def test_commands_are_executed_in_order_up_to_the_first_error(self, client):
         def io(code, offset, data=b"", size=None):
-            return LAYOUT.io_command(code, IO(A, A, 0, offset, len(data) if size is None else size), data)
+            return io_command(code, IO(A, A, 0, offset, len(data) if size is None else size), data)
 
         parts = [io(Code.WRITE, 0, b"abc"), io(Code.READ, 1), io(Code.WRITE, 3, b"def"), io(Code.READ, 0)]
         replies = client.backend.process(request(A, 0, *parts, io(Code.WRITE, 0, b"x", 5), io(Code.WRITE, 0, b"y")))

@@ -59,8 +59,9 @@ def test_genuine_requests_are_packed_byte_for_byte():
         packet = bytes.fromhex(step["request_hex"])
         id = packet[:64]
         io = IO(id, id, step["io_flags"], step["offset"], step["size"])
-        command = LAYOUT.io_command(Code[step["op"].upper()], io, step["data"].encode())
-        assert LAYOUT.packet(Header(id, 2, 0, 1, 0, 7, 0), command) == packet
+        data = step["data"].encode()
+        command = LAYOUT.io_of(Code[step["op"].upper()], io, len(data))
+        assert LAYOUT.packet(Header(id, 2, 0, 1, 0, 7, 0), command, data) == packet
 
 
 def test_a_read_is_cut_as_in_2010_but_where_64_bits_wrapped():
@@ -88,7 +89,9 @@ def test_what_is_packed_is_read_again(id_size, data):
     ids = st.binary(min_size=id_size, max_size=id_size)
     values = data.draw(st.lists(st.tuples(U32, U32, st.binary(max_size=300)), max_size=4))
     header = Header(data.draw(ids), *data.draw(st.tuples(U32, U32, U32, st.integers(-(2**31), 2**31 - 1), U64)), 0)
-    packet = layout.packet(header, *(layout.command(code, content, flags=flags) for code, flags, content in values))
+    packet = layout.packet(
+        header, *(layout.attribute_of(code, len(content), flags) + content for code, flags, content in values)
+    )
     found = layout.read_header(packet)
     assert found is not None
     assert found == header._replace(size=len(packet) - layout.header.size)

@@ -17,7 +17,7 @@ from ondisk.backends.elliptics import Backend, Limits
 from ondisk.backends.elliptics.packets import IO, REPLY, Code, Header
 from ondisk.backends.elliptics.server import Server, ServerLimits
 
-from .conftest import LAYOUT, command, content, name, read, request, status, write
+from .conftest import LAYOUT, command, content, io_command, name, read, request, status, write
 
 A = name(1)
 
@@ -260,5 +260,5 @@ def test_a_defect_of_the_backend_closes_connections_and_not_the_server(running, 
 
 async def works(reader, writer):
     io = IO(A, A, 0, 0, 3)
-    writer.write(request(A, 0, LAYOUT.io_command(Code.WRITE, io, b"abc")))
+    writer.write(request(A, 0, io_command(Code.WRITE, io, b"abc")))
     assert status([await receive(reader)]) == 0

@@ -151,7 +151,7 @@ def content_of_list(client):
 
 
 TestObjects = Objects.TestCase
-TestObjects.settings = settings(max_examples=4, stateful_step_count=8, deadline=None)
+TestObjects.settings = settings(max_examples=3, stateful_step_count=8, deadline=None)
 
 
 @pytest.mark.slow
