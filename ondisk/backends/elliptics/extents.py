@@ -100,6 +100,11 @@ class Extents:
         first, last = self._between(begin, end)
         return [Piece(max(begin, each.begin), min(end, each.end), each.extent) for each in self._pieces[first:last]]
 
+    def only(self, begin: int, end: int) -> Extent | None:
+        """Return the extent that contains all the bytes `begin` to `end` - 1; None if they are in several, or zeros."""
+        place = bisect_right(self._begins, begin) - 1
+        return self._pieces[place].extent if place >= 0 and self._pieces[place].end >= end else None
+
     def _overlay(self, new: Piece) -> None:
         first, last = self._between(new.begin, new.end)
         old = self._pieces[first:last]

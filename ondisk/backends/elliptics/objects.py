@@ -124,6 +124,10 @@ class Objects:
             IntegrityError, SegmentMissing: they are not on disk as they were written.
             LockError: others change the object faster than it can be read.
         """
+        only = self.get(parent).only(begin, end)
+        if only is not None and (content := self._contents.get((parent, only.time))) is not None:
+            self._contents.move_to_end((parent, only.time))
+            return content[begin - only.offset : end - only.offset]
         for _ in range(_TRIES):
             pieces = self.get(parent).pieces(begin, end)
             contents = self._read(parent, [*dict.fromkeys(piece.extent for piece in pieces)])

@@ -45,6 +45,9 @@ def test_pieces_are_what_plain_bytes_contain(writes):
                 assert piece.extent.offset <= piece.begin < piece.end <= piece.extent.offset + piece.extent.size
                 found[piece.begin - begin : piece.end - begin] = bytes([piece.extent.time]) * (piece.end - piece.begin)
             assert found == plain[begin:end]
+            (first, *others) = extents.pieces(begin, end) or [None]
+            is_only = first is not None and not others and (first.begin, first.end) == (begin, end)
+            assert extents.only(begin, end) == (first.extent if is_only else None)
 
 
 def test_an_extent_in_the_middle_leaves_two_pieces_of_the_older_one():
