@@ -181,6 +181,8 @@ class Machine(RuleBasedStateMachine):
                 return
             path = data.draw(st.sampled_from(files))
         size = path.stat().st_size
+        if how == "add" and self.kind == "vm2" and not path.read_bytes().endswith(b"\n"):
+            return  # a torn line would become the line of another datum, and vm2 has no checksums
         place = int(at * size)
         within = self._within(path)
         with self._accident():
