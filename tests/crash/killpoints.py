@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from . import workload
-from .workload import Step
+from .workload import KEY_LINES, Step
 
 SYNCS = ("fsync", "fdatasync", "syncfs")
 CHANGING = ("openat", "write", "pwrite64", "copy_file_range", "ftruncate", "utimensat", "mkdir", "mkdirat", "link",
@@ -49,7 +49,8 @@ def server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["crash.workload"])
     paths = [str(_HERE.parents[1]), str(_HERE.parents[2]), os.environ.get("PYTHONPATH", "")]
-    with pytest.MonkeyPatch.context() as patch:  # the server, and nothing else, takes these paths
+    with pytest.MonkeyPatch.context() as patch:  # the server, and nothing else, takes these paths and keys
+        patch.setenv("ONDISK_KEYS", KEY_LINES)
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         multiprocessing.forkserver.ensure_running()
     return context

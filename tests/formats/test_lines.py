@@ -145,8 +145,11 @@ def test_a_refused_line_costs_no_more_than_one_in_a_small_file(name, place):
     took = []
     for count in (5_000, 20_000):
         content = (BAD[name][place] + b"\n") * count
-        began = time.process_time()
-        refused = sum(len(batch.refused) for batch in dataset_format(name).parse(io.BytesIO(content), 100_000))
-        took.append(time.process_time() - began)
-        assert refused == count
+        tries = []
+        for _ in range(3):  # a collection of garbage that other tests have left may take longer than this
+            began = time.process_time()
+            refused = sum(len(batch.refused) for batch in dataset_format(name).parse(io.BytesIO(content), 100_000))
+            tries.append(time.process_time() - began)
+            assert refused == count
+        took.append(min(tries))
     assert took[1] < 12 * max(took[0], 0.01)

@@ -217,9 +217,9 @@ class Frames:
         """
         from cryptography.exceptions import InvalidTag
 
-        if payloads and (id_ := _key_of(payloads[0])):
+        if payloads and (id_ := _key_of(payloads[0])) and len({bytes(each[:5]) for each in payloads}) == 1:
             decrypt, digest, place = self._cipher(id_).decrypt, self._digest, _PLACE.pack
-            try:  # nearly always all of them have the same key
+            try:
                 both = zip(payloads, offsets, strict=True)
                 opened = [decrypt(each[5:17], each[17:], digest + place(offset)) for each, offset in both]
             except InvalidTag:
