@@ -16,45 +16,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from math import isnan
 from typing import Any, ClassVar
 
 from ondisk import frame
 from ondisk.config import MAX_DEPTH, DatasetConfig
-from ondisk.datum import EPOCH, INTEGER_MAX, INTEGER_MIN, MICROSECOND, NO_METADATA, Datum, FieldType
+from ondisk.datum import EPOCH, MICROSECOND, Datum
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, Chained, FileStream, Format, Loaded, Readable, is_zeros
-from ondisk.formats.diskqueue import blocks, drafts, encryption, header, json_payload, key_search, payload
+from ondisk.formats.diskqueue import blocks, drafts, edges, encryption, header, key_search, payload
+from ondisk.formats.diskqueue.declared import Declared
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.parse import Place, batches
 from ondisk.formats.diskqueue.payload import Event
-from ondisk.formats.metadata import canonical_metadata, without
+from ondisk.formats.metadata import without
 from ondisk.frame import Scan
 from ondisk.segment import Block, Damage, End, Laid, Patch, ScanResult, Sealer, SegmentFile
 
 _ENCODED = 128  # data encoded together after one of a larger number was refused
 _NANOSECONDS = 1000  # in a microsecond
-_CACHED, _LONG = 50_000, 256  # limits of the cache: combinations of metadata; bytes of a text
 _NOTHING = None, None
 _PASSED = 100_000  # limit for damaged places to skip in one file
 _MAX_COUNT = 2**32 - 1
-_BEGINNINGS = (
-    *(header.Header(options=options).pack() for options in (0, header.PROTOBUF)),
-    *(header.Header(options=header.LZ4 | bit).pack() + blocks.FRAME_HEADER for bit in (0, header.PROTOBUF)),
-    header.Header(1).pack(),
-)
-_FIRST_JSON = b"{" + json_payload.FIRST_KEY
-_SEARCHED = 64 * 1024  # bytes in which a segment of version 0 must have an event
 _DRAFT_BEGIN = 8  # bytes of a draft that show how it is compressed
-_MAGIC = 4  # bytes that an LZ4 frame begins with; also those of a frame's length
-_BEGINNING = header.MAX_SIZE + len(blocks.FRAME_HEADER) + 1
-_TYPES = {
-    FieldType.INTEGER: int,
-    FieldType.REAL: float,
-    FieldType.TEXT: str,
-    FieldType.BOOLEAN: bool,
-    FieldType.BYTES: bytes,
-}
 
 
 class Seg(Format):
@@ -70,11 +53,11 @@ class Seg(Format):
         if config.encryption != "none" and config.format == self.name:
             encryption.check_installed()
         self._seals = config.encryption == "aes-256-gcm"
-        self._header = _chosen(config)
+        self._header = edges.chosen(config)
         self._kind = payload.Kind.of(self._header)
         plain = self._header.version if self._header.version < header.VERSION else header.VERSION
         self.preamble = header.Header(plain, options=self._header.options & header.PROTOBUF).pack()
-        self._shared = _Metadata(config.fields)
+        self._declared = Declared(config.fields)
         self._described: tuple[bytes | None, Event | None] = _NOTHING
 
     @classmethod
@@ -84,7 +67,7 @@ class Seg(Format):
         except (InvalidInput, SegmentCorrupt):
             return False
         if found.version == 0:
-            return head.startswith(_FIRST_JSON, found.size + _MAGIC)
+            return len(head) > found.size + edges.LENGTH and edges.begins_with_json(head)
         return found.version == header.VERSION or len(head) > found.size
 
     @property
@@ -120,7 +103,7 @@ class Seg(Format):
 
         def read(position: int, size: int) -> bytes:
             nonlocal head
-            head += _read(stream, min(position + size, _SEARCHED) - len(head))
+            head += _read(stream, min(position + size, edges.SEARCHED) - len(head))
             return head[position : position + size]
 
         found = self._header_in(head, read)
@@ -155,9 +138,8 @@ class Seg(Format):
         except (InvalidInput, SegmentCorrupt) as error:
             yield ScanResult(damage=[Damage(0, file.size(), error.message)])
             return
-        first = file.read(0, _SEARCHED) if head.version == 0 else b""
-        if first and not _begins_with_json(first) and _FIRST_JSON not in first:
-            yield ScanResult(damage=[Damage(0, file.size(), "its header says version 0, but no event in JSON follows")])
+        if head.version == 0 and not edges.has_json(file):
+            yield ScanResult(damage=[Damage(0, file.size(), edges.NO_JSON)])
             return
         kept: list[Block] = []
         limit = self.config.max_datum_size
@@ -186,7 +168,7 @@ class Seg(Format):
             left = file.size() - end.size
             offset, reason = frames.damage.offset, frames.damage.reason
             skipped = frames.skip() if passed < _PASSED else 0
-            if not skipped and left <= limit + BATCH_BYTES and _is_torn(frames, file, limit + BATCH_BYTES):
+            if not skipped and left <= limit + BATCH_BYTES and edges.is_torn(frames, file, limit + BATCH_BYTES):
                 break
             passed += 1
             damage.append(Damage(offset, skipped or frames.left(), reason))
@@ -209,7 +191,7 @@ class Seg(Format):
         yield ScanResult(blocks=read, damage=damage, end=end, foreign=foreign, in_place=in_place, missing=missing)
 
     def is_empty(self, file: SegmentFile) -> bool:
-        return _is_begun(file.read(0, _BEGINNING), file.size(), (*_BEGINNINGS, self.begin().content))
+        return edges.is_begun(file, self.begin().content)
 
     def is_readable(self, file: SegmentFile) -> bool:
         if super().is_readable(file):
@@ -293,7 +275,7 @@ class Seg(Format):
         event = self._event(payload)
         self._described = payload, event
         try:
-            return event.timestamp // _NANOSECONDS, self._canonical_one(event.meta, from_frame=True)
+            return event.timestamp // _NANOSECONDS, self._declared.one(event.meta, from_frame=True)
         except InvalidInput as error:
             raise FrameCorrupt(f"not an event: {error.message}") from None
 
@@ -324,11 +306,11 @@ class Seg(Format):
         return frame.encode(encryption.events_of(frame.decode_many(payloads)))
 
     def begin(self) -> Laid:
-        return _begun(self._header)
+        return edges.begun(self._header)
 
     def begin_for_all(self) -> Laid:
         chosen = self._header
-        return _begun(replace(chosen, version=chosen.version or header.VERSION,
+        return edges.begun(replace(chosen, version=chosen.version or header.VERSION,
                               options=chosen.options & ~header.PROTOBUF))  # fmt: skip
 
     def is_as_configured(self, end: End) -> bool:
@@ -361,13 +343,13 @@ class Seg(Format):
         if not end.size and self.is_empty(file):
             return self.begin()
         limit = BATCH_BYTES + self.config.max_datum_size  # no crash leaves more after the last whole frame
-        file = _decrypted(file, self.config.max_datum_size)
+        file = edges.decrypted(file, self.config.max_datum_size)
         if end.size:
             found = header.Header.of_kind(end.kind)
             found = replace(found, options=found.options | header.LZ4 * end.compressed)
             before, position, offset = blocks.FRAME_HEADER * end.compressed, end.size, end.length
         else:
-            found = _header_of(file)
+            found = edges.header_of(file)
             before, position, offset = b"", found.size, found.size
         kept: list[Block] = []
         frames = FrameReader(
@@ -384,7 +366,7 @@ class Seg(Format):
         if sealed is not None and file.size() != sealed + len(blocks.END_MARK) and is_zeros(file, sealed):
             # Not an end mark, but zeros that a power cut left in place of blocks not yet written.
             new_end: int | None = sealed if frames.rest(limit) == b"" else None
-        elif frames.damage is not None and not _is_torn(frames, file, limit):
+        elif frames.damage is not None and not edges.is_torn(frames, file, limit):
             reason = f"damage at byte {frames.damage.offset}: {frames.damage.reason}; it is more than a torn end"
             hint = "Restore the file from a backup." if end.size else MOVE
             raise SegmentCorrupt(reason, hint=hint, offset=frames.damage.offset)
@@ -460,7 +442,7 @@ class Seg(Format):
         sizes = [end - begin for begin, end in pairwise((*scanned.offsets, scanned.end))]
         try:
             columns = payload.decode(scanned.payloads, max_depth=MAX_DEPTH, data=False)
-            metadata = self._canonical(columns.metas, from_frame=True)
+            metadata = self._declared.of(columns.metas, from_frame=True)
         except (FrameCorrupt, InvalidInput):
             return self._found_one_by_one(scanned, sizes, read, damage, end)
         reftimes = [timestamp // _NANOSECONDS for timestamp in columns.timestamps]
@@ -473,7 +455,7 @@ class Seg(Format):
         for offset, size, content in zip(scanned.offsets, sizes, scanned.payloads, strict=True):
             try:
                 event = payload.decode_one(content, max_depth=MAX_DEPTH)
-                metadata = self._canonical_one(event.meta, from_frame=True)
+                metadata = self._declared.one(event.meta, from_frame=True)
             except (FrameCorrupt, InvalidInput) as error:
                 found.damage.append(Damage(offset, size, error.message))
                 continue
@@ -485,7 +467,7 @@ class Seg(Format):
 
     def _batch(self, frames: list[bytes], payloads: Sequence[payload.Buffer]) -> Batch:
         columns = payload.decode(payloads, max_depth=self.config.max_depth, data=False)
-        metadata = self._canonical(columns.metas, from_frame=True)
+        metadata = self._declared.of(columns.metas, from_frame=True)
         return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, frames)
 
     def _encode(self, data: Sequence[Datum]) -> Batch:
@@ -493,7 +475,7 @@ class Seg(Format):
         return self._encode_columns(reftimes, [datum.metadata for datum in data], [datum.data for datum in data])
 
     def _encode_columns(self, reftimes: list[int], given: Sequence[Mapping[str, Any]], data: Sequence[Any]) -> Batch:
-        metadata = self._canonical(given, from_frame=False)
+        metadata = self._declared.of(given, from_frame=False)
         timestamps = [reftime * _NANOSECONDS for reftime in reftimes]
         frames = self._framed(payload.encode(timestamps, given, data, kind=self._kind, max_depth=self.config.max_depth))
         return Batch(reftimes, metadata, frames)
@@ -509,24 +491,6 @@ class Seg(Format):
         for datum in data:
             batch.extend(self._encode_with_care([datum]))
         return batch
-
-    def _canonical(self, metas: Sequence[Mapping[str, Any]], *, from_frame: bool) -> list[Mapping[str, Any]]:
-        """Return canonical values of the declared fields.
-
-        Args:
-            from_frame: timestamps are text.
-        """
-        columns = [[meta.get(name) for meta in metas] for name in self._shared.kinds]
-        if not columns:
-            return [NO_METADATA] * len(metas)
-        if not all(map(_are_canonical, columns, self._shared.kinds.values())):
-            return [self._canonical_one(meta, from_frame=from_frame) for meta in metas]
-        if len(self._shared) > _CACHED:
-            self._shared.clear()
-        return list(map(self._shared.__getitem__, zip(*columns, strict=True)))
-
-    def _canonical_one(self, meta: Mapping[str, Any], *, from_frame: bool) -> dict[str, Any]:
-        return canonical_metadata(meta, self.config.fields, times_as_text=from_frame)
 
     def _event(self, stored: bytes) -> Event:
         """Return the event in one frame of a segment."""
@@ -548,47 +512,9 @@ class SegDraft(Seg):
         return header.Header.parse(head, draft=True)
 
 
-def _chosen(config: DatasetConfig) -> header.Header:
-    """Return the header of new segments, without what is random in it."""
-    options = header.LZ4 * (config.compression == "lz4")
-    if config.format != Seg.name:  # such a dataset can have segments of seg, too
-        return header.Header(options=options)
-    options |= header.PROTOBUF * (config.payload == "protobuf") | header.ENCRYPTION * (config.encryption != "none")
-    return header.Header(header.ONDISK if config.version is None else config.version, options=options)
-
-
-def _begun(chosen: header.Header) -> Laid:
-    """Return the first bytes of a new segment."""
-    if chosen.encrypted:
-        digest = encryption.UNKNOWN if chosen.version == header.ONDISK else b""
-        chosen = replace(chosen, iv=encryption.new_iv(), digest=digest)
-    content = chosen.pack() + blocks.FRAME_HEADER * chosen.compressed
-    return Laid(content, End(len(content), chosen.size, 0, chosen.compressed, chosen.kind))
-
-
 def _framed(payloads: Sequence[bytes], chosen: header.Header) -> list[bytes]:
     """Return frames for payloads in a segment with this header."""
     return frame.encode(encryption.sealable(payloads) if chosen.version == header.ONDISK else payloads)
-
-
-class _Metadata(dict[tuple[Any, ...], Mapping[str, Any]]):
-    """Canonical values of the declared fields, in order → metadata; equal values share one mapping."""
-
-    def __init__(self, kinds: Mapping[str, FieldType]) -> None:
-        super().__init__()
-        self.kinds = kinds
-
-    def __missing__(self, key: tuple[Any, ...]) -> Mapping[str, Any]:
-        metadata = {name: value for name, value in zip(self.kinds, key, strict=True) if value is not None}
-        if all(map(_is_worth_keeping, key)):
-            self[key] = metadata
-        return metadata
-
-
-def _is_worth_keeping(value: Any) -> bool:
-    if isinstance(value, str | bytes):
-        return len(value) < _LONG
-    return type(value) is not float or value != 0  # 0.0 and -0.0 are equal, but not the same value
 
 
 def _corrupt(error: FrameCorrupt | InvalidInput) -> FrameCorrupt:
@@ -604,103 +530,5 @@ def _read(stream: Readable, size: int) -> bytes:
     return content
 
 
-def _header_of(file: SegmentFile) -> header.Header:
-    """Return the header of a segment in order to append to it."""
-    if is_zeros(file, 0):
-        raise SegmentCorrupt("it contains only zeros", hint=MOVE)
-    head = file.read(0, header.MAX_SIZE + _MAGIC)
-    try:
-        found = header.Header.parse(head)
-    except InvalidInput as error:
-        raise StateError(error.message, hint=error.hint) from None
-    if found.draft:
-        raise StateError("nothing can be appended to a draft of version 3", hint="`ondisk fix` rewrites it.")
-    if found.version == 0 and not _begins_with_json(head):
-        raise SegmentCorrupt("its header says version 0, but no event in JSON follows", hint=MOVE)
-    if not found.compressed and head.startswith(blocks.FRAME_HEADER[:_MAGIC], found.size):
-        reason = "its header says that it is plain, but LZ4 follows"
-        raise SegmentCorrupt(reason, hint=MOVE)
-    return found
-
-
-def _begins_with_json(head: bytes) -> bool:
-    """Return whether the first bytes of a segment of version 0 are those of an event, as far as there are any.
-
-    Zeros in place of the version, or a bit of another one that flipped, look like version 0, too.
-    """
-    begin = header.Header(0).size + _MAGIC
-    return _FIRST_JSON.startswith(head[begin : begin + len(_FIRST_JSON)])
-
-
-def _is_torn(frames: FrameReader, file: SegmentFile, limit: int) -> bool:
-    """Return whether damage is only the end of an interrupted append, with no data after it."""
-    assert frames.damage is not None
-    rest, keys = frames.rest(limit), {*payload.FIRST_KEYS, payload.first_key(frames.header)}
-    if rest is None or any(frame.find_whole(rest, key, max_size=limit) is not None for key in keys):
-        return False
-    if frames.is_plain:
-        return True
-    position = frames.position()
-    if position is None or not frames.damage.torn:
-        return False
-    if len(rest) % blocks.BLOCK_SIZE:  # only a frame that fills whole blocks can lack the last of them
-        return False
-    tail = file.read(position, limit + 1)
-    return len(tail) <= limit and not any(frame.scan(data, max_size=limit).payloads for data in blocks.find_whole(tail))
-
-
-def _is_begun(head: bytes, size: int, beginnings: Sequence[bytes]) -> bool:
-    """Return whether a file has no more than (part of) the first bytes of a segment, so that it can be overwritten."""
-    if len(head) < size:
-        return False
-    if head[:1] != b"\0":  # with any frame count; version 0 has none
-        head = head[: header.COUNT_OFFSET] + bytes(len(head[header.COUNT_OFFSET : 8])) + head[8:]
-    return any(beginning.startswith(head) for beginning in beginnings) or _is_begun_encrypted(head)
-
-
-def _is_begun_encrypted(head: bytes) -> bool:
-    """Return whether a file has no more than (part of) an encrypted segment's header, and of an LZ4 frame's."""
-    fixed = head[: header.SIZE]
-    for options in range(header.ENCRYPTION, 8, 2):
-        for version in (header.VERSION, header.ONDISK):
-            begun = header.Header(version, 0, options)
-            most = begun.size + len(blocks.FRAME_HEADER) * begun.compressed
-            if begun.pack()[: header.SIZE] == fixed and len(head) <= most:
-                return True
-    return False
-
-
-def _decrypted(file: SegmentFile, max_size: int) -> SegmentFile:
-    """Return a segment's file; decrypted, if that is needed to find its frames."""
-    try:
-        head = header.Header.parse(file.read(0, header.MAX_SIZE))
-    except (InvalidInput, SegmentCorrupt):
-        return file
-    if head.draft:  # `_header_of` refuses it
-        return file
-    return key_search.opened(file, head, max_size=max_size)[0]
-
-
 def _packed_count(count: int) -> bytes:
     return header.COUNT.pack(min(count, _MAX_COUNT))
-
-
-def _are_canonical(values: list[Any], kind: FieldType) -> bool:
-    """Return whether the values of one field, which may be None, are already canonical."""
-    kinds = set(map(type, values))
-    if type(None) in kinds:
-        values = [value for value in values if value is not None]
-        kinds.discard(type(None))
-    if not kinds:
-        return True
-    if kinds != {_TYPES.get(kind)}:
-        return False
-    match kind:
-        case FieldType.INTEGER:
-            return bool(min(values) >= INTEGER_MIN and max(values) <= INTEGER_MAX)
-        case FieldType.REAL:
-            return not any(map(isnan, values))
-        case FieldType.TEXT:
-            return "".join(values).isascii()
-        case _:
-            return True
