@@ -99,15 +99,26 @@ class Aside:
         with sqlite_errors(self._directory):
             return self._connection.execute("SELECT 1 FROM aside WHERE found IS NULL LIMIT 1").fetchone() is None
 
-    def forget(self) -> int:
-        """Note the data that were not found as forgotten, and count them as lost. Return how many."""
+    @property
+    def is_untouched(self) -> bool:
+        """Whether none of the data was found."""
+        with sqlite_errors(self._directory):
+            return self._connection.execute("SELECT 1 FROM aside WHERE found IS NOT NULL LIMIT 1").fetchone() is None
+
+    def forget(self, *, lost: bool = True) -> int:
+        """Note the data that were not found as forgotten, and count them as lost. Return how many.
+
+        Args:
+            lost: False if they were read and removed on purpose: then note them as deleted.
+        """
         first = self._transaction.seq
-        numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq, 1 FROM aside WHERE found IS NULL"
+        numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq, {lost:d} FROM aside WHERE found IS NULL"
         with sqlite_errors(self._directory):
             insert = f"INSERT INTO deletion (seq, datum, forgotten) {numbered}"
             forgotten = self._connection.execute(insert).rowcount
         self._transaction.take_seqs(forgotten)
-        self._transaction.count_lost(forgotten)
+        if lost:
+            self._transaction.count_lost(forgotten)
         return forgotten
 
     def places(self) -> Generator[Place, None, None]:

@@ -270,7 +270,10 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
         yield f"{known.overlaps} data begin inside the datum before, the first at byte {known.overlap_at}"
     if found.stray is not None:
         yield f"{found.stray} has the name of a generation of it, and is not one: move this file away"
-    if known.segment.end.size > found.size:
+    is_renewed = is_consumed(
+        known.segment.name, known.segment.end.length, at.position
+    )  # then Beats uses its name again
+    if known.segment.end.size > found.size and not is_renewed:
         data = f"its data go up to byte {known.needed}" if known.needed > found.size else "all its data are there"
         yield f"it ends at byte {found.size}, and once ended at byte {known.segment.end.size}; {data}"
     if not found.is_readable and found.seen in OTHER_BYTES:

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import accumulate, compress
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.sequence import is_unread, position
+from ondisk.dataset.sequence import is_consumed, is_unread, position
 from ondisk.errors import StateError, StorageError, command
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
@@ -109,6 +109,9 @@ class Rescan:
         self._file: ReadableFile | None = None
         self._foreign: os.stat_result | None = None  # of a file that is not the one that the index describes
         self._is_directory = False
+        self._is_renewed = (
+            False  # another segment has its name, and the consumer of the queue has read all of the old one
+        )
         self._is_queue = access.config.is_sequence and not access.prefix
         self._aside: Aside | None = None  # the rows of the index, which are replaced by what the bytes say
         self._forgotten = 0  # data that are gone
@@ -426,6 +429,12 @@ class Rescan:
                     segment = theirs.segment_named(self._name)
                     if segment is not None:
                         aside.leave(segment_rows.numbered(theirs, segment))
+        if self._is_queue and self._returned and aside.is_untouched and self._known is not None:
+            length = self._known.segment.end.length
+            if is_consumed(self._name, length, position(self._directory)):  # Beats uses its number again
+                self._is_renewed = True
+                aside.forget(lost=False)
+                return 0
         return aside.forget()
 
     @contextlib.contextmanager
@@ -449,6 +458,8 @@ class Rescan:
         """
         known = self._known
         if self._aside is None or known is None or not known.count or self._forgotten or known.damage is not None:
+            return
+        if self._is_renewed:
             return
         if known.segment.facts.checksum is not None:
             is_same = have_old_bytes(self._aside, self._transaction, self._format, known.segment, segment, file)

@@ -269,6 +269,32 @@ def test_the_last_segment_that_beats_removes_when_it_ends_is_consumed(queue):
     assert_sound(dataset)
 
 
+def test_a_number_that_beats_uses_again_is_another_segment(queue):
+    dataset = queue(segment_size=250)
+    dataset.append(data(*range(9)))
+    with Beat(dataset.path) as beat:
+        beat.acknowledge(9)
+        beat.publish(*events(9))
+        beat.acknowledge(1)
+    assert names(dataset) == []
+    at = (dataset.path / NAME).read_bytes()
+    (dataset.path / NAME).unlink()
+    with Beat(dataset.path) as beat:
+        beat.publish(*events(20, 21))
+    (dataset.path / NAME).write_bytes(at)
+    assert names(dataset) == ["0.seg"]
+    report = dataset.fix()
+    assert report.lost == dataset.info()["lost"] == 0
+    assert stored(dataset) == [20, 21]
+    assert_sound(dataset)
+    (dataset.path / NAME).unlink()
+    shutil.copy(dataset.path / "0.seg", dataset.path / "1.seg")
+    with Beat(dataset.path) as beat:
+        beat.publish(*events(30, 31, 32))
+    (dataset.path / "2.seg").rename(dataset.path / "0.seg")
+    assert dataset.fix().lost == 2, "nothing proves that anybody has read what was in it"
+
+
 @pytest.mark.parametrize("state", [None, b"", State(0, 12, 0), State(1, 70, 1), State(0, 100, 2, version=0)])
 def test_without_proof_a_missing_segment_is_missing(queue, state):
     dataset = queue(segment_size=250)
