@@ -337,11 +337,11 @@ def _check_count(message: Any) -> None:
         for field, value in waiting.pop().ListFields():
             if field.message_type is None:
                 continue
-            inside = [*value.values()] if field.name == "data" else [*value] if field.name == "values" else [value]
+            inside: Any = value if field.name in ("data", "values") else [value]
             left -= len(inside)
-            if left < 0:
+            if left < 0:  # before there is an object for each
                 raise LimitExceeded(f"more than {MAX_ITEMS} values", limit=MAX_ITEMS)
-            waiting += inside
+            waiting += inside.values() if field.name == "data" else inside
 
 
 def _too_deep() -> LimitExceeded:
