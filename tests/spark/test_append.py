@@ -61,3 +61,15 @@ def test_one_path_is_no_list_of_files(spark: Any, tmp_path: Path) -> None:
     dataset = ondisk.create(tmp_path / "dataset", {"format": "vm2", "step": "daily"})
     with dataset, pytest.raises(InvalidInput, match="paths must be a list of files"):
         dataset.append_files("a.vm2", spark)
+
+
+def test_a_queue_takes_files_from_executors_and_is_read_by_them(spark: Any, tmp_path: Path) -> None:
+    queue = Path(__file__).parents[2] / "sample_datasets/beats-queue"
+    files = [str(queue / name) for name in ("0.seg", "1.seg", "2.seg")]
+    with ondisk.create(tmp_path / "queue", {"step": "sequence", "segment_size": 2000}) as dataset:
+        assert sum(result.imported for _, result in dataset.append_files(files, spark)) == 29
+        places = [(int(each.location.segment[:-4]), each.location.offset) for each in dataset.query()]
+        assert len({number for number, _ in places}) > 3
+        assert dataset.check(True, spark=spark).is_clean
+    frame = spark.read.format("ondisk").load(str(tmp_path / "queue"))
+    assert frame.count() == 29
