@@ -73,6 +73,8 @@ def check(config: DatasetConfig) -> None:
     problem = None
     if config.format != "seg":
         problem = f"format is {config.format!r}, not 'seg'"
+    elif config.is_sequence:
+        problem = "the step is 'sequence': its data are consumed in order"
     elif any(config.fields.get(name) is not kind for name, kind in FIELDS.items()):
         problem = f"the fields must include {', '.join(f'{name} = {kind.value}' for name, kind in FIELDS.items())}"
     elif "parent" not in config.index:

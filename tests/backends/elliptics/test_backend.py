@@ -412,7 +412,14 @@ class TestDataset:
 
     @pytest.mark.parametrize(
         "change",
-        [{"format": "jsonl"}, {"fields": {"parent": "bytes"}}, {"index": []}, {"unique": ["id"]}, {"delete_age": 9}],
+        [
+            {"format": "jsonl"},
+            {"step": "sequence"},
+            {"fields": {"parent": "bytes"}},
+            {"index": []},
+            {"unique": ["id"]},
+            {"delete_age": 9},
+        ],
     )
     def test_other_configurations_are_refused(self, tmp_path, change):
         keys = {"fields": dict(configuration().fields), "index": ["parent"], "format": "seg", "step": "daily", **change}
