@@ -307,6 +307,10 @@ class Format(ABC):
         begun = self.begin().end
         return (end.kind, end.compressed) == (begun.kind, begun.compressed)
 
+    def is_exposed(self, end: End) -> bool:
+        """Return whether a segment that ends at `end` is not encrypted, although new ones are."""
+        return False
+
     def refit(self, payloads: Sequence[bytes], kind: int) -> tuple[list[bytes], dict[int, str]]:
         """Return the bytes of data as segments of another kind store them.
 

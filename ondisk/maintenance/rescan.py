@@ -109,9 +109,8 @@ class Rescan:
         self._file: ReadableFile | None = None
         self._foreign: os.stat_result | None = None  # of a file that is not the one that the index describes
         self._is_directory = False
-        self._is_renewed = (
-            False  # another segment has its name, and the consumer of the queue has read all of the old one
-        )
+        # Another segment has its name, and the consumer of the queue has read all of the old one.
+        self._is_renewed = False
         self._is_queue = access.config.is_sequence and not access.prefix
         self._aside: Aside | None = None  # the rows of the index, which are replaced by what the bytes say
         self._forgotten = 0  # data that are gone
@@ -125,6 +124,7 @@ class Rescan:
         self._is_emptied = False  # it has no data, and the lost index may have known some
         self._moved: str | None = None  # the item in quarantine that the segment is now
         self._is_salvaged = False  # the original is in quarantine
+        self._is_exposed = False  # it is not encrypted, although new segments are
 
     @property
     def folder(self) -> str:
@@ -138,6 +138,8 @@ class Rescan:
             all_reasons.append(f"{self._copied} has the same bytes, so a repack removes this copy")
         if self._moved is not None:
             all_reasons.append(f"it is now {self._moved}")
+        if self._is_exposed:
+            all_reasons.append("it is not encrypted: whoever wrote it needed no key")
         if self._damage.count:
             all_reasons.append(self._damaged())
         if self._returned:
@@ -616,6 +618,7 @@ class Rescan:
         Args:
             keep_damage: record no check, and count nothing as lost: its data were not read, or the caller counts.
         """
+        self._is_exposed = self._format.is_exposed(segment.end)
         self._transaction.save_segment(segment, self._span)
         if not keep_damage:
             self._transaction.note_check(segment, self._damaged() if self._damage.count else None)

@@ -288,6 +288,18 @@ def test_a_changed_kind_or_key_number_with_a_right_checksum_is_damage(make, at, 
             assert numbers(dataset) == [n for n in range(10) if n != 3]
 
 
+def test_a_fix_says_that_a_segment_in_an_encrypted_dataset_is_plain(make, tmp_path):
+    with make({}, name="plain", compression="none") as dataset:
+        dataset.append(numbered(n) for n in range(3))
+        content = stored(dataset)
+    with make(GCM) as dataset:
+        dataset.append(numbered(n, day=1) for n in range(3))
+        (dataset.path / SEGMENT).write_bytes(content)
+        report = {each.segment: each.reasons for each in dataset.fix()}
+        assert "it is not encrypted: whoever wrote it needed no key" in report[SEGMENT]
+        assert sorted(numbers(dataset)) == [0, 0, 1, 1, 2, 2]
+
+
 def test_data_that_changed_places_are_noticed_by_the_query_and_reported_by_fix(make):
     with make(GCM) as dataset:
         dataset.append(numbered(n) for n in range(10, 20))

@@ -317,6 +317,9 @@ class Seg(Format):
         # An encrypted segment is encrypted again, with the newest key.
         return super().is_as_configured(end) and not header.Header.of_kind(end.kind).encrypted
 
+    def is_exposed(self, end: End) -> bool:
+        return self._header.encrypted and not header.Header.of_kind(end.kind).encrypted
+
     def refit(self, payloads: Sequence[bytes], kind: int) -> tuple[list[bytes], dict[int, str]]:
         target = header.Header.of_kind(kind)
         try:
