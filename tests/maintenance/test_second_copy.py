@@ -453,3 +453,20 @@ def test_a_full_disk_at_a_copy_does_not_end_the_repack(dataset, monkeypatch):
     assert not (dataset.path / name).exists()
     assert not (dataset.path / name_of(dataset, 1)).exists()
     assert numbers(dataset) == [*range(6)]
+
+
+def test_a_fix_goes_on_where_the_other_copy_is_in_a_segment_whose_name_does_not_fit_its_time(tmp_path):
+    config = {"format": "blob", "step": "daily", "fields": {"n": "integer"}, "unique": ["n"]}
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        dataset.append(data(dataset, range(6)))
+        dataset.append(data(dataset, range(10, 16), 1))
+        dataset.archive(name_of(dataset))
+        name, other = name_of(dataset, 1), name_of(dataset, 2)
+    copy(dataset.path / name, tmp_path / "copy")
+    (dataset.path / name).rename(dataset.path / other)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+    copy(tmp_path / "copy", dataset.path / LAST / name)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        assert {*numbers(again)} == {*EVERYTHING}
