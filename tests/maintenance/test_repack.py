@@ -188,7 +188,7 @@ def test_a_segment_of_which_a_killed_repack_left_some_data_is_removed_by_the_nex
     seqs = world.sql("SELECT seq FROM datum ORDER BY seq")
     with access_to(world.path) as access, access.transaction("test") as transaction:
         (segment,) = transaction.segments([world.name(A)]).values()
-        assert transaction.remove_some(segment, 4 - left) == 4 - left
+        assert transaction.remove_some(segment, 4 - left, lost=False) == 4 - left
         transaction.commit()
     world.now += DELETE_AGE * DAY
     assert "DELETE" in world.states(world.check())[A]
