@@ -40,7 +40,7 @@ _HERE = Path(__file__).resolve()
 _CALL = re.compile(r"([0-9]+) +([a-z0-9]+)\((.*)")
 _PAGES = re.compile(r"[0-9]+<([^>]*/\.?index\.sqlite[^>]*)>")
 _CREATING = ("O_CREAT", "O_TRUNC")
-_OF_NOBODY = ("/.lock>", "/acks>")
+_OF_NOBODY = ("/.lock>", "/acks>", "/delivered>")
 """Files that may hold anything after a crash: the record of who holds the lock, and this test's own."""
 
 
