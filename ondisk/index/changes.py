@@ -11,6 +11,7 @@ gave it out names one history, which a number alone does not.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -36,6 +37,15 @@ def note_session(connection: Connection, session: int, first: int, now: int) -> 
         " AND abs(?3 - committed_at) < ?4 AND first = (SELECT max(first) FROM session))",
         (first, session, now, _DAY),
     )
+
+
+def begin_session_at(connection: Connection, number: int, now: int) -> None:
+    """Record another session for a number that was given out already: tokens that have reached it are not of this one.
+
+    Args:
+        now: microseconds since 1970.
+    """
+    connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?)", (number, secrets.randbits(63), now))
 
 
 def session_at(snapshot: Snapshot, seq: int) -> int:

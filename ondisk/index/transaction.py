@@ -14,6 +14,7 @@ from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import OndiskError
 from ondisk.formats import extent
 from ondisk.index.atomic_change import AtomicChange
+from ondisk.index.changes import begin_session_at
 from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.segment_rows import KnownArchive
@@ -268,8 +269,14 @@ class Transaction(AtomicChange):
         self._execute("UPDATE deletion SET forgotten = ? WHERE seq > ?", (2 if kept else 3, first))
 
     def expire_tokens(self) -> None:
-        """Let every token expire: data have got other numbers, and no deletion says so."""
-        self._execute("UPDATE dataset SET expired = ?", (self.take_seqs(1).start,))
+        """Let every token expire: data have got other numbers, and no deletion says so.
+
+        A token of the present number can be told from later ones by its session. No number is given out for this: each
+        must be that of a datum or of a deletion.
+        """
+        if self.seq:
+            self._execute("UPDATE dataset SET expired = ?", (self.seq,))
+            begin_session_at(self.connection, self.seq, time.time_ns() // 1000)
 
     def trim_deletions(self, last: int, count: int) -> int:
         """Remove up to `count` deletions with numbers up to `last`; return how many. Older tokens expire.

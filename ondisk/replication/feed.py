@@ -168,16 +168,18 @@ def _begin(main: Snapshot, token: Token | None, access: DatasetAccess) -> tuple[
             f"{where}: the token covers {reached} changes, and this dataset has had {last}: an earlier state of it"
         )
         raise TokenForeign(f"{message} was put back", hint=_REMEDY)
-    if changes.session_at(main, reached) != token.session:
-        message = f"{where}: another session than the token's made the change {reached}"
-        raise TokenForeign(f"{message}: an earlier state of the dataset was put back", hint=_REMEDY)
-    if token.offset == 0:
-        return Token(uuid, index_start=last), last
-    if reached < (expired := changes.expired(main)):
+    is_other = changes.session_at(main, reached) != token.session
+    expired = changes.expired(main)
+    if token.offset and (reached < expired or (is_other and reached == expired)):
         message = (
             f"{where}: the token covers {reached} changes, and not all deletions up to {expired} are known any more"
         )
         raise TokenExpired(message, hint=_REMEDY)
+    if is_other:
+        message = f"{where}: another session than the token's made the change {reached}"
+        raise TokenForeign(f"{message}: an earlier state of the dataset was put back", hint=_REMEDY)
+    if token.offset == 0:
+        return Token(uuid, index_start=last), last
     return token, last
 
 

@@ -102,7 +102,7 @@ def test_a_missing_table_is_refused(table: str, path: Path, edit: Edit) -> None:
     "rows",
     [
         "DELETE FROM dataset",
-        "INSERT INTO dataset SELECT 2, uuid, seq, generation, config, committed_at, lost FROM dataset",
+        "INSERT INTO dataset SELECT 2, uuid, seq, generation, config, committed_at, lost, expired FROM dataset",
         "UPDATE dataset SET config = '[]'",
         "UPDATE dataset SET config = '{\"step\": 1}'",
         "UPDATE dataset SET config = 'x'",
