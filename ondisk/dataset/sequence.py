@@ -30,6 +30,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset import state_file
 from ondisk.dataset.batch_writer import BatchWriter, Destination
 from ondisk.dataset.layout import ARCHIVE, LAST
+from ondisk.datum import INTEGER_MAX
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, StateError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
@@ -145,6 +146,10 @@ class Roll:
     def _start(self, place: int) -> int:
         """Return where a segment of the batch begins, and begin it if it is new."""
         if place == len(self.all):
+            if self._highest >= INTEGER_MAX:  # hostile, or garbled: nobody begins so many
+                problem = f"a segment or {NAME} has the number {self._highest}: no number is left for a new segment"
+                hint = f"Move that segment away; or remove {NAME}, if it is damaged: then the consumer begins again."
+                raise StateError(f"{self._directory.path}: {problem}", hint=hint)
             self._highest += 1
             name = f"{self._highest}.{self._format.extension}"
             self.all.append(self._writer.destination(None, name, NOTHING, self._format))

@@ -156,6 +156,9 @@ class Order:
         if start is None or start.segment != number:
             return at
         offset = start.offset(at.begin - at.shift) + at.shift
+        if offset > segment.end.length:  # Beats has written more, or nobody ever had this position
+            self._check_known(segment)
+            return at
         if offset > at.begin and not segment_rows.has_across(snapshot, segment, offset):
             at.frames = start.frame_index or at.frames_before(offset)
             at.offset = offset

@@ -15,7 +15,7 @@ from worlds import lose_index
 import ondisk
 from ondisk import Datum
 from ondisk.datum import EPOCH, MICROSECOND
-from ondisk.errors import ConfigError, InvalidInput
+from ondisk.errors import ConfigError, InvalidInput, StateError
 from ondisk.formats import find
 from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.maintenance.states import State as Is
@@ -491,6 +491,18 @@ def test_a_file_in_the_way_of_a_segment_is_kept_in_quarantine(queue):
     assert (dataset.path / item.name).read_bytes() == bytes(flipped)
     assert len(stored(dataset)) == 29
     assert_sound(dataset)
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
+def test_no_segment_gets_a_number_that_the_index_cannot_hold(queue, number):
+    dataset = queue(segment_size=100)
+    dataset.append(data(0))
+    (dataset.path / NAME).write_bytes(State(number, 12, 0).pack())
+    with pytest.raises(StateError, match="no number is left"):
+        dataset.append(data(1, 2))
+    (dataset.path / NAME).unlink()
+    dataset.append(data(3))
+    assert numbers(dataset) == [0, 3]
 
 
 def test_a_torn_state_file_proves_nothing(queue):

@@ -168,9 +168,10 @@ def test_the_file_of_the_position_keeps_its_version(queue, version):
     assert everything(dataset) == [*range(10, 60)]
 
 
-def test_a_position_inside_of_a_datum_delivers_its_segment_from_the_beginning(queue):
+@pytest.mark.parametrize("byte_index", [77, 1_000_000, 2**64 - 1], ids=["inside", "after the end", "hostile"])
+def test_a_position_that_nobody_had_delivers_its_segment_from_the_beginning(queue, byte_index):
     dataset = queue(60)
-    (dataset.path / "state.dat").write_bytes(struct.pack("<IQQQ", 1, 1, 77, 1))
+    (dataset.path / "state.dat").write_bytes(struct.pack("<IQQQ", 1, 1, byte_index, 1))
     assert everything(dataset) == [n for n in range(60) if n >= numbers_of(dataset, "1.seg")[0]]
 
 
