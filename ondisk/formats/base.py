@@ -302,10 +302,11 @@ class Format(ABC):
         """Return the first bytes of a new segment that can hold any data, if the configured kind cannot."""
         return self.begin()
 
-    def is_as_configured(self, end: End) -> bool:
-        """Return whether a segment that ends at `end` is stored as new ones are."""
+    def why_rewritten(self, end: End) -> str | None:
+        """Return why a segment that ends at `end` is converted on request; None if it is stored as new ones are."""
         begun = self.begin().end
-        return (end.kind, end.compressed) == (begun.kind, begun.compressed)
+        is_same = (end.kind, end.compressed) == (begun.kind, begun.compressed)
+        return None if is_same else "it is stored in another way than dataset.toml says"
 
     def is_exposed(self, end: End) -> bool:
         """Return whether a segment that ends at `end` is not encrypted, although new ones are."""

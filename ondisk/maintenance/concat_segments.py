@@ -37,7 +37,6 @@ from ondisk.segments.generations import hidden, stray, waiting
 from ondisk.step import Interval
 
 _READ = "an older query may still read its old file; the next writer after that query frees the space"
-_OTHERWISE = "it is stored in another way than dataset.toml says"
 _MERGED = 4 * 1024 * 1024  # bytes of data that are merged together
 
 
@@ -80,7 +79,8 @@ class ConcatSegments(SegmentKind):
         diagnosis = diagnose(name, known, on_disk, at, start)
         is_kept = not (diagnosis.state & ~State.ARCHIVE_AGE or diagnosis.consumed)
         if at.rewrites and known is not None and known.count and is_kept:
-            return diagnosis if format.is_as_configured(known.segment.end) else diagnosis.rewritten(_OTHERWISE)
+            why = format.why_rewritten(known.segment.end)
+            return diagnosis if why is None else diagnosis.rewritten(why)
         return diagnosis
 
     def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:

@@ -159,6 +159,8 @@ def _begin(main: Snapshot, token: Token | None, access: DatasetAccess) -> tuple[
     uuid, last = state["uuid"], state["seq"]
     if token is None:
         token = Token(uuid)
+    if not isinstance(token, Token):
+        raise InvalidInput(f"a token must be what `changes` returned, not {shown(token)}", hint="Begin with None.")
     where, reached = access.path, max(token.offset, token.index_start)
     if token.dataset != uuid:
         message = f"{where}: the token is of {shown(token.dataset)}; this is another dataset, or its index was rebuilt"

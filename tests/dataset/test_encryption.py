@@ -300,6 +300,19 @@ def test_a_fix_says_that_a_segment_in_an_encrypted_dataset_is_plain(make, tmp_pa
         assert sorted(numbers(dataset)) == [0, 0, 1, 1, 2, 2]
 
 
+def test_a_dry_run_of_a_rewrite_tells_what_is_plain_from_what_gets_the_newest_key(make):
+    with make({}, compression="none") as dataset:
+        dataset.append([numbered(1)])
+        path = dataset.path
+    text = (path / "dataset.toml").read_text()
+    (path / "dataset.toml").write_text('encryption = "aes-256-gcm"\n' + text.replace('compression = "none"\n', ""))
+    with ondisk.open(path) as dataset:
+        dataset.append([numbered(2, day=1)])
+        reasons = {each.segment: each.reasons for each in dataset.check(rewrite=True)}
+    assert reasons[SEGMENT] == ("it is stored in another way than dataset.toml says",)
+    assert reasons[NEXT_DAY] == ("it is encrypted again, with the newest key",)
+
+
 def test_data_that_changed_places_are_noticed_by_the_query_and_reported_by_fix(make):
     with make(GCM) as dataset:
         dataset.append(numbered(n) for n in range(10, 20))

@@ -490,6 +490,8 @@ def test_a_token_that_no_answer_had_is_foreign(dataset):
     for wrong in (other, *(Token(token.dataset, *each) for each in numbers)):
         with pytest.raises(TokenForeign):
             dataset.changes(wrong)
+    with pytest.raises(InvalidInput, match="a token must be what `changes` returned"):
+        dataset.changes("token")
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1, 1.5, None, True])

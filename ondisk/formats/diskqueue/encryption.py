@@ -58,7 +58,7 @@ STAGED_SIZE = _STAGED.size
 _NOT_AUTHENTIC = _PREFIX
 _NONCES = 512  # taken from the system at once
 _INFO = b"ondisk segment"
-_OTHER_PLACE = "it is of another segment, its segment was renamed, or its bytes were changed"
+_OTHER_PLACE = "the key is not the right one of this number, or its bytes, its place or its segment's name were changed"
 
 
 _Payload = TypeVar("_Payload", bytes, bytes | memoryview)

@@ -313,9 +313,9 @@ class Seg(Format):
         return edges.begun(replace(chosen, version=chosen.version or header.VERSION,
                               options=chosen.options & ~header.PROTOBUF))  # fmt: skip
 
-    def is_as_configured(self, end: End) -> bool:
-        # An encrypted segment is encrypted again, with the newest key.
-        return super().is_as_configured(end) and not header.Header.of_kind(end.kind).encrypted
+    def why_rewritten(self, end: End) -> str | None:
+        is_encrypted = header.Header.of_kind(end.kind).encrypted
+        return super().why_rewritten(end) or ("it is encrypted again, with the newest key" if is_encrypted else None)
 
     def is_exposed(self, end: End) -> bool:
         return self._header.encrypted and not header.Header.of_kind(end.kind).encrypted
