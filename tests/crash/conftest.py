@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+from .killpoints import Run
 from .workload import KEY_LINES
 
 POINTS = "points"
+
+Sweep: TypeAlias = Callable[[Iterable[Run], Callable[[Run], object]], None]
 _MEMORY = Path("/dev/shm")
 
 
@@ -29,6 +33,21 @@ def room(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="ondisk-", dir=_MEMORY) as room:
         yield Path(room)
+
+
+@pytest.fixture
+def sweep(record_property: Callable[[str, object], None]) -> Sweep:
+    """Look at what each run has left, and record at how many points a process was killed or a call failed."""
+
+    def sweep(runs: Iterable[Run], check: Callable[[Run], object]) -> None:
+        points = 0
+        for run in runs:
+            check(run)
+            points += run.killed or run.injected is not None
+        assert points, "nothing was killed, and no call failed"
+        record_property(POINTS, points)
+
+    return sweep
 
 
 @pytest.hookimpl

@@ -9,9 +9,8 @@ from beats import Beats, event
 
 import ondisk
 
-from .conftest import POINTS
+from .conftest import Sweep
 from .killpoints import Bench, Run, needs_strace
-from .test_append import Record
 from .workload import CONFIG, Import
 
 pytestmark = needs_strace
@@ -53,28 +52,15 @@ def numbers(dataset: ondisk.Dataset) -> list[int]:
 
 
 @pytest.mark.crash
-def test_killed_anywhere_each_event_is_stored_once(room: Path, record_property: Record) -> None:
-    points = 0
-    for run in bench(room).killed():
-        check(run)
-        points += run.killed
-    record_property(POINTS, points)
+def test_killed_anywhere_each_event_is_stored_once(room: Path, sweep: Sweep) -> None:
+    sweep(bench(room).killed(), check)
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
-def test_on_a_failing_disk_each_event_is_stored_once(error: str, room: Path, record_property: Record) -> None:
-    points = 0
-    for run in bench(room).failed(error):
-        check(run)
-        points += 1
-    record_property(POINTS, points)
+def test_on_a_failing_disk_each_event_is_stored_once(error: str, room: Path, sweep: Sweep) -> None:
+    sweep(bench(room).failed(error), check)
 
 
-def test_killed_at_a_few_points_each_event_is_stored_once(room: Path, record_property: Record) -> None:
-    points = 0
-    for run in bench(room).killed(most=6):
-        check(run)
-        points += run.killed
-    assert points
-    record_property(POINTS, points)
+def test_killed_at_a_few_points_each_event_is_stored_once(room: Path, sweep: Sweep) -> None:
+    sweep(bench(room).killed(most=6), check)

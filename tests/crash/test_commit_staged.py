@@ -10,11 +10,10 @@ from worlds import clock
 import ondisk
 from ondisk.staging.jobs import ABANDONED
 
-from .conftest import POINTS
+from .conftest import Sweep
 from .killpoints import SYNCS, Bench, Run, needs_strace
 from .maintenance import check_failed
 from .recovery import check, make
-from .test_append import Record
 from .workload import ALL_CONFIGS, ENCRYPTED, Append, Archive, Commit, Story, line, random_lines
 
 pytestmark = needs_strace
@@ -70,36 +69,31 @@ def check_litter(run: Run) -> None:
         assert [*run.path.glob(".staged/*")] == []
 
 
+def check_done(run: Run, story: Story) -> None:
+    check(run.path, run.acked, story)
+    check_litter(run)
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize(("format", "name"), CASES)
-def test_killed_anywhere_a_commit_is_done_or_not(format: str, name: str, room: Path, record_property: Record) -> None:
-    story, points = story_of(format, name), 0
-    for run in bench(story, room, format).killed():
-        check(run.path, run.acked, story)
-        check_litter(run)
-        points += run.killed
-    record_property(POINTS, points)
+def test_killed_anywhere_a_commit_is_done_or_not(format: str, name: str, room: Path, sweep: Sweep) -> None:
+    story = story_of(format, name)
+    sweep(bench(story, room, format).killed(), lambda run: check_done(run, story))
 
 
 @pytest.mark.parametrize("name", [next(iter(STORIES)), "marks"])
-def test_killed_at_a_few_points_a_commit_is_done_or_not(name: str, tmp_path: Path, record_property: Record) -> None:
-    story, points = story_of("vm2", name), 0
-    for run in bench(story, tmp_path, "vm2").killed(most=6):
-        check(run.path, run.acked, story)
-        check_litter(run)
-        points += run.killed
-    assert points >= 1
-    record_property(POINTS, points)
+def test_killed_at_a_few_points_a_commit_is_done_or_not(name: str, tmp_path: Path, sweep: Sweep) -> None:
+    story = story_of("vm2", name)
+    sweep(bench(story, tmp_path, "vm2").killed(most=6), lambda run: check_done(run, story))
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("format", "name"), CASES)
-def test_a_failed_sync_is_told_and_ends_all_writing(
-    format: str, name: str, room: Path, record_property: Record
-) -> None:
-    story, points = story_of(format, name), 0
-    for run in bench(story, room, format).failed("EIO", *SYNCS):
+def test_a_failed_sync_is_told_and_ends_all_writing(format: str, name: str, room: Path, sweep: Sweep) -> None:
+    story = story_of(format, name)
+
+    def look(run: Run) -> None:
         check_failed(run, story)
         check_litter(run)
-        points += 1
-    record_property(POINTS, points)
+
+    sweep(bench(story, room, format).failed("EIO", *SYNCS), look)

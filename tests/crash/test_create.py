@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,12 @@ import pytest
 import ondisk
 from ondisk.errors import DatasetNotFound
 
-from .conftest import POINTS
+from .conftest import Sweep
 from .killpoints import Bench, Run, needs_strace
 from .recovery import check
 from .workload import CONFIG, Append, Story, random_lines
 
 pytestmark = needs_strace
-Record = Callable[[str, object], None]
 
 STORY = Story([], [Append(random_lines(1, 20))])
 
@@ -38,32 +36,20 @@ def check_created(run: Run) -> None:
 
 
 @pytest.mark.crash
-def test_killed_anywhere_what_create_leaves_opens_or_can_be_created_again(room: Path, record_property: Record) -> None:
-    points = 0
-    for run in bench(room).killed():
-        check_created(run)
-        points += run.killed
-    record_property(POINTS, points)
+def test_killed_anywhere_what_create_leaves_opens_or_can_be_created_again(room: Path, sweep: Sweep) -> None:
+    sweep(bench(room).killed(), check_created)
 
 
-def test_killed_at_a_few_points_what_create_leaves_opens_or_can_be_created_again(
-    tmp_path: Path, record_property: Record
-) -> None:
-    points = 0
-    for run in bench(tmp_path).killed(most=6):
-        check_created(run)
-        points += run.killed
-    assert points >= 1
-    record_property(POINTS, points)
+def test_killed_at_a_few_points_what_create_leaves_opens_or_can_be_created_again(tmp_path: Path, sweep: Sweep) -> None:
+    sweep(bench(tmp_path).killed(most=6), check_created)
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("call", "error", "code"), [("pwrite64", "ENOSPC", 51), ("fsync", "EIO", 52)])
 def test_a_disk_that_fails_while_creating_is_told_and_create_can_be_tried_again(
-    call: str, error: str, code: int, room: Path, record_property: Record
+    call: str, error: str, code: int, room: Path, sweep: Sweep
 ) -> None:
-    points = 0
-    for run in bench(room).failed(error, call):
+    def look(run: Run) -> None:
         if run.acks[0] is not None:
             # SQLite does not say why it could not turn to WAL mode: that is a StorageError, 50
             assert [ack and ack["code"] for ack in run.acks] in ([code], [50])
@@ -71,5 +57,5 @@ def test_a_disk_that_fails_while_creating_is_told_and_create_can_be_tried_again(
         elif run.acks[1] is not None:
             assert run.acks[1]["code"] == code
         check_created(run)
-        points += 1
-    record_property(POINTS, points)
+
+    sweep(bench(room).failed(error, call), look)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import ondisk
 
-from .conftest import POINTS
+from .conftest import Sweep
 from .killpoints import Bench, Run, needs_strace
 from .recovery import check, make
 from .workload import CONFIGS, Append, Story, random_lines
 
 pytestmark = needs_strace
-Record = Callable[[str, object], None]
 
 BEFORE = Story([Append(random_lines(1, 40))], [])
 STORY = Story([], [Append(random_lines(2, 40, days=4)), Append(random_lines(3, 20, days=4))])
@@ -59,21 +57,10 @@ def check_kept(run: Run, original: Path, format: str) -> None:
 @pytest.mark.crash
 @pytest.mark.parametrize("format", CONFIGS)
 def test_killed_anywhere_an_opening_without_index_keeps_all_bytes_and_asks_for_a_check(
-    format: str, room: Path, record_property: Record
+    format: str, room: Path, sweep: Sweep
 ) -> None:
-    points = 0
-    for run in bench(room, format).killed():
-        check_kept(run, room / "template", format)
-        points += run.killed
-    record_property(POINTS, points)
+    sweep(bench(room, format).killed(), lambda run: check_kept(run, room / "template", format))
 
 
-def test_killed_at_a_few_points_an_opening_without_index_keeps_all_bytes(
-    tmp_path: Path, record_property: Record
-) -> None:
-    points = 0
-    for run in bench(tmp_path, "vm2").killed(most=6):
-        check_kept(run, tmp_path / "template", "vm2")
-        points += run.killed
-    assert points >= 1
-    record_property(POINTS, points)
+def test_killed_at_a_few_points_an_opening_without_index_keeps_all_bytes(tmp_path: Path, sweep: Sweep) -> None:
+    sweep(bench(tmp_path, "vm2").killed(most=6), lambda run: check_kept(run, tmp_path / "template", "vm2"))

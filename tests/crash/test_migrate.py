@@ -7,7 +7,6 @@ import json
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,13 @@ from ondisk.errors import DiskFull, NeedsMigration
 from ondisk.maintenance.migrate import Migration
 
 from . import workload
-from .conftest import POINTS
+from .conftest import Sweep
 from .killpoints import Bench, Run, needs_strace
 from .maintenance import check_order
 from .recovery import LATER, make
 from .workload import CONFIGS, Append, Delete, Story, check_index, datum_of, lines_of, random_lines
 
 pytestmark = needs_strace
-Record = Callable[[str, object], None]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "revision-1"
 STORY = Story([Append(random_lines(1, 40)), Delete(3)], [Append(())])
@@ -133,26 +131,15 @@ def test_after_a_kill_the_index_gets_its_name_behind_the_removal_of_the_old_log(
 
 @pytest.mark.crash
 @pytest.mark.parametrize("format", ["seg lz4", "revision 1"])
-def test_killed_anywhere_a_migration_leaves_the_old_index_or_the_new(
-    format: str, room: Path, record_property: Record
-) -> None:
-    points = 0
-    for run in bench(room, format).killed():
-        check_migrated(run, format)
-        points += run.killed
-    record_property(POINTS, points)
+def test_killed_anywhere_a_migration_leaves_the_old_index_or_the_new(format: str, room: Path, sweep: Sweep) -> None:
+    sweep(bench(room, format).killed(), lambda run: check_migrated(run, format))
 
 
 @pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1"])
 def test_killed_at_a_few_points_a_migration_leaves_the_old_index_or_the_new(
-    format: str, tmp_path: Path, record_property: Record
+    format: str, tmp_path: Path, sweep: Sweep
 ) -> None:
-    points = 0
-    for run in bench(tmp_path, format).killed(most=6):
-        check_migrated(run, format)
-        points += run.killed
-    assert points >= 1
-    record_property(POINTS, points)
+    sweep(bench(tmp_path, format).killed(most=6), lambda run: check_migrated(run, format))
 
 
 @pytest.mark.crash
@@ -163,15 +150,14 @@ def test_killed_at_a_few_points_a_migration_leaves_the_old_index_or_the_new(
      ("renameat", "EIO", (50,)), ("linkat", "ENOSPC", (51,)), ("unlinkat", "EIO", (50,)), ("ftruncate", "EIO", (50,))],
 )  # fmt: skip
 def test_a_disk_that_fails_is_told_and_the_migration_can_be_tried_again(
-    format: str, call: str, error: str, codes: tuple[int, ...], room: Path, record_property: Record
+    format: str, call: str, error: str, codes: tuple[int, ...], room: Path, sweep: Sweep
 ) -> None:
-    points = 0
-    for run in bench(room, format).failed(error, call):
+    def look(run: Run) -> None:
         (ack,) = run.acks
         assert ack is None or ack["code"] in codes, ack
         check_migrated(run, format)
-        points += 1
-    record_property(POINTS, points)
+
+    sweep(bench(room, format).failed(error, call), look)
 
 
 @pytest.mark.root

@@ -9,9 +9,8 @@ import pytest
 import ondisk
 from ondisk.segments.quarantine_items import UNKNOWN
 
-from .conftest import POINTS
+from .conftest import Sweep
 from .killpoints import Bench, Run, needs_strace
-from .test_append import Record
 from .workload import CONFIG, PIECE, Quarantine, carry_out
 
 pytestmark = needs_strace
@@ -89,30 +88,20 @@ def is_whole(path: Path, name: str) -> bool:
 
 
 @pytest.mark.crash
-def test_killed_anywhere_everything_is_whole_somewhere(room: Path, record_property: Record) -> None:
-    points = 0
-    for run in bench(room).killed():
-        check(run)
-        points += run.killed
-    record_property(POINTS, points)
+def test_killed_anywhere_everything_is_whole_somewhere(room: Path, sweep: Sweep) -> None:
+    sweep(bench(room).killed(), check)
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
-def test_a_failing_disk_is_told_and_loses_nothing(error: str, room: Path, record_property: Record) -> None:
-    points = 0
-    for run in bench(room).failed(error):
+def test_a_failing_disk_is_told_and_loses_nothing(error: str, room: Path, sweep: Sweep) -> None:
+    def look(run: Run) -> None:
         for ack in run.acks:
             assert ack is None or 50 <= ack["code"] < 60, ack
         check(run)
-        points += 1
-    record_property(POINTS, points)
+
+    sweep(bench(room).failed(error), look)
 
 
-def test_killed_at_a_few_points_everything_is_whole_somewhere(tmp_path: Path, record_property: Record) -> None:
-    points = 0
-    for run in bench(tmp_path).killed(most=6):
-        check(run)
-        points += run.killed
-    assert points
-    record_property(POINTS, points)
+def test_killed_at_a_few_points_everything_is_whole_somewhere(tmp_path: Path, sweep: Sweep) -> None:
+    sweep(bench(tmp_path).killed(most=6), check)

@@ -12,9 +12,8 @@ import pytest
 import ondisk
 from ondisk.queue import Consumer
 
-from .conftest import POINTS
+from .conftest import Sweep
 from .killpoints import Bench, Run, needs_strace
-from .test_append import Record
 from .workload import Consume
 
 pytestmark = needs_strace
@@ -93,28 +92,15 @@ def _delivered(run: Run) -> list[int]:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("version", _VERSIONS)
-def test_killed_anywhere_each_event_is_delivered_in_order(version: str, room: Path, record_property: Record) -> None:
-    points = 0
-    for run in bench(room, version).killed():
-        check(run, version)
-        points += run.killed
-    record_property(POINTS, points)
+def test_killed_anywhere_each_event_is_delivered_in_order(version: str, room: Path, sweep: Sweep) -> None:
+    sweep(bench(room, version).killed(), lambda run: check(run, version))
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
-def test_on_a_failing_disk_each_event_is_delivered_in_order(error: str, room: Path, record_property: Record) -> None:
-    points = 0
-    for run in bench(room, "version 2").failed(error):
-        check(run, "version 2")
-        points += 1
-    record_property(POINTS, points)
+def test_on_a_failing_disk_each_event_is_delivered_in_order(error: str, room: Path, sweep: Sweep) -> None:
+    sweep(bench(room, "version 2").failed(error), lambda run: check(run, "version 2"))
 
 
-def test_killed_at_a_few_points_each_event_is_delivered_in_order(room: Path, record_property: Record) -> None:
-    points = 0
-    for run in bench(room, "version 2").killed(most=8):
-        check(run, "version 2")
-        points += run.killed
-    assert points
-    record_property(POINTS, points)
+def test_killed_at_a_few_points_each_event_is_delivered_in_order(room: Path, sweep: Sweep) -> None:
+    sweep(bench(room, "version 2").killed(most=8), lambda run: check(run, "version 2"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,12 @@ import ondisk
 from ondisk.errors import IndexCorrupt
 
 from . import workload
-from .conftest import POINTS
+from .conftest import Sweep
 from .killpoints import Bench, Run, needs_strace
 from .recovery import LATER, make
 from .workload import CONFIGS, Append, Story, check_index, datum_of, lines_of, random_lines
 
 pytestmark = needs_strace
-Record = Callable[[str, object], None]
 
 STORY = Story([Append(random_lines(1, 40))], [Append(())])
 PLACES = (".", ".archive/last")
@@ -63,27 +61,16 @@ def check_rebuilt(run: Run, template: Path) -> None:
 
 
 @pytest.mark.crash
-def test_killed_anywhere_a_rebuild_loses_neither_data_nor_the_damaged_index(
-    room: Path, record_property: Record
-) -> None:
-    points = 0
+def test_killed_anywhere_a_rebuild_loses_neither_data_nor_the_damaged_index(room: Path, sweep: Sweep) -> None:
     place = bench(room)
-    for run in place.killed():
-        check_rebuilt(run, place.template)
-        points += run.killed
-    record_property(POINTS, points)
+    sweep(place.killed(), lambda run: check_rebuilt(run, place.template))
 
 
 def test_killed_at_a_few_points_a_rebuild_loses_neither_data_nor_the_damaged_index(
-    tmp_path: Path, record_property: Record
+    tmp_path: Path, sweep: Sweep
 ) -> None:
-    points = 0
     place = bench(tmp_path)
-    for run in place.killed(most=6):
-        check_rebuilt(run, place.template)
-        points += run.killed
-    assert points >= 1
-    record_property(POINTS, points)
+    sweep(place.killed(most=6), lambda run: check_rebuilt(run, place.template))
 
 
 @pytest.mark.crash
@@ -92,12 +79,6 @@ def test_killed_at_a_few_points_a_rebuild_loses_neither_data_nor_the_damaged_ind
     [("pwrite64", "ENOSPC"), ("pwrite64", "EIO"), ("fsync", "EIO"), ("fdatasync", "EIO"), ("renameat", "EIO"),
      ("linkat", "ENOSPC"), ("unlinkat", "EIO")],
 )  # fmt: skip
-def test_on_a_disk_that_fails_a_rebuild_can_be_tried_again(
-    call: str, error: str, room: Path, record_property: Record
-) -> None:
-    points = 0
+def test_on_a_disk_that_fails_a_rebuild_can_be_tried_again(call: str, error: str, room: Path, sweep: Sweep) -> None:
     place = bench(room)
-    for run in place.failed(error, call):
-        check_rebuilt(run, place.template)
-        points += 1
-    record_property(POINTS, points)
+    sweep(place.failed(error, call), lambda run: check_rebuilt(run, place.template))
