@@ -16,8 +16,8 @@ from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.archived import of_same_key
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.layout import LAST
-from ondisk.datum import Datum, Location, microseconds
-from ondisk.errors import DatumNotFound, IntegrityError, SegmentMissing, StorageError
+from ondisk.datum import Datum
+from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import Row, Segment, Snapshot, segment_rows
@@ -72,12 +72,9 @@ class OtherIndex:
 
     def _read(self, opened: Opened, snapshot: Snapshot, row: Row) -> tuple[Datum, bytes] | None:
         """Read a datum; return None if somebody has moved or damaged its file, and copied it back here."""
-        location = Location(snapshot.segment(row[1]).name, row[2], row[3])
-        # In a segment whose name does not fit their times, data are not found by their location.
-        with contextlib.suppress(IntegrityError, DatumNotFound, SegmentMissing, StorageError):
-            datum = opened.reader.read(snapshot, location)
-            if microseconds(datum.reftime) == row[0]:
-                return datum, next(opened.reader.contents(snapshot, [row]))
+        with contextlib.suppress(IntegrityError, SegmentMissing, StorageError):
+            ((datum,),) = opened.reader.with_data(snapshot, [row])
+            return datum, next(opened.reader.contents(snapshot, [row]))
         return None
 
 
