@@ -45,9 +45,14 @@ def mv(source: Path, target: Path) -> None:
     tool("mv", "-T", source, target)
 
 
-def rsync(source: Path, target: Path) -> None:
+def rsync(source: Path, target: Path, *options: str) -> None:
     slash = "/" if source.is_dir() else ""
-    tool("rsync", "-a", "--delete", f"{source}{slash}", f"{target}{slash}")
+    tool("rsync", "-a", "--delete", *options, f"{source}{slash}", f"{target}{slash}")
+
+
+def rsync_by_size(source: Path, target: Path) -> None:
+    """Leave each file that has the size of the one in the source, whatever its time."""
+    rsync(source, target, "--size-only")
 
 
 def tar(source: Path, target: Path) -> None:
