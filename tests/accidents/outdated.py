@@ -36,7 +36,8 @@ for name, restore in RESTORES.items():
         before_repack(restore)
     )
 # Of a folder, rsync leaves each file that has the size and the second of the one in the backup: what the repack has
-# renumbered stays under other numbers than the restored metadata say. By size alone, lest the test depend on the second.
+# renumbered stays under other numbers than the restored metadata say. By size alone, so
+# that the test does not depend on the second.
 accident("01-before-repack-rsync-blob", answered=False, fix=8, repack=9, maintain=8, kinds=("blob",))(
     before_repack(rsync_by_size)
 )
