@@ -12,38 +12,23 @@ from __future__ import annotations
 import argparse
 
 import ondisk
-from ondisk.cli.arguments import add_keys, field, names, path
+from ondisk.cli.arguments import add_fields, add_keys, declared, path
 from ondisk.cli.dataset import examined
 from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, ConfigError, OndiskError
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("queue", metavar="QUEUE_DIR", type=path, help="the directory with the segments and state.dat")
     add_keys(parser)
     parser.add_argument("--yes", action="store_true", help="adopt; without it, only print what would be read")
-    parser.add_argument(
-        "--field",
-        dest="fields",
-        metavar="NAME=TYPE",
-        type=field,
-        action="append",
-        default=[],
-        help="declare a metadata field: integer, real, text, boolean, timestamp, bytes; repeat it for each field",
-    )
-    parser.add_argument(
-        "--unique", metavar="A,B", type=names, default=[], help="the fields that together identify a datum"
-    )
-    parser.add_argument("--index", metavar="A,B", type=names, default=[], help="fields with an index of their own")
+    add_fields(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    fields = dict(arguments.fields)
-    if len(fields) < len(arguments.fields):
-        raise ConfigError("a field is declared twice", hint="Write one --field for each field.")
-    config = {"fields": fields, "unique": arguments.unique, "index": arguments.index}
+    config = declared(arguments)
     if not arguments.yes:
         report = ondisk.adopt(arguments.queue, config, dry_run=True)
         output.would_mend(report, "read", report.findings)

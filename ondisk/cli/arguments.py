@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 from ondisk.config import seconds_of
+from ondisk.errors import ConfigError
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +29,30 @@ def use_key_file(path: str) -> None:
     for name in keys.VARIABLES:
         os.environ.pop(name, None)
     os.environ[keys.FILE] = str(Path(path).absolute())
+
+
+def add_fields(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--field",
+        dest="fields",
+        metavar="NAME=TYPE",
+        type=_field,
+        action="append",
+        help="declare a metadata field: integer, real, text, boolean, timestamp, bytes; repeat it for each field",
+    )
+    parser.add_argument("--unique", metavar="A,B", type=names, help="the fields that together identify a datum")
+    parser.add_argument("--index", metavar="A,B", type=names, help="fields with an index of their own")
+
+
+def declared(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the keys of a configuration that were given by the arguments of `add_fields`."""
+    given = {key: value for key in ("unique", "index") if (value := getattr(arguments, key)) is not None}
+    if arguments.fields is None:
+        return given
+    fields = dict(arguments.fields)
+    if len(fields) < len(arguments.fields):
+        raise ConfigError("a field is declared twice", hint="Write one --field for each field.")
+    return {"fields": fields, **given}
 
 
 def add_match(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +109,7 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
-def field(text: str) -> tuple[str, str]:
+def _field(text: str) -> tuple[str, str]:
     """Return the name and the type of a declared field."""
     name, equals, kind = text.partition("=")
     if not equals:

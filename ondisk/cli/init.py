@@ -12,7 +12,7 @@ import argparse
 from typing import Any
 
 import ondisk
-from ondisk.cli.arguments import field, names, path
+from ondisk.cli.arguments import add_fields, declared, path
 from ondisk.cli.output import Output
 from ondisk.cli.streams import Input
 from ondisk.config import DatasetConfig
@@ -29,16 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step", metavar="STEP", help="span of a segment: daily, weekly, biweekly, monthly, yearly; or sequence"
     )
-    parser.add_argument(
-        "--field",
-        dest="fields",
-        metavar="NAME=TYPE",
-        type=field,
-        action="append",
-        help="declare a metadata field: integer, real, text, boolean, timestamp, bytes; repeat it for each field",
-    )
-    parser.add_argument("--unique", metavar="A,B", type=names, help="the fields that together identify a datum")
-    parser.add_argument("--index", metavar="A,B", type=names, help="fields with an index of their own")
+    add_fields(parser)
     parser.add_argument("--replace", choices=("no", "yes", "newer"), help="whether duplicates replace (default no)")
     parser.add_argument("--compression", choices=("lz4", "none"), help="compression of seg segments (default lz4)")
     parser.add_argument("--version-field", metavar="F", help="with --replace newer: the field that orders the versions")
@@ -52,8 +43,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _config(arguments: argparse.Namespace) -> DatasetConfig:
-    keys = ("format", "step", "fields", "unique", "index", "replace", "version_field", "compression")
-    given: dict[str, Any] = {key: value for key in keys if (value := getattr(arguments, key)) is not None}
+    keys = ("format", "step", "replace", "version_field", "compression")
+    given = {key: value for key in keys if (value := getattr(arguments, key)) is not None} | declared(arguments)
     if arguments.config is not None:
         if given:
             raise InvalidInput("--config cannot be combined with other options", hint="Write them into the file.")
@@ -64,9 +55,7 @@ def _config(arguments: argparse.Namespace) -> DatasetConfig:
         return _of_backend(given)
     if "step" not in given:
         raise InvalidInput("init needs --step or --config", hint="For example --step daily.")
-    if len(given.get("fields", ())) > len(fields := dict(given.pop("fields", ()))):
-        raise ConfigError("a field is declared twice", hint="Write one --field for each field.")
-    return DatasetConfig.from_mapping({**given, "fields": fields})
+    return DatasetConfig.from_mapping(given)
 
 
 def _of_backend(given: dict[str, Any]) -> DatasetConfig:
