@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from pathlib import Path
 
 import events
-from measure import Report, best
+from measure import Bench, best
 
 import ondisk
 from ondisk.queue import Consumer
@@ -16,19 +15,12 @@ SEGMENTS = 4
 IMPORTED, CONSUMED = 10.0, 20.0  # µs
 
 
-class QueueBench:
+class QueueBench(Bench):
     """All measurements of queues, in one directory.
 
     Args:
         count: number of events in the queue. A half of them is imported before the measurement.
     """
-
-    def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
-        self.folder = folder
-        self.count = count
-        self.rounds = rounds
-        self.report = report
-        self._numbers = itertools.count(1)
 
     def run(self) -> None:
         self.continue_import()
@@ -48,7 +40,7 @@ class QueueBench:
             assert stored(dataset, queue) == self.count // 2
         for number in range(SEGMENTS // 2, SEGMENTS):
             shutil.copy(whole, queue / f"{number}.seg")
-        copies = [shutil.copytree(before, self.folder / f"copy-{next(self._numbers)}") for _ in range(self.rounds)]
+        copies = [shutil.copytree(before, self.new_path("copy")) for _ in range(self.rounds)]
 
         def run() -> None:
             with ondisk.open(copies.pop()) as dataset:

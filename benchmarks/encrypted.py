@@ -5,14 +5,12 @@ from __future__ import annotations
 import gc
 import random
 from collections import deque
-from itertools import count as counter
-from pathlib import Path
 from typing import Any
 
 import encrypted_floor
 import events
 from encrypted_floor import KEY_128, KEY_256, EncryptedFloor
-from measure import Report, best
+from measure import Bench, best
 from seg import drop
 
 import ondisk
@@ -26,19 +24,12 @@ READS = 2_000
 KINDS = {"ctr": {"encryption": "aes-128-ctr", "compression": "none"}, "gcm": {"encryption": "aes-256-gcm"}}
 
 
-class EncryptedBench:
+class EncryptedBench(Bench):
     """All measurements of encrypted segments, in one directory.
 
     Args:
         count: number of events to scan and to append.
     """
-
-    def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
-        self.folder = folder
-        self.count = count
-        self.rounds = rounds
-        self.report = report
-        self._numbers = counter(1)
 
     def run(self) -> None:
         keys.use(KeyRing([Key(1, KEY_128), Key(2, KEY_256)], "the benchmark"))
@@ -51,7 +42,7 @@ class EncryptedBench:
             drop(dataset)
 
     def new_dataset(self, kind: dict[str, Any]) -> ondisk.Dataset:
-        return ondisk.create(self.folder / f"encrypted-{next(self._numbers)}", {**events.CONFIG, **kind})
+        return ondisk.create(self.new_path("encrypted"), {**events.CONFIG, **kind})
 
     def append(self, name: str, kind: dict[str, Any]) -> None:
         data = list(events.data(self.count))
@@ -59,7 +50,7 @@ class EncryptedBench:
         made: list[Any] = []
 
         def floor_append() -> None:
-            made.append(EncryptedFloor(self.folder / f"floor-{next(self._numbers)}", gcm=name == "gcm"))
+            made.append(EncryptedFloor(self.new_path("floor"), gcm=name == "gcm"))
             made[-1].append(data, 100_000)
 
         def append() -> None:

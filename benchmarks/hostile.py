@@ -10,11 +10,10 @@ import io
 import struct
 import time
 from collections.abc import Iterator
-from itertools import count as counter
 from pathlib import Path
 from zlib import crc32
 
-from measure import Report
+from measure import Bench, Report
 
 import ondisk
 from ondisk.errors import InvalidInput
@@ -28,7 +27,7 @@ EVENT = b"\xa4\x69timestamp\x00\x65flags\x00\x64meta\xa0\x66fields"
 LZ4 = bytes.fromhex("04224d18 604082")
 
 
-class HostileBench:
+class HostileBench(Bench):
     """All measurements of hostile files, in one directory.
 
     Args:
@@ -36,11 +35,8 @@ class HostileBench:
     """
 
     def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
-        self.folder = folder
+        super().__init__(folder, count, rounds, report)
         self.size = 10 * count
-        self.rounds = rounds
-        self.report = report
-        self._numbers = counter(1)
 
     def run(self) -> None:
         for name, format, content, items in self.files():
@@ -51,7 +47,7 @@ class HostileBench:
 
     def seconds(self, format: str, content: bytes) -> float:
         """Return the CPU seconds of an append to a new dataset."""
-        path = self.folder / str(next(self._numbers))
+        path = self.new_path("file")
         with ondisk.create(path, {"format": format, "step": "daily", "max_datum_size": LIMIT}) as dataset:
             begin = time.process_time()
             with contextlib.suppress(InvalidInput):  # a limit

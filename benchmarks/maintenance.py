@@ -11,14 +11,13 @@ import zlib
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import accumulate, chain
-from itertools import count as counter
 from pathlib import Path
 from typing import Any
 
 import events
 import observations
 import seg_floor
-from measure import Report, best, peak_memory
+from measure import Bench, best, peak_memory
 
 import ondisk
 
@@ -37,15 +36,8 @@ _ROWS = """
 """
 
 
-class MaintenanceBench:
+class MaintenanceBench(Bench):
     """All measurements of maintenance, in one directory."""
-
-    def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
-        self.folder = folder
-        self.count = count
-        self.rounds = rounds
-        self.report = report
-        self._numbers = counter(1)
 
     def run(self) -> None:
         source = self.folder / "observations.vm2"
@@ -62,7 +54,7 @@ class MaintenanceBench:
             self.accurate_check(dataset, "accurate check of 109 byte data", decode_and_compare)
 
     def new_dataset(self, config: dict[str, Any]) -> ondisk.Dataset:
-        return ondisk.create(self.folder / f"dataset-{next(self._numbers)}", config)
+        return ondisk.create(self.new_path("dataset"), config)
 
     def check_and_rebuild(self, source: Path) -> None:
         imported: list[ondisk.Dataset] = []

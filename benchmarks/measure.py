@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import itertools
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -39,6 +41,26 @@ class Report:
     def ratio(self, name: str, floor: float, ours: float, goal: float, each: int = 1) -> None:
         detail = f"floor {floor / each * 1e6:,.2f} µs, ondisk {ours / each * 1e6:,.2f} µs"
         self.line(name, ours / floor, goal, "× floor", detail)
+
+
+class Bench:
+    """All measurements of one kind, in one directory.
+
+    Args:
+        count: number of data.
+        rounds: how often each is repeated; the best counts.
+    """
+
+    def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
+        self.folder = folder
+        self.count = count
+        self.rounds = rounds
+        self.report = report
+        self._numbers = itertools.count(1)
+
+    def new_path(self, name: str) -> Path:
+        """Return a path that nothing has."""
+        return self.folder / f"{name}-{next(self._numbers)}"
 
 
 def seconds(work: Callable[[], Any]) -> float:

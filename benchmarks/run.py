@@ -25,7 +25,7 @@ from encrypted import EncryptedBench
 from floor import EPOCH, Floor
 from hostile import HostileBench
 from maintenance import MaintenanceBench
-from measure import Report, best, digest, peak_memory, seconds, silent
+from measure import Bench, Report, best, digest, peak_memory, seconds, silent
 from seg import SegBench
 from variants import VariantsBench
 
@@ -63,17 +63,13 @@ def as_data(source: Path) -> list[ondisk.Datum]:
     return data
 
 
-class Bench:
+class Vm2Bench(Bench):
     """All measurements of `vm2`, in one directory."""
 
     def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
-        self.folder = folder
-        self.count = count
-        self.rounds = rounds
-        self.report = report
+        super().__init__(folder, count, rounds, report)
         self.source = folder / "observations.vm2"
         observations.write(self.source, count)
-        self._made = 0
 
     def run(self) -> None:
         floor_time = self.append()
@@ -95,12 +91,10 @@ class Bench:
         self.processes()
 
     def new_floor(self) -> Floor:
-        self._made += 1
-        return Floor(self.folder / f"floor-{self._made}")
+        return Floor(self.new_path("floor"))
 
     def new_dataset(self) -> ondisk.Dataset:
-        self._made += 1
-        return ondisk.create(self.folder / f"dataset-{self._made}", observations.CONFIG)
+        return ondisk.create(self.new_path("dataset"), observations.CONFIG)
 
     def append(self) -> float:
         floor, ours = self.append_of(self.source)
@@ -212,7 +206,7 @@ class Bench:
 
 
 BENCHES = {
-    "vm2": Bench,
+    "vm2": Vm2Bench,
     "seg": SegBench,
     "variants": VariantsBench,
     "encrypted": EncryptedBench,

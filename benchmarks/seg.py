@@ -9,14 +9,13 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from datetime import timedelta
-from itertools import count as counter
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import events
 import seg_floor
-from measure import Report, best, peak_memory
+from measure import Bench, Report, best, peak_memory
 from seg_floor import SegFloor
 
 import ondisk
@@ -34,7 +33,7 @@ SMALL = 200
 POOL = 4 * 1024 * 1024
 
 
-class SegBench:
+class SegBench(Bench):
     """All measurements of `seg`, in one directory.
 
     Args:
@@ -43,12 +42,8 @@ class SegBench:
     """
 
     def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
-        self.folder = folder
-        self.count = count
+        super().__init__(folder, count, rounds, report)
         self.few = count // 5
-        self.rounds = rounds
-        self.report = report
-        self._numbers = counter(1)
 
     def run(self) -> None:
         self.append_and_read()
@@ -59,10 +54,10 @@ class SegBench:
         self.memory(source)
 
     def new_floor(self) -> SegFloor:
-        return SegFloor(self.folder / f"seg-floor-{next(self._numbers)}")
+        return SegFloor(self.new_path("seg-floor"))
 
     def new_dataset(self, **config: Any) -> ondisk.Dataset:
-        return ondisk.create(self.folder / f"seg-{next(self._numbers)}", {**events.CONFIG, **config})
+        return ondisk.create(self.new_path("seg"), {**events.CONFIG, **config})
 
     def append_and_read(self) -> None:
         data = list(events.data(self.few))

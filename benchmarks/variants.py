@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from itertools import count as counter
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -15,7 +14,7 @@ import cbor2
 import events
 import lz4.frame
 from events import EPOCH, FOOTER, HEADER, LENGTH, MICROSECOND, OVERHEAD
-from measure import Report, best
+from measure import Bench, best
 from seg_floor import SegFloor
 
 import ondisk
@@ -38,19 +37,12 @@ Loads = Callable[[bytes], Any]
 Dumps = Callable[[int, Any, Any], bytes]
 
 
-class VariantsBench:
+class VariantsBench(Bench):
     """Append, scan and random reads of each variant.
 
     Args:
         count: events to append and to scan.
     """
-
-    def __init__(self, folder: Path, count: int, rounds: int, report: Report) -> None:
-        self.folder = folder
-        self.count = count
-        self.rounds = rounds
-        self.report = report
-        self._numbers = counter(1)
 
     def run(self) -> None:
         data = list(events.data(self.count))
@@ -67,12 +59,12 @@ class VariantsBench:
         dumps, _ = codec(config)
 
         def floor_append() -> None:
-            floor = Floor(self.folder / f"variant-floor-{next(self._numbers)}", dumps, config)
+            floor = Floor(self.new_path("variant-floor"), dumps, config)
             floor.append(data, BATCH)
             floor.close()
 
         def append() -> None:
-            path = self.folder / f"variant-{next(self._numbers)}"
+            path = self.new_path("variant")
             datasets.append(ondisk.create(path, {**events.CONFIG, "step": "yearly", **config}))
             assert datasets[-1].append(data, batch_size=BATCH).imported == len(data)
 

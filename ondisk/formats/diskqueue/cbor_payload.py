@@ -125,19 +125,12 @@ def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
 
 
 def decode(payloads: Sequence[Buffer], begin: int, max_depth: int, *, data: bool = True) -> Events:
-    """Return the events in payloads.
+    """Return the events in payloads; errors, cost and memory are those of `payload.decode`.
 
     Args:
         payloads: some hundreds.
         begin: position of the first of them, for errors.
         data: if False, data that are bytes may come back empty.
-
-    Raises:
-        FrameCorrupt: one is not an event; the context has its `position`, and `reason` and `byte` if known.
-        LimitExceeded: one is nested deeper than `max_depth`, or has more than `MAX_ITEMS` values and keys.
-
-    Cost: 2 µs for a small event, 20 µs for one that is not plain. Memory: the events; up to 70 bytes for each byte of a
-        hostile payload, so pass about a megabyte at a time.
     """
     loaded = None if data else _load_without_bytes(payloads, max_depth)
     if loaded is None and len(payloads) > 1:
