@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         report, failed = error.context["report"], error
     with ondisk.open(arguments.queue, read_only=True) as dataset:
         left, denied = examined(dataset.check)
-    output.mended(report, left)
+    output.mended(report, left.after(report))
     if (error_left := failed or denied) is not None:
         raise error_left
     if report.lost:

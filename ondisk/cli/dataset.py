@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.streams import complain, printable
-from ondisk.errors import ArchiveOffline, ArchiveUntrusted, OndiskError, command
+from ondisk.errors import ArchiveOffline, ArchiveUntrusted, AuthenticationFailed, KeyMissing, OndiskError, command
 from ondisk.filesystem import is_denied
 
 if TYPE_CHECKING:
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 
 def examined(check: Callable[[], Report]) -> tuple[Report, OndiskError | None]:
-    """Return the report of a check, and the error if this user may not read some of the dataset."""
+    """Return the report of a check, and the error if this user may not read or cannot decrypt some of the dataset."""
     try:
         return check(), None
     except OndiskError as error:
-        if not is_denied(error) or "report" not in error.context:
+        is_partial = is_denied(error) or isinstance(error, KeyMissing | AuthenticationFailed)
+        if not is_partial or "report" not in error.context:
             raise
         return error.context["report"], error
 

@@ -129,7 +129,8 @@ def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output
     except OndiskError as error:
         if "report" in error.context:
             left, _ = examined(dataset.check)
-            output.mended(error.context["report"], left)  # the segments before the error were mended
+            report = error.context["report"]  # the segments before the error, or all others, were mended
+            output.mended(report, left.after(report))
         raise
     left, denied = examined(dataset.check)
     output.mended(report, left)

@@ -28,7 +28,9 @@ _Equal: TypeAlias = dict[tuple[int, tuple[int, ...]], Mapping[str, Any]]
 
 _UNREADABLE = State.MISSING | State.CORRUPTED | State.UNALIGNED | State.DELETED
 
-Wrong: TypeAlias = str | KeyMissing | None
+Undecrypted: TypeAlias = KeyMissing | AuthenticationFailed
+
+Wrong: TypeAlias = str | Undecrypted | None
 """What is wrong with a segment; the error if its file has its checksum, and its data cannot be decrypted; or None."""
 
 ReadAll: TypeAlias = Callable[[Access, list[str], Callable[[str], None]], Iterable[tuple[str, Wrong]]]
@@ -43,13 +45,11 @@ def read_here(access: Access, names: list[str], progress: Callable[[str], None])
 
 
 def wrong_as_far_as_known(access: Access, name: str) -> Wrong:
-    """Do as `wrong_with`, but return the error if a key is missing, and the message if one is wrong."""
+    """Do as `wrong_with`, but return the error if a key is missing or wrong."""
     try:
         return wrong_with(access, name)
-    except KeyMissing as error:
+    except (KeyMissing, AuthenticationFailed) as error:
         return error
-    except AuthenticationFailed as error:
-        return error.message
 
 
 def check(
@@ -74,8 +74,10 @@ def check(
         rewrite: report segments that are not stored as configured as DIRTY.
 
     Raises:
-        StorageError: this user may not read a segment or a folder. Raised after all others were examined:
-            `error.context["report"]` reports their states.
+        StorageError: this user may not read a segment or a folder.
+        KeyMissing, AuthenticationFailed: with `accurate` or `max_duration`, the data of a segment cannot be decrypted,
+            although its bytes have their checksum.
+            Each is raised after all others were examined: `error.context["report"]` reports their states.
 
     Locks: none; with `max_duration` the writers' lock, for a moment after each segment.
     """
@@ -109,11 +111,8 @@ def _examine_all(
         elif accurate:
             whole = [each.segment for each in found if not each.state & _UNREADABLE]
             wrong = dict(read_all(access, whole, progress))
-            unknown = [each for each in wrong.values() if isinstance(each, KeyMissing)]
-            if unknown:
-                errors.append(_unauthenticated(access, unknown[0], len(unknown)))
-            damage = {name: each for name, each in wrong.items() if isinstance(each, str)}
-            found = [with_damage(each, damage.get(each.segment)) for each in found]
+            errors += _unauthenticated(access, wrong.values())
+            found = [with_result(each, wrong.get(each.segment)) for each in found]
         report.add(access.prefix, found)
         report.segments += abandoned_jobs.diagnosed(access, now)
         quarantine.count(access, report, errors, ages)
@@ -121,10 +120,17 @@ def _examine_all(
     report.segments += unusable_archives(dataset)
 
 
-def _unauthenticated(access: Access, first: KeyMissing, count: int) -> KeyMissing:
-    """Return the error for segments of which only the checksums could be compared."""
-    message = f"{access.path}: the contents of {count} segments were not authenticated: {first.message}"
-    return KeyMissing(message, hint=first.hint, **first.context)
+def _unauthenticated(access: Access, results: Iterable[Wrong]) -> Iterator[Undecrypted]:
+    """Yield an error if of some segments only the checksums could be compared.
+
+    Their bytes are those that were stored, so a wrong key is more likely than changed data.
+    """
+    errors = [each for each in results if isinstance(each, KeyMissing | AuthenticationFailed)]
+    if not errors:
+        return
+    worst = next((each for each in errors if isinstance(each, AuthenticationFailed)), errors[0])
+    contents = f"the contents of {len(errors)} segment{'s' * (len(errors) > 1)} were not authenticated"
+    yield type(worst)(f"{access.path}: {contents}: {worst.message}", hint=worst.hint, **worst.context)
 
 
 def _read_in_slices(
@@ -141,6 +147,7 @@ def _read_in_slices(
     """
     access = inspection.access
     by_name = {each.segment: each for each in found}
+    unknown: list[Undecrypted] = []
     with access.current().index.snapshot() as snapshot:
         names = [*segment_rows.longest_unchecked(snapshot)]
     for name in names:
@@ -151,7 +158,8 @@ def _read_in_slices(
         try:
             segment, content = _read(access, name)
         except (KeyMissing, AuthenticationFailed) as error:
-            errors.append(error)
+            unknown.append(error)
+            by_name[name] = with_result(before, error)
             continue
         if segment is None or content is None:
             continue
@@ -160,12 +168,13 @@ def _read_in_slices(
             transaction.note_check(segment, damage)  # records nothing if the segment has another generation now
             transaction.commit()
         if not before.noted:
-            by_name[name] = with_damage(before, damage)
+            by_name[name] = with_result(before, damage)
         elif damage is None:
             with access.current().index.snapshot() as snapshot:
                 by_name[name] = inspection.examine(snapshot, name)[0] or before
         if time.monotonic() >= deadline:
             break
+    errors += _unauthenticated(access, unknown)
     return [*by_name.values()]
 
 
@@ -189,15 +198,13 @@ def _read(access: Access, name: str, *, apart: bool = False) -> tuple[Segment | 
         return segment, None if segment is None else read_content(access, snapshot, segment, apart=apart)
 
 
-def with_damage(diagnosis: Diagnosis, damage: str | None) -> Diagnosis:
-    """Return the diagnosis of a segment whose data were read.
-
-    Args:
-        damage: how they differ from the index; None if they do not.
-    """
-    if damage is None:
+def with_result(diagnosis: Diagnosis, wrong: Wrong) -> Diagnosis:
+    """Return the diagnosis of a segment whose data were read."""
+    if wrong is None:
         return diagnosis
-    return replace(diagnosis, state=diagnosis.state | State.CORRUPTED, reasons=(*diagnosis.reasons, damage), freed=0)
+    if isinstance(wrong, str):
+        return replace(diagnosis, state=diagnosis.state | State.CORRUPTED, reasons=(*diagnosis.reasons, wrong), freed=0)
+    return replace(diagnosis, reasons=(*diagnosis.reasons, f"it was not authenticated: {wrong.message}"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRe
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import OtherIndex, has_same_data, lacks_rows, moved_to
-from ondisk.maintenance.states import FATAL, FIXED, Diagnosis, Done, Report, State, readable
+from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
 from ondisk.segments import generations
 from ondisk.segments.generations import hidden
 from ondisk.staging.jobs import Changed
@@ -187,8 +187,6 @@ def _fix(
                                 _fix_alone(inspection, before, other, scanned, fixed, puts_off=puts_off)
                         except Misnamed:
                             put_off.append((before, None))
-                        except FATAL:
-                            raise
                         except (OndiskError, OSError) as error:
                             fixed.append(before.failed("fixed", error, errors))
                 finally:

@@ -14,7 +14,7 @@ from ondisk.datum import microseconds
 from ondisk.errors import AlreadyExists, InvalidInput, NotFound, OndiskError, ReadOnly, StorageError, command
 from ondisk.filesystem import Directory
 from ondisk.maintenance.ages import Ages, by_age_remedy
-from ondisk.maintenance.states import FATAL, Diagnosis, Done, Report, State
+from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import quarantine
 from ondisk.segments.generations import generations_of, hidden
 from ondisk.segments.quarantine_items import Item, Total, find, folders, items, total
@@ -202,8 +202,6 @@ def removed(dataset: DatasetAccess, access: Access, ages: Ages, errors: list[Ond
                 continue
             try:
                 quarantine.drop(access.directory, each.segment.removeprefix(access.prefix))
-            except FATAL:
-                raise
             except (OndiskError, OSError) as error:
                 yield each.failed("removed", error, errors)
             else:

@@ -21,7 +21,7 @@ from ondisk.maintenance.inspect import Inspection, check_trusted
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.single_copies import keep_single_copies
-from ondisk.maintenance.states import FATAL, REPACKED, Diagnosis, Done, Report, State, readable
+from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, readable
 from ondisk.maintenance.trim import trim_deletions
 from ondisk.segments.concat import changed
 from ondisk.staging.jobs import Changed
@@ -160,8 +160,6 @@ def _repack(
                     is_stuck = False
                     waiting.append(before)
                     continue
-                except FATAL:
-                    raise
                 except (OndiskError, OSError) as error:
                     done = before.failed("repacked", error, errors)
                 # The kernel frees an unlinked file when it is closed. That takes a third of the run time, so another

@@ -14,7 +14,7 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import DiskFull, OndiskError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.index import Segment, Transaction, replaced_rows
-from ondisk.maintenance.states import FATAL, Report
+from ondisk.maintenance.states import Report, raise_fatal
 from ondisk.segments.generations import ROWS, kept
 from ondisk.segments.replaced import folders, remove, staged, total
 
@@ -84,9 +84,8 @@ def remove_old(dataset: DatasetAccess, now: float | None, errors: list[OndiskErr
     for access in _that_keep(dataset):
         try:
             _remove(dataset, access, time.time() if now is None else now, access.config.keep_seconds)
-        except FATAL:
-            raise
         except StorageError as error:
+            raise_fatal(error)
             errors.append(error)
 
 

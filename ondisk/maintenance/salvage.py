@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, command
-from ondisk.maintenance.check import with_damage, wrong_with
+from ondisk.maintenance.check import with_result, wrong_with
 from ondisk.maintenance.diagnosis import Known, misnamed
 from ondisk.maintenance.inspect import Inspection, interval_of
 from ondisk.maintenance.known import all_known
@@ -76,7 +76,7 @@ def _damaged(access: Access, name: str, inner: str) -> tuple[Diagnosis, Known | 
         before = next((each for each in all_known(access, snapshot) if each.segment.name == inner), None)
         diagnosis, known = inspection.examine(snapshot, inner, before)
     if diagnosis is not None and known is not None and not diagnosis.state & (State.CORRUPTED | State.MISSING):
-        diagnosis = with_damage(diagnosis, wrong_with(access, inner))  # only reading it shows bit rot
+        diagnosis = with_result(diagnosis, wrong_with(access, inner))  # only reading it shows bit rot
     if diagnosis is None or State.MISSING in diagnosis.state:
         hint = f"{command('check', access.dataset_path, '--all')} lists the segments."
         raise SegmentMissing(f"{access.path} has no file {inner!r}", hint=hint, segment=name)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 
-from ondisk.errors import DiskFull, DurabilityLost, LockError, OndiskError, StateError, StorageError
+from ondisk.errors import DiskFull, DurabilityLost, KeyMissing, LockError, OndiskError, StateError, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.segments.quarantine_items import Total
 from ondisk.segments.replaced import Kept
@@ -41,8 +41,7 @@ FIXED = State.UNALIGNED | State.MISSING
 REPACKED = State.DIRTY | State.MISSING | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE
 """The states that a repack mends, unless the segment is also CORRUPTED."""
 
-FATAL = (DiskFull, DurabilityLost, LockError, StateError)
-"""Errors at one segment that would also occur at the others."""
+_FATAL = (DiskFull, DurabilityLost, LockError, StateError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +102,21 @@ class Diagnosis:
         return replace(self, state=self.state | State.DIRTY, reasons=(*self.reasons, reason))
 
     def failed(self, what: str, error: OndiskError | OSError, errors: list[OndiskError]) -> Done:
-        """Return the result for a segment that an error left unchanged, and add the error to `errors`."""
+        """Return the result for a segment that an error left unchanged, and add the error to `errors`.
+
+        Raises:
+            OndiskError: the error, if it would also occur at the other segments.
+        """
+        raise_fatal(error)
         errors.append(error if isinstance(error, OndiskError) else StorageError(f"{self.segment}: {error}"))
         reason = f"it could not be {what}: {'. '.join(str(error).splitlines())}"
-        return Done(self.segment, self.state, (*self.reasons, reason))
+        return Done(self.segment, self.state, (*self.reasons, reason), failed=True)
+
+
+def raise_fatal(error: OndiskError | OSError) -> None:
+    """Raise an error at one segment again, if it would also occur at the others: they may need other keys."""
+    if isinstance(error, _FATAL) and not isinstance(error, KeyMissing):
+        raise error
 
 
 def readable(found: Iterable[Diagnosis], errors: list[OndiskError]) -> Iterator[Diagnosis]:
@@ -134,6 +144,7 @@ class Done:
         freed: bytes that were freed.
         lost: how many data the index does not know any more: all data of a missing segment, and one for each place
             whose content is not a datum. Data that are also in another segment are not lost.
+        failed: an error left it unchanged; the last reason has the message.
     """
 
     segment: str
@@ -142,6 +153,7 @@ class Done:
     action: str | None = None
     freed: int = 0
     lost: int = 0
+    failed: bool = False
 
 
 @dataclass(slots=True)
@@ -240,6 +252,16 @@ class Report:
             for each in self.segments
         ]
         return replace(self, segments=released)
+
+    def after(self, done: Report) -> Report:
+        """Return this report of a check after a fix or repack: what that failed at is still in its states.
+
+        The check itself may not look for them: `repack(rewrite=True)` also rewrites segments that are OK.
+        """
+        failed = {each.segment: each.state for each in done if isinstance(each, Done) and each.failed}
+        ok = sum(not each.state and bool(failed.get(each.segment)) for each in self.segments)
+        segments = [replace(each, state=each.state | failed.get(each.segment, State.OK)) for each in self.segments]
+        return replace(self, ok=self.ok - ok, segments=segments)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -82,12 +83,44 @@ def test_without_keys_a_command_ends_with_35_and_with_wrong_ones_with_64(argv, e
     said = capsys.readouterr()
     assert "key 7, of 32 bytes, is not in" in said.err
     assert "--key-file" in said.err
-    wrong = ended(command, events, *options, "--key-file", key_file("wrong", OTHER))
+    assert ended(command, events, *options, "--key-file", key_file("wrong", OTHER)) == 64
     said = capsys.readouterr()
-    assert wrong == (9 if command == "check" else 64)
     assert "does not authenticate" in said.out + said.err
     assert OTHER.hex() not in said.out + said.err
     assert before == Path(events, SEGMENT).read_bytes()
+
+
+@pytest.mark.parametrize("secret", [None, OTHER], ids=["lost", "wrong"])
+def test_a_check_lists_what_it_could_not_authenticate_and_calls_nothing_corrupted(secret, events, key_file, capsys):
+    code = 64 if secret else 35
+    option = ["--key-file", key_file("wrong", secret)] if secret else []
+    for how in (["--accurate"], ["--max-duration", "5s"]):
+        assert ended("check", events, "--json", *how, *option) == code
+        segment, total = map(json.loads, capsys.readouterr().out.splitlines())
+        assert (segment["segment"], segment["states"]) == (SEGMENT, ["DIRTY"])
+        assert "it was not authenticated" in segment["reasons"][-1]
+        assert (total["summary"]["dirty"], total["summary"]["corrupted"]) == (1, 0)
+        assert ended("check", events, *how, *option) == code
+        said = capsys.readouterr()
+        assert "0 segments OK, 1 DIRTY" in said.out.splitlines()[-1]
+        assert "the contents of 1 segment were not authenticated" in said.err
+
+
+@pytest.mark.parametrize("secret", [None, OTHER], ids=["lost", "wrong"])
+def test_what_a_repack_could_not_rewrite_without_its_key_is_not_called_ok(secret, events, key_file, capsys):
+    keys.use(key_file())
+    with ondisk.open(events) as dataset:
+        dataset.repack()
+        dataset.append([Datum(T + timedelta(days=1), {}, {"n": 100})])
+        assert dataset.check().ok == 2
+    keys.use(None)
+    option = ["--key-file", key_file("wrong", secret)] if secret else []
+    assert ended("repack", events, "--rewrite", "--yes", *option) == (64 if secret else 35)
+    assert "0 segments OK, 2 DIRTY" in capsys.readouterr().out.splitlines()[-1]
+    assert ended("repack", events, "--rewrite", "--yes", "--json", *option) == (64 if secret else 35)
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["summary"]["ok"] == 0
+    assert ended("repack", events, "--rewrite", "--yes", "--key-file", key_file()) == 0
+    assert "2 segments OK" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_what_needs_no_key_works_without_one(events):

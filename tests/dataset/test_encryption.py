@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zlib
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -27,6 +28,8 @@ from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.formats.diskqueue.header import Header
 from ondisk.keys import Key, KeyRing
+from ondisk.maintenance.maintain import maintain
+from ondisk.maintenance.states import State
 from ondisk.staging.stage import Stage
 from ondisk.testing import same
 
@@ -35,6 +38,8 @@ SEGMENT = "2026/11-20.seg"
 NEXT_DAY = "2026/11-21.seg"
 SHORT, LONG, NEWER = bytes(range(16)), bytes(range(32)), bytes(range(1, 33))
 RING = KeyRing([Key(1, SHORT), Key(2, LONG)], "a test")
+WRONG = KeyRing([Key(1, NEWER[:16]), Key(2, NEWER)], "a test")
+"""The right numbers, and other keys."""
 CTR_LZ4 = {"encryption": "aes-128-ctr"}
 CTR_PLAIN = {"encryption": "aes-128-ctr", "compression": "none"}
 GCM = {"encryption": "aes-256-gcm"}
@@ -179,8 +184,7 @@ def test_without_the_right_keys_nothing_is_returned_and_nothing_is_changed(kind,
         dataset.append(numbered(n) for n in range(20))
         dataset.delete("station:1")
         path, before = dataset.path, stored(dataset)
-    wrong = KeyRing([Key(1, NEWER[:16]), Key(2, NEWER)])
-    keys.use(KeyRing() if other == "lost" else wrong)
+    keys.use(KeyRing() if other == "lost" else WRONG)
     error = KeyMissing if other == "lost" else AuthenticationFailed
     with ondisk.open(path) as dataset:
         with pytest.raises(error):
@@ -198,6 +202,62 @@ def test_without_the_right_keys_nothing_is_returned_and_nothing_is_changed(kind,
     with ondisk.open(path) as dataset:
         dataset.fix()
         assert numbers(dataset) == [*range(20)]  # the lost index knew what was deleted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("known", [KeyRing(), WRONG], ids=["lost", "wrong"])
+def test_maintenance_without_the_right_keys_moves_and_records_nothing(kind, known, make):
+    error = AuthenticationFailed if known is WRONG else KeyMissing
+    with make(kind) as dataset:
+        dataset.append(numbered(n, day=n % 2) for n in range(20))
+        dataset.archive(SEGMENT)
+        dataset.append(numbered(n, day=n % 2) for n in range(20, 40))
+        dataset.delete(f"reftime:={T + timedelta(seconds=20):%Y-%m-%d %H:%M:%S}")
+        path = dataset.path
+    (path / NEXT_DAY).touch()
+    before = files_in(path)
+    keys.use(known)
+    result = maintain(path, max_duration=10)
+    assert type(result.error) is error
+    assert [each.state for each in result.findings] == [State.DIRTY]
+    assert (result.lost, result.kept) == (0, [])
+    with ondisk.open(path) as dataset:
+        for act in (partial(dataset.archive, SEGMENT), partial(dataset.unarchive, f".archive/last/{SEGMENT}")):
+            with pytest.raises(error):
+                act()
+        with pytest.raises(error):
+            dataset.repack(rewrite=True)
+    assert files_in(path) == before
+    keys.use(RING)
+    with ondisk.open(path) as dataset:
+        assert sorted(numbers(dataset)) == [n for n in range(40) if n != 20]
+        assert dataset.check(accurate=True).ok == 2
+
+
+def files_in(path):
+    """Return all segments of a dataset, with those of its archive and what is in quarantine."""
+    return {str(each): each.read_bytes() for each in path.rglob("*") if each.is_file() and ".seg" in each.name}
+
+
+@pytest.mark.parametrize("verb", ["fix", "repack"])
+def test_a_segment_whose_key_is_lost_does_not_keep_others_from_being_mended(verb, make):
+    with make(GCM) as dataset:
+        dataset.append([numbered(1), numbered(2)])
+        keys.use(KeyRing([Key(2, LONG), Key(3, NEWER)]))
+        dataset.append([numbered(11, day=1), numbered(12, day=1)])
+        keys.use(KeyRing([Key(3, NEWER)]))
+        dataset.delete("station:2")
+        path = dataset.path
+    if verb == "fix":
+        lose_index(path)
+    with ondisk.open(path) as dataset:
+        with pytest.raises(KeyMissing, match="key 2") as caught:
+            getattr(dataset, verb)()
+        done = {each.segment: (each.failed, each.action) for each in caught.value.context["report"]}
+        assert done == {SEGMENT: (True, None), NEXT_DAY: (False, "rescan" if verb == "fix" else "repack")}
+        keys.use(KeyRing([Key(2, LONG), Key(3, NEWER)]))
+        getattr(dataset, verb)()
+        assert numbers(dataset) == ([1, 2, 11, 12] if verb == "fix" else [1, 12])
 
 
 def numbers_known(dataset):
@@ -557,13 +617,16 @@ def test_data_of_other_formats_are_refused_by_an_encrypted_dataset(make, tmp_pat
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_accurate_check_without_keys_compares_checksums_and_says_so(kind, make):
+@pytest.mark.parametrize(
+    ("known", "error"), [(KeyRing(), KeyMissing), (WRONG, AuthenticationFailed)], ids=["lost", "wrong"]
+)
+def test_an_accurate_check_without_the_right_keys_compares_checksums_and_says_so(kind, known, error, make):
     with make(kind) as dataset:
         dataset.append(numbered(n, day=n % 2) for n in range(20))
         path = dataset.path
         assert dataset.check(accurate=True).ok == 2
-        keys.use(KeyRing())
-        with pytest.raises(KeyMissing, match="the contents of 2 segments were not authenticated") as caught:
+        keys.use(known)
+        with pytest.raises(error, match="the contents of 2 segments were not authenticated") as caught:
             dataset.check(accurate=True)
         assert caught.value.context["report"].ok == 2
         found = (path / SEGMENT).stat()
@@ -571,7 +634,7 @@ def test_an_accurate_check_without_keys_compares_checksums_and_says_so(kind, mak
         content[-20] ^= 1
         (path / SEGMENT).write_bytes(content)
         os.utime(path / SEGMENT, ns=(found.st_mtime_ns, found.st_mtime_ns))
-        with pytest.raises(KeyMissing, match="the contents of 1 segments") as caught:
+        with pytest.raises(error, match="the contents of 1 segment were") as caught:
             dataset.check(accurate=True)
         assert "checksum" in str(caught.value.context["report"])
 
@@ -580,8 +643,7 @@ def test_an_accurate_check_without_keys_compares_checksums_and_says_so(kind, mak
 def test_a_check_that_records_what_it_reads_records_nothing_about_what_it_cannot_decrypt(kind, make):
     with make(kind) as dataset:
         dataset.append(numbered(n) for n in range(20))
-        wrong = KeyRing([Key(1, NEWER[:16]), Key(2, NEWER)])
-        for other, error in ((KeyRing(), KeyMissing), (wrong, AuthenticationFailed)):
+        for other, error in ((KeyRing(), KeyMissing), (WRONG, AuthenticationFailed)):
             keys.use(other)
             with pytest.raises(error):
                 dataset.check(max_duration=10)

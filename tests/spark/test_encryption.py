@@ -7,6 +7,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import keys
+from ondisk.errors import AuthenticationFailed
 from ondisk.keys import Key, KeyRing
 
 from .conftest import KEYS
@@ -45,6 +46,20 @@ def test_executors_write_read_check_fix_and_repack(spark, create, kind):
         dataset.fix(spark=spark)
         assert sorted(each.data["n"] for each in dataset.query()) == [*range(50, 100)]
         assert dataset.check(accurate=True, spark=spark).is_clean
+
+
+def test_an_accurate_check_says_what_could_not_be_authenticated(spark, create):
+    dataset = create(**CONFIG, **KINDS[0])
+    keys.use(KeyRing([Key(2, bytes(32))]))  # the executors have another key of this number
+    dataset.append([ondisk.Datum(T, {}, {"n": 1})])
+    assert dataset.check(accurate=True, spark=spark).ok == 1  # what they could not read, the driver has read
+    keys.use(KeyRing.parse(KEYS.replace(";", "\n"), "a test"))
+    with pytest.raises(AuthenticationFailed, match="the contents of 1 segment were not authenticated") as caught:
+        dataset.check(accurate=True, spark=spark)
+    assert caught.value.context["report"].ok == 1
+    with pytest.raises(AuthenticationFailed):
+        dataset.repack(rewrite=True, spark=spark)
+    assert not dataset.quarantine.total().items
 
 
 def test_a_key_that_executors_do_not_have_is_named(spark, create):
