@@ -140,6 +140,7 @@ TESTED_ELSEWHERE = {
     "dataset/batch_writer.py": "dataset/test_append.py",
     "dataset/destinations.py": "dataset/test_sequence.py",
     "dataset/input_file.py": "dataset/test_append.py",
+    "dataset/json_lines.py": "properties/test_json_lines.py",
     "dataset/overlap.py": "maintenance/test_archive.py",  # no kill lets a query return a datum twice
     "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline
     "formats/diskqueue/cbor.py": "formats/diskqueue/test_payload.py",

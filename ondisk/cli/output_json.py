@@ -6,15 +6,15 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ondisk import json_shapes
 from ondisk.cli.streams import write_stdout
+from ondisk.dataset.json_lines import as_json, json_summary, lines_of_data, time_text
 from ondisk.datum import Datum, Location
 
 if TYPE_CHECKING:
-    from ondisk import AppendResult, FieldSummary, Summary
+    from ondisk import AppendResult, Summary
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from ondisk.segment import Damage
     from ondisk.segments.quarantine_items import Item
 
-_ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
-_DATUM = b'{"reftime":"%b","metadata":%b,"data":%b,"location":{"segment":%b,"offset":%d,"size":%d}}\n'
-_MOST, _LONGEST = 50_000, 500  # metadata whose JSON is kept, and bytes of it
-
 _NO_STATE = dict.fromkeys(("needs_check", "summary", "quarantine", "replaced"))
 
 
@@ -36,7 +32,7 @@ class JsonOutput:
     """Prints results as JSON. Its methods are those of `TextOutput`."""
 
     def info(self, info: Mapping[str, Any]) -> None:
-        _print({key: _json(value) for key, value in info.items()})
+        _print({key: as_json(value) for key, value in info.items()})
 
     def created(self, info: Mapping[str, Any]) -> None:
         self.info(info)
@@ -48,7 +44,7 @@ class JsonOutput:
         self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
     ) -> None:
         keys = ("imported", "duplicates", "replaced", "refused", "segments", "bytes")
-        _print(_values(result, *keys) | _damage_and_notes(damage, notes) | {"kept": _json(result.kept)})
+        _print(_values(result, *keys) | _damage_and_notes(damage, notes) | {"kept": as_json(result.kept)})
 
     def imported(self, report: PipelineReport) -> None:
         keys = ("imported", "duplicates", "replaced", "refused")
@@ -66,13 +62,10 @@ class JsonOutput:
         )
 
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
-        _write(_lines_of_data(data, fields))
+        _write(lines_of_data(data, fields))
 
     def summary(self, summary: Summary) -> None:
-        span = {"begin": _json(summary.begin), "end": _json(summary.end)}
-        fields = {name: _field(each) for name, each in summary.fields.items()}
-        totals = {"count": summary.count, "size": summary.size, **span, "last_change": summary.last_change}
-        _print({**totals, "fields": fields})
+        _print(json_summary(summary))
 
     def would_delete(self, found: Summary) -> None:
         _print({"would_delete": found.count, "size": found.size})
@@ -86,7 +79,7 @@ class JsonOutput:
         _print({"would_acknowledge" if dry_run else "acknowledged": done.count, **position, "removed": done.removed})
 
     def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
-        _print(*map(_segment, shown), {"dataset": _json(report.dataset), **_state(report, report.freed)})
+        _print(*map(_segment, shown), {"dataset": as_json(report.dataset), **_state(report, report.freed)})
 
     def would_mend(
         self, report: Report, verb: str, work: Sequence[Diagnosis | Done], held: Sequence[Diagnosis | Done] = ()
@@ -97,7 +90,7 @@ class JsonOutput:
         self.checked(report, report.segments)
 
     def mended(self, report: Report, left: Report) -> None:
-        _print(*map(_segment, report), {"dataset": _json(report.dataset), **_state(left, report.freed)})
+        _print(*map(_segment, report), {"dataset": as_json(report.dataset), **_state(left, report.freed)})
 
     def quarantined(self, dataset: str, items: Iterable[Item]) -> None:
         count = size = 0
@@ -107,15 +100,15 @@ class JsonOutput:
             for item in items:
                 count, size = count + 1, size + item.size
                 yield _line(_item(item))
-            yield _line({"dataset": _json(dataset), "items": count, "size": size})
+            yield _line({"dataset": as_json(dataset), "items": count, "size": size})
 
         _write(lines())
 
     def exported(self, item: Item, file: str) -> None:
-        _print({"exported": _json(item.name), "file": _json(file), "size": item.size})
+        _print({"exported": as_json(item.name), "file": as_json(file), "size": item.size})
 
     def restored(self, item: Item, dataset: str) -> None:
-        _print({"restored": _json(item.name), "segment": _json(item.segment)})
+        _print({"restored": as_json(item.name), "segment": as_json(item.segment)})
 
     def would_drop(self, items: Sequence[Item]) -> None:
         _print({"would_drop": len(items), "size": sum(item.size for item in items)})
@@ -124,24 +117,24 @@ class JsonOutput:
         _print({"dropped": len(items), "size": sum(item.size for item in items)})
 
     def tokens(self, entries: Sequence[Entry] | Sequence[ambry.Entry]) -> None:
-        _print(*({key: _json(value) for key, value in each.described().items()} for each in entries))
+        _print(*({key: as_json(value) for key, value in each.described().items()} for each in entries))
 
     def verified(self, file: str, layout: str, count: int, superseded: int, size: int) -> None:
-        _print({"file": _json(file), "layout": layout, "tokens": count, "superseded": superseded, "size": size})
+        _print({"file": as_json(file), "layout": layout, "tokens": count, "superseded": superseded, "size": size})
 
     def maintained(self, result: Maintained, *, dry_run: bool) -> None:
         left = result.left
         freed = left.freed if dry_run and left is not None else result.freed
         _print(
             {
-                "dataset": _json(result.dataset),
+                "dataset": as_json(result.dataset),
                 "exit_code": result.exit_code,
-                "error": None if result.error is None else _json(str(result.error)),
+                "error": None if result.error is None else as_json(str(result.error)),
                 "done": list(map(_segment, result.done)),
                 "findings": list(map(_segment, result.findings)),
                 "count": result.count,
                 "rebuilt": result.rebuilt,
-                "kept": _json(result.kept),
+                "kept": as_json(result.kept),
                 "duration": round(result.duration, 3),
                 **(_state(left, freed) if left is not None else _NO_STATE),
             }
@@ -165,7 +158,7 @@ class JsonOutput:
                     "offenders": [
                         _location(offender.location)
                         | {"reason": offender.reason}
-                        | {"values": {name: _json(value) for name, value in offender.values.items()}}
+                        | {"values": {name: as_json(value) for name, value in offender.values.items()}}
                         for offender in each.offenders
                     ],
                     "backup": each.backup or "",
@@ -173,67 +166,8 @@ class JsonOutput:
             )
 
 
-def time_text(time: datetime) -> str:
-    """Return a time as RFC 3339 text."""
-    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def json_data(data: Any) -> Any:
-    """Return a datum's data in a form that JSON can hold."""
-    # Of a mapping only the values are converted: with a single key it may look like a shape, as {"$bytes": …} does.
-    return {key: _json(value) for key, value in data.items()} if isinstance(data, Mapping) else _json(data)
-
-
-def metadata_of(datum: Datum, fields: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of a datum's metadata: those of `fields`, or all if that is None."""
-    if fields is None:
-        return iter(datum.metadata.items())
-    return ((name, datum.metadata[name]) for name in fields if name in datum.metadata)
-
-
-def _lines_of_data(data: Iterable[Datum], fields: Sequence[str] | None) -> Iterator[bytes]:
-    """Yield a line for each datum of a query.
-
-    The loop may run a million times, so it makes no calls that it can avoid, and keeps the JSON of what data share:
-    neighbours have one object as their reftime and one as the name of their segment, and all data of a series have one
-    object as their metadata, if these are read-only. That object is kept, too: no other gets its id.
-    """
-    reftime, segment = None, None
-    time = name = b""
-    known: dict[int, tuple[Mapping[str, Any], bytes]] = {}
-    for datum in data:
-        if datum.reftime is not reftime:
-            reftime = datum.reftime
-            time = time_text(reftime).encode()
-        if datum._segment is not segment:
-            segment = datum._segment
-            name = json_shapes.dump(segment)
-        found = known.get(id(datum.metadata))
-        if found is None:
-            found = datum.metadata, json_shapes.dump({key: _json(value) for key, value in metadata_of(datum, fields)})
-            if type(found[0]) is MappingProxyType and len(found[1]) <= _LONGEST:
-                if len(known) >= _MOST:
-                    known.clear()
-                known[id(found[0])] = found
-        content = datum.data
-        yield _DATUM % (
-            time,
-            found[1],
-            json_shapes.dump_bytes(content) if type(content) is bytes else json_shapes.dump(json_data(content)),
-            name,
-            datum._place[2],
-            datum._place[3],
-        )
-
-
 def _values(result: Any, *keys: str) -> dict[str, Any]:
     return {key: getattr(result, key) for key in keys}
-
-
-def _field(summary: FieldSummary) -> dict[str, Any]:
-    values = [{"value": _json(value), "count": count} for value, count in summary.values]
-    bounds = {"min": _json(summary.min), "max": _json(summary.max)}
-    return {"values": values, **_values(summary, "distinct", "missing"), **bounds}
 
 
 def _location(location: Location) -> dict[str, Any]:
@@ -250,15 +184,15 @@ def _damage_and_notes(damage: Sequence[tuple[str, Damage]], notes: Sequence[tupl
 def _item(item: Item) -> dict[str, Any]:
     texts = {"item": item.name, "segment": item.segment, "file": item.file, "verb": item.verb, "why": item.why}
     values = {"time": item.time, "size": item.size, "offset": item.offset, "length": item.length}
-    return {key: _json(value) for key, value in (texts | values).items()}
+    return {key: as_json(value) for key, value in (texts | values).items()}
 
 
 def _segment(each: Diagnosis | Done) -> dict[str, Any]:
     lost = getattr(each, "lost", None)
     return {
-        "segment": _json(each.segment),
+        "segment": as_json(each.segment),
         "states": each.state.names,
-        "reasons": _json(list(each.reasons)),
+        "reasons": as_json(list(each.reasons)),
         "action": each.action,
         "freed": each.freed,
     } | ({} if lost is None else {"lost": lost})
@@ -276,10 +210,6 @@ def _state(report: Report, freed: int) -> dict[str, Any]:
 def _until(report: Report) -> str | None:
     until = report.replaced.until
     return None if until is None else time_text(datetime.fromtimestamp(until, UTC))
-
-
-def _json(value: Any) -> Any:
-    return time_text(value) if isinstance(value, datetime) else json_shapes.to_json(value, _ANY_DEPTH)
 
 
 def _line(value: Any) -> bytes:

@@ -10,8 +10,8 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from ondisk import json_shapes
-from ondisk.cli.output_json import json_data, metadata_of, time_text
 from ondisk.cli.streams import complain, printable, write_stdout
+from ondisk.dataset.json_lines import json_data, metadata_of, time_text
 from ondisk.datum import Datum
 from ondisk.errors import command
 

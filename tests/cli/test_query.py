@@ -14,9 +14,9 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import json_shapes
-from ondisk.cli.output_json import json_data
 from ondisk.cli.output_text import _data_shown
 from ondisk.cli.streams import printable
+from ondisk.dataset.json_lines import json_data
 
 from .conftest import LINES
 

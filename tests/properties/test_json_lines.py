@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk import Datum
-from ondisk.cli import main, output_json
+from ondisk.cli import main
 from ondisk.cli.output_json import JsonOutput
+from ondisk.dataset import json_lines
 from ondisk.testing import strategies
 
 TEXTS = ["\x1b[31m", "\x7f\x9b", "\u202e\u2028", 'quote " and \\', "\U0001f600"]
@@ -132,7 +133,7 @@ def series(count: int, size: int) -> Iterator[Datum]:
 
 @pytest.mark.parametrize("size", [10, 10_000])
 def test_memory_does_not_grow_with_the_number_of_series(monkeypatch, size):
-    monkeypatch.setattr(output_json, "_MOST", 50)
+    monkeypatch.setattr(json_lines, "_MOST", 50)
     monkeypatch.setattr(sys, "stdout", Stdout(is_terminal=False))
     monkeypatch.setattr("ondisk.cli.output_json.write_stdout", lambda lines: [None for each in lines if not each])
     tracemalloc.start()

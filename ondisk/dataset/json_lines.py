@@ -1,0 +1,93 @@
+"""Data and summaries as JSON, as commands print them and the server sends them: docs/cli-json.md defines the keys."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from ondisk import json_shapes
+from ondisk.dataset.summaries import Summary
+from ondisk.datum import Datum
+from ondisk.index.field_values import FieldSummary
+
+_ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
+_DATUM = b'{"reftime":"%b","metadata":%b,"data":%b,"location":{"segment":%b,"offset":%d,"size":%d}}\n'
+_MOST, _LONGEST = 50_000, 500  # metadata whose JSON is kept, and bytes of it
+
+
+def as_json(value: Any) -> Any:
+    """Return a value in a form that JSON can hold."""
+    return time_text(value) if isinstance(value, datetime) else json_shapes.to_json(value, _ANY_DEPTH)
+
+
+def time_text(time: datetime) -> str:
+    """Return a time as RFC 3339 text."""
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def json_data(data: Any) -> Any:
+    """Return a datum's data in a form that JSON can hold."""
+    # Of a mapping only the values are converted: with a single key it may look like a shape, as {"$bytes": …} does.
+    return {key: as_json(value) for key, value in data.items()} if isinstance(data, Mapping) else as_json(data)
+
+
+def metadata_of(datum: Datum, fields: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of a datum's metadata: those of `fields`, or all if that is None."""
+    if fields is None:
+        return iter(datum.metadata.items())
+    return ((name, datum.metadata[name]) for name in fields if name in datum.metadata)
+
+
+def lines_of_data(data: Iterable[Datum], fields: Sequence[str] | None) -> Iterator[bytes]:
+    """Yield a line for each datum of a query.
+
+    The loop may run a million times, so it makes no calls that it can avoid, and keeps the JSON of what data share:
+    neighbours have one object as their reftime and one as the name of their segment, and all data of a series have one
+    object as their metadata, if these are read-only. That object is kept, too: no other gets its id.
+    """
+    reftime, segment = None, None
+    time = name = b""
+    known: dict[int, tuple[Mapping[str, Any], bytes]] = {}
+    for datum in data:
+        if datum.reftime is not reftime:
+            reftime = datum.reftime
+            time = time_text(reftime).encode()
+        if datum._segment is not segment:
+            segment = datum._segment
+            name = json_shapes.dump(segment)
+        found = known.get(id(datum.metadata))
+        if found is None:
+            found = (
+                datum.metadata,
+                json_shapes.dump({key: as_json(value) for key, value in metadata_of(datum, fields)}),
+            )
+            if type(found[0]) is MappingProxyType and len(found[1]) <= _LONGEST:
+                if len(known) >= _MOST:
+                    known.clear()
+                known[id(found[0])] = found
+        content = datum.data
+        yield _DATUM % (
+            time,
+            found[1],
+            json_shapes.dump_bytes(content) if type(content) is bytes else json_shapes.dump(json_data(content)),
+            name,
+            datum._place[2],
+            datum._place[3],
+        )
+
+
+def json_summary(summary: Summary) -> dict[str, Any]:
+    """Return a summary in a form that JSON can hold."""
+    span = {"begin": as_json(summary.begin), "end": as_json(summary.end)}
+    fields = {name: _field(each) for name, each in summary.fields.items()}
+    totals = {"count": summary.count, "size": summary.size, **span, "last_change": summary.last_change}
+    return {**totals, "fields": fields}
+
+
+def _field(summary: FieldSummary) -> dict[str, Any]:
+    values = [{"value": as_json(value), "count": count} for value, count in summary.values]
+    bounds = {"min": as_json(summary.min), "max": as_json(summary.max)}
+    return {"values": values, "distinct": summary.distinct, "missing": summary.missing, **bounds}
