@@ -3,27 +3,33 @@
     0.seg, 1.seg …, state.dat     the queue; stays as it is
     dataset.toml, index.sqlite    what makes it a dataset with the step `sequence`
 
-Beats ignores the files of a dataset, so it can continue to write and read there while no process of ondisk does.
+New segments are stored as the newest one of Beats, but not compressed: when a Beat restarts, it does not read all of a
+compressed segment. Beats ignores the files of a dataset, so it can continue to write and read there while no process of
+ondisk does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, create_files, filter_of
-from ondisk.errors import DatasetExists, InvalidInput, NotFound, command
+from ondisk.errors import DatasetExists, InvalidInput, NotFound, SegmentCorrupt, command
 from ondisk.filesystem import Directory, WritersLock, denied
 from ondisk.formats import find
+from ondisk.formats.diskqueue.drafts import header_of
+from ondisk.formats.diskqueue.edges import has_json
+from ondisk.formats.diskqueue.header import MAX_SIZE, VERSION
 from ondisk.formats.diskqueue.state import NAME
-from ondisk.maintenance.concat_segments import look_at
+from ondisk.maintenance.concat_segments import look_at, scan
 from ondisk.maintenance.diagnosis import Circumstances, beats_name, diagnose
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.states import Report
+from ondisk.segments.concat import located
 
 SEQUENCE = {"format": "seg", "step": "sequence"}
 """The keys of `dataset.toml` that a queue decides."""
@@ -39,7 +45,9 @@ def adopt(
     """Make a queue a dataset, and read its segments into the index.
 
     Args:
-        config: keys of `dataset.toml`, such as fields and unique; format and step are those of a queue.
+        config: keys of `dataset.toml`, such as fields and unique; format and step are those of a queue. New segments
+            are encrypted as the newest one unless this has `encryption`, and also have its version and payload unless
+            this has any of these keys or compression.
         dry_run: change nothing, and report what would be read.
         progress: called with the name of each segment before it is read.
 
@@ -52,19 +60,17 @@ def adopt(
         InvalidInput: it contains no queue.
         ConfigError: the configuration is not valid, or not one of a queue.
         ReadOnly: this user may not write there.
+        KeyMissing, AuthenticationFailed: the newest segment is encrypted, and its key is not known; nothing is written.
         OndiskError: segments could not be read. The dataset exists; fix it again.
 
     Durability: creates the index, then `dataset.toml`, as `create_files`; then reads the segments, as a fix. A crash
         before `dataset.toml` leaves a queue that is no dataset; a crash after it leaves a dataset, and the next fix
         continues. No segment and no `state.dat` is ever written to.
     """
-    values = {**SEQUENCE, **(config or {})}
-    built = DatasetConfig.from_mapping(values)
-    if not built.is_sequence:
-        raise InvalidInput("a queue is adopted with the step sequence", hint='Write step = "sequence".')
-    find(built.format)(built)
-    filter_of(built)
+    config = config or {}
+    built = _built(config)
     with _queue(path) as directory:
+        built = _built(_as_newest(directory, built, config.keys()) | {**config})
         if dry_run:
             return _planned(directory, built)
         with WritersLock(directory, built.lock_timeout).hold("adopt"):
@@ -72,6 +78,51 @@ def adopt(
             create_files(directory, built)
     with Dataset.open(path) as dataset:
         return dataset.fix(progress=progress)
+
+
+def _built(config: Mapping[str, Any]) -> DatasetConfig:
+    """Return the configuration of an adopted queue; raise unless it is valid."""
+    built = DatasetConfig.from_mapping({**SEQUENCE, **config})
+    if not built.is_sequence:
+        raise InvalidInput("a queue is adopted with the step sequence", hint='Write step = "sequence".')
+    find(built.format)(built)
+    filter_of(built)
+    return built
+
+
+def _as_newest(directory: Directory, built: DatasetConfig, given: Set[str]) -> dict[str, Any]:
+    """Return the keys of `dataset.toml` with which new segments are stored as the newest one that has a valid header.
+
+    Args:
+        built: what is configured so far.
+        given: the keys that the caller of `adopt` has chosen.
+
+    Raises:
+        KeyMissing, AuthenticationFailed: it is encrypted, `given` has no `encryption`, and its data cannot be read.
+        InvalidInput: it may be the draft of version 2, but no key fits.
+    """
+    files = (name for name, entry in found_segments(directory, built) if entry.kind == "file")
+    names = (name for name in files if beats_name(name) == name)
+    for name in sorted(names, key=lambda each: int(each.removesuffix(".seg")), reverse=True):
+        file = directory.open_to_read(name)
+        try:
+            head = header_of(file.read(0, MAX_SIZE), file.read, max_size=built.max_datum_size)
+        except (InvalidInput, SegmentCorrupt) as error:
+            if error.context.get("version") == VERSION:
+                raise located(error, file.path) from None
+            continue
+        if head.version == 0 and not has_json(file):
+            continue
+        if head.encrypted and "encryption" not in given:
+            next(scan(name, find(built.format)(built), file), None)
+        stored = head.stored
+        chosen: dict[str, Any] = {"encryption": stored["encryption"]}
+        if not given & stored.keys():
+            chosen["payload"] = "protobuf" if stored["payload"] == "protobuf" else "cbor"
+            if head.version in (0, 1):
+                chosen["version"] = head.version
+        return chosen
+    return {}
 
 
 @contextlib.contextmanager

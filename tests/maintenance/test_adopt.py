@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from datetime import UTC, datetime
 
@@ -13,8 +14,19 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import keys
+from ondisk.dataset.layout import CONFIG
 from ondisk.datum import EPOCH, MICROSECOND
-from ondisk.errors import ConfigError, DatasetExists, InvalidInput, NotFound, StateError
+from ondisk.errors import (
+    AuthenticationFailed,
+    ConfigError,
+    DatasetExists,
+    InvalidInput,
+    KeyMissing,
+    NotFound,
+    StateError,
+)
+from ondisk.formats.diskqueue import header
+from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.keys import Key, KeyRing
 from ondisk.maintenance.states import State as Is
@@ -38,7 +50,7 @@ def files(folder):
 
 @pytest.fixture
 def ring():
-    keys.use(KeyRing([Key(1, b"keykeykeykeykeyk")], "a test"))
+    keys.use(KeyRing([Key(1, b"keykeykeykeykeyk"), Key(2, b"keykeykeykeykeyk" * 2)], "a test"))
     yield
     keys.use(None)
 
@@ -101,6 +113,81 @@ def test_what_cannot_be_read_in_place_is_left_to_its_consumer_and_else_rewritten
     expected = [event.data for name in ("1.seg", "2.seg") for event in expected_events(variant, name)]
     assert len(data) == len(expected)
     assert all(any(same(one, other) for other in data) for one in expected)
+
+
+def header_of(path):
+    return Header.parse(path.read_bytes()[: header.MAX_SIZE])
+
+
+def appended_to(path):
+    """Append to an adopted queue, and return the header of the new segment."""
+    before = {*path.glob("*.seg")}
+    with ondisk.open(path) as dataset:
+        dataset.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {}, {"text": "secret"})])
+        assert any(datum.data == {"text": "secret"} for datum in dataset.query())
+    (new,) = {*path.glob("*.seg")} - before
+    assert b"secret" not in new.read_bytes() or not header_of(new).encrypted
+    return header_of(new)
+
+
+def stored_as(variant):
+    """Return version and options of the header of a new segment, beside segments that Beats has made."""
+    version = {"v0": 0, "v1": 1}.get(variant, 2)
+    is_encrypted = "-enc" in variant or "draft" in variant
+    return version, header.ENCRYPTION * is_encrypted | header.PROTOBUF * ("-pb" in variant)
+
+
+@pytest.mark.parametrize("variant", ALL)
+@pytest.mark.usefixtures("ring")
+def test_new_segments_are_stored_as_the_newest_one_but_not_compressed(variant, tmp_path):
+    path = tmp_path / "queue"
+    path.mkdir()
+    for name in ("1.seg", "2.seg"):
+        shutil.copy(GOLDEN / variant / name, path)
+    (path / "3.seg").write_bytes(b"\2\0")  # what a crash has left of a header
+    with contextlib.suppress(StateError) if variant in APART else contextlib.nullcontext():
+        ondisk.adopt(path)
+    new = appended_to(path)
+    assert (new.version, new.options) == stored_as(variant)
+
+
+@pytest.mark.parametrize(("config", "version", "options"), [
+    ({"encryption": "none"}, 2, 0),
+    ({"encryption": "aes-256-gcm"}, header.ONDISK, header.ENCRYPTION),
+    ({"payload": "protobuf"}, 2, header.ENCRYPTION | header.PROTOBUF),
+    ({"compression": "lz4"}, 2, header.ENCRYPTION | header.LZ4),
+])  # fmt: skip
+@pytest.mark.usefixtures("ring")
+def test_what_the_caller_configures_counts_more(config, version, options, tmp_path):
+    shutil.copytree(GOLDEN / "v2-enc", tmp_path / "queue")
+    ondisk.adopt(tmp_path / "queue", config)
+    new = appended_to(tmp_path / "queue")
+    assert (new.version, new.options) == (version, options)
+
+
+@pytest.mark.parametrize("kind", ["aes-128-ctr", "aes-256-gcm"])
+@pytest.mark.parametrize(
+    ("known", "error"),
+    [(KeyRing(), KeyMissing), (KeyRing([Key(1, bytes(16)), Key(2, bytes(32))]), AuthenticationFailed)],
+    ids=["lost", "wrong"],
+)
+@pytest.mark.usefixtures("ring")
+def test_an_encrypted_queue_is_not_adopted_without_its_key(kind, known, error, create):
+    with create("queue", format="seg", step="sequence", encryption=kind) as dataset:
+        dataset.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {}, {"n": 1})])
+        path = dataset.path
+    for name in (CONFIG, "index.sqlite", ".tide"):
+        (path / name).unlink()
+    before = {*path.iterdir()}
+    ring = keys.current()
+    keys.use(known)
+    for dry_run in (True, False):
+        with pytest.raises(error, match=r"0\.seg"):
+            ondisk.adopt(path, dry_run=dry_run)
+    assert {*path.iterdir()} == before
+    keys.use(ring)
+    ondisk.adopt(path)
+    assert appended_to(path).encrypted
 
 
 def test_beats_goes_on_with_an_adopted_queue(queue):

@@ -141,7 +141,11 @@ def test_a_queue_of_beats_of_any_version_is_consumed_where_it_is(tmp_path, varia
             batch.ack()
             assert batch[-1].location == seen[-1]
             frames = sum(each.segment == seen[-1].segment for each in seen)
-            assert struct.unpack("<IQQQ", (queue / "state.dat").read_bytes())[3] == frames
+            state = (queue / "state.dat").read_bytes()
+            if variant == "v0":  # its Beat knows no frame index, and refuses a newer version of the file
+                assert struct.unpack("<IQQ", state)[0] == 0
+            else:
+                assert struct.unpack("<IQQQ", state)[3] == frames
         assert seen == sorted(expected, key=lambda each: (each.segment, each.offset))
         assert beats.segments(queue) == [2]
 

@@ -99,6 +99,14 @@ class Header:
         return cls((kind >> 8) ^ VERSION, options=kind & ~(_DRAFT | FOUND) & 0xFF, draft=bool(kind & _DRAFT))
 
     @property
+    def stored(self) -> dict[str, int | str]:
+        """How the data of a segment are stored, in the words of `dataset.toml`; of a draft, as far as it says that."""
+        encryption = "none" if not self.encrypted else "aes-256-gcm" if self.version == ONDISK else "aes-128-ctr"
+        payload = "json" if self.version == 0 else "protobuf" if self.options & PROTOBUF else "cbor"
+        compression = "lz4" if self.compressed else "none"
+        return {"version": self.version, "payload": payload, "compression": compression, "encryption": encryption}
+
+    @property
     def counted(self) -> bool:
         """Whether it has a frame count."""
         return self.version != 0 and not self.draft
