@@ -21,65 +21,22 @@ A segment that stores its data in another way than the configuration says is not
 from __future__ import annotations
 
 import contextlib
-import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset import state_file
 from ondisk.dataset.batch_writer import BatchWriter, Destination
 from ondisk.dataset.layout import ARCHIVE, LAST
+from ondisk.dataset.position import numbers_in, position
 from ondisk.datum import INTEGER_MAX
-from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, StateError, StorageError
+from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
-from ondisk.formats.diskqueue.state import NAME, State
+from ondisk.formats.diskqueue.state import NAME
 from ondisk.index import Transaction
 from ondisk.segments.concat import MustRewrite
-from ondisk.step import NOTHING, number_of
-
-_NUMBERED = re.compile(r"\.?([0-9]{1,20})\.seg(\.[0-9]+)?", re.ASCII | re.IGNORECASE)
-"""The names of segments as Beats reads them, also with zeros before the number, and hidden ones."""
-
-_LEAST_BEGIN = 4  # bytes of the smallest header
-_IV = 16  # bytes of an encrypted segment that do not count in a position
-
-
-def position(directory: Directory) -> State | None:
-    """Return where the consumer of a queue continues; None if the queue has no `state.dat`, and so no consumer yet.
-
-    If the file cannot be read, that is the beginning: there Beats continues, too.
-    """
-    if directory.stat(NAME) is None:
-        return None
-    with contextlib.suppress(InvalidInput, StorageError):
-        return state_file.read(directory) or State()
-    return State()
-
-
-def is_consumed(name: str, length: int, at: State | None) -> bool:
-    """Return whether the consumer of a queue has acknowledged all data of a segment that is not on disk any more.
-
-    Beats removes a segment when it has acknowledged an event of a later one; and the last segment when it ends, if it
-    has acknowledged all of that. Without that proof the segment is missing.
-
-    Args:
-        length: of the segment's decompressed bytes.
-        at: where the consumer continues.
-    """
-    number = number_of(name.partition(".")[0])
-    if at is None or number is None:
-        return False
-    if number != at.segment:
-        return number < at.segment
-    return at.offset(_LEAST_BEGIN) + _IV >= length  # that is less than a frame
-
-
-def is_unread(name: str, at: State | None) -> bool:
-    """Return whether the consumer of a queue still has to read a segment, so that nobody may change or remove it."""
-    number = number_of(name.partition(".")[0])
-    return at is not None and number is not None and number >= at.segment
+from ondisk.step import NOTHING
 
 
 def not_stored(format: str) -> InvalidInput:
@@ -174,11 +131,7 @@ class Roll:
 
     def _on_disk(self) -> list[int]:
         """Return the numbers of all segments on disk, also in the archive that repack fills."""
-        names = self._directory.names()
-        archive = f"{ARCHIVE}/{LAST}"
-        if ARCHIVE in names and self._directory.stat(archive) is not None:
-            names = [*names, *self._directory.names(archive)]
-        return [int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name))]
+        return numbers_in(self._directory) + numbers_in(self._directory, f"{ARCHIVE}/{LAST}")
 
     def _passed(self) -> int:
         """Return the highest number that the consumer has passed: it would skip data in a new segment with that."""

@@ -14,7 +14,7 @@ from functools import partial
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.overlap import common, in_both
-from ondisk.dataset.sequence import is_unread, position
+from ondisk.dataset.position import is_unread, position
 from ondisk.errors import (
     AuthenticationFailed,
     KeyMissing,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ondisk.dataset.sequence import is_consumed, is_unread
+from ondisk.dataset.position import is_consumed, is_unread
 from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import Segment
 from ondisk.maintenance.states import Diagnosis, State

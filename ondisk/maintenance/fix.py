@@ -13,6 +13,7 @@ from typing import TypeAlias
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.layout import ARCHIVE, SENTINEL
+from ondisk.dataset.position import begin_again, leave_removed
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError
 from ondisk.index import INDEX, Copies, Segment, Transaction, segment_rows
 from ondisk.maintenance.ages import Ages
@@ -102,6 +103,7 @@ def fix(
         if lost := dataset.archives.record.update():
             reason = f"the index of an archive was replaced by an older one, and {lost} data are not in it any more"
             report.segments.append(Done(ARCHIVE, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost))
+        leave_removed(dataset, "fix")
         report.segments += _unaccounted(dataset, report)
         report.segments += [_left_alone(each) for each in unusable_archives(dataset)]
     return report
@@ -399,7 +401,7 @@ def _fixed(
         return _left_alone(diagnosis)
     if diagnosis.consumed:
         assert known is not None
-        return _forget_consumed(transaction, diagnosis, known.segment)
+        return _forget_consumed(access, transaction, diagnosis, known.segment)
     rescan, is_believed = Rescan(access, transaction, name, known, other, puts_off=puts_off), True
     if not diagnosis.state & FIXED:
         if not diagnosis.is_touched:
@@ -432,8 +434,9 @@ def _fixed(
     return rescan.done(diagnosis)
 
 
-def _forget_consumed(transaction: Transaction, diagnosis: Diagnosis, segment: Segment) -> Done:
+def _forget_consumed(access: Access, transaction: Transaction, diagnosis: Diagnosis, segment: Segment) -> Done:
     """Remove a segment from the index that the consumer of the queue has read and removed."""
+    begin_again(access.directory, segment.name)
     transaction.remove(segment)
     transaction.commit()
     return Done(diagnosis.segment, diagnosis.state, diagnosis.reasons, diagnosis.action)

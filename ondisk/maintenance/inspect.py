@@ -12,7 +12,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.known_archives import Fault
 from ondisk.dataset.layout import ARCHIVE, untrusted
-from ondisk.dataset.sequence import is_unread, position
+from ondisk.dataset.position import is_unread, position
 from ondisk.errors import StorageError, command
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.position import begin_again, leave_removed
 from ondisk.errors import AuthenticationFailed, DiskFull, IndexCorrupt, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
 from ondisk.index import Segment, segment_rows
@@ -100,6 +101,7 @@ def repack(
             if access is dataset:
                 trim_deletions(dataset, ages)
             access.shrink_index()
+        leave_removed(dataset, "repack")
         dataset.archives.record.update()
         if ages.is_visit_due:
             with dataset.transaction("repack") as transaction:  # a dataset that nobody writes to ages, too
@@ -264,6 +266,8 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
         # Commit only after the snapshot has ended: an open snapshot would keep the old bytes on disk.
         if rewriting is not None:
             return rewriting.commit(diagnosis)
+        if diagnosis.consumed:
+            begin_again(access.directory, name)
         if state & _DROPPED or diagnosis.consumed:
             return kind.drop(access, transaction, diagnosis, known)
     return Done(name, state, reasons)

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import accumulate, compress
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.sequence import is_consumed, is_unread, position
+from ondisk.dataset.position import begin_again, is_consumed, is_passed, is_unread, position
 from ondisk.errors import StateError, StorageError, command
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
@@ -112,6 +112,8 @@ class Rescan:
         # Another segment has its name, and the consumer of the queue has read all of the old one.
         self._is_renewed = False
         self._is_queue = access.config.is_sequence and not access.prefix
+        self._replaced_from: int | None = None  # the first datum in a changed file that the index did not know
+        self._is_read_again = False  # the consumer of the queue has the position of another file
         self._aside: Aside | None = None  # the rows of the index, which are replaced by what the bytes say
         self._forgotten = 0  # data that are gone
         self._changed = 0  # data that were found again, and do not have their bytes
@@ -138,6 +140,8 @@ class Rescan:
             all_reasons.append(f"{self._copied} has the same bytes, so a repack removes this copy")
         if self._moved is not None:
             all_reasons.append(f"it is now {self._moved}")
+        if self._is_read_again:
+            all_reasons.append("its consumer has read another file of this name, and begins again at its beginning")
         if self._is_exposed:
             all_reasons.append("it is not encrypted: whoever wrote it needed no key")
         if self._damage.count:
@@ -220,6 +224,8 @@ class Rescan:
         end, facts = self._format.found(end), self._facts(file, end, before)
         found = replace(segment, end=end, facts=facts, unread=False, copies=self._copies())
         self._save(replace(found, shared=segment.shared or (self._foreign is not None and self._is_queue)))
+        if self._is_queue and self._replaced_from is not None:
+            self._is_read_again = is_passed(found, self._replaced_from, position(self._directory))
         self._explain(segment, end)
         return True
 
@@ -319,6 +325,13 @@ class Rescan:
         """Note that all bytes of the segment were read: those that belong to no datum are no data to lose."""
         sums = (self._sums if self._known is None else None) or self._transaction.sums_of(segment)
         self._transaction.explain(segment, self._format.holes(end, *sums))
+
+    def begin_again(self) -> None:
+        """Let the consumer of the queue read what it has not read, if it has the position of another file."""
+        if self._is_read_again:
+            begin_again(self._directory, self._name)
+            again = partial(begin_again, self._directory, self._name, is_committed=True)
+            self._transaction.after_commit(again)
 
     def account_for(self) -> None:
         """Note how many changes were found that the index did not know."""
@@ -583,6 +596,8 @@ class Rescan:
         if self._aside is not None:
             first_new = transaction.seq
             seqs = self._aside.seqs(zip(offsets, reftimes, sizes, *fields, strict=True))
+            if self._replaced_from is None and transaction.seq > first_new:
+                self._replaced_from = next(each for each, seq in zip(offsets, seqs, strict=True) if seq > first_new)
             self._returned += transaction.seq - first_new
             self._new += transaction.seq - first_new
         else:
@@ -639,11 +654,13 @@ class Rescan:
 def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Rescan]) -> None:
     """Commit segments that `Rescan.in_place` has read.
 
-    Durability: syncs them and the directories that contain them, keeps in quarantine what differs, then commits.
+    Durability: syncs them and the directories that contain them, keeps in quarantine what differs, moves the position
+        of the consumer back if that has not read them, then commits.
     """
     for each in rescans:
         each.sync()
         each.keep()
+        each.begin_again()
         each.account_for()
     for folder in {each.folder for each in rescans}:
         directory.sync(folder)

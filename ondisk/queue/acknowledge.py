@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ondisk.dataset import Dataset, state_file
 from ondisk.dataset.access import Access
-from ondisk.dataset.sequence import position
+from ondisk.dataset.position import begin_again, has_gone, leave_removed, position
 from ondisk.datum import Location
 from ondisk.errors import DatumNotFound, InvalidInput
 from ondisk.formats.diskqueue.state import VERSION, State
@@ -74,7 +74,7 @@ def acknowledge(
         taken, total = more, total + len(more.rows)
     if dry_run or taken is None:
         at = taken.end if taken is not None else before or State()
-        return Acknowledged(total, at, _before(access, at.segment) if dry_run else remove_acknowledged(access))
+        return Acknowledged(total, at, _done_with(access, at) if dry_run else remove_acknowledged(access))
     return Acknowledged(total, taken.end, move(access, taken))
 
 
@@ -105,14 +105,15 @@ def move(access: Access, taken: Taken) -> list[str]:
 def remove_acknowledged(access: Access) -> list[str]:
     """Remove the segments before the position, with their data in the index; return their names.
 
-    A segment of which the index may not know all data stays: Beats removes it when it begins.
+    Also forget the segment at the position if Beats has sent all of it and removed it. A segment of which the index may
+    not know all data stays: Beats removes it when it begins.
 
     Durability: as a repack that deletes segments.
     Locks: the writers' lock, once for each segment.
     """
     removed = []
     at = position(access.directory)
-    for name in [] if at is None else _before(access, at.segment):
+    for name in [] if at is None else _done_with(access, at):
         with access.transaction("ack") as transaction:
             with access.current().index.snapshot() as snapshot:
                 segment = snapshot.segment_named(name)
@@ -120,16 +121,21 @@ def remove_acknowledged(access: Access) -> list[str]:
                 continue
             kind = kind_of(access.format(segment.format))
             kind.complete(access.directory, segment, access.format(segment.format))
+            begin_again(access.directory, name)
             kind.drop(access, transaction, Diagnosis(name, Is.DELETED, ("it is acknowledged",)), Known(segment))
             removed.append(name)
+    leave_removed(access, "ack")
     return removed
 
 
-def _before(access: Access, number: int) -> list[str]:
-    """Return the names of the segments that the index knows with lower numbers, in their order."""
+def _done_with(access: Access, at: State) -> list[str]:
+    """Return the names of the segments that the index knows and the consumer does not need, in their order."""
     with access.current().index.snapshot() as snapshot:
         known = segment_rows.numbered_segments(snapshot, 0)
-    return [known[each].name for each in sorted(known) if each < number]
+    names = [known[number].name for number in sorted(known) if number < at.segment]
+    if (last := known.get(at.segment)) is not None and has_gone(access.directory, last, at):
+        names.append(last.name)
+    return names
 
 
 def _stop(access: Access, through: Location) -> Stop:

@@ -13,7 +13,7 @@ from typing import overload
 
 from ondisk.dataset import Dataset, state_file
 from ondisk.dataset.access import Access
-from ondisk.dataset.sequence import position
+from ondisk.dataset.position import position
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, OndiskError, ReadOnly, shown
 from ondisk.formats.diskqueue.state import State
@@ -77,9 +77,9 @@ class Consumer:
         if dataset.read_only:
             raise ReadOnly(f"{dataset.path} was opened read_only", hint="Open it for writing.")
         self._batch_size = batch_size
+        remove_acknowledged(self._access)
         self._at = _begun(self._access)
         self._order = Order(self._access, self._at)
-        remove_acknowledged(self._access)
 
     def __iter__(self) -> Iterator[Batch]:
         while (batch := self.take()) is not None:

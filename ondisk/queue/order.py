@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import TypeAlias, cast
 
 from ondisk.dataset.access import Access
+from ondisk.dataset.position import has_gone
 from ondisk.errors import SegmentMissing, StateError, command
 from ondisk.filesystem import ReadableFile
 from ondisk.formats.base import FileStream
@@ -136,6 +137,10 @@ class Order:
         """
         at, least = self._at, self._number if self._at is None else self._number + 1
         known = segment_rows.numbered_segments(snapshot, least)
+        start = self._start
+        first = None if start is None else known.get(start.segment)
+        if start is not None and first is not None and has_gone(self._access.directory, first, start):
+            del known[start.segment]
         following = min(known, default=None)
         if at is not None:
             self._check_known(at.known(snapshot))

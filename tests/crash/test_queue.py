@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from ondisk.queue import Consumer
 
 from .conftest import Sweep
 from .killpoints import Bench, Run, needs_strace
-from .workload import Consume
+from .workload import Consume, Fix
 
 pytestmark = needs_strace
 
@@ -104,3 +105,46 @@ def test_on_a_failing_disk_each_event_is_delivered_in_order(error: str, room: Pa
 
 def test_killed_at_a_few_points_each_event_is_delivered_in_order(room: Path, sweep: Sweep) -> None:
     sweep(bench(room, "version 2").killed(most=8), lambda run: check(run, "version 2"))
+
+
+def replaced(room: Path) -> Bench:
+    """Fix a queue in which 0.seg is another one than that of the position: Beats has sent all, and begun again."""
+    path = room / "template"
+    path.mkdir(parents=True)
+    size = _write(path, range(30, 35))
+    ondisk.adopt(path, {"fields": {"number": "integer"}})
+    (path / "state.dat").write_bytes(struct.pack("<IQQQ", 1, 0, size, 5))
+    _write(path, range(40, 52))
+    return Bench(room / "runs", path, [Fix()])
+
+
+def _write(path: Path, numbers: range) -> int:
+    frames = b"".join(beats.frame(beats.event(number)) for number in numbers)
+    (path / "0.seg").write_bytes(struct.pack("<III", 2, len(numbers), 0) + frames)
+    return 12 + len(frames)
+
+
+def check_nothing_skipped(run: Run) -> None:
+    """What the index has now comes, to Beats and to ondisk, and what was sent before is not lost."""
+    with ondisk.open(run.path, read_only=True) as dataset:
+        is_read = any(each.metadata["number"] == 40 for each in dataset.query(with_data=False))
+    if is_read:
+        assert _for_beats(run.path) == [*range(40, 52)]
+    with ondisk.open(run.path) as dataset:
+        assert dataset.fix().lost == 0
+        assert _for_beats(run.path) == [*range(40, 52)]
+        assert [each.metadata["number"] for batch in Consumer(dataset) for each in batch] == [*range(40, 52)]
+        assert dataset.info()["lost"] == 0
+
+
+def _for_beats(path: Path) -> list[int]:
+    return [each.event[2]["number"] for each in beats.restarted(path)]
+
+
+@pytest.mark.crash
+def test_a_fix_that_is_killed_anywhere_lets_no_consumer_skip_another_file(room: Path, sweep: Sweep) -> None:
+    sweep(replaced(room).killed(), check_nothing_skipped)
+
+
+def test_a_fix_that_is_killed_at_a_few_points_lets_no_consumer_skip_another_file(room: Path, sweep: Sweep) -> None:
+    sweep(replaced(room).killed(most=8), check_nothing_skipped)

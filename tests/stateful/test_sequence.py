@@ -18,7 +18,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.sequence import is_unread, position
+from ondisk.dataset.position import is_unread, position
 from ondisk.datum import microseconds
 from ondisk.maintenance.states import State
 

@@ -1,0 +1,135 @@
+"""Where the consumer of a queue continues, as `state.dat` says, and what that means for the segments.
+
+Beats begins again with `0.seg` when it has sent everything, and a position names a segment by its number. So a position
+is believed about one file only. Before the index forgets this file, or gets the data of another one in its place, the
+position goes to the beginning: whatever has this number next is read from its first event, by ondisk and by Beats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+from ondisk.dataset import state_file
+from ondisk.dataset.access import Access
+from ondisk.errors import InvalidInput, StorageError
+from ondisk.filesystem import Directory
+from ondisk.formats.diskqueue.header import Header
+from ondisk.formats.diskqueue.state import NAME, State
+from ondisk.index import Segment, segment_rows
+from ondisk.step import number_of
+
+_NUMBERED = re.compile(r"\.?([0-9]{1,20})\.seg(\.[0-9]+)?", re.ASCII | re.IGNORECASE)
+"""The names of segments as Beats reads them, also with zeros before the number, and hidden ones."""
+
+_LEAST_BEGIN = 4  # bytes of the smallest header
+_IV = 16  # bytes of an encrypted segment that do not count in a position
+
+
+def position(directory: Directory) -> State | None:
+    """Return where the consumer of a queue continues; None if the queue has no `state.dat`, and so no consumer yet.
+
+    If the file cannot be read, that is the beginning: there Beats continues, too.
+    """
+    if directory.stat(NAME) is None:
+        return None
+    with contextlib.suppress(InvalidInput, StorageError):
+        return state_file.read(directory) or State()
+    return State()
+
+
+def is_consumed(name: str, length: int, at: State | None) -> bool:
+    """Return whether the consumer of a queue has acknowledged all data of a segment that is not on disk any more.
+
+    Beats removes a segment when it has acknowledged an event of a later one; and the last segment when it ends, if it
+    has acknowledged all of that. Without that proof the segment is missing.
+
+    Args:
+        length: of the segment's decompressed bytes.
+        at: where the consumer continues.
+    """
+    number = number_of(name.partition(".")[0])
+    if at is None or number is None:
+        return False
+    if number != at.segment:
+        return number < at.segment
+    return _reached(at, _LEAST_BEGIN) + _IV >= length  # that is less than a frame
+
+
+def has_gone(directory: Directory, segment: Segment, at: State) -> bool:
+    """Return whether the consumer has acknowledged all data of a segment, and removed its file."""
+    return directory.stat(segment.name) is None and is_consumed(segment.name, segment.end.length, at)
+
+
+def is_unread(name: str, at: State | None) -> bool:
+    """Return whether the consumer of a queue still has to read a segment, so that nobody may change or remove it."""
+    number = number_of(name.partition(".")[0])
+    return at is not None and number is not None and number >= at.segment
+
+
+def is_passed(segment: Segment, offset: int, at: State | None) -> bool:
+    """Return whether the position is in a segment, and after a datum that begins at an offset of it."""
+    if at is None or number_of(segment.name.partition(".")[0]) != at.segment:
+        return False
+    header = Header.of_kind(segment.end.kind)
+    return _reached(at, header.logical_size) + header.size - header.logical_size > offset
+
+
+def _reached(at: State, begin: int) -> int:
+    """Return up to where a file was read, also if `begin_again` has moved the position since.
+
+    Args:
+        begin: the logical offset of the first frame.
+    """
+    return at.byte_index if at.version else begin + at.byte_index
+
+
+def begin_again(directory: Directory, name: str, *, is_committed: bool = False) -> None:
+    """Move a position inside of a segment to its beginning: its file is gone, or another one.
+
+    Before the commit that makes the index forget the old file, the byte index stays. It means nothing to a consumer
+    without a frame index, but still proves that the old file was read. Version 0 has no frame index: after a crash
+    between the two, the data of the old file count as lost.
+
+    Args:
+        is_committed: the index has forgotten the old file.
+
+    Durability: as `state_file.write`.
+    """
+    at = position(directory)
+    if at is None or number_of(name.partition(".")[0]) != at.segment or not at.byte_index:
+        return
+    keeps_proof = at.version > 0 and not is_committed
+    state_file.write(directory, State(at.segment, at.byte_index * keeps_proof, version=at.version))
+
+
+def leave_removed(access: Access, verb: str) -> None:
+    """Move a position in a segment that neither the disk nor the index has any more to the beginning of that number.
+
+    If no segment is left at all, it goes to that of `0.seg`: Beats begins with it, and removes what precedes the
+    position when it starts again.
+
+    Durability: as `state_file.write`.
+    Locks: the writers' lock, if there is something to do.
+    """
+    if access.config.is_sequence and _removed(access) is not None:
+        with access.locked(verb):
+            if (again := _removed(access)) is not None:
+                state_file.write(access.directory, again)
+
+
+def _removed(access: Access) -> State | None:
+    """Return where the consumer begins again if its segment does not exist any more; None if it does."""
+    at = position(access.directory)
+    if at is None or not at.byte_index or access.directory.stat(f"{at.segment}.seg") is not None:
+        return None
+    with access.current().index.snapshot() as snapshot:
+        known = segment_rows.numbered_segments(snapshot, 0)
+    if at.segment in known:
+        return None
+    return State(at.segment if known or numbers_in(access.directory) else 0, version=at.version)
+
+
+def numbers_in(directory: Directory, folder: str = "") -> list[int]:
+    """Return the numbers of all segments in a folder, also of those that wait for their name."""
+    return [int(found[1]) for name in directory.names(folder) if (found := _NUMBERED.fullmatch(name))]

@@ -1,0 +1,137 @@
+"""A position in `state.dat` that is of another segment, or of another queue, skips nothing and removes nothing."""
+
+from __future__ import annotations
+
+import struct
+
+import beats
+import pytest
+from beats import event
+
+import ondisk
+from ondisk.formats.diskqueue.state import State
+from ondisk.queue import Consumer, acknowledge
+
+FIELDS = {"fields": {"number": "integer"}}
+
+
+def write(path, *numbers, name="0.seg"):
+    """Write a segment, as Beats does; all events with numbers of two digits from 24 on have the same size."""
+    content = struct.pack("<III", 2, len(numbers), 0) + b"".join(beats.frame(event(number)) for number in numbers)
+    (path / name).write_bytes(content)
+    return len(content)
+
+
+def position(path, *numbers, version=1):
+    """Write the position."""
+    (path / "state.dat").write_bytes(State(*numbers, version=version).pack())
+
+
+def state_file_of(path):
+    return State.parse((path / "state.dat").read_bytes())
+
+
+def by_beats(path):
+    """Return what a Beat that starts now sends."""
+    return [each.event[2]["number"] for each in beats.restarted(path)]
+
+
+def consumed(dataset):
+    return [each.metadata["number"] for batch in Consumer(dataset) for each in batch]
+
+
+@pytest.fixture
+def queue(tmp_path):
+    """Adopt a queue of five events, all of which Beats then sends, so that it removes the segment."""
+    path = tmp_path / "queue"
+    path.mkdir()
+    size = write(path, *range(30, 35))
+    ondisk.adopt(path, FIELDS)
+
+    def send_all(version=1):
+        (path / "0.seg").unlink()
+        position(path, 0, size if version else size - 12, 5 * version, version=version)
+        return path
+
+    return send_all
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("between", ["nothing", "check", "fix", "repack", "consume"])
+def test_a_position_in_an_earlier_segment_of_the_same_name_skips_nothing(queue, between, version):
+    path = queue(version)
+    with ondisk.open(path) as dataset:
+        if between == "consume":
+            assert consumed(dataset) == []
+        elif between != "nothing":
+            getattr(dataset, between)()
+    write(path, *range(40, 52))
+    with ondisk.open(path) as dataset:
+        report = dataset.fix()
+        assert report.lost == 0
+        assert by_beats(path) == consumed(dataset) == [*range(40, 52)]
+        is_noted = any("and begins again at its beginning" in reason for reason in report.segments[0].reasons)
+        assert is_noted == (between in ("nothing", "check"))
+        assert acknowledge(dataset, count=4).count == 4
+        assert consumed(dataset) == [*range(44, 52)]
+        assert dataset.check().is_clean
+
+
+def test_a_position_in_the_middle_of_a_segment_that_was_replaced_skips_nothing(queue):
+    path = queue()
+    size = write(path, *range(30, 35))
+    position(path, 0, 12 + (size - 12) // 5 * 2, 2)
+    with ondisk.open(path) as dataset:
+        assert dataset.fix().lost == 0
+        assert consumed(dataset) == [32, 33, 34]
+    write(path, *range(40, 52))
+    with ondisk.open(path) as dataset:
+        assert dataset.fix().lost == 5, "nothing proves that all of it was read"
+        assert by_beats(path) == consumed(dataset) == [*range(40, 52)]
+
+
+def test_what_was_replaced_after_the_position_only_does_not_move_it(queue):
+    path = queue()
+    size = write(path, *range(30, 35))
+    position(path, 0, 12 + (size - 12) // 5 * 2, 2)
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+    write(path, 30, 31, *range(40, 52))
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        assert by_beats(path) == consumed(dataset) == [*range(40, 52)]
+
+
+def test_a_position_that_a_killed_fix_has_moved_still_proves_that_the_old_file_was_read(queue):
+    path = queue()
+    write(path, *range(40, 52))
+    position(path, 0, state_file_of(path).byte_index, 0)  # as it is before the commit
+    assert by_beats(path) == [*range(40, 52)]
+    with ondisk.open(path) as dataset:
+        assert dataset.check().lost == dataset.fix().lost == 0
+        assert state_file_of(path) == State(), "and proves nothing about the new one"
+        assert by_beats(path) == consumed(dataset) == [*range(40, 52)]
+
+
+def test_when_nothing_is_left_the_position_is_where_beats_begins(queue):
+    """It begins with 0.seg, and when it starts again, it removes the segments before its position."""
+    path = queue()
+    (path / "state.dat").unlink()
+    size = write(path, *range(40, 52), name="7.seg")
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        (path / "7.seg").unlink()
+        position(path, 7, size, 12)
+        assert dataset.fix().lost == 0
+        assert state_file_of(path) == State()
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_acknowledgement_after_beats_has_sent_everything_has_nothing_to_do(queue, version):
+    path = queue(version)
+    with ondisk.open(path) as dataset:
+        for is_dry in (True, False):
+            done = acknowledge(dataset, count=1, dry_run=is_dry)
+            assert (done.count, done.removed) == (0, ["0.seg"])
+        assert dataset.check().is_clean
+        assert state_file_of(path) == State(version=version)
