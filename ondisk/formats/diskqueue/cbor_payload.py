@@ -44,6 +44,7 @@ from ondisk.formats.diskqueue.event import (
 from ondisk.formats.metadata import times_to_text
 
 _LARGE = 8 * 1024  # bytes of a payload
+_HUGE = 64 * 1024  # bytes of a payload, from which on a copy takes longer than the checks of one event in bulk
 _CHECKED_SIZE = MAX_ITEMS  # cbor2 counts nothing, so payloads of more bytes go through `cbor`
 
 _FLAGS = frozenset(range(0x100)).issuperset
@@ -74,7 +75,7 @@ FIRST_KEY = b"\x69timestamp"
 
 _BEGINNING, _BEFORE_FIELDS = b"\xa4" + FIRST_KEY, b"\x66fields"
 _BYTES, _NO_BYTES = re.compile(_BEFORE_FIELDS + rb"\xa1\x64data(?:\x59(..)|\x5a(....))", re.DOTALL), b"\x40"
-_BEFORE_BYTES = 4096  # the first bytes of a payload, in which `_load_without_bytes` searches for the head of the data
+_BEFORE_BYTES = 4096  # the first bytes of a payload, in which `_load_large` searches for the head of the data
 _BEGIN = struct.Struct(">11sBQ")
 _BEFORE_META = [b"\x65flags" + cbor.integer(flag_bits) + b"\x64meta" for flag_bits in range(0x100)]
 
@@ -132,7 +133,7 @@ def decode(payloads: Sequence[Buffer], begin: int, max_depth: int, *, data: bool
         begin: position of the first of them, for errors.
         data: if False, data that are bytes may come back empty.
     """
-    loaded = None if data else _load_without_bytes(payloads, max_depth)
+    loaded = _load_large(payloads, max_depth, data=data)
     if loaded is None and len(payloads) > 1:
         loaded = _load(payloads, max_depth)
     return loaded or _load_one_by_one(payloads, begin, max_depth)
@@ -254,15 +255,19 @@ def _load(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
     return events if are_flags and _are_plain(timestamps, metas, fields, max_depth) else None
 
 
-def _load_without_bytes(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
-    """Return the events in large payloads, with empty data; None if one is small, or its data are not bytes.
+def _load_large(payloads: Sequence[Buffer], max_depth: int, *, data: bool) -> Events | None:
+    """Return the events in large payloads; None if one is small, or its data are not bytes.
 
     The bytes at the end of each payload are replaced by an empty byte string, one byte of CBOR. If that byte is decoded
     as the last value, then the original bytes are the last value of the payload, and the rest decodes in the same way.
+    So cbor2 copies none of them.
+
+    Args:
+        data: if False, the data come back empty.
     """
     if min(map(len, payloads)) < _LARGE:
         return None
-    heads = []
+    heads, begins = [], []
     for payload in payloads:
         found = _BYTES.search(payload, 0, _BEFORE_BYTES)
         if found is None:
@@ -271,8 +276,14 @@ def _load_without_bytes(payloads: Sequence[Buffer], max_depth: int) -> Events | 
         if len(payload) - found.end() != int.from_bytes(size):
             return None
         heads.append(bytes(payload[: found.end() - len(size) - 1]) + _NO_BYTES)
+        begins.append(found.end())
     events = _load(heads, max_depth)
-    return events if events is not None and events.fields.count({"data": b""}) == len(payloads) else None
+    if events is None or events.fields.count({"data": b""}) < len(payloads):
+        return None
+    if not data:
+        return events
+    fields = [{"data": bytes(payload[begin:])} for payload, begin in zip(payloads, begins, strict=True)]
+    return events._replace(fields=fields)
 
 
 def _load_together(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
@@ -305,6 +316,8 @@ def _load_one_by_one(payloads: Sequence[Buffer], begin: int, max_depth: int) -> 
 def decode_one(payload: Buffer, max_depth: int, position: int) -> Event:
     """Return the event in one payload, as `decode` does."""
     try:
+        if len(payload) >= _HUGE and (events := _load_large([payload], max_depth, data=True)) is not None:
+            return events.one_by_one()[0]
         return _load_plain(payload, max_depth) or _load_with_care(payload, max_depth)
     except (FrameCorrupt, InvalidInput) as error:
         error.context["position"] = position
