@@ -96,6 +96,29 @@ class DatasetReader:
                     if damage is not None:
                         raise damage
 
+    def exported(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[tuple[str, Sequence[bytes], list[bytes]]]:
+        """Yield format, bytes and what is stored next to each, of rows in their order, several at a time.
+
+        The bytes are those in a file that other programs read, without padding. Checksums are compared.
+
+        Raises:
+            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: a datum is not on disk as the index says.
+        """
+        for run in _runs(rows):
+            segment = snapshot.segment(run[0][1])
+            format, known = self._format(segment.format), self._known(snapshot, segment)
+            for base, content, part in self._spans(snapshot, run, len(format.padding)):
+                payloads: Sequence[bytes] = [content[row[2] - base : row[2] - base + row[3]] for row in part]
+                beside = []
+                if format.is_dir:
+                    beside = [self._directories.beside(segment.id, segment.name, known, row[2]) for row in part]
+                try:
+                    format.verify(payloads)
+                    payloads = format.exported(payloads)
+                except FrameCorrupt as error:
+                    raise _located(error, self.prefix + segment.name, part[error.context["position"]]) from None
+                yield format.name, payloads, beside
+
     def contents(
         self, snapshot: Snapshot, rows: list[Row], on_read: Callable[[int, bytes], object] = lambda *_: None
     ) -> Iterator[bytes]:

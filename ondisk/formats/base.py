@@ -276,6 +276,32 @@ class Format(ABC):
         """Return the bytes of data, as read from a segment, as they are in a file that other programs read."""
         return payloads
 
+    def received(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> Batch:
+        """Return data of another dataset as a batch, as `append` stores them.
+
+        Data that are not of this format are refused. They may be hostile: what is not refused must be one datum to a
+        `scan` of the segment that it is written to.
+
+        Args:
+            payloads: what `exported` returned there.
+            beside: what is stored next to each; empty unless `is_dir`.
+        """
+        batch = Batch()
+        for position, payload in enumerate(payloads):
+            try:
+                if self.padding and self.padding in payload:
+                    raise FrameCorrupt("it contains the end of a datum")
+                reftime, metadata = self.describe(beside[position] if self.is_dir else payload)
+                self.decode(payload)
+            except (FrameCorrupt, InvalidInput) as error:
+                batch.refused.append((position, error.message))
+                continue
+            batch.reftimes.append(reftime)
+            batch.metadata.append(metadata)
+            batch.payloads.append(payload)
+            batch.beside += [beside[position]] if self.is_dir else ()
+        return batch
+
     @abstractmethod
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         """Yield the data of a segment's file, from beginning to end, as one or more `ScanResult`.

@@ -133,6 +133,14 @@ class LineFormat(Format):
                 _add(batch, microseconds(datum.reftime), metadata, line)
         return batch
 
+    def received(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> Batch:
+        joined = b"".join(payloads)
+        if b"\n" not in joined and b"\0" not in joined:
+            batch = self.parse_lines([*payloads], 1, stored=True)
+            if len(batch.payloads) == len(payloads):
+                return batch
+        return super().received(payloads, beside)  # says of each what is wrong
+
     def check_size(self, line: bytes) -> None:
         """Raise InvalidInput if a line is larger than the configuration allows."""
         if len(line) > self.config.max_datum_size:

@@ -54,6 +54,15 @@ def session_at(snapshot: Snapshot, seq: int) -> int:
     return int(rows[0][0]) if rows else 0
 
 
+def sessions_between(snapshot: Snapshot, first: int, last: int) -> list[tuple[int, int]]:
+    """Return the sessions that gave out the numbers above `first`, up to `last`: their first numbers, and their ids."""
+    sql = (
+        "SELECT first, id FROM session WHERE first <= ?2 AND first >= (SELECT ifnull(max(first), 0) FROM session"
+        " WHERE first <= ?1 + 1) ORDER BY first"
+    )
+    return snapshot.fetch(sql, (first, last))
+
+
 def expired(snapshot: Snapshot) -> int:
     """Return the number up to which not all deletions are known any more."""
     return int(snapshot.fetch("SELECT expired FROM dataset")[0][0])
@@ -76,6 +85,24 @@ def data_between(snapshot: Snapshot, first: int, last: int) -> Iterator[tuple[in
     where = snapshot.where(Everything())
     sql = f"SELECT datum.seq, {snapshot.columns.row} FROM datum WHERE {BETWEEN} AND {where.sql} ORDER BY datum.seq"
     for row in chain.from_iterable(snapshot.select(sql, (first, last, *where.values))):
+        yield row[0], row[1:]
+
+
+def numbers_between(snapshot: Snapshot, first: int, last: int) -> Iterator[int]:
+    """Yield the numbers of the data above `first`, up to `last`, in their order."""
+    where = snapshot.where(Everything())
+    sql = f"SELECT datum.seq FROM datum WHERE {BETWEEN} AND {where.sql} ORDER BY datum.seq"
+    return (seq for (seq,) in chain.from_iterable(snapshot.select(sql, (first, last, *where.values))))
+
+
+def data_of(snapshot: Snapshot, seqs: Sequence[int]) -> Iterator[tuple[int, Row]]:
+    """Yield seq and row of the data with some numbers, in their order; those that do not exist are skipped."""
+    where = snapshot.where(Everything())
+    sql = (
+        f"SELECT datum.seq, {snapshot.columns.row} FROM datum WHERE datum.seq IN (SELECT value FROM json_each(?))"
+        f" AND {where.sql} ORDER BY datum.seq"
+    )
+    for row in chain.from_iterable(snapshot.select(sql, (json.dumps([*seqs]), *where.values))):
         yield row[0], row[1:]
 
 

@@ -11,14 +11,15 @@ say with which change this reading began (`index_start`), until they have passed
 
 from __future__ import annotations
 
+import contextlib
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import DatasetAccess
@@ -41,6 +42,7 @@ from ondisk.matcher import Everything
 from ondisk.replication.token import NO_COMPARISON, Token
 
 MAX_BYTES = 1024 * 1024
+_T = TypeVar("_T")
 _OVERHEAD = 64  # bytes for which a change counts, besides its datum's
 _SAMPLE = 1000  # numbers that are looked up to estimate the lag
 _REMEDY = "Begin without a token: the answers then contain all data, also those that you have."
@@ -109,11 +111,21 @@ class Answer(NamedTuple):
     lag: Lag
 
 
-class _Found(NamedTuple):
-    """A change as an index has it: the row of a datum, or the number of one that is gone, and why."""
+class Broken(NamedTuple):
+    """Why a datum cannot be read."""
+
+    error: OndiskError
+
+
+class Found(NamedTuple):
+    """A change as an index has it: the row of a datum, or the number of one that is gone, and why.
+
+    Attributes:
+        part: the index that it was found in.
+    """
 
     seq: int
-    part: int  # the index that it was found in
+    part: int
     row: Row | None
     target: int
     forgotten: int
@@ -123,30 +135,71 @@ class _Found(NamedTuple):
         return _OVERHEAD + (0 if self.row is None else int(self.row[3]))
 
 
+class Chosen(NamedTuple):
+    """The changes of one answer, as the indices of the dataset and its archives have them.
+
+    Attributes:
+        parts: these indices; open until the end of the block in which they were chosen.
+        changes: in the order of their numbers.
+        token: covers these changes, too.
+        lag: what is left.
+        sessions: those that gave out the numbers after the token before, up to the new one: first number, id.
+    """
+
+    parts: Sequence[tuple[Opened, Snapshot]]
+    changes: Sequence[Found]
+    token: Token
+    lag: Lag
+    sessions: Sequence[tuple[int, int]] = ()
+
+
 def read(access: DatasetAccess, token: Token | None, max_bytes: int) -> Answer:
     """Return changes after a token; see `Dataset.changes`."""
+    with chosen(access, token, max_bytes) as (parts, found, reached, lag, _):
+        return Answer([*_read(parts, found)], reached, lag)
+
+
+@contextlib.contextmanager
+def chosen(access: DatasetAccess, token: Token | None, max_bytes: int) -> Iterator[Chosen]:
+    """Find the changes of one answer, for the length of the block; see `Dataset.changes`."""
     if type(max_bytes) is not int or max_bytes < 1:
         raise InvalidInput(f"max_bytes must be a whole number of 1 or more, not {shown(max_bytes)}")
     if access.needs_check():
         raise untrusted(access.path)
-    opened = access.current()
-    with opened.index.snapshot() as main:
+    with access.current().index.snapshot() as main:
         begin, last = _begin(main, token, access)
-        if begin.offset == last:  # an idle poll touches no archive
-            return Answer([], _passed(main, begin, last), Lag(0, 0))
-    archives = access.archives
-    archives.check_trusted()
-    check = partial(archives.record.check_online, after=begin.offset)
-    with Snapshots(opened, archives, Query(), check) as snapshots:
-        parts = [(opened, snapshot) for opened, snapshot, _ in snapshots.each()]
+        reached = _passed(main, begin, last) if begin.offset == last else None
+    if reached is not None:  # an idle poll touches no archive
+        yield Chosen([], [], reached, Lag(0, 0))
+        return
+    with parts_of(access, begin.offset) as parts:
         main = parts[-1][1]
         begin, last = _begin(main, token, access)
-        known = {each.uuid for each in segment_rows.known_archives(main)}
+        snapshots = [snapshot for _, snapshot in parts]
+        found, is_all = first_of(distinct(_merged(snapshots, begin, last), access), max_bytes)
+        new = _passed(main, begin, last if is_all else found[-1].seq)
+        sessions = changes.sessions_between(main, begin.offset, max(new.offset, new.index_start))
+        yield Chosen(parts, found, new, _lag(parts, new.offset, last), sessions)
+
+
+@contextlib.contextmanager
+def parts_of(access: DatasetAccess, after: int) -> Iterator[Sequence[tuple[Opened, Snapshot]]]:
+    """Open the indices of a dataset's archives, then that of the dataset, for the length of the block.
+
+    Args:
+        after: archives that have no changes after this number may be away.
+
+    Raises:
+        NeedsCheck, StateError: as `Dataset.changes`.
+    """
+    archives = access.archives
+    archives.check_trusted()
+    check = partial(archives.record.check_online, after=after)
+    with Snapshots(access.current(), archives, Query(), check) as snapshots:
+        parts = [(opened, snapshot) for opened, snapshot, _ in snapshots.each()]
+        known = {each.uuid for each in segment_rows.known_archives(parts[-1][1])}
         # Once the dataset has recorded an archive that it does not know, all tokens expire.
-        parts = [*(part for part in parts[:-1] if part[1].dataset()["uuid"] in known), parts[-1]]
-        found, is_all = _some(_distinct(_merged([snapshot for _, snapshot in parts], begin, last), access), max_bytes)
-        reached = last if is_all else found[-1].seq
-        return Answer([*_read(parts, found)], _passed(main, begin, reached), _lag(parts, reached, last))
+        yield [*(part for part in parts[:-1] if part[1].dataset()["uuid"] in known), parts[-1]]
 
 
 def _begin(main: Snapshot, token: Token | None, access: DatasetAccess) -> tuple[Token, int]:
@@ -191,23 +244,23 @@ def _passed(main: Snapshot, begin: Token, reached: int) -> Token:
     return Token(begin.dataset, changes.session_at(main, max(reached, index_start)), reached, index_start)
 
 
-def _merged(snapshots: Sequence[Snapshot], begin: Token, last: int) -> Iterator[_Found]:
+def _merged(snapshots: Sequence[Snapshot], begin: Token, last: int) -> Iterator[Found]:
     """Yield the changes after a token, up to a number, in the order of their numbers."""
 
-    def data(part: int, snapshot: Snapshot) -> Iterator[_Found]:
+    def data(part: int, snapshot: Snapshot) -> Iterator[Found]:
         for seq, row in changes.data_between(snapshot, begin.offset, last):
-            yield _Found(seq, part, row, 0, 0)
+            yield Found(seq, part, row, 0, 0)
 
-    def deletions(part: int, snapshot: Snapshot) -> Iterator[_Found]:
+    def deletions(part: int, snapshot: Snapshot) -> Iterator[Found]:
         first = max(begin.offset, begin.index_start)
         for seq, target, forgotten in changes.deletions_between(snapshot, first, last, begin.offset):
-            yield _Found(seq, part, None, target, forgotten)
+            yield Found(seq, part, None, target, forgotten)
 
     each = [read(part, snapshot) for part, snapshot in enumerate(snapshots) for read in (data, deletions)]
     return heapq.merge(*each, key=itemgetter(0))
 
 
-def _distinct(merged: Iterator[_Found], access: DatasetAccess) -> Iterator[_Found]:
+def distinct(merged: Iterator[Found], access: DatasetAccess) -> Iterator[Found]:
     """Yield each change once: an archive notes a deletion under the number that it has in the dataset.
 
     Raises:
@@ -223,9 +276,9 @@ def _distinct(merged: Iterator[_Found], access: DatasetAccess) -> Iterator[_Foun
         before = found
 
 
-def _some(merged: Iterator[_Found], max_bytes: int) -> tuple[list[_Found], bool]:
+def first_of(merged: Iterator[Found], max_bytes: int) -> tuple[list[Found], bool]:
     """Return changes up to a number of bytes, at least one; and whether these are all."""
-    some: list[_Found] = []
+    some: list[Found] = []
     weight = 0
     for found in merged:
         weight += found.weight
@@ -235,33 +288,55 @@ def _some(merged: Iterator[_Found], max_bytes: int) -> tuple[list[_Found], bool]
     return some, True
 
 
-def _read(parts: Sequence[tuple[Opened, Snapshot]], found: Sequence[_Found]) -> Iterator[Change]:
+def runs(found: Iterable[Found]) -> Iterator[tuple[int, bool, list[Found]]]:
+    """Cut changes into runs of new data of one index, and of deletions; yield the index, whether they are data, and
+    the changes."""
     for (part, is_new), group in groupby(found, key=lambda each: (each.part, each.row is not None)):
-        if is_new:
-            opened, snapshot = parts[part]
-            yield from _data(opened, snapshot, [*group])
-        else:
-            for each in group:
-                yield Change(each.seq, _OF_DELETION[each.forgotten], target=each.target)
+        yield part, is_new, [*group]
 
 
-def _data(opened: Opened, snapshot: Snapshot, found: Sequence[_Found]) -> Iterator[Change]:
-    """Read the data of some changes. If some are damaged, read them one by one."""
-    rows = [each.row for each in found if each.row is not None]
+def read_some(found: Sequence[Found], read: Callable[[list[Row]], _T]) -> Iterator[tuple[Sequence[Found], _T | Broken]]:
+    """Read the data of some changes together. If some are damaged, read them one by one.
+
+    Yields:
+        Some of the changes, in their order, and what was read; for one whose data are damaged or missing, why.
+    """
     try:
-        data = [datum for some in opened.reader.rows(snapshot, rows) for datum in some]
+        result = read([each.row for each in found if each.row is not None])
     except IndexCorrupt:
         raise
     except (IntegrityError, SegmentMissing) as error:
         if len(found) == 1:
-            yield Change(found[0].seq, Kind.UNREADABLE, error=error)
+            yield found, Broken(error)
             return
         half = len(found) // 2
-        yield from _data(opened, snapshot, found[:half])
-        yield from _data(opened, snapshot, found[half:])
+        yield from read_some(found[:half], read)
+        yield from read_some(found[half:], read)
     else:
-        for each, datum in zip(found, data, strict=True):
-            yield Change(each.seq, Kind.APPENDED, datum)
+        yield found, result
+
+
+def kind_of(found: Found) -> Kind:
+    """Return what kind of deletion a change is."""
+    return _OF_DELETION[found.forgotten]
+
+
+def _read(parts: Sequence[tuple[Opened, Snapshot]], found: Sequence[Found]) -> Iterator[Change]:
+    for part, is_new, run in runs(found):
+        if not is_new:
+            yield from (Change(each.seq, kind_of(each), target=each.target) for each in run)
+            continue
+        opened, snapshot = parts[part]
+
+        def data(rows: list[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[Datum]:
+            return [datum for some in opened.reader.rows(snapshot, rows) for datum in some]
+
+        for some, result in read_some(run, data):
+            if isinstance(result, Broken):
+                yield Change(some[0].seq, Kind.UNREADABLE, error=result.error)
+            else:
+                for each, datum in zip(some, result, strict=True):
+                    yield Change(each.seq, Kind.APPENDED, datum)
 
 
 def _lag(parts: Sequence[tuple[Opened, Snapshot]], reached: int, last: int) -> Lag:

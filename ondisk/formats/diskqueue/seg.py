@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
@@ -303,7 +304,20 @@ class Seg(Format):
         frame.decode_many(payloads)
 
     def exported(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
-        return frame.encode(encryption.events_of(frame.decode_many(payloads)))
+        sealed = frame.decode_many(payloads)
+        events = encryption.events_of(sealed)
+        return payloads if events is sealed else frame.encode(events)
+
+    def received(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> Batch:
+        try:
+            return self._imported([*payloads], frame.decode_many(payloads), is_new=False, max_depth=MAX_DEPTH)
+        except (FrameCorrupt, InvalidInput) as error:
+            if len(payloads) == 1:
+                return Batch(refused=[(0, error.message)])
+        batch, half = Batch(), len(payloads) // 2
+        for some in (payloads[:half], payloads[half:]):
+            batch.extend(self.received(some, beside))
+        return batch
 
     def begin(self) -> Laid:
         return edges.begun(self._header)
@@ -409,28 +423,31 @@ class Seg(Format):
     def add(self, batch: Batch, scanned: Scan, begin: int, end: int) -> int:
         """Add frames to a batch and return their size in bytes. Only frames without a valid event are refused."""
         frames, payloads = scanned.frames(begin, end), scanned.payloads[begin:end]
+        imported = partial(self._imported, is_new=scanned.decrypted, max_depth=self.config.max_depth)
         try:
-            batch.extend(self._imported(frames, payloads, is_new=scanned.decrypted))
+            batch.extend(imported(frames, payloads))
         except (FrameCorrupt, InvalidInput):
             for offset, each, content in zip(scanned.offsets[begin:end], frames, payloads, strict=True):
                 try:
-                    batch.extend(self._imported([each], [content], is_new=scanned.decrypted))
+                    batch.extend(imported([each], [content]))
                 except (FrameCorrupt, InvalidInput) as error:
                     batch.refused.append((len(batch), f"frame at byte {offset}: {error.message}"))
         return sum(map(len, frames))
 
-    def _imported(self, frames: list[bytes], payloads: Sequence[payload.Buffer], *, is_new: bool) -> Batch:
+    def _imported(
+        self, frames: list[bytes], payloads: Sequence[payload.Buffer], *, is_new: bool, max_depth: int
+    ) -> Batch:
         """Return a batch of frames; those with payloads of another kind, or that were encrypted, are written again.
 
         Args:
             is_new: the payloads are not those in the frames any more.
         """
         if payload.kinds_in(payloads) != {self._kind}:
-            payloads = payload.convert(payloads, self._kind, max_depth=self.config.max_depth)
+            payloads = payload.convert(payloads, self._kind, max_depth=max_depth)
             is_new = True
         if is_new or self._seals:
             frames = self._framed(list(map(bytes, payloads)))
-        return self._batch(frames, payloads)
+        return self._batch(frames, payloads, max_depth)
 
     def _framed(self, payloads: Sequence[bytes]) -> list[bytes]:
         """Return frames for payloads that are new."""
@@ -468,8 +485,8 @@ class Seg(Format):
             found.metadata.append(metadata)
         return found
 
-    def _batch(self, frames: list[bytes], payloads: Sequence[payload.Buffer]) -> Batch:
-        columns = payload.decode(payloads, max_depth=self.config.max_depth, data=False)
+    def _batch(self, frames: list[bytes], payloads: Sequence[payload.Buffer], max_depth: int) -> Batch:
+        columns = payload.decode(payloads, max_depth=max_depth, data=False)
         metadata = self._declared.of(columns.metas, from_frame=True)
         return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, frames)
 

@@ -1,0 +1,363 @@
+"""Records: the changes that a source sends to a replica, with the data as bytes, and how they travel.
+
+    magic              4   "ODR1": the layout
+    size of the head   4
+    head                   CBOR, see `_Head`
+    columns                numbers of 8 bytes each, one column after the other:
+                           the first numbers and the ids of the sessions
+                           for each group: the numbers of its data, their sizes; and the sizes of what is beside them
+                           the numbers of deletions, their targets, their kinds
+                           the numbers of data that cannot be read
+    contents               for each group: its data one after the other; what is beside them
+    reasons                why data cannot be read, UTF-8, a line for each
+    checksum           4   CRC-32 of all bytes before
+
+Integers are little-endian. The data of a group have one format: they are what `Format.exported` returns, so neither
+encrypted nor compressed. Reftimes and metadata do not travel: whoever receives the data reads them from their bytes,
+and so verifies them.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import lt
+from typing import Any, NoReturn
+
+from ondisk.errors import FrameCorrupt, IntegrityError, InvalidInput
+from ondisk.formats.diskqueue import cbor
+from ondisk.replication.feed import Kind, Lag
+from ondisk.replication.token import NO_COMPARISON, Token
+
+HIGHEST = 2**62
+"""No change has this number or a higher one."""
+LARGEST = 4 * 1024**3
+"""Bytes of records, at most, unless the caller of `decode` says otherwise."""
+
+_NO_LAG = Lag(0, 0)
+_MAGIC = b"ODR1"
+_SIZE = struct.Struct("<I")
+_NUMBER = 8  # bytes
+_LARGEST_HEAD = 1024 * 1024
+_ITEMS = 64 * 1024  # values in a head
+_PIECE = 1024 * 1024
+_KINDS = (Kind.DELETED, Kind.LOST, Kind.AGED)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """New data of one format, in the order of their numbers, in columns.
+
+    Attributes:
+        format: its name.
+        seqs: their numbers.
+        payloads: their bytes.
+        beside: the bytes stored next to each; empty unless the format stores a file for each datum.
+    """
+
+    format: str
+    seqs: Sequence[int]
+    payloads: Sequence[bytes]
+    beside: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Some changes after a token.
+
+    Attributes:
+        token: covers these changes, too.
+        lag: what is left.
+        groups: new data, by format.
+        deletions: number, number of the datum, and why it is gone.
+        unreadable: number and reason of new data that cannot be read at the source.
+        sessions: those that gave out the numbers that the token covers now and did not before: first number, id.
+    """
+
+    token: Token
+    lag: Lag = _NO_LAG
+    groups: Sequence[Group] = ()
+    deletions: Sequence[tuple[int, int, Kind]] = ()
+    unreadable: Sequence[tuple[int, str]] = ()
+    sessions: Sequence[tuple[int, int]] = ()
+
+    @property
+    def count(self) -> int:
+        """How many changes they are."""
+        return sum(len(group.seqs) for group in self.groups) + len(self.deletions) + len(self.unreadable)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the data."""
+        return sum(sum(map(len, column)) for group in self.groups for column in (group.payloads, group.beside))
+
+
+@dataclass(slots=True)
+class _Head:
+    """The head, as a mapping in CBOR, whose values are not verified yet.
+
+    Attributes:
+        token: UUID of the dataset, session, offset, index start, key.
+        lag: changes, bytes.
+        groups: of each: format, number of data, bytes of data; and whether something is beside them, and its bytes.
+        deletions, sessions: how many.
+        unreadable: how many, and bytes of the reasons.
+    """
+
+    token: Any
+    lag: Any
+    groups: Any
+    deletions: Any
+    sessions: Any
+    unreadable: Any
+
+
+def encode(records: Records) -> Iterator[bytes]:
+    """Yield the bytes of records, some at a time."""
+    checksum = 0
+    for piece in _encoded(records):
+        checksum = zlib.crc32(piece, checksum)
+        yield piece
+    yield _SIZE.pack(checksum)
+
+
+def decode(read: Callable[[int], bytes], most: int = LARGEST) -> Records:
+    """Return the records in a stream.
+
+    Args:
+        read: returns up to so many bytes, and none only at the end.
+        most: bytes that are read, at most.
+
+    Raises:
+        IntegrityError: the stream ends early, or does not contain records. Nothing of it is to be believed.
+
+    Memory: the bytes that arrive, twice; never what a length promises.
+    """
+    stream = _Stream(read, most)
+    if stream.take(len(_MAGIC)) != _MAGIC:
+        _fail("they begin with other bytes: another version of ondisk sent them, or another program")
+    (size,) = _SIZE.unpack(stream.take(_SIZE.size))
+    if size > _LARGEST_HEAD:
+        _fail(f"their head has {size} bytes")
+    head = _read_head(stream.take(size))
+    firsts, ids = stream.numbers(head.sessions), stream.numbers(head.sessions)
+    columns = []
+    for _, count, _, is_beside, _ in head.groups:
+        columns.append([stream.numbers(count) for _ in range(2 + is_beside)])
+    deletions = [stream.numbers(head.deletions) for _ in range(3)]
+    unreadable = stream.numbers(head.unreadable[0])
+    contents = [[stream.take(each) for each in group[2:5:2]] for group in head.groups]
+    reasons = stream.take(head.unreadable[1])
+    expected = stream.checksum
+    if stream.take(_SIZE.size) != _SIZE.pack(expected):
+        _fail("their checksum is wrong")
+    groups = [
+        _group(group[0], numbers, content)
+        for group, numbers, content in zip(head.groups, columns, contents, strict=True)
+    ]
+    records = Records(
+        _token(head.token),
+        Lag(*map(_whole, head.lag)),
+        groups,
+        _deletions(*deletions),
+        _unreadable(unreadable, reasons),
+        [*zip(_ascending(firsts, least=0), ids, strict=True)],
+    )
+    _check_numbers(records)
+    return records
+
+
+def _encoded(records: Records) -> Iterator[bytes]:
+    token, reasons = records.token, "\n".join(" ".join(reason.split()) for _, reason in records.unreadable)
+    told = reasons.encode(errors="replace")
+    sizes = [([*map(len, group.payloads)], [*map(len, group.beside)]) for group in records.groups]
+    head = {
+        "token": [token.dataset, token.session, token.offset, token.index_start, token.key],
+        "lag": [*records.lag],
+        "groups": [
+            [group.format, len(group.seqs), sum(own), len(group.beside) > 0, sum(beside)]
+            for group, (own, beside) in zip(records.groups, sizes, strict=True)
+        ],
+        "deletions": len(records.deletions),
+        "sessions": len(records.sessions),
+        "unreadable": [len(records.unreadable), len(told)],
+    }
+    begin = cbor.encode(head, max_depth=4, max_items=_ITEMS)
+    yield b"".join((_MAGIC, _SIZE.pack(len(begin)), begin))
+    columns: list[Iterable[int]] = [(first for first, _ in records.sessions), (id_ for _, id_ in records.sessions)]
+    for group, (own, beside) in zip(records.groups, sizes, strict=True):
+        columns += [group.seqs, own] + [beside] * (len(beside) > 0)
+    columns += [
+        (seq for seq, _, _ in records.deletions),
+        (target for _, target, _ in records.deletions),
+        (_KINDS.index(kind) for _, _, kind in records.deletions),
+        (seq for seq, _ in records.unreadable),
+    ]
+    yield b"".join(map(packed, columns))
+    for group in records.groups:
+        for column in (group.payloads, group.beside):
+            yield from _joined(column)
+    yield told
+
+
+def _joined(contents: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield bytes in pieces of about a megabyte, or one large datum."""
+    begin = size = 0
+    for at, content in enumerate(contents):
+        size += len(content)
+        if size >= _PIECE:
+            yield b"".join(contents[begin : at + 1])
+            begin, size = at + 1, 0
+    if size:
+        yield b"".join(contents[begin:])
+
+
+def packed(numbers: Iterable[int]) -> bytes:
+    """Return numbers as they travel: 8 bytes each."""
+    column = array("q", numbers)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
+
+
+def unpacked(content: bytes) -> array[int]:
+    """Return the numbers in bytes, a multiple of 8."""
+    column = array("q")
+    column.frombytes(content)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column
+
+
+class _Stream:
+    """Reads what a length promises, as far as it arrives.
+
+    Attributes:
+        checksum: of all bytes that were taken.
+    """
+
+    def __init__(self, read: Callable[[int], bytes], most: int) -> None:
+        self._read = read
+        self._left = most
+        self.checksum = 0
+
+    def take(self, size: int) -> bytes:
+        """Return exactly so many bytes.
+
+        Raises:
+            IntegrityError: fewer are left, or allowed.
+        """
+        if size > self._left:
+            _fail(f"they are larger than allowed: {size} bytes more, and {self._left} are left")
+        self._left -= size
+        pieces = []
+        while size:
+            piece = self._read(min(size, _PIECE))
+            if not piece:
+                _fail(f"they end early: {size} bytes are missing")
+            self.checksum = zlib.crc32(piece, self.checksum)
+            pieces.append(piece)
+            size -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def numbers(self, count: int) -> array[int]:
+        return unpacked(self.take(_NUMBER * count))
+
+
+def _read_head(content: bytes) -> _Head:
+    try:
+        head = cbor.decode(content, max_depth=4, max_items=_ITEMS)
+        found = _Head(**head)
+    except (FrameCorrupt, InvalidInput, TypeError) as error:
+        _fail(f"their head is not valid: {error}")
+    counts = [found.deletions, found.sessions]
+    for column, size in ((found.token, 5), (found.lag, 2), (found.unreadable, 2), (found.groups, None)):
+        if not isinstance(column, list) or (size is not None and len(column) != size):
+            _fail("their head is not valid")
+    for group in found.groups:
+        if not isinstance(group, list) or len(group) != 5 or not isinstance(group[0], str):
+            _fail("a group in their head is not valid")
+        if type(group[3]) is not bool:
+            _fail("a group in their head is not valid")
+        counts += [group[1], group[2], group[4]]
+    for count in (*counts, *found.unreadable):
+        _whole(count)
+    return found
+
+
+def _token(given: list[Any]) -> Token:
+    dataset, session, offset, index_start, key = given
+    numbers = (session, offset, index_start)
+    if not isinstance(dataset, str) or not isinstance(key, bytes) or any(type(each) is not int for each in numbers):
+        _fail("their token is not valid")
+    if not (0 <= session < 2**63 and 0 <= offset < HIGHEST and NO_COMPARISON <= index_start < HIGHEST):
+        _fail("their token is not valid")
+    return Token(dataset, session, offset, index_start, key)
+
+
+def _group(format: str, columns: Sequence[array[int]], contents: Sequence[bytes]) -> Group:
+    seqs, *sizes = columns
+    parts = [_cut(content, each) for content, each in zip(contents, sizes, strict=False)]
+    return Group(format, _ascending(seqs, least=1), parts[0], parts[1] if len(parts) == 2 else ())
+
+
+def _cut(content: bytes, sizes: array[int]) -> list[bytes]:
+    if min(sizes, default=0) < 0 or sum(sizes) != len(content):
+        _fail("the sizes of their data are not those of their bytes")
+    return [content[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))]
+
+
+def _deletions(seqs: array[int], targets: array[int], kinds: array[int]) -> list[tuple[int, int, Kind]]:
+    if not {*kinds} <= {*range(len(_KINDS))}:
+        _fail("a deletion has no known kind")
+    if len(targets) and not 0 < min(targets) <= max(targets) < HIGHEST:
+        _fail("a deletion is of a datum with an impossible number")
+    return [*zip(_ascending(seqs, least=1), targets, map(_KINDS.__getitem__, kinds), strict=True)]
+
+
+def _unreadable(seqs: array[int], reasons: bytes) -> list[tuple[int, str]]:
+    told = reasons.decode(errors="replace")
+    lines = told.split("\n") if len(seqs) else []
+    if len(lines) != len(seqs):
+        _fail("not each datum that cannot be read has a reason")
+    return [*zip(_ascending(seqs, least=1), map(_printable, lines), strict=True)]
+
+
+def _printable(text: str) -> str:
+    """Return a text from elsewhere so that it can be printed."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
+
+
+def _ascending(numbers: array[int], *, least: int) -> list[int]:
+    """Return numbers of changes, which ascend."""
+    values = numbers.tolist()
+    if values and (values[0] < least or values[-1] >= HIGHEST or not all(map(lt, values, values[1:]))):
+        _fail("the numbers of their changes do not ascend, or are out of range")
+    return values
+
+
+def _check_numbers(records: Records) -> None:
+    """Raise unless each change has a number of its own, and the token covers it."""
+    columns = [*(group.seqs for group in records.groups), [seq for seq, _, _ in records.deletions],
+               [seq for seq, _ in records.unreadable]]  # fmt: skip
+    columns = [each for each in columns if each]
+    if any(each[-1] > records.token.offset for each in columns):
+        _fail("they have changes that their token does not cover")
+    if len(columns) > 1 and len(set().union(*columns)) != records.count:
+        _fail("two changes have the same number")
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        _fail(f"a count in their head is {value!r:.40}")
+    return value
+
+
+def _fail(problem: str) -> NoReturn:
+    hint = "Run it again. If the error repeats, compare the versions of ondisk on both sides, and check the connection."
+    raise IntegrityError(f"the records from the source are damaged: {problem}", hint=hint)

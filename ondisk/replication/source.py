@@ -1,0 +1,226 @@
+"""Sources: where a replica gets its changes from. A source at a path; the one of a server answers the same.
+
+A source is a dataset that others may write to, repack and archive meanwhile. Each answer comes from one snapshot of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from types import TracebackType
+from typing import Protocol, Self
+
+from ondisk.dataset.access import Opened
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.dataset import Dataset
+from ondisk.errors import InvalidInput, shown
+from ondisk.index import Row, Snapshot, changes
+from ondisk.replication import feed
+from ondisk.replication.feed import MAX_BYTES, Broken, Found, Lag
+from ondisk.replication.records import HIGHEST, Group, Records, packed
+from ondisk.replication.token import Token
+
+MOST_SEQS = 100_000
+"""Numbers that `fetch` takes, and about as many as `seqs` lists, at most."""
+
+_TOGETHER = 10_000  # numbers
+_Data = tuple[str, Sequence[bytes], Sequence[bytes]]
+"""Format, bytes, and bytes beside them, of some data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a source is.
+
+    Attributes:
+        uuid: of its index. A rebuilt or exchanged index has another one.
+        name: of the dataset.
+        config: the text of its `dataset.toml`, as ondisk writes it.
+        seq: the number of its last change.
+        session: the one that gave out this number.
+    """
+
+    uuid: str
+    name: str
+    config: str
+    seq: int
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of the data that exist at a source, in a range.
+
+    Attributes:
+        uuid: of its index.
+        first, last: the range, both included. `last` may be lower than it was requested: ask again from there.
+        count: how many they are.
+        digest: SHA-256 of the numbers, each in 8 bytes, little-endian.
+        seqs: the numbers, ascending; empty if only the digest was requested.
+    """
+
+    uuid: str
+    first: int
+    last: int
+    count: int
+    digest: bytes
+    seqs: Sequence[int] = ()
+
+
+class Source(Protocol):
+    """What a replica follows."""
+
+    def describe(self) -> Description:
+        """Return what the source is."""
+
+    def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
+        """Return changes after a token; arguments and errors are those of `Dataset.changes`."""
+
+    def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
+        """Return the numbers of the data that exist, from `first` to `last`: their digest, and all if `listed`.
+
+        If they are listed and more than `MOST_SEQS`, the range of the answer is shorter.
+        """
+
+    def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
+        """Return the data with some numbers: at most `MOST_SEQS`, ascending.
+
+        Those that do not exist are not in the answer. It ends at `max_bytes`, and has at least one datum if one exists.
+        The offset of its token says up to which number it is complete.
+        """
+
+
+class PathSource:
+    """A source at a path.
+
+    Args:
+        path: of the dataset. It is opened for reading only.
+
+    Raises, in every method:
+        Also the errors of `Dataset.open`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+        self._dataset: Dataset | None = None
+
+    def close(self) -> None:
+        if self._dataset is not None:
+            self._dataset.close()
+            self._dataset = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def describe(self) -> Description:
+        access = self._access()
+        with access.current().index.snapshot() as snapshot:
+            state = snapshot.dataset()
+            session = changes.session_at(snapshot, state["seq"])
+        return Description(state["uuid"], access.path.name, access.config.to_toml(), state["seq"], session)
+
+    def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
+        return records(self._access(), token, max_bytes)
+
+    def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
+        return numbers(self._access(), first, last, listed=listed)
+
+    def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
+        return fetched(self._access(), seqs, max_bytes)
+
+    def _access(self) -> DatasetAccess:
+        if self._dataset is None:
+            self._dataset = Dataset.open(self.path, read_only=True)
+        return self._dataset._access
+
+
+def records(access: DatasetAccess, token: Token | None, max_bytes: int) -> Records:
+    """Return changes after a token; see `Dataset.changes`."""
+    with feed.chosen(access, token, max_bytes) as (parts, found, reached, lag, sessions):
+        groups, unreadable = _read(parts, found)
+        deletions = [(each.seq, each.target, feed.kind_of(each)) for each in found if each.row is None]
+    return Records(reached, lag, groups, deletions, unreadable, sessions)
+
+
+def numbers(access: DatasetAccess, first: int, last: int, *, listed: bool) -> Numbers:
+    """Return the numbers of the data that exist; see `Source.seqs`."""
+    if type(first) is not int or type(last) is not int or not 1 <= first <= last < HIGHEST:
+        raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
+    with feed.parts_of(access, 0) as parts:
+        uuid = parts[-1][1].dataset()["uuid"]
+        each = (changes.numbers_between(snapshot, first - 1, last) for _, snapshot in parts)
+        digest, count, seqs = hashlib.sha256(), 0, array("q")
+        for some in _some(_distinct(heapq.merge(*each))):
+            digest.update(packed(some))
+            count += len(some)
+            if listed:
+                seqs.extend(some)
+                if count >= MOST_SEQS:
+                    last = seqs[-1]
+                    break
+    return Numbers(uuid, first, last, count, digest.digest(), seqs.tolist())
+
+
+def fetched(access: DatasetAccess, seqs: Sequence[int], max_bytes: int) -> Records:
+    """Return the data with some numbers; see `Source.fetch`."""
+    if len(seqs) > MOST_SEQS or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
+        hint = f"Fetch at most {MOST_SEQS} data at once."
+        raise InvalidInput(f"fetch takes up to {MOST_SEQS} numbers of data", hint=hint)
+    with feed.parts_of(access, 0) as parts:
+        main = parts[-1][1]
+        each = [
+            [Found(seq, part, row, 0, 0) for seq, row in changes.data_of(snapshot, seqs)]
+            for part, (_, snapshot) in enumerate(parts)
+        ]
+        found, is_all = feed.first_of(feed.distinct(heapq.merge(*each), access), max_bytes)
+        groups, unreadable = _read(parts, found)
+        reached = max(seqs, default=0) if is_all else found[-1].seq
+        token = Token(main.dataset()["uuid"], changes.session_at(main, reached), reached)
+    return Records(token, Lag(0, 0), groups, (), unreadable)
+
+
+def _read(
+    parts: Sequence[tuple[Opened, Snapshot]], found: Iterable[Found]
+) -> tuple[list[Group], list[tuple[int, str]]]:
+    """Read the data of some changes: those that can be read, by format, and why others cannot."""
+    columns: dict[tuple[str, bool], tuple[list[int], list[bytes], list[bytes]]] = {}
+    unreadable: list[tuple[int, str]] = []
+    for part, is_new, run in feed.runs(found):
+        if not is_new:
+            continue
+        opened, snapshot = parts[part]
+
+        def exported(rows: list[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[_Data]:
+            return [*opened.reader.exported(snapshot, rows)]
+
+        for some, result in feed.read_some(run, exported):
+            if isinstance(result, Broken):
+                unreadable.append((some[0].seq, result.error.message))
+                continue
+            at = 0
+            for format, payloads, beside in result:
+                seqs, own, others = columns.setdefault((format, len(beside) > 0), ([], [], []))
+                seqs += [each.seq for each in some[at : at + len(payloads)]]
+                own += payloads
+                others += beside
+                at += len(payloads)
+    return [Group(format, *each) for (format, _), each in columns.items()], unreadable
+
+
+def _distinct(ascending: Iterable[int]) -> Iterator[int]:
+    return (seq for seq, _ in groupby(ascending))
+
+
+def _some(values: Iterator[int]) -> Iterator[list[int]]:
+    while some := [*islice(values, _TOGETHER)]:
+        yield some
