@@ -108,7 +108,7 @@ class TextOutput:
         _print_lines([*map(_done, found), f"{report.dataset}: {total}; --yes does it, and reads the segments"])
 
     def mended(self, report: Report, left: Report) -> None:
-        state = f"{_state(left)}; {_many(report.freed, 'byte')} freed"
+        state = f"{_state(left)}; {_freed(report.freed)}"
         _print_lines([*_first(_done, report.segments), state, *_untrusted(left), *_quarantine(left)])
 
     def quarantined(self, dataset: str, items: Iterable[Item]) -> None:
@@ -158,7 +158,7 @@ class TextOutput:
         if result.left is not None and result.left.quarantine.items:
             parts.append(f"{_many(result.left.quarantine.items, 'item')} in quarantine")
         if not dry_run:
-            parts.append(f"{_many(result.freed, 'byte')} freed in {result.duration:.1f} s")
+            parts.append(f"{_freed(result.freed)} in {result.duration:.1f} s")
         _print(printable(f"{result.dataset}: {'; '.join(parts)}"))
         for line in () if result.left is None else _untrusted(result.left):
             complain("warning", printable(f"{result.dataset}: {line}"))
@@ -248,8 +248,13 @@ def _found(each: Diagnosis | Done) -> str:
 
 
 def _done(each: Diagnosis | Done) -> str:
-    freed = f", {_many(each.freed, 'byte')} freed" if each.freed else ""
+    freed = f", {_freed(each.freed)}" if each.freed else ""
     return f"{_states(each)} -> {each.action}{freed}" if each.action else f"{_states(each)} -> left alone"
+
+
+def _freed(count: int) -> str:
+    """Return how many bytes were freed; or, of a repack that needs more than before, how many more are used."""
+    return f"{_many(count, 'byte')} freed" if count >= 0 else f"{_many(-count, 'byte')} more used"
 
 
 def _state(report: Report) -> str:
@@ -346,7 +351,9 @@ def _listed(value: Any) -> str:
     """Return the text of a value that may be a list or a mapping."""
     if isinstance(value, Mapping):
         return "  ".join(f"{key}={_shown(each)}" for key, each in value.items())
-    return ", ".join(map(_shown, value)) if isinstance(value, list) else _shown(value)
+    if isinstance(value, list):
+        return ", ".join(_listed(each) if isinstance(each, Mapping) else _shown(each) for each in value)
+    return _shown(value)
 
 
 def _many(count: int, noun: str) -> str:

@@ -18,17 +18,18 @@ from ondisk.dataset.archived import archived_for
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.delete import delete
 from ondisk.dataset.exchange import State, exchange, state_of
+from ondisk.dataset.info import info
 from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import check_free, create_files, filter_of, open_directory, read_config
-from ondisk.dataset.query import Match, Query, data, payloads, span, summary
+from ondisk.dataset.query import Match, Query, data, payloads, summary
 from ondisk.dataset.read import check_limit
 from ondisk.dataset.summaries import Summary
 from ondisk.datum import Datum, Location
 from ondisk.errors import AlreadyExists, InvalidInput, LockError, MatchError, OndiskError, ReadOnly, StateError, shown
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find
-from ondisk.index import INDEX, Key
-from ondisk.matcher import METADATA, Everything, Expression, Fields
+from ondisk.index import Key
+from ondisk.matcher import METADATA, Expression, Fields
 from ondisk.segments import MustRewrite
 
 if TYPE_CHECKING:
@@ -666,43 +667,14 @@ class Dataset:
 
     def info(self) -> dict[str, Any]:
         """Return what the dataset is: path, uuid, format, step, unique, index, fields, segments, count, size …"""
-        opened = self._access.current()
-        with opened.index.snapshot() as snapshot:
-            known = snapshot.dataset()
-            totals = snapshot.totals(Everything())
-            begin, end = span(totals)
-            segments = snapshot.segments()
-        config = opened.index.config
-        index = self._access.directory.stat(INDEX)
         return {
-            "path": str(self.path),
-            "uuid": known["uuid"],
-            "format": config.format,
-            "step": config.step.value,
-            "unique": list(config.unique),
-            "index": list(config.index),
-            "replace": self.config.replace,
-            "fields": {name: kind.value for name, kind in config.fields.items()},
-            "count": totals.count,
-            "size": totals.size,
-            "begin": begin,
-            "end": end,
-            "segments": segments,
-            "index_size": 0 if index is None else index.st_size,
-            "lost": known["lost"] + self._lost_in_archive(),
+            **info(self._access),
             "needs_check": self.needs_check,
             "archives": [archive.path.name for archive in self._archives.online()],
             "offline": self._archives.offline(),
             "missing": [each.name for each in self._archives.record.missing()],
             "quarantine": self.quarantine.total()._asdict(),
         }
-
-    def _lost_in_archive(self) -> int:
-        last = self._archives.last()
-        if last is None:
-            return 0
-        with last.current().index.snapshot() as snapshot:
-            return int(snapshot.dataset()["lost"])
 
     def _append(
         self,

@@ -328,6 +328,11 @@ class Format(ABC):
         """Return the first bytes of a new segment that can hold any data, if the configured kind cannot."""
         return self.begin()
 
+    @classmethod
+    def stored(cls, end: End) -> dict[str, int | str]:
+        """Return how the data of a segment that ends at `end` are stored, in the words of `dataset.toml`."""
+        return {}
+
     def why_rewritten(self, end: End) -> str | None:
         """Return why a segment that ends at `end` is converted on request; None if it is stored as new ones are."""
         begun = self.begin().end

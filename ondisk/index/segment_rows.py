@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from ondisk.index.snapshot import Copies, Row, Segment, Snapshot
 from ondisk.matcher import Expression
-from ondisk.segment import Block
+from ondisk.segment import Block, End
 from ondisk.step import Interval, number_of
 
 _ROWS, _LAID = 1024, 16_384
@@ -105,6 +105,14 @@ def last_appended(snapshot: Snapshot) -> tuple[int, int, int, int] | None:
     sql = "SELECT segment, seq, offset + size, reftime FROM datum ORDER BY seq DESC LIMIT 1"
     rows = snapshot.fetch(sql)
     return rows[0] if rows else None
+
+
+def ways(snapshot: Snapshot) -> Iterator[tuple[str, End, int]]:
+    """Yield the ways in which segments are stored: format, an end with only `kind` and `compressed`, and how many."""
+    for format, kind, compressed, count in snapshot.fetch(
+        "SELECT format, kind, compressed, count(*) FROM segment GROUP BY format, kind, compressed"
+    ):
+        yield format, End(kind=kind, compressed=bool(compressed)), count
 
 
 def outside_of_intervals(snapshot: Snapshot) -> dict[int, tuple[int, int]]:

@@ -51,7 +51,7 @@ class Maintained:
 
     @property
     def freed(self) -> int:
-        """Bytes that were freed."""
+        """Bytes that were freed; negative if more are used than before."""
         return sum(each.freed for each in self.done)
 
     @property

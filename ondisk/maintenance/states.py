@@ -141,7 +141,7 @@ class Done:
         state: its states before.
         reasons: why; after a fix also what it found that is not a datum, or was a duplicate.
         action: what was done, in the words of `Diagnosis.action`; None if it was left alone.
-        freed: bytes that were freed.
+        freed: bytes that were freed; negative if more are used than before, for example without compression.
         lost: how many data the index does not know any more: all data of a missing segment, and one for each place
             whose content is not a datum. Data that are also in another segment are not lost.
         failed: an error left it unchanged; the last reason has the message.
@@ -224,7 +224,7 @@ class Report:
 
     @property
     def freed(self) -> int:
-        """Bytes that were freed, or that a repack would free."""
+        """Bytes that were freed, or that a repack would free; negative if more are used than before."""
         return sum(each.freed for each in self.mended_by(REPACKED))
 
     @property

@@ -124,7 +124,7 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix + key, each
         if key == "location":
             yield from keys(each, "location.")
-        if key in ("damage", "notes", "done", "findings", "offenders") and isinstance(each, list):
+        if key in ("damage", "notes", "done", "findings", "offenders", "stored") and isinstance(each, list):
             yield from keys(each[0], f"{key}[].")
         if key in ("summary", "quarantine", "replaced") and isinstance(each, dict):
             yield from keys(each, f"{key}.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import ondisk
 
 
@@ -20,6 +22,16 @@ def test_text_names_everything_too(run, weather):
     assert "fields       area=text  product=text" in lines
     assert "needs check  false" in lines
     assert len(lines) == len(run("info", weather, "--json").json)
+
+
+def test_text_shows_how_data_are_stored(run, folder):
+    run("init", "events", "--format", "seg", "--step", "daily")
+    with ondisk.open("events") as dataset:
+        dataset.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {}, {"n": 1})])
+    lines = dict(line.split(None, 1) for line in run("info", "events").text.splitlines() if "  " in line)
+    assert (lines["version"], lines["payload"], lines["compression"]) == ("2", "cbor", "lz4")
+    assert lines["encryption"] == "none"
+    assert lines["stored"] == "format=seg  version=2  payload=cbor  compression=lz4  encryption=none  segments=1"
 
 
 def test_init_and_info_print_a_path_the_same_way(run, folder):

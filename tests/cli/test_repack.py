@@ -50,6 +50,20 @@ def test_with_yes_it_repacks_and_reports_the_bytes_freed(run, weather):
     assert (done.code, done.json["summary"]["freed"]) == (0, 0)
 
 
+def test_a_repack_that_needs_more_space_says_so(run, folder):
+    run("init", "events", "--format", "seg", "--step", "daily")
+    with ondisk.open("events") as dataset:
+        dataset.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {}, {"text": "again and again " * 100})])
+    config = folder / "events/dataset.toml"
+    config.write_text(f'compression = "none"\n{config.read_text()}')
+    before = (folder / "events/2026/11-20.seg").stat().st_size
+    lines = run("repack", "events", "--rewrite", "--yes").text.splitlines()
+    more = (folder / "events/2026/11-20.seg").stat().st_size - before
+    assert more > 1000
+    assert lines[0].endswith(f"-> repack, {more} bytes more used")
+    assert lines[1].endswith(f"1 segment OK; {more} bytes more used")
+
+
 def test_findings_that_it_leaves_end_with_9(run, weather):
     (weather / SECOND).write_bytes(b"")
     done = run("repack", weather, "--yes")

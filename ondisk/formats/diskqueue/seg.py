@@ -327,6 +327,11 @@ class Seg(Format):
         return edges.begun(replace(chosen, version=chosen.version or header.VERSION,
                               options=chosen.options & ~header.PROTOBUF))  # fmt: skip
 
+    @classmethod
+    def stored(cls, end: End) -> dict[str, int | str]:
+        found = header.Header.of_kind(end.kind)
+        return replace(found, options=found.options | header.LZ4 * end.compressed).stored
+
     def why_rewritten(self, end: End) -> str | None:
         is_encrypted = header.Header.of_kind(end.kind).encrypted
         return super().why_rewritten(end) or ("it is encrypted again, with the newest key" if is_encrypted else None)

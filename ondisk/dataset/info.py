@@ -1,0 +1,75 @@
+"""What a dataset is: its configuration, how many data it has, and how they are stored."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.query import span
+from ondisk.errors import ConfigError
+from ondisk.formats import find
+from ondisk.index import INDEX, Snapshot, segment_rows
+from ondisk.matcher import Everything
+
+_STORED = ("version", "payload", "compression", "encryption")
+
+
+def info(dataset: DatasetAccess) -> dict[str, Any]:
+    """Return what the configuration and the index of a dataset say about it."""
+    opened = dataset.current()
+    with opened.index.snapshot() as snapshot:
+        known = snapshot.dataset()
+        totals = snapshot.totals(Everything())
+        begin, end = span(totals)
+        stored = _stored(snapshot)
+    config = opened.index.config
+    index = dataset.directory.stat(INDEX)
+    return {
+        "path": str(dataset.path),
+        "uuid": known["uuid"],
+        "format": config.format,
+        "step": config.step.value,
+        "unique": list(config.unique),
+        "index": list(config.index),
+        "replace": dataset.config.replace,
+        "fields": {name: kind.value for name, kind in config.fields.items()},
+        **_new(dataset),
+        "count": totals.count,
+        "size": totals.size,
+        "begin": begin,
+        "end": end,
+        "segments": sum(each["segments"] for each in stored),
+        "stored": stored,
+        "index_size": 0 if index is None else index.st_size,
+        "lost": known["lost"] + _lost_in_archive(dataset),
+    }
+
+
+def _new(dataset: DatasetAccess) -> dict[str, int | str | None]:
+    """Return how new segments of the default format are stored."""
+    found: dict[str, int | str] = {}
+    with contextlib.suppress(ConfigError):  # a package is not installed
+        format = dataset.format(dataset.config.format)
+        found = format.stored(format.begin().end)
+    return {key: found.get(key) for key in _STORED}
+
+
+def _stored(snapshot: Snapshot) -> list[dict[str, int | str]]:
+    """Return how many segments are stored in which way."""
+    counts: dict[tuple[tuple[str, int | str], ...], int] = {}
+    for name, end, count in segment_rows.ways(snapshot):
+        found: dict[str, int | str] = {}
+        with contextlib.suppress(ConfigError):
+            found = find(name).stored(end)
+        way = (("format", name), *found.items())
+        counts[way] = counts.get(way, 0) + count
+    return [{**dict(way), "segments": count} for way, count in counts.items()]
+
+
+def _lost_in_archive(dataset: DatasetAccess) -> int:
+    last = dataset.archives.last()
+    if last is None:
+        return 0
+    with last.current().index.snapshot() as snapshot:
+        return int(snapshot.dataset()["lost"])
