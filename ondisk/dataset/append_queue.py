@@ -21,6 +21,7 @@ from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, OnCommit
 from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.position import last_before
 from ondisk.errors import (
     AuthenticationFailed,
     InvalidInput,
@@ -206,7 +207,7 @@ class _Source:
         """Return the position in `state.dat`; None if there is none to believe.
 
         When Beats has sent everything, removed its files and begun again with 0.seg, the position may still be the old
-        one, until Beats sends something. What precedes it must be older than the file.
+        one, until Beats sends something. What precedes it must be older than the file, and not the whole queue.
         """
         try:
             state = state_file.read(self.queue)
@@ -221,6 +222,10 @@ class _Source:
             if segment is not None and segment.st_mtime_ns > written.st_mtime_ns:
                 remarks.append(f"{state_file.NAME} is older than {number}.seg; all segments are imported")
                 return None
+        if (last := last_before(self.queue, state)) is not None:
+            where = f"{state_file.NAME} continues in {state.segment}.seg, but {last}.seg is the last segment"
+            remarks.append(f"{where}: it is of another queue; all segments are imported")
+            return None
         return state
 
     def _passed(self, number: int) -> Place:

@@ -12,7 +12,7 @@ import re
 
 from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
-from ondisk.errors import InvalidInput, StorageError
+from ondisk.errors import InvalidInput, StateError, StorageError, command
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.state import NAME, State
@@ -36,6 +36,40 @@ def position(directory: Directory) -> State | None:
     with contextlib.suppress(InvalidInput, StorageError):
         return state_file.read(directory) or State()
     return State()
+
+
+def believed(directory: Directory) -> State | None:
+    """Return the position, for segments that are on disk: the beginning if it is after all of them, see `astray`."""
+    at = position(directory)
+    return at if at is None or last_before(directory, at) is None else State(version=at.version)
+
+
+def last_before(directory: Directory, at: State) -> int | None:
+    """Return the number of the last segment on disk if a position is after it, and so about none of them; else None.
+
+    Beats removes all segments before its position. So they are those of another queue, or of one that Beats has begun
+    again and has sent nothing of.
+    """
+    if directory.stat(f"{at.segment}.seg") is not None:
+        return None
+    last = max(numbers_in(directory), default=None)
+    return last if last is not None and last < at.segment else None
+
+
+def astray(directory: Directory) -> str | None:
+    """Return why the position is about no segment on disk; None if it is, or if none is there."""
+    at = position(directory)
+    if at is None or (last := last_before(directory, at)) is None:
+        return None
+    return f"{NAME} says that the consumer continues in {at.segment}.seg, but {last}.seg is the last segment"
+
+
+def check_position(directory: Directory) -> None:
+    """Raise `StateError` if the position is after all segments on disk."""
+    if (problem := astray(directory)) is not None:
+        fix = command("fix", directory.dataset, "--yes")
+        hint = f"If it is of another queue, put the right one there. Or run {fix}: then all segments are consumed."
+        raise StateError(f"{directory.path}: {problem}", hint=hint)
 
 
 def is_consumed(name: str, length: int, at: State | None) -> bool:
@@ -120,7 +154,7 @@ def leave_removed(access: Access, verb: str) -> None:
 
 def _removed(access: Access) -> State | None:
     """Return where the consumer begins again if its segment does not exist any more; None if it does."""
-    at = position(access.directory)
+    at = believed(access.directory)
     if at is None or not at.byte_index or access.directory.stat(f"{at.segment}.seg") is not None:
         return None
     with access.current().index.snapshot() as snapshot:
@@ -128,6 +162,15 @@ def _removed(access: Access) -> State | None:
     if at.segment in known:
         return None
     return State(at.segment if known or numbers_in(access.directory) else 0, version=at.version)
+
+
+def begin_queue_again(directory: Directory) -> None:
+    """Move a position after all segments to the beginning of the queue.
+
+    Durability: as `state_file.write`.
+    """
+    if (again := believed(directory)) is not None:
+        state_file.write(directory, again)
 
 
 def numbers_in(directory: Directory, folder: str = "") -> list[int]:

@@ -28,7 +28,7 @@ from itertools import accumulate
 from ondisk.config import DatasetConfig
 from ondisk.dataset.batch_writer import BatchWriter, Destination
 from ondisk.dataset.layout import ARCHIVE, LAST
-from ondisk.dataset.position import numbers_in, position
+from ondisk.dataset.position import check_position, numbers_in, position
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, StateError
 from ondisk.filesystem import Directory
@@ -50,6 +50,9 @@ class Roll:
 
     Args:
         trusted: the sentinel does not exist, so the index knows the end of the last segment.
+
+    Raises:
+        StateError: the position in `state.dat` is after all segments: it must not be in a new one.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Roll:
         self._format = format
         self._limit = config.roll_size
         self._begin = format.begin().end.length
+        check_position(directory)
         self._position = position(directory)
         last = transaction.last_number()
         self._highest = max(-1 if last is None else last, *self._on_disk(), self._passed())

@@ -27,7 +27,7 @@ from ondisk.formats.diskqueue.header import MAX_SIZE, VERSION
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.maintenance.concat_segments import look_at, scan
 from ondisk.maintenance.diagnosis import Circumstances, beats_name, diagnose
-from ondisk.maintenance.inspect import found_segments
+from ondisk.maintenance.inspect import found_segments, stray_position
 from ondisk.maintenance.states import Report
 from ondisk.segments.concat import located
 
@@ -65,7 +65,7 @@ def adopt(
 
     Durability: creates the index, then `dataset.toml`, as `create_files`; then reads the segments, as a fix. A crash
         before `dataset.toml` leaves a queue that is no dataset; a crash after it leaves a dataset, and the next fix
-        continues. No segment and no `state.dat` is ever written to.
+        continues. No segment is ever written to, and `state.dat` only if its position is in no segment of this queue.
     """
     config = config or {}
     built = _built(config)
@@ -160,6 +160,6 @@ def _planned(directory: Directory, config: DatasetConfig) -> Report:
         diagnose(name, None, look_at(directory, name, entry, None, format), at, 0)
         for name, entry in found_segments(directory, config)
     ]
-    report.add("", found)
+    report.add("", [*found, *stray_position(directory)])
     report.sort()
     return report

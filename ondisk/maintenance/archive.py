@@ -14,7 +14,7 @@ from functools import partial
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.overlap import common, in_both
-from ondisk.dataset.position import is_unread, position
+from ondisk.dataset.position import believed, is_unread
 from ondisk.errors import (
     AuthenticationFailed,
     KeyMissing,
@@ -235,7 +235,7 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         raise diagnosis.error
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _refused(access, name, diagnosis, "moved")
-    if access.config.is_sequence and not access.prefix and is_unread(name, position(access.directory)):
+    if access.config.is_sequence and not access.prefix and is_unread(name, believed(access.directory)):
         raise StateError(f"{access.path / name} cannot be moved: {UNREAD}")
     if diagnosis.is_touched and kind_of(access.format(known.segment.format)).is_one_file:
         file = access.current().reader.file_of(known.segment)

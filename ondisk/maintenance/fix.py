@@ -13,13 +13,13 @@ from typing import TypeAlias
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.layout import ARCHIVE, SENTINEL
-from ondisk.dataset.position import begin_again, leave_removed
+from ondisk.dataset.position import begin_again, begin_queue_again, leave_removed
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError
 from ondisk.index import INDEX, Copies, Segment, Transaction, segment_rows
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import check, read_content
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import Inspection, unusable_archives
+from ondisk.maintenance.inspect import Inspection, stray_position, unusable_archives
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
@@ -103,6 +103,7 @@ def fix(
         if lost := dataset.archives.record.update():
             reason = f"the index of an archive was replaced by an older one, and {lost} data are not in it any more"
             report.segments.append(Done(ARCHIVE, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost))
+        report.segments += _repositioned(dataset)
         leave_removed(dataset, "fix")
         report.segments += _unaccounted(dataset, report)
         report.segments += [_left_alone(each) for each in unusable_archives(dataset)]
@@ -198,6 +199,20 @@ def _fix(
                         scanned.rows.discard(access.directory)
     if needs_check and len(errors) == errors_before:
         _remove_sentinel(access, begun["uuid"])
+
+
+def _repositioned(dataset: DatasetAccess) -> Iterator[Done]:
+    """Let the consumer of a queue begin again if its position is after all segments on disk.
+
+    Afterwards nothing proves that the consumer has read earlier segments, which are gone: the index must have forgotten
+    them.
+    """
+    if dataset.config.is_sequence and [*stray_position(dataset.directory)]:
+        with dataset.locked("fix"):
+            for each in stray_position(dataset.directory):
+                begin_queue_again(dataset.directory)
+                again = "the consumer begins again with the oldest segment"
+                yield Done(each.segment, each.state, (*each.reasons, again), each.action)
 
 
 def _unaccounted(dataset: DatasetAccess, report: Report) -> Iterator[Done]:

@@ -12,11 +12,11 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.known_archives import Fault
 from ondisk.dataset.layout import ARCHIVE, untrusted
-from ondisk.dataset.position import is_unread, position
+from ondisk.dataset.position import astray, believed, is_unread, position
 from ondisk.errors import StorageError, command
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
-from ondisk.formats.diskqueue.state import State as Position
+from ondisk.formats.diskqueue.state import NAME
 from ondisk.index import Copies, Snapshot, segment_rows
 from ondisk.maintenance import holds
 from ondisk.maintenance.ages import Ages, by_age_remedy
@@ -85,7 +85,7 @@ class Inspection:
             is_archive,
             not is_archive and config.unknown_segments == "delete",
             None if built_for is config.step else built_for,
-            self._position(),
+            position(self.access.directory) if self._is_queue else None,
             self._rewrites,
         )
 
@@ -150,14 +150,14 @@ class Inspection:
             return diagnosis.hold(by_age_remedy(self.access, self._ages.doubt))
         if State.ARCHIVE_AGE in state and self._ages is not None and self._ages.away is not None:
             return diagnosis.hold(self._ages.away)
-        if state & _REMOVING and not state & _UNSURE and is_unread(name, self._position()):
+        is_removed = bool(state & _REMOVING and not state & _UNSURE)
+        if is_removed and self._is_queue and is_unread(name, believed(self.access.directory)):
             return diagnosis.hold(UNREAD)
         return diagnosis
 
-    def _position(self) -> Position | None:
-        """Return where the consumer of a queue continues; None if this is no queue, or has no consumer."""
-        is_queue = self.access.config.is_sequence and not self.access.prefix
-        return position(self.access.directory) if is_queue else None
+    @property
+    def _is_queue(self) -> bool:
+        return self.access.config.is_sequence and not self.access.prefix
 
     def _examine(self, snapshot: Snapshot, name: str, before: Known | None) -> tuple[Diagnosis | None, Known | None]:
         known = known_of(self.access, snapshot, name, before)
@@ -201,6 +201,12 @@ def unusable_archives(dataset: DatasetAccess) -> Iterator[Diagnosis]:
         yield Diagnosis(f"{ARCHIVE}/{each.name}", state, (f"{error.message}. {error.hint}",), held=True)
     for archive, reason in dataset.archives.untrusted():
         yield Diagnosis(archive.prefix.removesuffix("/"), State.UNALIGNED, (reason,), held=True)
+
+
+def stray_position(directory: Directory) -> Iterator[Diagnosis]:
+    """Yield a diagnosis of `state.dat` if its position is after all segments on disk."""
+    if (problem := astray(directory)) is not None:
+        yield Diagnosis(NAME, State.UNALIGNED, (f"{problem}: Beats would remove all of them unread",))
 
 
 def interval_of(access: Access, name: str) -> Interval | None:

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import accumulate, compress
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.position import begin_again, is_consumed, is_passed, is_unread, position
+from ondisk.dataset.position import begin_again, believed, is_consumed, is_passed, is_unread, position
 from ondisk.errors import StateError, StorageError, command
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
@@ -503,7 +503,7 @@ class Rescan:
         Raises:
             StateError: it is in a queue whose consumer still has to read it.
         """
-        if self._is_queue and is_unread(self._name, position(self._directory)):
+        if self._is_queue and is_unread(self._name, believed(self._directory)):
             how = command("append", "DATASET", "--format", "diskqueue", self._directory.path)
             hint = f"To have its data, import the queue into another dataset with {how}."
             path = self._directory.path / self._name

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ondisk.dataset import Dataset, state_file
 from ondisk.dataset.access import Access
-from ondisk.dataset.position import begin_again, has_gone, leave_removed, position
+from ondisk.dataset.position import begin_again, believed, check_position, has_gone, leave_removed, position
 from ondisk.datum import Location
 from ondisk.errors import DatumNotFound, InvalidInput
 from ondisk.formats.diskqueue.state import VERSION, State
@@ -84,18 +84,21 @@ def access_to(dataset: Dataset) -> Access:
     Raises:
         InvalidInput: the dataset is not a queue.
         NeedsCheck: its index may not know all data.
+        StateError: the position in `state.dat` is after all segments.
     """
     access = dataset._access
     if not access.config.is_sequence:
         hint = 'Only a dataset with step = "sequence" has an order of the queue.'
         raise InvalidInput(f"{dataset.path} is not a queue", hint=hint)
     check_trusted(access)
+    check_position(access.directory)
     return access
 
 
 def move(access: Access, taken: Taken) -> list[str]:
     """Move the position to the end of data, unless it is there or after it; return the names of removed segments."""
     with access.locked("ack"):
+        check_position(access.directory)
         before = _position(access)
         if before is None or (before.segment, before.offset(taken.begin)) < (taken.end.segment, _offset(taken)):
             state_file.write(access.directory, _as_version(before, access, taken))
@@ -112,7 +115,7 @@ def remove_acknowledged(access: Access) -> list[str]:
     Locks: the writers' lock, once for each segment.
     """
     removed = []
-    at = position(access.directory)
+    at = believed(access.directory)
     for name in [] if at is None else _done_with(access, at):
         with access.transaction("ack") as transaction:
             with access.current().index.snapshot() as snapshot:

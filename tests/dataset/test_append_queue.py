@@ -398,6 +398,15 @@ def test_whatever_beats_does_each_event_that_it_did_not_send_before_is_imported_
     assert {*range(published)} - {*found} <= sent
 
 
+@pytest.mark.parametrize("segment", [5, 2**64 - 1])
+def test_a_position_after_all_segments_skips_nothing(dataset, queue, segment):
+    publish(queue, *range(20))
+    (queue.path / "state.dat").write_bytes(struct.pack("<IQQQ", 1, segment, 300, 2))
+    (note,) = run(dataset, queue.path)[2]
+    assert f"continues in {segment}.seg, but 1.seg is the last segment" in note
+    assert numbers(dataset) == [*range(20)]
+
+
 def test_a_position_that_is_older_than_the_segments_before_it_is_not_believed(dataset, queue):
     """It is of the queue before Beats had sent everything and began again with 0.seg."""
     (queue.path / "state.dat").write_bytes(struct.pack("<IQQQ", 1, 5, 0, 0))

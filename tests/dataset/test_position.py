@@ -9,7 +9,9 @@ import pytest
 from beats import event
 
 import ondisk
+from ondisk.errors import StateError
 from ondisk.formats.diskqueue.state import State
+from ondisk.maintenance.states import State as Is
 from ondisk.queue import Consumer, acknowledge
 
 FIELDS = {"fields": {"number": "integer"}}
@@ -135,3 +137,66 @@ def test_an_acknowledgement_after_beats_has_sent_everything_has_nothing_to_do(qu
             assert (done.count, done.removed) == (0, ["0.seg"])
         assert dataset.check().is_clean
         assert state_file_of(path) == State(version=version)
+
+
+STRAY = [(2, 12, 0), (9, 12, 0), (9, 400, 3), (2**64 - 1, 12, 0), (2**64 - 1, 2**64 - 1, 2**64 - 1)]
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Adopt a queue of two segments."""
+    path = tmp_path / "two"
+    path.mkdir()
+    write(path, *range(30, 35))
+    write(path, *range(35, 40), name="1.seg")
+    ondisk.adopt(path, FIELDS)
+    return path
+
+
+@pytest.mark.parametrize("numbers", STRAY, ids=str)
+def test_a_position_after_all_segments_removes_nothing_and_a_fix_says_so(two, numbers):
+    position(two, *numbers)
+    with ondisk.open(two) as dataset:
+        for refused in (
+            lambda: Consumer(dataset),
+            lambda: acknowledge(dataset, count=1),
+            lambda: acknowledge(dataset, count=1, dry_run=True),
+            lambda: dataset.append([next(dataset.query())]),
+        ):
+            with pytest.raises(StateError, match=r"but 1\.seg is the last segment") as caught:
+                refused()
+            assert "ondisk fix" in caught.value.hint
+        dataset.repack()
+        with pytest.raises(StateError, match="still has to read it"):
+            dataset.archive("0.seg")
+        (found,) = dataset.check().findings
+        assert (found.segment, found.state, found.action) == ("state.dat", Is.UNALIGNED, "rescan")
+        assert beats.segments(two) == [0, 1]
+        (done,) = dataset.fix()
+        assert (done.segment, done.lost) == ("state.dat", 0)
+        assert "the consumer begins again with the oldest segment" in done.reasons
+        assert dataset.check().is_clean
+        assert by_beats(two) == consumed(dataset) == [*range(30, 40)]
+
+
+def test_a_queue_with_a_position_after_all_segments_is_adopted_from_its_beginning(two):
+    for name in ("dataset.toml", "index.sqlite", "index.sqlite-wal", "index.sqlite-shm", ".tide"):
+        (two / name).unlink()
+    position(two, 9, 400, 3, version=1)
+    assert "state.dat" in [each.segment for each in ondisk.adopt(two, FIELDS, dry_run=True).findings]
+    assert by_beats(two) == []
+    assert "state.dat" in [each.segment for each in ondisk.adopt(two, FIELDS)]
+    with ondisk.open(two) as dataset:
+        assert by_beats(two) == consumed(dataset) == [*range(30, 40)]
+
+
+def test_a_position_after_the_last_segment_that_beats_has_removed_is_one_of_beats(two):
+    """It has sent all, also what no fix has seen."""
+    position(two, 4, 400, 3)
+    for number in (0, 1):
+        (two / f"{number}.seg").unlink()
+    with ondisk.open(two) as dataset:
+        assert dataset.check().consumed == 2
+        assert dataset.fix().lost == 0
+        assert state_file_of(two) == State()
+        assert dataset.check().is_clean
