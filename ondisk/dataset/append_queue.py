@@ -64,7 +64,8 @@ def append_queue(
 
     Raises:
         NotFound, StorageError: there is no such directory, or a file in it cannot be read.
-        InvalidInput: it is a dataset; or a segment cannot be read by this ondisk, and blocks those after it.
+        InvalidInput: it is a dataset, or contains no queue; or a segment cannot be read by this ondisk, and blocks
+            those after it.
         StateError: another process imports from it at the same time.
         Also the errors of `Dataset.append`; what was yielded is stored.
 
@@ -104,6 +105,11 @@ def _opened(path: str | os.PathLike[str]) -> Directory:
         queue.close()
         hint = "Copy its data: `ondisk query FROM --data | ondisk append TO - --format seg`."
         raise InvalidInput(f"{os.fspath(path)} is a dataset of ondisk, not a queue of Beats", hint=hint)
+    if queue.stat(state_file.NAME) is None and not any(map(_LIKE.fullmatch, queue.names())):
+        queue.close()
+        hint = "Name the directory of its segments. If that is right: does the Beat run, and is the disk mounted?"
+        problem = f"{os.fspath(path)} contains no queue: it has no segments, and no {state_file.NAME}"
+        raise InvalidInput(problem, hint=hint)
     return queue
 
 

@@ -327,6 +327,7 @@ def test_damage_in_a_queue_names_its_segment(run, tmp_path):
         (["--all", "."], "--all is for queues only"),
         (["--format", "diskqueue", "--spark", "local", "."], "do not read queues"),
         (["--format", "diskqueue", "nothing"], "nothing: no such directory"),
+        (["--format", "diskqueue", "."], ". contains no queue: it has no segments, and no state.dat"),
         (["."], "needs --format diskqueue"),
     ],
 )

@@ -360,11 +360,24 @@ def test_what_is_no_queue_is_refused(dataset, tmp_path):
         list(dataset.append_queue(tmp_path / "file"))
     with pytest.raises(InvalidInput, match="is a dataset"):
         list(dataset.append_queue(dataset.path))
+    (tmp_path / "above" / "diskqueue").mkdir(parents=True)
+    with pytest.raises(InvalidInput, match="above contains no queue"):
+        list(dataset.append_queue(tmp_path / "above"))
 
 
-def test_an_empty_queue_is_nothing_to_do(dataset, tmp_path):
-    (tmp_path / "queue").mkdir()
-    assert [*dataset.append_queue(tmp_path / "queue")] == []
+def test_an_empty_queue_is_nothing_to_do(dataset, queue):
+    assert [each.name for each in queue.path.iterdir()] == ["state.dat"]
+    assert [*dataset.append_queue(queue.path)] == []
+
+
+def test_a_queue_of_which_nothing_is_there_any_more_is_an_error(dataset, queue):
+    """Perhaps its disk is not mounted; Beats leaves at least state.dat."""
+    publish(queue, *range(5))
+    run(dataset, queue.path)
+    for path in queue.path.iterdir():
+        path.unlink()
+    with pytest.raises(InvalidInput, match="contains no queue"):
+        run(dataset, queue.path)
 
 
 @settings(max_examples=30)
