@@ -7,10 +7,11 @@ are given together. No reply is made before the commit.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ondisk.backends.elliptics.extents import Extent
 from ondisk.backends.elliptics.objects import Changes, Objects
@@ -69,6 +70,7 @@ class Backend:
         self._collected: list[_Change] = []
         self._weight = 0
         self._is_fresh = False  # whether the dataset was looked at since the packets were given
+        self._together: Sequence[bytes] = ()  # the packets, until a read needs what is not in memory
         self._lock = threading.Lock()
         self._commands: dict[int, Callable[[_Transaction, Attribute, memoryview], None]] = {
             Code.WRITE: self._write,
@@ -110,6 +112,7 @@ class Backend:
         size = 0
         with self._lock:
             self._is_fresh = False
+            self._together = packets
             for packet in packets:
                 transaction = self._execute(packet)
                 transactions.append(transaction)
@@ -174,6 +177,8 @@ class Backend:
             raise Refused(errno.ENOTSUP)
         if not self._begin_to_read(transaction):
             return
+        if io.parent not in self._objects:
+            self._load_together()
         extents = self._objects.get(io.parent, with_data=not io.flags & HISTORY)
         if not extents:
             raise Refused(errno.ENOENT)
@@ -187,6 +192,23 @@ class Backend:
         else:
             data = self._objects.read(io.parent, io.offset, end) if size else b""
         transaction.reply(Code.READ, data, io)
+
+    def _load_together(self) -> None:
+        """Read what the packets that were given together read."""
+        packets, self._together = self._together, ()
+        if len(packets) > 1:
+            with contextlib.suppress(OndiskError):  # each read says what concerns it
+                self._objects.load(parent for packet in packets for parent in self._parents_read(packet))
+
+    def _parents_read(self, packet: bytes) -> Iterator[bytes]:
+        """Yield the objects that a packet reads."""
+        header = self.layout.read_header(packet)
+        with contextlib.suppress(Refused):  # when it is executed
+            for attribute, content in self.layout.attributes(packet, header) if header is not None else ():
+                if attribute.command == Code.READ:
+                    io = self.layout.read_io(content)[0]
+                    if not io.flags & HISTORY:
+                        yield io.parent
 
     def _entry(self, extent: Extent) -> bytes:
         seconds, rest = divmod(extent.time, _SECOND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import cast
@@ -18,7 +18,7 @@ from ondisk.errors import IntegrityError, LockError, SegmentCorrupt, SegmentMiss
 from ondisk.matcher import And, Compare, Expression, OneOf
 
 _TRIES = 100
-_TOGETHER = 500  # extents that one query reads
+_TOGETHER = 500  # extents, or objects, that one query names
 _SMALL = 1024 * 1024  # bytes
 _NUMBERS = ("flags", "offset", "size", "version")
 
@@ -64,38 +64,55 @@ class Objects:
             self._contents.clear()
             self._size = 0
 
+    def __contains__(self, parent: bytes) -> bool:
+        """Return whether the extents of an object are in memory."""
+        return parent in self._known
+
     def get(self, parent: bytes, *, with_data: bool = False) -> Extents:
         """Return the extents of an object; none if it does not exist. The caller has called `refresh`.
 
         Args:
             with_data: the caller is going to read the object: the data of a small one are read with its extents.
         """
-        known = self._known.get(parent)
-        if known is not None:
+        if parent in self:
             self._known.move_to_end(parent)
-            return known
-        stored = self._small(parent) if with_data else None
-        if stored is None:
-            stored = [_extent(datum) for datum in self._dataset.query(_of(parent), with_data=False)]
+            return self._known[parent]
+        if with_data and self._load([parent]):
+            return self._known[parent]
+        return self._know(parent, map(_extent, self._dataset.query(_of(parent), with_data=False)))
+
+    def load(self, parents: Iterable[bytes]) -> None:
+        """Read objects that are not in memory together, if they are small. Otherwise, `get` reads each."""
+        unknown = iter([each for each in dict.fromkeys(parents) if each not in self._known])
+        while some := [*islice(unknown, _TOGETHER)]:
+            if not self._load(some):
+                return
+
+    def _load(self, parents: Sequence[bytes]) -> bool:
+        """Read the extents of objects, and keep their data; return False if they are not small, or damaged."""
+        stored: dict[bytes, list[Extent]] = {parent: [] for parent in parents}
+        rest = min(_SMALL * len(parents), self._limits.cached // 4)
+        match = _of(*parents)
+        with contextlib.closing(cast("Generator[Datum, None, None]", self._dataset.query(match))) as data:
+            try:
+                for datum in data:
+                    extent, parent = _extent(datum), datum.metadata["parent"]
+                    stored[parent].append(extent)
+                    rest -= extent.size
+                    if rest < 0:
+                        return False
+                    self._keep(parent, extent.time, _checked(datum, extent))
+            except (IntegrityError, SegmentMissing):
+                return False
+        for parent, extents in stored.items():
+            self._know(parent, extents)
+        return True
+
+    def _know(self, parent: bytes, stored: Iterable[Extent]) -> Extents:
+        """Keep the extents of an object in memory, and return them."""
         found = self._known[parent] = Extents(sorted(stored))  # archives may have later ones than the dataset
         self._recount(parent)
         return found
-
-    def _small(self, parent: bytes) -> list[Extent] | None:
-        """Return the extents of an object, and keep their data; None if it is not small, or damaged somewhere."""
-        stored, size = [], 0
-        with contextlib.closing(cast("Generator[Datum, None, None]", self._dataset.query(_of(parent)))) as data:
-            try:
-                for datum in data:
-                    extent = _extent(datum)
-                    stored.append(extent)
-                    size += extent.size
-                    if size > _SMALL:
-                        return None
-                    self._keep(parent, extent.time, _checked(datum, extent))
-            except (IntegrityError, SegmentMissing):
-                return None
-        return stored
 
     def forget(self, parents: Sequence[bytes]) -> None:
         """Forget the extents of objects."""
@@ -283,9 +300,9 @@ def _datum(parent: bytes, extent: Extent, data: bytes) -> Datum:
     return Datum(from_microseconds(extent.time), metadata, data)
 
 
-def _of(parent: bytes) -> Expression:
-    """Match the extents of an object."""
-    return Compare("parent", "=", parent)
+def _of(*parents: bytes) -> Expression:
+    """Match the extents of objects."""
+    return Compare("parent", "=", parents[0]) if len(parents) == 1 else OneOf("parent", parents)
 
 
 def _at(parent: bytes, times: Sequence[int] | set[int] | dict[int, Extent]) -> Expression:

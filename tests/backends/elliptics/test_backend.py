@@ -31,7 +31,7 @@ from ondisk.errors import ConfigError, InvalidInput
 from .conftest import LAYOUT, Client, command, content, io_command, name, read, request, status, write
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden/elliptics/backend_2010.json").read_text())
-A, B = name(1), name(2)
+A, B, C = name(1), name(2), name(3)
 
 OFFSET_IGNORED = {17, 18, 19, 20}
 """Steps of 2010 where a write at an offset had truncated the object and ignored the offset."""
@@ -352,11 +352,22 @@ class TestDataset:
             file.seek(place)
             file.write(b"x")
         os.utime(segment, ns=(before.st_atime_ns, before.st_mtime_ns))
-        again = Client(path)
-        with again.dataset:
+        with (again := Client(path)).dataset:
             assert again.read(A) == -errno.EILSEQ
             assert again.read(B) == b"b" * 1000
+        with (again := Client(path)).dataset:
+            replies = again.backend.process_all([read(A), read(B), read(C)])
+            assert [*map(status, replies)] == [-errno.EILSEQ, 0, -errno.ENOENT]
+            assert content(replies[1]) == b"b" * 1000
             assert "CORRUPTED" in str([each.state for each in again.dataset.check(accurate=True).segments])
+
+    def test_objects_of_any_size_are_read_together(self, client, path):
+        contents = {name(number): bytes([number]) * size for number, size in enumerate((3, 2**21, 2**20, 0, 5), 1)}
+        client.backend.process_all([write(parent, data) for parent, data in contents.items()])
+        packets = [read(parent) for parent in contents]
+        client.dataset.close()
+        with (again := Client(path)).dataset:
+            assert [content(each) for each in again.backend.process_all(packets)] == [*contents.values()]
 
     def test_objects_may_be_archived_in_parts(self, client, path):
         client.write(A, b"abcdef")

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import ondisk
 from ondisk.backends.elliptics import configuration
 from ondisk.backends.elliptics.packets import APPEND, Code
 
-from .conftest import Client, command, name, read, status, write
+from .conftest import Client, command, content, name, read, status, write
 
 NAMES = [name(number) for number in range(1, 4)]
 OPERATIONS = st.one_of(
@@ -93,6 +93,12 @@ class Objects(RuleBasedStateMachine):
         expected = -errno.ENOENT if plain is None else bytes(plain[offset : offset + size] if size else plain[offset:])
         assert self.client.read(parent, offset, size) == expected
 
+    @rule(parents=st.lists(st.sampled_from(NAMES), max_size=6))
+    def read_together(self, parents):
+        replies = self.client.backend.process_all(list(map(read, parents)))
+        assert list(map(status, replies)) == [0 if each in self.plain.objects else -errno.ENOENT for each in parents]
+        assert list(map(content, replies)) == [bytes(self.plain.objects.get(each, b"")) for each in parents]
+
     @rule()
     def reopen(self):
         self.client.dataset.close()
@@ -102,7 +108,6 @@ class Objects(RuleBasedStateMachine):
     def repack(self):
         self.client.dataset.repack()
 
-    @precondition(lambda self: list(self.path.glob("20*/*.seg")))
     @rule()
     def archive(self):
         for segment in self.path.glob("20*/*.seg"):
