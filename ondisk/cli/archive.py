@@ -39,8 +39,8 @@ def add_move_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
 
 def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callable[[Dataset], list[Done]]) -> int:
     """Move segments to or from the archive, or print what would be moved. Return the exit code."""
-    from ondisk.maintenance.archive import UNMOVABLE
-    from ondisk.maintenance.states import Done, Report
+    from ondisk.maintenance.archive import planned
+    from ondisk.maintenance.states import Diagnosis, Report
 
     with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
         if arguments.yes:
@@ -53,14 +53,14 @@ def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callab
             output.mended(report, examined(dataset.check)[0])
             return EXIT_FINDINGS if dataset.quarantine.kept else EXIT_DONE
         report, denied = examined(dataset.check)
-    known = {each.segment: each for each in report}
+    known = {each.segment: each for each in report if isinstance(each, Diagnosis)}
     for name in arguments.segments:
         if name not in known:
             if denied is not None:
                 raise denied
             hint = f"{command('check', arguments.dataset, '--all')} lists the segments."
             raise SegmentMissing(f"{arguments.dataset} has no segment {name!r}", hint=hint, segment=name)
-    named = [known[name] for name in arguments.segments]
-    work = [Done(each.segment, each.state, each.reasons, None if each.state & UNMOVABLE else verb) for each in named]
-    output.would_mend(report, verb, work)
+    work = [planned(known[name], verb) for name in arguments.segments]
+    left = [each for each in work if each.action is None]
+    output.would_mend(report, verb, [each for each in work if each.action is not None], left)
     return EXIT_FINDINGS

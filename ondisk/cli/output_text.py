@@ -239,10 +239,10 @@ def _states(each: Diagnosis | Done) -> str:
 
 
 def _found(each: Diagnosis | Done) -> str:
-    if each.action is None:
-        return f"{_states(each)} -> left alone" if each.state else _states(each)
     if hasattr(each, "lost"):  # a `Done`: the command was named, for example archive
         return _done(each)
+    if each.action is None:
+        return f"{_states(each)} -> left alone" if each.state else _states(each)
     verb = "fix: " if each.action in _FIXES else "" if "repack" in each.action else "repack: "
     return f"{_states(each)} -> {verb}{each.action}"
 

@@ -14,7 +14,6 @@ from functools import partial
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.overlap import common, in_both
-from ondisk.dataset.position import believed, is_unread
 from ondisk.errors import (
     AuthenticationFailed,
     KeyMissing,
@@ -59,6 +58,13 @@ def archive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
         for name in names:
             archived(access, name, done, before.get(name))
     return done
+
+
+def planned(found: Diagnosis, verb: str) -> Done:
+    """Return what a move of a segment would do; it has no action if the segment cannot be moved."""
+    reasons = (*found.reasons, UNREAD) if found.unread and UNREAD not in found.reasons else found.reasons
+    is_left = bool(found.state & UNMOVABLE) or found.unread or found.consumed
+    return Done(found.segment, found.state, reasons, None if is_left else verb)
 
 
 @contextlib.contextmanager
@@ -235,7 +241,7 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         raise diagnosis.error
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _refused(access, name, diagnosis, "moved")
-    if access.config.is_sequence and not access.prefix and is_unread(name, believed(access.directory)):
+    if diagnosis.unread:
         raise StateError(f"{access.path / name} cannot be moved: {UNREAD}")
     if diagnosis.is_touched and kind_of(access.format(known.segment.format)).is_one_file:
         file = access.current().reader.file_of(known.segment)

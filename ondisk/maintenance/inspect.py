@@ -17,6 +17,7 @@ from ondisk.errors import StorageError, command
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
 from ondisk.formats.diskqueue.state import NAME
+from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import Copies, Snapshot, segment_rows
 from ondisk.maintenance import holds
 from ondisk.maintenance.ages import Ages, by_age_remedy
@@ -123,7 +124,8 @@ class Inspection:
         folders = {*map(holds.folder_of, self._missing)}
         absent = {folder for folder in folders if folder and access.directory.stat(folder) is None}
         self._kept = holds.kept(self._missing, known.keys(), absent)
-        yield from map(self._held, diagnoses)
+        consumer = self._consumer()
+        yield from (self._held(each, consumer) for each in diagnoses)
 
     def examine(
         self, snapshot: Snapshot, name: str, before: Known | None = None
@@ -134,11 +136,17 @@ class Inspection:
             before: what the index knew when all segments were examined.
         """
         diagnosis, known = self._examine(snapshot, name, before)
-        return None if diagnosis is None else self._held(diagnosis), known
+        return None if diagnosis is None else self._held(diagnosis, self._consumer()), known
 
-    def _held(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Return the diagnosis with the hold that it is under."""
+    def _held(self, diagnosis: Diagnosis, consumer: Position | None) -> Diagnosis:
+        """Return the diagnosis with the hold that it is under.
+
+        Args:
+            consumer: where the consumer of a queue continues; None without one.
+        """
         name, state = diagnosis.segment, diagnosis.state
+        if consumer is not None:
+            diagnosis = replace(diagnosis, unread=is_unread(name, consumer))
         if State.MISSING in state and diagnosis.moved is None and not self._forget and self._kept is not None:
             if name not in self._missing:
                 return diagnosis.hold("it was not missing a moment ago: the next fix decides")
@@ -150,10 +158,12 @@ class Inspection:
             return diagnosis.hold(by_age_remedy(self.access, self._ages.doubt))
         if State.ARCHIVE_AGE in state and self._ages is not None and self._ages.away is not None:
             return diagnosis.hold(self._ages.away)
-        is_removed = bool(state & _REMOVING and not state & _UNSURE)
-        if is_removed and self._is_queue and is_unread(name, believed(self.access.directory)):
+        if state & _REMOVING and not state & _UNSURE and diagnosis.unread:
             return diagnosis.hold(UNREAD)
         return diagnosis
+
+    def _consumer(self) -> Position | None:
+        return believed(self.access.directory) if self._is_queue else None
 
     @property
     def _is_queue(self) -> bool:

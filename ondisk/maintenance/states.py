@@ -60,6 +60,7 @@ class Diagnosis:
             says why. See `ondisk.maintenance.holds`.
         moved: it is MISSING because its files were moved to this place, as far as their facts show.
         consumed: the consumer of a queue has read and removed it; a fix removes it from the index, and nothing is lost.
+        unread: the consumer of a queue still has to read it, so nobody may change, move or remove it.
     """
 
     segment: str
@@ -72,6 +73,7 @@ class Diagnosis:
     held: bool = False
     moved: str | None = None
     consumed: bool = False
+    unread: bool = False
 
     @property
     def is_denied(self) -> bool:

@@ -10,7 +10,7 @@ from ondisk.dataset.position import begin_again, believed, check_position, has_g
 from ondisk.datum import Location
 from ondisk.errors import DatumNotFound, InvalidInput
 from ondisk.formats.diskqueue.state import VERSION, State
-from ondisk.index import Copies, segment_rows
+from ondisk.index import Copies, Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import check_trusted
 from ondisk.maintenance.kinds import kind_of
@@ -120,7 +120,7 @@ def remove_acknowledged(access: Access) -> list[str]:
         with access.transaction("ack") as transaction:
             with access.current().index.snapshot() as snapshot:
                 segment = snapshot.segment_named(name)
-            if segment is None or segment.unread or segment.copies is not Copies.NONE:
+            if segment is None or not _is_removable(segment):
                 continue
             kind = kind_of(access.format(segment.format))
             kind.complete(access.directory, segment, access.format(segment.format))
@@ -135,10 +135,15 @@ def _done_with(access: Access, at: State) -> list[str]:
     """Return the names of the segments that the index knows and the consumer does not need, in their order."""
     with access.current().index.snapshot() as snapshot:
         known = segment_rows.numbered_segments(snapshot, 0)
-    names = [known[number].name for number in sorted(known) if number < at.segment]
+    names = [known[number].name for number in sorted(known) if number < at.segment and _is_removable(known[number])]
     if (last := known.get(at.segment)) is not None and has_gone(access.directory, last, at):
         names.append(last.name)
     return names
+
+
+def _is_removable(segment: Segment) -> bool:
+    """Return whether the index knows all data of a segment, and has them nowhere else."""
+    return not segment.unread and segment.copies is Copies.NONE
 
 
 def _stop(access: Access, through: Location) -> Stop:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+import ondisk
+from ondisk.formats.diskqueue.state import State
+
+from .conftest import ROOT
 from .test_check import FIRST, SECOND
 
 
@@ -34,6 +38,21 @@ def test_a_dry_run_leaves_alone_what_would_be_refused(run, weather):
     assert done.code == 9
     assert done.text.splitlines()[0].endswith("-> left alone")
     assert run("archive", weather, SECOND, "--yes").code == 30
+
+
+def test_a_dry_run_leaves_alone_what_a_consumer_still_has_to_read(run, folder):
+    with ondisk.create("queue", {"step": "sequence", "segment_size": 2000}) as dataset:
+        dataset.append_file(ROOT / "sample_datasets/beats-queue/2.seg")
+    (folder / "queue/0.seg").unlink()
+    (folder / "queue/state.dat").write_bytes(State(1).pack())
+    for name, why in (("0.seg", "has read and removed it"), ("1.seg", "still has to read it")):
+        done = run("archive", "queue", name)
+        assert (done.code, why in done.text, "1 segment to archive" in done.text) == (9, True, False)
+        assert done.text.splitlines()[0].endswith("-> left alone")
+        assert run("archive", "queue", name, "--yes").code in (13, 30)
+    (folder / "queue/state.dat").unlink()
+    assert run("archive", "queue", "1.seg").text.splitlines()[-1].startswith("1 segment to archive")
+    assert run("archive", "queue", "1.seg", "--yes").code == 0
 
 
 @pytest.mark.parametrize("yes", [[], ["--yes"]])
