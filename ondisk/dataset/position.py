@@ -109,6 +109,22 @@ def is_passed(segment: Segment, offset: int, at: State | None) -> bool:
     return _reached(at, header.logical_size) + header.size - header.logical_size > offset
 
 
+def past_end(access: Access) -> str | None:
+    """Return why the position cannot be right, if it is after the end of a segment that the index knows completely."""
+    at = position(access.directory)
+    if at is None or not at.frame_index:  # that is 0 in version 0: Beats begins with the segment
+        return None
+    name = f"{at.segment}.seg"
+    with access.current().index.snapshot() as snapshot:
+        segment = snapshot.segment_named(name)
+    found = access.directory.stat(name)
+    if segment is None or found is None or segment.unread or found.st_size > segment.end.size:
+        return None
+    if not is_passed(segment, segment.end.length, at):
+        return None
+    return f"{NAME} says that the consumer continues at byte {at.byte_index} of {name}, which ends before that"
+
+
 def _reached(at: State, begin: int) -> int:
     """Return up to where a file was read, also if `begin_again` has moved the position since.
 
@@ -164,13 +180,13 @@ def _removed(access: Access) -> State | None:
     return State(at.segment if known or numbers_in(access.directory) else 0, version=at.version)
 
 
-def begin_queue_again(directory: Directory) -> None:
-    """Move a position after all segments to the beginning of the queue.
+def set_right(directory: Directory) -> None:
+    """Move a position that cannot be right to the beginning of its segment, or of the queue if it is after all of them.
 
     Durability: as `state_file.write`.
     """
-    if (again := believed(directory)) is not None:
-        state_file.write(directory, again)
+    if (at := believed(directory)) is not None:
+        state_file.write(directory, State(at.segment, version=at.version))
 
 
 def numbers_in(directory: Directory, folder: str = "") -> list[int]:

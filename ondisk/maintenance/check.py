@@ -16,7 +16,7 @@ from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
-from ondisk.maintenance.inspect import Inspection, stray_position, unusable_archives
+from ondisk.maintenance.inspect import Inspection, unusable_archives, wrong_position
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rewrite import wrong_checksum
 from ondisk.maintenance.states import Diagnosis, Report, State, readable
@@ -118,8 +118,7 @@ def _examine_all(
         quarantine.count(access, report, errors, ages)
     replaced.count(dataset, report, errors)
     report.segments += unusable_archives(dataset)
-    if dataset.config.is_sequence:
-        report.segments += stray_position(dataset.directory)
+    report.segments += wrong_position(dataset)
 
 
 def _unauthenticated(access: Access, results: Iterable[Wrong]) -> Iterator[Undecrypted]:

@@ -13,13 +13,13 @@ from typing import TypeAlias
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.layout import ARCHIVE, SENTINEL
-from ondisk.dataset.position import begin_again, begin_queue_again, leave_removed
+from ondisk.dataset.position import begin_again, leave_removed, set_right
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError
 from ondisk.index import INDEX, Copies, Segment, Transaction, segment_rows
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import check, read_content
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import Inspection, stray_position, unusable_archives
+from ondisk.maintenance.inspect import Inspection, unusable_archives, wrong_position
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
@@ -202,16 +202,16 @@ def _fix(
 
 
 def _repositioned(dataset: DatasetAccess) -> Iterator[Done]:
-    """Let the consumer of a queue begin again if its position is after all segments on disk.
+    """Let the consumer of a queue begin again if its position cannot be right.
 
-    Afterwards nothing proves that the consumer has read earlier segments, which are gone: the index must have forgotten
-    them.
+    Afterwards nothing may prove that the consumer has read earlier segments, which are gone: the index must have
+    forgotten them.
     """
-    if dataset.config.is_sequence and [*stray_position(dataset.directory)]:
+    if [*wrong_position(dataset)]:
         with dataset.locked("fix"):
-            for each in stray_position(dataset.directory):
-                begin_queue_again(dataset.directory)
-                again = "the consumer begins again with the oldest segment"
+            for each in wrong_position(dataset):
+                set_right(dataset.directory)
+                again = "the consumer begins again with this segment, or with the oldest"
                 yield Done(each.segment, each.state, (*each.reasons, again), each.action)
 
 

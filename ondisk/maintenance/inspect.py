@@ -12,7 +12,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.known_archives import Fault
 from ondisk.dataset.layout import ARCHIVE, untrusted
-from ondisk.dataset.position import astray, believed, is_unread, position
+from ondisk.dataset.position import astray, believed, is_unread, past_end, position
 from ondisk.errors import StorageError, command
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
@@ -217,6 +217,14 @@ def stray_position(directory: Directory) -> Iterator[Diagnosis]:
     """Yield a diagnosis of `state.dat` if its position is after all segments on disk."""
     if (problem := astray(directory)) is not None:
         yield Diagnosis(NAME, State.UNALIGNED, (f"{problem}: Beats would remove all of them unread",))
+
+
+def wrong_position(access: Access) -> Iterator[Diagnosis]:
+    """Yield a diagnosis of the `state.dat` of a queue if its position cannot be right."""
+    if access.config.is_sequence:
+        yield from stray_position(access.directory)
+        if (problem := past_end(access)) is not None:
+            yield Diagnosis(NAME, State.UNALIGNED, (f"{problem}: Beats would skip all of it",))
 
 
 def interval_of(access: Access, name: str) -> Interval | None:

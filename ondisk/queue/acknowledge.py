@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ondisk.dataset import Dataset, state_file
 from ondisk.dataset.access import Access
-from ondisk.dataset.position import begin_again, believed, check_position, has_gone, leave_removed, position
+from ondisk.dataset.position import begin_again, believed, check_position, has_gone, leave_removed, past_end, position
 from ondisk.datum import Location
 from ondisk.errors import DatumNotFound, InvalidInput
 from ondisk.formats.diskqueue.state import VERSION, State
@@ -100,7 +100,7 @@ def move(access: Access, taken: Taken) -> list[str]:
     with access.locked("ack"):
         check_position(access.directory)
         before = _position(access)
-        if before is None or (before.segment, before.offset(taken.begin)) < (taken.end.segment, _offset(taken)):
+        if before is None or past_end(access) or _is_before(before, taken):
             state_file.write(access.directory, _as_version(before, access, taken))
     return remove_acknowledged(access)
 
@@ -180,8 +180,8 @@ def version_for(access: Access) -> int:
     return 0 if access.config.version == 0 else VERSION
 
 
-def _offset(taken: Taken) -> int:
-    return taken.end.byte_index
+def _is_before(at: State, taken: Taken) -> bool:
+    return (at.segment, at.offset(taken.begin)) < (taken.end.segment, taken.end.byte_index)
 
 
 def _as_version(before: State | None, access: Access, taken: Taken) -> State:

@@ -174,7 +174,7 @@ def test_a_position_after_all_segments_removes_nothing_and_a_fix_says_so(two, nu
         assert beats.segments(two) == [0, 1]
         (done,) = dataset.fix()
         assert (done.segment, done.lost) == ("state.dat", 0)
-        assert "the consumer begins again with the oldest segment" in done.reasons
+        assert "the consumer begins again with this segment, or with the oldest" in done.reasons
         assert dataset.check().is_clean
         assert by_beats(two) == consumed(dataset) == [*range(30, 40)]
 
@@ -200,3 +200,30 @@ def test_a_position_after_the_last_segment_that_beats_has_removed_is_one_of_beat
         assert dataset.fix().lost == 0
         assert state_file_of(two) == State()
         assert dataset.check().is_clean
+
+
+@pytest.mark.parametrize("byte_index", [1_000_000, 2**64 - 1])
+def test_a_position_after_the_end_of_its_segment_is_reported_and_passes_nothing(two, byte_index):
+    position(two, 0, byte_index, 3)
+    assert by_beats(two) == [*range(35, 40)]
+    with ondisk.open(two) as dataset:
+        (found,) = dataset.check().findings
+        assert (found.segment, "which ends before that" in found.reasons[0]) == ("state.dat", True)
+        (done,) = dataset.fix()
+        assert (done.segment, done.lost) == ("state.dat", 0)
+        assert by_beats(two) == consumed(dataset) == [*range(30, 40)]
+        assert dataset.check().is_clean
+        position(two, 0, byte_index, 3)
+        assert acknowledge(dataset, count=2).count == 2
+        assert by_beats(two) == consumed(dataset) == [*range(32, 40)]
+
+
+def test_a_position_in_what_beats_has_written_since_is_right(two):
+    with (two / "1.seg").open("ab") as file:
+        file.write(beats.frame(event(40)) + beats.frame(event(41)))
+        size = file.tell()
+    position(two, 1, size, 7)
+    with ondisk.open(two) as dataset:
+        assert {each.segment for each in dataset.check().findings} == {"1.seg"}
+        dataset.fix()
+        assert consumed(dataset) == by_beats(two) == []
