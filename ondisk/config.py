@@ -29,6 +29,7 @@ keep_replaced = "6h"            how long segments that a repack or an archive re
                                 that were planned before; default "0s"
 unknown_segments = "keep"       keep | delete: what repack does with segments that the index does not know
 filter = "area: north"          a match expression: the data that a pipeline routes to this dataset
+replica = false                 whether it follows another dataset and takes no other writes; set by `ondisk replicate`
 [fields]                        declared metadata
 area = "text"                   integer | real | text | boolean | timestamp | bytes
 """
@@ -119,6 +120,7 @@ class DatasetConfig:
     keep_replaced: str = "0s"
     unknown_segments: UnknownSegments = "keep"
     filter: str | None = None
+    replica: bool = False
     fields: Mapping[str, FieldType] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -339,6 +341,7 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
         lambda value: value or "0s",
     ),
     "unknown_segments": _choice(str, *get_args(UnknownSegments)),
+    "replica": _reader(lambda value: type(value) is bool, "true or false", "Write {key} = true, without quotes."),
     "filter": _reader(lambda value: isinstance(value, str), "a match expression", "Put it in quotes."),
     "fields": _fields,
 }

@@ -54,7 +54,7 @@ _PATH = {
 }
 _MODULES = {"fcntl", "filelock", "mmap", "shutil", "tempfile"}
 # What has methods of these names, and stands on filesystem itself.
-_OURS = {"Dataset", "Directory", "Index", "Pipeline", "directory", "_directory", "folder", "ondisk"}
+_OURS = {"Dataset", "Directory", "Index", "Pipeline", "Replica", "directory", "_directory", "folder", "ondisk"}
 
 OUTSIDE = {
     ("cli/streams.py", "open"),  # the files that a command is given
@@ -130,6 +130,7 @@ TESTED_ELSEWHERE = {
     "cli/output_text.py": "cli/test_check.py",  # and each command's own
     "cli/pipeline.py": "pipeline/test_run.py",  # with and without Spark
     "cli/progress.py": "cli/test_check.py",
+    "cli/promote.py": "cli/test_replicate.py",
     "cli/spark.py": "cli/test_cli.py",
     "cli/streams.py": "cli/test_append.py",
     "cli/unarchive.py": "cli/test_archive.py",  # the way there and back
@@ -159,6 +160,7 @@ TESTED_ELSEWHERE = {
     "index/columns.py": "index/test_tables.py",
     "index/field_values.py": "dataset/test_read.py",  # summaries
     "index/rebuild.py": "maintenance/test_migrate.py",
+    "index/replica.py": "replication/test_replica.py",
     "index/segment_rows.py": "index/test_snapshot.py",
     "index/swap.py": "maintenance/test_migrate.py",
     "maintenance/ages.py": "maintenance/test_holds.py",  # the I/O around it
@@ -172,6 +174,7 @@ TESTED_ELSEWHERE = {
     "maintenance/single_copies.py": "maintenance/test_second_copy.py",
     "maintenance/states.py": "maintenance/test_diagnosis.py",
     "maintenance/tally.py": "maintenance/test_matrix.py",
+    "replication/apply.py": "replication/test_replica.py",
     "maintenance/trim.py": "replication/test_feed.py",
     "matcher/parsing.py": "matcher/test_parser.py",
     "matcher/tree.py": "matcher/test_parser.py",

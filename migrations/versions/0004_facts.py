@@ -1,4 +1,4 @@
-"""Facts about each segment's file, which show that another program changed it; lost data; sessions; archives.
+"""Facts about each segment's file, which show that another program changed it; lost data; sessions; archives; sources.
 
 What is NULL in rows of an older revision is filled in when the segment is next written or read as a whole.
 """
@@ -49,6 +49,29 @@ _STATEMENTS = (
         last INTEGER NOT NULL,
         PRIMARY KEY (archive, first)
     ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE source (
+        uuid TEXT NOT NULL,
+        replica TEXT NOT NULL,
+        session INTEGER NOT NULL,
+        "offset" INTEGER NOT NULL,
+        index_start INTEGER NOT NULL,
+        key BLOB NOT NULL,
+        host TEXT NOT NULL,
+        port INTEGER NOT NULL,
+        bytes_read INTEGER NOT NULL,
+        committed_at INTEGER NOT NULL,
+        PRIMARY KEY (uuid)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE difference (
+        seq INTEGER NOT NULL,
+        kind INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        PRIMARY KEY (seq)
+    ) STRICT
     """,
     # What a process killed before this upgrade has replaced in `.archive/last`; '' stands for that archive.
     """

@@ -41,6 +41,8 @@ COMMANDS = {
     "maintain": "fix and repack many datasets, for cron",
     "serve": "answer commands of elliptics on the network",
     "pipeline": "import new files into the datasets they belong to, with Spark",
+    "replicate": "follow another dataset: fetch its changes and apply them to a replica",
+    "promote": "make a replica an ordinary dataset; a dry run without --yes",
     "token": "print or verify a file with the tokens of a replica",
     "migrate": "update the index to a new version or configuration; a dry run without --yes",
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ondisk.pipeline.run import PipelineReport
     from ondisk.queue import Acknowledged
     from ondisk.replication import ambry
+    from ondisk.replication.replica import Pulled
     from ondisk.replication.token import Entry
     from ondisk.segment import Damage
     from ondisk.segments.quarantine_items import Item
@@ -115,6 +116,29 @@ class JsonOutput:
 
     def dropped(self, items: Sequence[Item]) -> None:
         _print({"dropped": len(items), "size": sum(item.size for item in items)})
+
+    def pulled(self, path: str, pulled: Pulled) -> None:
+        keys = (
+            "source",
+            "offset",
+            "stored",
+            "deleted",
+            "present",
+            "old",
+            "lost",
+            "unreadable",
+            "bytes",
+            "missing",
+            "kept",
+        )
+        differences = [
+            {"seq": each.seq, "lost": each.is_lost, "reason": as_json(each.reason)} for each in pulled.differences
+        ]
+        lag = {"changes": pulled.lag.changes, "bytes": pulled.lag.bytes}
+        _print({"replica": as_json(path)} | _values(pulled, *keys) | {"lag": lag, "differences": differences})
+
+    def promoted(self, info: Mapping[str, Any], *, dry_run: bool) -> None:
+        _print({"dataset": as_json(info["path"]), "uuid": info["uuid"], "dry_run": dry_run})
 
     def tokens(self, entries: Sequence[Entry] | Sequence[ambry.Entry]) -> None:
         _print(*({key: as_json(value) for key, value in each.described().items()} for each in entries))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ondisk.pipeline.run import PipelineReport
     from ondisk.queue import Acknowledged
     from ondisk.replication import ambry
+    from ondisk.replication.replica import Pulled
     from ondisk.replication.token import Entry
     from ondisk.segment import Damage
     from ondisk.segments.quarantine_items import Item
@@ -137,6 +138,22 @@ class TextOutput:
     def dropped(self, items: Sequence[Item]) -> None:
         size = sum(item.size for item in items)
         _print(f"{_many(len(items), 'item')} dropped, {_many(size, 'byte')} freed")
+
+    def pulled(self, path: str, pulled: Pulled) -> None:
+        parts = [f"{pulled.stored} stored", f"{pulled.deleted} deleted"]
+        counts = ((pulled.present, "already here"), (pulled.old, "too old"), (pulled.missing, "missing"),
+                  (pulled.kept, "kept that the source has lost"))  # fmt: skip
+        parts += [f"{count} {what}" for count, what in counts if count]
+        left = f"{_many(pulled.lag.changes, 'change')} left" if pulled.lag.changes else "nothing left"
+        where = f"{printable(path)}: "
+        _print(f"{where}{', '.join(parts)}; {_many(pulled.bytes, 'byte')}; change {pulled.offset}, {left}")
+
+    def promoted(self, info: Mapping[str, Any], *, dry_run: bool) -> None:
+        path = printable(info["path"])
+        if dry_run:
+            _print(f"{path} would become an ordinary dataset; --yes does it")
+        else:
+            _print(f"{path} is an ordinary dataset now, with the UUID {info['uuid']}")
 
     def tokens(self, entries: Sequence[Entry] | Sequence[ambry.Entry]) -> None:
         rows = ("  ".join(f"{key}={_shown(value)}" for key, value in each.described().items()) for each in entries)

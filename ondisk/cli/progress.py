@@ -60,6 +60,32 @@ def segments_progress(verb: str) -> Iterator[Callable[[str], None]]:
         yield lambda name: bar.update(task, advance=1, description=escape(printable(name)))
 
 
+@contextlib.contextmanager
+def changes_progress(verb: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how many changes have been applied, and how many are left, during the block.
+
+    Yields:
+        A function to call with the number of changes of each answer, and of those that are left.
+    """
+    if not sys.stderr.isatty():
+        yield lambda count, left: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    done = 0
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(verb, total=None)
+
+        def show(count: int, left: int) -> None:
+            nonlocal done
+            done += count
+            bar.update(task, completed=done, total=done + left)
+
+        yield show
+
+
 def _size(files: Sequence[str]) -> int | None:
     """Return the total size of files, or None if one is not a regular file or does not exist."""
     total = 0

@@ -21,10 +21,11 @@ from ondisk.errors import (
     OndiskError,
     ReadOnly,
     StateError,
+    command,
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
-from ondisk.index import Index, Segment, Transaction, tide
+from ondisk.index import Index, Segment, Transaction, segment_rows, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
 from ondisk.index.index import has_long_log
 from ondisk.index.swap import finish_swap, has_other_names
@@ -32,6 +33,9 @@ from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.segments.dir_generations import recover_folders
 from ondisk.segments.facts import Committed
 from ondisk.segments.generations import generations_of, left_behind, recover
+
+_BY_USERS = ("append", "delete", "ack")
+"""The verbs with which users change data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,8 @@ class Access:
         """
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
+        if verb in _BY_USERS and not self.prefix:
+            self.check_takes_data()
         self._check_open()
         self._check_process()
         with self._threads:
@@ -130,12 +136,26 @@ class Access:
                 raise
             self.check_not_failed()
 
+    def check_takes_data(self) -> None:
+        """Raise unless users may append and delete data.
+
+        Raises:
+            StateError: it is a replica.
+        """
+        if self.config.replica:
+            hint = (
+                "Write to its source. To make it an ordinary dataset, which no longer follows its source:"
+                f" {command('promote', self.dataset_path)}"
+            )
+            raise StateError(f"{self.path} is a replica: its data are those of its source", hint=hint)
+
     def _begun(self, stack: contextlib.ExitStack, *, lazy: bool) -> Transaction:
         """Begin a transaction of the current index, and end it with the stack. The caller must hold the lock."""
 
         def begin() -> Transaction:
             index = self._current_to_write()
-            new = Transaction(index, lazy=lazy, seq_elsewhere=self.seq_elsewhere, tide=self._tide)
+            elsewhere = self.own_elsewhere if self.config.replica else self.seq_elsewhere
+            new = Transaction(index, lazy=lazy, seq_elsewhere=elsewhere, tide=self._tide)
             return stack.enter_context(new)
 
         with contextlib.suppress(IndexExchanged):
@@ -145,6 +165,14 @@ class Access:
     def seq_elsewhere(self) -> int:
         """Return the highest `seq` that others assigned in the order of changes that this one shares."""
         return 0
+
+    def own_elsewhere(self) -> int:
+        """Return the highest number of a datum elsewhere; if this is a replica, its own numbers are the highest."""
+        highest = 0
+        for other in self.elsewhere():
+            with other.current().index.snapshot() as snapshot:
+                highest = max(highest, segment_rows.last_seq(snapshot))
+        return highest
 
     def elsewhere(self) -> Iterable[Access]:
         """Return the places where segments of this one may have been moved: archives, or an archive's dataset."""

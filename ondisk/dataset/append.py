@@ -16,7 +16,7 @@ from ondisk.errors import InvalidInput
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import BATCH_BYTES
-from ondisk.index import Transaction
+from ondisk.index import Transaction, replica
 from ondisk.index.import_log import Mark
 from ondisk.segment import Damage
 from ondisk.step import days_ago
@@ -230,8 +230,14 @@ def insert(
     *,
     trusted: bool,
     archived: Archived | None,
+    numbers: Sequence[int] | None = None,
 ) -> Stored:
-    """Do what `store` does, up to the commit, which the caller makes after `check_space`."""
+    """Do what `store` does, up to the commit, which the caller makes after `check_space`.
+
+    Args:
+        numbers: of a replica's batch: the numbers of its data at the source, ascending. They take the place of data
+            with the same unique fields.
+    """
     if not batch.payloads:
         return Stored()
     format.check_encrypts()
@@ -243,7 +249,11 @@ def insert(
         destinations = ByTime(batch, format, config, transaction, writer)
     if not batch.payloads:
         return Stored()
-    seqs: Sequence[int] = transaction.take_seqs(len(batch.payloads))
+    seqs: Sequence[int]
+    if numbers is None:
+        seqs = transaction.take_seqs(len(batch.payloads))
+    else:
+        seqs = [numbers[position] for position in batch.positions()]
     sizes = list(map(len, batch.payloads))
     offsets = destinations.offsets(sizes)
     columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
@@ -252,7 +262,10 @@ def insert(
     payloads, beside = batch.payloads, batch.beside
     if stored.imported < len(payloads):
         rows = list(zip(*columns, strict=True))
-        kept = _settle_duplicates(rows, config, transaction, stored, kept_out)
+        if numbers is None:
+            kept = _settle_duplicates(rows, config, transaction, stored, kept_out)
+        else:
+            kept = _take_places(rows, transaction, stored)
         if not kept:
             return stored
         payloads = [payloads[place] for place in kept]
@@ -307,6 +320,19 @@ def _settle_duplicates(
         (stored.replaced if replaced else stored.duplicates).add(place)
     remaining = transaction.seqs_from(first)
     return [place for place, row in enumerate(rows) if row[0] in remaining]
+
+
+def _take_places(rows: list[tuple[Any, ...]], transaction: Transaction, stored: Stored) -> list[int]:
+    """Put the rows that were not inserted in the places of those that they duplicate; return the positions of all."""
+    first, last = rows[0][0], rows[-1][0]
+    new = {row[0] for row in rows} & replica.present_between(transaction, first, last)
+    for place, row in enumerate(rows):
+        if row[0] not in new:
+            replica.take_place(transaction, row, new)
+            new.add(row[0])
+            stored.replaced.add(place)
+    there = replica.present_between(transaction, first, last)
+    return [place for place, row in enumerate(rows) if row[0] in there]
 
 
 def _write(

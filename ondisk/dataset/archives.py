@@ -53,6 +53,7 @@ _OF_DATASET = (
     "lock_timeout",
     "max_datum_size",
     "max_depth",
+    "replica",
 )
 """Keys of the dataset's configuration that also apply to its archives. The archives' own values are outdated copies."""
 

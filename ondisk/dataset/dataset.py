@@ -685,6 +685,7 @@ class Dataset:
         record: OnCommit | None = None,
     ) -> AppendResult:
         access = self._access
+        access.check_takes_data()
         self._archives.record.note_renamed()
         result = AppendResult(outcomes=[] if outcomes else None)
         waiting = 0  # data that are durable in the index's log and not yet in its main file

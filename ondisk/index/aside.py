@@ -111,6 +111,13 @@ class Aside:
         Args:
             lost: False if they were read and removed on purpose: then note them as deleted.
         """
+        if self._transaction.is_replica:
+            with sqlite_errors(self._directory):
+                sql = "SELECT count(*) FROM aside WHERE found IS NULL"
+                ((forgotten,),) = self._connection.execute(sql).fetchall()
+            if lost:
+                self._transaction.count_lost(forgotten)
+            return int(forgotten)
         first = self._transaction.seq
         numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq, {lost:d} FROM aside WHERE found IS NULL"
         with sqlite_errors(self._directory):

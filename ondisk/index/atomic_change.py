@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StorageError
+from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StateError, StorageError
 from ondisk.filesystem import space_hint
-from ondisk.index.changes import note_session
+from ondisk.index import tide
+from ondisk.index.changes import OWN, note_session
 from ondisk.index.connection import INDEX, damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.tide import IndexExchanged, State, Tide
@@ -27,7 +28,8 @@ class AtomicChange:
     Args:
         lazy: leave the commit in the write-ahead log, until the caller or a later commit runs a checkpoint.
         seq_elsewhere: returns the highest number that other indices have given out in the order of changes, which the
-            dataset shares with its archives. Called before the first number is taken.
+            dataset shares with its archives; of a replica, the highest of its own numbers there. Called before the
+            first number is taken.
         tide: of the directory; None if the caller saves the tide mark itself.
 
     Attributes:
@@ -35,6 +37,9 @@ class AtomicChange:
         schema: the columns of the index.
         connection: writes to the index, for the modules that insert in other ways.
         checkpoint_error: the error that kept the commit out of the main file; the commit itself is durable.
+        is_replica: the numbers in the order of changes are those of another dataset. Data that a replica finds itself,
+            as after the loss of its index, get numbers from `OWN` on, which the other never uses. The replica notes no
+            deletions of its own.
         unread: the transaction is committed, and nobody reads an older snapshot any more.
 
     Durability: a commit is synced (`synchronous=FULL`); the checkpoint after it only moves it into the main file.
@@ -57,6 +62,8 @@ class AtomicChange:
         self._tide = tide
         self._uuid = ""
         self._seq = self._begin = self._generation = 0
+        self.is_replica = index.config.replica
+        self._own = OWN - 1  # the last number that a replica has given out itself
         self._interned = False
         self._committed = False
         # COMMIT was tried. It may have reached the disk even if it failed, so the bytes that it points to must stay.
@@ -154,6 +161,12 @@ class AtomicChange:
                 self._index.begin_session()  # the numbers of this one may be given out again
                 raise
         ((last,),) = self._rows("SELECT max(seq) FROM datum")
+        if last is not None and last >= OWN:
+            if not self.is_replica:
+                hint = "Write `replica = true` into its dataset.toml again, then run `ondisk promote`."
+                raise StateError(f"{self.directory.path} was a replica, and was not promoted", hint=hint)
+            self._own = last
+            ((last,),) = self._rows("SELECT max(seq) FROM datum WHERE seq < ?", (OWN,))
         if last is not None and last > seq:
             raise self._corrupt(f"its counter of changes is {seq}, but it has a datum with number {last}")
         return uuid, seq, generation
@@ -163,14 +176,25 @@ class AtomicChange:
 
     def take_seqs(self, count: int) -> range:
         """Take the next numbers in the order of changes, above all that other indices have given out."""
+        if self.is_replica:
+            return self._take_own(count)
         first = self.seq + 1
         self._seq += count
         return range(first, first + count)
 
+    def _take_own(self, count: int) -> range:
+        """Take the next of a replica's own numbers."""
+        if self._seq_elsewhere is not None:
+            self._own = max(self._own, self._seq_elsewhere())
+            self._seq_elsewhere = None
+        first = self._own + 1
+        self._own += count
+        return range(first, first + count)
+
     @property
     def seq(self) -> int:
-        """The last number that was given out in the order of changes, here or elsewhere."""
-        if self._seq_elsewhere is not None:
+        """The last number that was given out in the order of changes, here or elsewhere; not a replica's own."""
+        if self._seq_elsewhere is not None and not self.is_replica:
             self._seq = max(self._seq, self._seq_elsewhere())
             self._seq_elsewhere = None
         return self._seq
@@ -184,6 +208,15 @@ class AtomicChange:
         self._seq = max(self._seq, seq)
         if is_highest:
             self._seq_elsewhere = None
+
+    def begin_again_as(self, uuid: str) -> None:
+        """Give the index a new UUID with this commit: tokens and plans of the old one are void.
+
+        Durability: announces the UUID in the tide mark first.
+        """
+        tide.announce(self.directory, uuid)
+        self._execute("UPDATE dataset SET uuid = ?", (uuid,))
+        self._uuid = uuid
 
     def take_generation(self) -> int:
         """Take the next generation, the id of a new segment.
@@ -233,7 +266,7 @@ class AtomicChange:
                 sql = "UPDATE dataset SET seq = ?, generation = ?, committed_at = ?"
                 now = time.time_ns() // 1000
                 self.connection.execute(sql, (self._seq, self._generation, now))
-                if self._seq > self._begin:
+                if self._seq > self._begin and not self.is_replica:
                     note_session(self.connection, self._index.session, self._begin + 1, now)
                 self._commit_tried = True
                 self.connection.execute("COMMIT")

@@ -20,6 +20,8 @@ from ondisk.index.connection import Connection
 from ondisk.index.snapshot import Row, Snapshot
 from ondisk.matcher import Everything
 
+OWN = 2**62
+"""The first number that a replica gives out itself, see `AtomicChange`. All numbers of its source are lower."""
 BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 """The condition for data with numbers above one, up to another."""
 

@@ -56,6 +56,19 @@ _TABLES = {
     "done": ("source", "part"),
     "archive": ("uuid", "name", "begin", "end", "seq", "generation", "count"),
     "archived_deletion": ("archive", "first", "last"),
+    "source": (
+        "uuid",
+        "replica",
+        "session",
+        "offset",
+        "index_start",
+        "key",
+        "host",
+        "port",
+        "bytes_read",
+        "committed_at",
+    ),
+    "difference": ("seq", "kind", "reason"),
     "datum": ("seq", "reftime", "segment", "offset", "size"),
 }
 

@@ -27,6 +27,12 @@
     archived_deletion
                one row for each run of deletions of data in an archive: the UUID of the archive's index, and the first
                and the last `seq` of the run; '' stands for `.archive/last` in an index of revision 3 that was upgraded
+    source     of a replica: the dataset that it follows, by the UUID of that dataset's index; the UUID that this index
+               had when the row was written; session, offset, index start and key of the token; host and port of the
+               source's server, empty and 0 for a path; the bytes read so far; when it was committed; see
+               `ondisk.index.replica`
+    difference one row for each datum of the source that the replica lacks, or that the source has lost: its `seq`,
+               `kind`: 0: it cannot be read; 1: the replica has the only copy; and why
     data       a view for people: names instead of ids, times as text
 
 `seq` is the order of all changes. Times are microseconds since 1970, `mtime` nanoseconds. Tables are STRICT; `value`
@@ -39,7 +45,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import REAL, TEXT, Column, Index, Integer, MetaData, Table, text
+from sqlalchemy import REAL, TEXT, Column, Index, Integer, LargeBinary, MetaData, Table, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import UserDefinedType
@@ -97,6 +103,11 @@ class Tables:
                _column("count"), sqlite_with_rowid=False)  # fmt: skip
         _table("archived_deletion", metadata, Column("archive", TEXT, primary_key=True), _key("first"), _column("last"),
                sqlite_with_rowid=False)  # fmt: skip
+        _table("source", metadata, Column("uuid", TEXT, primary_key=True), _column("replica", TEXT), _column("session"),
+               _column("offset"), _column("index_start"), Column("key", LargeBinary, nullable=False),
+               _column("host", TEXT), _column("port"), _column("bytes_read"), _column("committed_at"),
+               sqlite_with_rowid=False)  # fmt: skip
+        _table("difference", metadata, _key("seq"), _column("kind"), _column("reason", TEXT))
         declared = [field_column(name, kind) for name, kind in config.fields.items()]
         self.datum = _table("datum", metadata, _key("seq"), _column("reftime"), _column("segment"), _column("offset"),
                             _column("size"), *declared, *self._indices)  # fmt: skip

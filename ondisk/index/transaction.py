@@ -139,6 +139,8 @@ class Transaction(AtomicChange):
 
     def note_deleted(self, seqs: Sequence[int]) -> None:
         """Note deletions of data that are in another index, or were removed before, in the order of changes."""
+        if self.is_replica:
+            return
         self._execute_many(_NOTE_DELETION, zip(self.take_seqs(len(seqs)), seqs, strict=True))
 
     def note_archived(self, archive: str, seqs: Iterable[Sequence[int]]) -> int:
@@ -195,7 +197,7 @@ class Transaction(AtomicChange):
         with sqlite_errors(self.directory):
             self.connection.execute("DELETE FROM datum WHERE seq = ?", (seq,))
             if seq < first:
-                self.connection.execute(_NOTE_DELETION, (self.take_seqs(1)[0], seq))
+                self.note_deleted([seq])
                 self.add_deleted(found[2], 1, found[4])
             self.connection.execute(self.schema.insert, row)
         return True
@@ -509,6 +511,9 @@ class Transaction(AtomicChange):
     def _delete(self, select: str, values: Sequence[Any], limit: int | None = None) -> int:
         if limit is not None:
             return self._delete_some(select, values, limit)
+        if self.is_replica:
+            self.count_deleted(select, values)
+            return self._execute(f"DELETE FROM datum WHERE seq IN ({select})", values).rowcount
         first = self.seq
         numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
         sql = f"INSERT INTO deletion (seq, datum) {numbered}"

@@ -26,7 +26,7 @@ def renew(access: DatasetAccess, name: str) -> None:
     Locks: the writers' lock, which the append takes again afterwards.
     """
     keep_single_copies(access, access.archives, name, "append")
-    with access.transaction("append") as transaction:
+    with access.transaction("rewrite") as transaction:
         check_trusted(access)
         with access.current().index.snapshot() as snapshot:
             segment = snapshot.segment_named(name)

@@ -594,12 +594,13 @@ class Rescan:
         fields = transaction.columns(metadata)
         seqs: Sequence[int]
         if self._aside is not None:
-            first_new = transaction.seq
+            first_new = transaction.take_seqs(0).start
             seqs = self._aside.seqs(zip(offsets, reftimes, sizes, *fields, strict=True))
-            if self._replaced_from is None and transaction.seq > first_new:
-                self._replaced_from = next(each for each, seq in zip(offsets, seqs, strict=True) if seq > first_new)
-            self._returned += transaction.seq - first_new
-            self._new += transaction.seq - first_new
+            new = transaction.take_seqs(0).start - first_new
+            if self._replaced_from is None and new:
+                self._replaced_from = next(each for each, seq in zip(offsets, seqs, strict=True) if seq >= first_new)
+            self._returned += new
+            self._new += new
         else:
             seqs = transaction.take_seqs(len(offsets))
         columns = (seqs, reftimes, [segment.id] * len(offsets), offsets, sizes, *fields)

@@ -31,10 +31,11 @@ from typing import Any, NoReturn
 
 from ondisk.errors import FrameCorrupt, IntegrityError, InvalidInput
 from ondisk.formats.diskqueue import cbor
+from ondisk.index.changes import OWN
 from ondisk.replication.feed import Kind, Lag
 from ondisk.replication.token import NO_COMPARISON, Token
 
-HIGHEST = 2**62
+HIGHEST = OWN
 """No change has this number or a higher one."""
 LARGEST = 4 * 1024**3
 """Bytes of records, at most, unless the caller of `decode` says otherwise."""

@@ -73,7 +73,13 @@ class Numbers:
 
 
 class Source(Protocol):
-    """What a replica follows."""
+    """What a replica follows.
+
+    Attributes:
+        address: host and port of its server; "" and 0 of a path.
+    """
+
+    address: tuple[str, int]
 
     def describe(self) -> Description:
         """Return what the source is."""
@@ -104,6 +110,8 @@ class PathSource:
     Raises, in every method:
         Also the errors of `Dataset.open`.
     """
+
+    address = ("", 0)
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path

@@ -17,6 +17,7 @@ import ondisk
 from ondisk.cli import COMMANDS, parser_of
 from ondisk.json_shapes import parse_time
 from ondisk.replication import token_file
+from ondisk.replication.replica import Replica
 from ondisk.replication.token import Entry, Token
 
 from .conftest import PATIENCE, ROOT
@@ -50,11 +51,14 @@ COMMAND_LINES = {
     "quarantine restore": f"quarantine kept restore {ITEM}",
     "quarantine drop": f"quarantine kept drop {ITEM}",
     "quarantine drop --yes": f"quarantine kept drop {ITEM} --yes",
+    "replicate": "replicate torn copy",
+    "promote": "promote replica",
     "token show": "token show replica.tokens",
     "token show --layout ambry": "token show replicaTokens --layout ambry",
     "token verify": "token verify replica.tokens",
     "migrate": "migrate changed",
 }
+LISTS = ("damage", "notes", "done", "findings", "offenders", "differences", "stored")
 TYPES = {
     "integer": int,
     "number": float,
@@ -124,9 +128,9 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix + key, each
         if key == "location":
             yield from keys(each, "location.")
-        if key in ("damage", "notes", "done", "findings", "offenders", "stored") and isinstance(each, list):
+        if key in LISTS and isinstance(each, list):
             yield from keys(each[0], f"{key}[].")
-        if key in ("summary", "quarantine", "replaced") and isinstance(each, dict):
+        if key in ("summary", "quarantine", "replaced", "lag") and isinstance(each, dict):
             yield from keys(each, f"{key}.")
         if prefix == "" and key == "fields" and isinstance(each, dict) and "distinct" in next(iter(each.values())):
             for field in each.values():
@@ -187,6 +191,14 @@ def tokens(folder):
 
 
 @pytest.fixture
+def replica(weather):
+    """Create a replica, and a source with a segment that is missing."""
+    Replica.open("replica", "weather").close()
+    shutil.copytree(weather, "torn")
+    Path("torn/2026/11-20.vm2").unlink()
+
+
+@pytest.fixture
 def queue(folder):
     """Create a queue."""
     with ondisk.create("queue", {"step": "sequence"}) as dataset:
@@ -194,7 +206,7 @@ def queue(folder):
 
 
 @pytest.mark.parametrize("title", COMMAND_LINES)
-@pytest.mark.usefixtures("queue", "spool", "damaged", "archived", "changed", "kept", "tokens")
+@pytest.mark.usefixtures("queue", "spool", "damaged", "archived", "changed", "kept", "tokens", "replica")
 def test_the_shapes_are_what_the_command_prints(run, title):
     Path("cut.seg").write_bytes(CUT[:4] + b"\x15" + CUT[5:])  # and its frame count is too high
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section(SHAPES, title), re.MULTILINE)
@@ -216,6 +228,6 @@ def test_the_exit_codes_of_all_errors_are_on_the_page():
     text = section(PAGE, "What all commands share")
     first = {int(code) for row in re.findall(r"^\| ([0-9 …]+) \|", text, re.MULTILINE) for code in row.split()[:1]}
     kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.OndiskError)]
-    tens = {kind.exit_code // 10 * 10 for kind in kinds} - {0, 70}  # 70: replication has no command yet
+    tens = {kind.exit_code // 10 * 10 for kind in kinds} - {0}
     assert tens <= first
     assert {value for name, value in vars(errors).items() if name.startswith("EXIT_")} - {143} <= first

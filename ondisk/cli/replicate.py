@@ -1,0 +1,125 @@
+"""Follow another dataset: fetch its changes, and apply them to a replica, which is created if it does not exist.
+
+ondisk replicate /data/weather /backup/weather
+ondisk replicate /data/weather /backup/weather --follow --interval 10s
+ondisk replicate /mnt/weather /backup/weather --bandwidth 5M --token-file weather.tokens
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from typing import TYPE_CHECKING
+
+from ondisk.cli.arguments import add_keys, duration, path
+from ondisk.cli.output import Output
+from ondisk.cli.progress import changes_progress
+from ondisk.cli.streams import complain
+from ondisk.errors import (
+    EXIT_DATA_SKIPPED,
+    EXIT_DONE,
+    DiskFull,
+    DurabilityLost,
+    LockError,
+    OndiskError,
+    ReplicationError,
+    StorageError,
+    TokenExpired,
+    TokenForeign,
+)
+
+if TYPE_CHECKING:
+    from ondisk.replication.replica import Pulled, Replica
+
+_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+_PASSING = (LockError, StorageError, ReplicationError)
+"""Errors that may be over when a follower asks again."""
+_LASTING = (DiskFull, DurabilityLost, TokenExpired, TokenForeign)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="SOURCE", type=path, help="the directory of the dataset to follow")
+    parser.add_argument("replica", metavar="REPLICA", type=path, help="the replica's directory")
+    add_keys(parser)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--once", action="store_true", help="end when the replica has what the source has now (default)")
+    how.add_argument("--follow", action="store_true", help="go on until SIGINT or SIGTERM")
+    parser.add_argument(
+        "--interval",
+        metavar="D",
+        type=duration,
+        default=10.0,
+        help="with --follow: how long to wait for new changes (90s, 10m, 1h30m); default: 10s",
+    )
+    parser.add_argument(
+        "--bandwidth", metavar="B", type=_bandwidth, help="bytes of data in a second, on average, such as 500K or 5M"
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        type=path,
+        help="write the token here, for people: after each pull, and at the end",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object; with --follow one for each pull")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.replication.replica import Replica
+
+    with Replica.open(arguments.replica, arguments.source) as replica:
+        try:
+            pulled = _pull(replica, arguments)
+            _report(replica, pulled, output)
+            while arguments.follow:
+                _export(replica, arguments)
+                time.sleep(arguments.interval)
+                try:
+                    pulled = _pull(replica, arguments)
+                except _PASSING as error:
+                    if isinstance(error, _LASTING):
+                        raise
+                    complain("warning", f"{error}\nThe next try is in {arguments.interval:g} seconds.")
+                    continue
+                if pulled.count:
+                    _report(replica, pulled, output)
+        finally:
+            _export(replica, arguments)
+    return EXIT_DATA_SKIPPED if pulled.missing or pulled.lost else EXIT_DONE
+
+
+def _pull(replica: Replica, arguments: argparse.Namespace) -> Pulled:
+    with changes_progress("replicate") as progress:
+        return replica.pull(bandwidth=arguments.bandwidth,
+                            on_answer=lambda applied, lag: progress(applied.count, lag.changes))  # fmt: skip
+
+
+def _report(replica: Replica, pulled: Pulled, output: Output) -> None:
+    output.pulled(str(replica.dataset.path), pulled)
+    for each in pulled.differences:
+        if each.is_lost:
+            complain("note", f"the datum {each.seq} is kept: {each.reason}")
+        else:
+            complain("warning", f"the datum {each.seq} is missing: {each.reason}")
+    if (more := pulled.missing + pulled.kept - len(pulled.differences)) > 0:
+        complain("warning", f"and {more} more data are missing or kept")
+
+
+def _export(replica: Replica, arguments: argparse.Namespace) -> None:
+    """Write the token file. If that fails, the token is still in the replica's index."""
+    if arguments.token_file is None or replica.followed is None:
+        return
+    try:
+        aside = replica.export(arguments.token_file)
+    except OndiskError as error:
+        complain("warning", f"the token file was not written: {error}")
+    else:
+        if aside is not None:
+            complain("warning", aside)
+
+
+def _bandwidth(text: str) -> float:
+    parts = re.fullmatch(r"([0-9]{1,12})([KMG]?)", text)
+    if parts is None or int(parts[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes in a second, such as 500K or 5M")
+    return float(int(parts[1]) * _UNITS[parts[2]])

@@ -1,0 +1,191 @@
+"""What the index of a replica records about the dataset that it follows, and how the changes of that become rows.
+
+The row of the table `source` is the token: how far the replica has followed its source. It is committed with the data
+that it covers. It holds only in the index that wrote it: the data of a rebuilt or exchanged one may have other numbers.
+
+The table `difference` lists data of the source that the replica lacks because nobody could read them (`UNREADABLE`),
+and data that the source has lost and the replica has (`LOST`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ondisk.index.changes import OWN
+from ondisk.index.connection import sqlite_errors
+from ondisk.index.snapshot import Snapshot
+from ondisk.index.transaction import Transaction
+
+UNREADABLE, LOST = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """How far a replica has followed its source.
+
+    Attributes:
+        uuid: of the source's index.
+        replica: the UUID of the replica's index when this was written.
+        session, offset, index_start, key: of the token.
+        host, port: of the source's server; "" and 0 for a path.
+        bytes_read: of data, so far.
+        committed_at: microseconds since 1970.
+    """
+
+    uuid: str
+    replica: str
+    session: int = 0
+    offset: int = 0
+    index_start: int = -1
+    key: bytes = b""
+    host: str = ""
+    port: int = 0
+    bytes_read: int = 0
+    committed_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A datum that the replica or the source does not have.
+
+    Attributes:
+        seq: its number.
+        kind: `UNREADABLE` or `LOST`.
+        reason: why.
+    """
+
+    seq: int
+    kind: int
+    reason: str
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the source has lost it; otherwise the replica lacks it."""
+        return self.kind == LOST
+
+
+def followed(state: Transaction | Snapshot) -> Followed | None:
+    """Return how far a replica has followed its source; None if it has no source yet."""
+    sql = (
+        "SELECT uuid, replica, session, offset, index_start, key, host, port, bytes_read, committed_at FROM source"
+        " ORDER BY committed_at DESC LIMIT 1"
+    )
+    row = state.connection.execute(sql).fetchone()
+    return None if row is None else Followed(*row)
+
+
+def follow(transaction: Transaction, now: Followed) -> None:
+    """Record how far the replica has followed its source, with this commit."""
+    values = (now.uuid, now.replica, now.session, now.offset, now.index_start, now.key, now.host, now.port,
+              now.bytes_read, time.time_ns() // 1000)  # fmt: skip
+    _execute(transaction, "DELETE FROM source")
+    _execute(transaction, f"INSERT INTO source VALUES ({', '.join('?' * len(values))})", values)
+    transaction.advance_seq(now.offset)
+
+
+def note_sessions(transaction: Transaction, sessions: Iterable[tuple[int, int]]) -> None:
+    """Record the sessions of the source's numbers: first number, id. The tokens of the replica's replicas name them."""
+    now = time.time_ns() // 1000
+    _many(
+        transaction, "INSERT OR REPLACE INTO session VALUES (?, ?, ?)", ((first, id_, now) for first, id_ in sessions)
+    )
+
+
+def delete(transaction: Transaction, deletions: Sequence[tuple[int, int]]) -> set[int]:
+    """Delete data, and note their deletions under the numbers of the source; return the data that are not here.
+
+    Args:
+        deletions: their own numbers, and those of the data.
+    """
+    # Also those of data that are not here: a replica of this one may have them.
+    _many(transaction, "INSERT OR IGNORE INTO deletion (seq, datum) VALUES (?, ?)", deletions)
+    targets = [target for _, target in deletions]
+    here = present(transaction, targets)
+    transaction.drop_rows(sorted(here))
+    _many(transaction, "DELETE FROM difference WHERE seq = ?", ((target,) for target in targets))
+    return {*targets} - here
+
+
+def note_archived(transaction: Transaction, archive: str, deletions: Sequence[tuple[int, int]]) -> None:
+    """Note that some of the deletions are of data in an archive, by the UUID of its index."""
+    numbers = [number for number, _ in deletions]
+    _execute(
+        transaction, "INSERT OR IGNORE INTO archived_deletion VALUES (?, ?, ?)", (archive, min(numbers), max(numbers))
+    )
+
+
+def present(state: Transaction | Snapshot, seqs: Iterable[int]) -> set[int]:
+    """Return those of the numbers that belong to data in the index."""
+    sql = "SELECT seq FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
+    return {seq for (seq,) in state.connection.execute(sql, (json.dumps([*seqs]),))}
+
+
+def present_between(state: Transaction | Snapshot, first: int, last: int) -> set[int]:
+    """Return the numbers of the data in the index, from one to another."""
+    return {
+        seq for (seq,) in state.connection.execute("SELECT seq FROM datum WHERE seq BETWEEN ? AND ?", (first, last))
+    }
+
+
+def take_place(transaction: Transaction, row: tuple[Any, ...], new: Collection[int]) -> None:
+    """Insert a row in the place of the one with the same unique fields. The source notes the deletion of that.
+
+    Args:
+        new: rows that this transaction has inserted, and whose bytes are not written yet.
+    """
+    found = transaction.duplicate_of(row)
+    if found is not None:
+        _execute(transaction, "DELETE FROM datum WHERE seq = ?", found[:1])
+        if found[0] not in new:
+            transaction.add_deleted(found[2], 1, found[4])
+    transaction.insert([[value] for value in row])
+
+
+def differ(transaction: Transaction, differences: Iterable[Difference]) -> None:
+    """Record data that the replica lacks, or that the source has lost."""
+    rows = ((each.seq, each.kind, each.reason) for each in differences)
+    _many(transaction, "INSERT OR REPLACE INTO difference VALUES (?, ?, ?)", rows)
+
+
+def settle(transaction: Transaction, seqs: Iterable[int]) -> None:
+    """Remove data from the differences."""
+    _many(transaction, "DELETE FROM difference WHERE seq = ?", ((seq,) for seq in seqs))
+
+
+def differences(state: Snapshot, kind: int | None = None, after: int = 0, limit: int = -1) -> list[Difference]:
+    """Return the differences of a kind, or all, with numbers above one, in their order."""
+    sql = "SELECT seq, kind, reason FROM difference WHERE seq > ? AND kind = ifnull(?, kind) ORDER BY seq LIMIT ?"
+    return [Difference(*row) for row in state.fetch(sql, (after, kind, limit))]
+
+
+def count_differences(state: Snapshot) -> dict[int, int]:
+    """Return how many differences of each kind there are."""
+    return dict(state.fetch("SELECT kind, count(*) FROM difference GROUP BY kind"))
+
+
+def renumber_own(transaction: Transaction, first: int) -> int:
+    """Give the data that the replica has numbered itself the numbers from `first` on; return how many they are."""
+    own = transaction.connection.execute("SELECT seq FROM datum WHERE seq >= ? ORDER BY seq", (OWN,)).fetchall()
+    _many(transaction, "UPDATE datum SET seq = ? WHERE seq = ?", ((at, seq) for at, (seq,) in enumerate(own, first)))
+    transaction.advance_seq(first + len(own) - 1)
+    return len(own)
+
+
+def forget_source(transaction: Transaction) -> None:
+    """Remove what is known of the source, so that nothing follows it any more."""
+    _execute(transaction, "DELETE FROM source")
+    _execute(transaction, "DELETE FROM difference")
+
+
+def _execute(transaction: Transaction, sql: str, values: Sequence[Any] = ()) -> None:
+    with sqlite_errors(transaction.directory):
+        transaction.connection.execute(sql, values)
+
+
+def _many(transaction: Transaction, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    with sqlite_errors(transaction.directory):
+        transaction.connection.executemany(sql, rows)

@@ -1,0 +1,218 @@
+"""Apply the changes of a source to its replica, and record the token that covers them, in one commit."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ondisk.dataset.append import insert
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.layout import untrusted
+from ondisk.errors import IntegrityError
+from ondisk.formats import Batch
+from ondisk.index import Transaction, replica, segment_rows
+from ondisk.index.replica import LOST, UNREADABLE, Difference, Followed
+from ondisk.replication.feed import Kind
+from ondisk.replication.records import Group, Records
+from ondisk.step import days_ago
+
+_TOO_OLD = "it is older than delete_age of the replica"
+
+
+@dataclass(slots=True)
+class Applied:
+    """What was done with the changes of a source.
+
+    Attributes:
+        stored: data stored as new, also those in place of others.
+        deleted: data deleted or replaced.
+        present: data skipped because the replica has them.
+        old: data skipped because they are older than `delete_age` of the replica.
+        lost: data that the source has lost, and that the replica keeps.
+        unreadable: data that cannot be read at the source, or not be stored here.
+        bytes: of the data that were read from the source.
+    """
+
+    stored: int = 0
+    deleted: int = 0
+    present: int = 0
+    old: int = 0
+    lost: int = 0
+    unreadable: int = 0
+    bytes: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many changes they were, about."""
+        return self.stored + self.deleted + self.present + self.old + self.lost + self.unreadable
+
+    def add(self, other: Applied) -> None:
+        """Add what was done with the next changes."""
+        for name in Applied.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+def apply(
+    access: DatasetAccess,
+    records: Records,
+    before: Followed,
+    after: Followed,
+    requested: Sequence[int] | None = None,
+) -> Applied | None:
+    """Apply some changes.
+
+    Args:
+        before: how far the replica had followed its source when they were requested.
+        after: how far it has followed it with them.
+        requested: the changes are an answer to a request for these data, which the replica lacked; see `Source.fetch`.
+
+    Returns:
+        What was done; None if nothing, because another process has pulled meanwhile.
+
+    Raises:
+        NeedsCheck: the replica's index may not know all data.
+        MustRewrite: a segment must be rewritten before anything can be appended to it.
+
+    Durability: as an append: bytes, synced, then one commit with the rows, the deletions and the token. Archives commit
+        their deletions after it, as after a delete.
+    Locks: the writers' lock, and that of each archive with data to delete.
+    """
+    with access.transaction("replicate") as transaction, contextlib.ExitStack() as stack:
+        if access.needs_check():
+            raise untrusted(access.path)
+        if replica.followed(transaction) != before:
+            return None
+        change = _Change(access, transaction, stack)
+        if requested is None:
+            change.follow(records)
+        else:
+            change.complete(records, requested)
+        replica.differ(transaction, change.differences)
+        replica.follow(transaction, after)
+        transaction.check_space()
+        transaction.commit()
+    return change.done
+
+
+@dataclass(slots=True)
+class _Change:
+    """One commit of a replica. The caller must hold the writers' lock.
+
+    Attributes:
+        stack: holds the locks of archives; the caller closes it after the commit.
+    """
+
+    access: DatasetAccess
+    transaction: Transaction
+    stack: contextlib.ExitStack
+    done: Applied = field(default_factory=Applied)
+    differences: list[Difference] = field(default_factory=list)
+
+    def follow(self, records: Records) -> None:
+        """Apply the next changes."""
+        self._delete([(number, target) for number, target, kind in records.deletions if kind is Kind.DELETED])
+        self._keep([target for _, target, kind in records.deletions if kind is Kind.LOST])
+        self._add(records)
+        replica.note_sessions(self.transaction, records.sessions)
+
+    def complete(self, records: Records, requested: Sequence[int]) -> None:
+        """Store data that the replica lacked. Those that the source does not have any more are not missed."""
+        replica.settle(self.transaction, [seq for seq in requested if seq <= records.token.offset])
+        self._add(records)
+        if self.done.stored:
+            # Replicas of this one have passed these numbers.
+            self.transaction.expire_tokens()
+
+    def _add(self, records: Records) -> None:
+        self.done.bytes = records.size
+        for group in records.groups:
+            self._store(group)
+        self.differences += [Difference(seq, UNREADABLE, reason) for seq, reason in records.unreadable]
+        self.done.unreadable = sum(each.kind == UNREADABLE for each in self.differences)
+
+    def _delete(self, deletions: Sequence[tuple[int, int]]) -> None:
+        """Delete what was deleted at the source, also from archives."""
+        if not deletions:
+            return
+        archives, transaction = self.access.archives, self.transaction
+        elsewhere = replica.delete(transaction, deletions)
+        self.done.deleted = len(deletions) - len(elsewhere)
+        if not elsewhere:
+            return
+        archives.complete_deletes()
+        online = set()
+        for archive in archives.online():
+            with archive.current().index.snapshot() as snapshot:
+                uuid = snapshot.dataset()["uuid"]
+                here = replica.present(snapshot, elsewhere)
+            online.add(uuid)
+            if here:
+                replica.note_archived(transaction, uuid, deletions)
+                self.stack.enter_context(archive.locked("replicate"))  # an error after the commit would be too late
+                self.done.deleted += len(here)
+                elsewhere -= here
+        if elsewhere:  # an archive that is away may have them
+            with self.access.current().index.snapshot() as snapshot:
+                known = [each.uuid for each in segment_rows.known_archives(snapshot) if each.name]
+            for uuid in known:
+                if uuid not in online:
+                    replica.note_archived(transaction, uuid, deletions)
+        transaction.after_commit(archives.complete_deletes_later)
+
+    def _keep(self, targets: Sequence[int]) -> None:
+        """Record which of the data that the source has lost are here."""
+        here = self._present(targets) if targets else set()
+        self.done.lost = len(here)
+        self.differences += [Difference(seq, LOST, "the source has lost it") for seq in sorted(here)]
+
+    def _present(self, seqs: Sequence[int]) -> set[int]:
+        """Return those of the numbers that belong to data of the replica or of its archives."""
+        here = replica.present(self.transaction, seqs)
+        for archive in self.access.archives.online():
+            with archive.current().index.snapshot() as snapshot:
+                here |= replica.present(snapshot, seqs)
+        return here
+
+    def _store(self, group: Group) -> None:
+        """Store the new data of one format, and list those that cannot be stored."""
+        access, transaction, done = self.access, self.transaction, self.done
+        format = access.format(group.format)
+        if format.is_dir != (len(group.beside) > 0):
+            hint = "Compare the versions of ondisk on both sides."
+            raise IntegrityError(f"the source does not send data of {group.format} as they are stored", hint=hint)
+        group = self._new(group)
+        batch = format.received(group.payloads, group.beside)
+        self._refuse(batch)
+        trusted = not access.has_sentinel()
+        stored = insert(batch, format, access.config, access.directory, transaction,
+                        trusted=trusted, archived=None, numbers=group.seqs)  # fmt: skip
+        done.stored += stored.imported + len(stored.replaced)
+        done.deleted += len(stored.replaced)
+        for position, reason in batch.refused:
+            if reason == _TOO_OLD:
+                done.old += 1
+            else:
+                self.differences.append(Difference(group.seqs[position], UNREADABLE, reason))
+
+    def _new(self, group: Group) -> Group:
+        """Return the data of a group that are not here."""
+        here = self._present(group.seqs)
+        if not here:
+            return group
+        self.done.present += len(here)
+        kept = [place for place, seq in enumerate(group.seqs) if seq not in here]
+        columns = [[column[place] for place in kept if column] for column in (group.payloads, group.beside)]
+        return Group(group.format, [group.seqs[place] for place in kept], *columns)
+
+    def _refuse(self, batch: Batch) -> None:
+        """Refuse data that are too old or too large for the replica."""
+        config = self.access.config
+        if config.delete_age is not None:
+            batch.refuse_before(days_ago(config.delete_age), _TOO_OLD)
+        sizes = [*map(len, batch.payloads)]
+        if max(sizes, default=0) > config.max_datum_size:
+            batch.refuse({
+                place: f"{size} bytes are more than max_datum_size of the replica, {config.max_datum_size}"
+                for place, size in enumerate(sizes) if size > config.max_datum_size
+            })  # fmt: skip

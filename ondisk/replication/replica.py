@@ -1,0 +1,350 @@
+"""Replicas: datasets that follow another one, their source.
+
+A replica has the data of its source under the numbers that they have there, and takes no other writes: `replica = true`
+in its `dataset.toml`. Check, fix, repack, archive and the ages work as in any dataset; the ages are its own. Its token
+is in its index, committed with the data that it covers, so whatever ends a pull, the next one continues behind the last
+commit.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from ondisk.config import DatasetConfig
+from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.layout import CONFIG, untrusted
+from ondisk.errors import (
+    DatasetNotFound,
+    IntegrityError,
+    StateError,
+    TokenExpired,
+    TokenForeign,
+    command,
+)
+from ondisk.index import Snapshot, replica
+from ondisk.index.replica import LOST, UNREADABLE, Difference, Followed
+from ondisk.replication import token_file
+from ondisk.replication.apply import Applied, apply
+from ondisk.replication.feed import Lag
+from ondisk.replication.records import Records
+from ondisk.replication.source import Description, PathSource, Source
+from ondisk.replication.token import Entry, Token
+
+ANSWER_BYTES = 16 * 1024 * 1024
+"""The bytes of changes that are requested at once: each answer is one commit."""
+
+_TOGETHER = 1_000  # data that are requested again at once
+_AGAIN = 60.0  # seconds until data that could not be read are requested again
+_SHOWN = 100  # differences that a result lists
+
+
+@dataclass(slots=True)
+class Pulled(Applied):
+    """What a pull did; see `Applied`.
+
+    Attributes:
+        source: the UUID of the source's index.
+        offset: the number of the last change that the replica has.
+        lag: what is left.
+        missing: how many data the replica lacks, because they cannot be read at the source or not be stored here.
+        kept: how many data the source has lost, and the replica has.
+        differences: the first 100 of both.
+    """
+
+    source: str = ""
+    offset: int = 0
+    lag: Lag = field(default_factory=lambda: Lag(0, 0))
+    missing: int = 0
+    kept: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+
+class Replica:
+    """A dataset that follows another one.
+
+    Its index also has the token, and lists the data that one of both sides lacks; see `ondisk.index.replica`.
+
+    Attributes:
+        dataset: the replica as a dataset; for reading, and for maintenance.
+    """
+
+    def __init__(self, dataset: Dataset, source: Source) -> None:
+        self.dataset = dataset
+        self._source = source
+        self._retried: float | None = None
+        self._stack = ExitStack()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], source: Source | str | os.PathLike[str]) -> Self:
+        """Open a replica; create it if the path has no dataset.
+
+        Args:
+            source: a source, which the caller closes; or the path of a dataset.
+
+        Raises:
+            StateError: there is an ordinary dataset.
+            Also the errors of `Dataset.open` and `Dataset.create`, for both.
+        """
+        with ExitStack() as stack:
+            followed = stack.enter_context(PathSource(source)) if isinstance(source, str | os.PathLike) else source
+            try:
+                dataset = Dataset.open(path)
+            except DatasetNotFound:
+                dataset = create(path, followed.describe())
+            stack.enter_context(dataset)
+            check_replica(dataset)
+            opened = cls(dataset, followed)
+            opened._stack = stack.pop_all()
+            return opened
+
+    def close(self) -> None:
+        """Close the replica, and the source if it was given as a path."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def followed(self) -> Followed | None:
+        """How far it has followed its source; None if it has not begun."""
+        with self._snapshot() as snapshot:
+            return replica.followed(snapshot)
+
+    def pull(
+        self,
+        max_bytes: int = ANSWER_BYTES,
+        *,
+        bandwidth: float | None = None,
+        on_answer: Callable[[Applied, Lag], object] = lambda _applied, _lag: None,
+    ) -> Pulled:
+        """Apply the changes that the source has had when the pull began.
+
+        Args:
+            max_bytes: of changes in one answer, and so in one commit. An answer has at least one change.
+            bandwidth: bytes of data in a second, on average; None for any.
+            on_answer: called after each commit with what it did, and with what is left.
+
+        Raises:
+            TokenForeign: the source is another dataset, or its index was rebuilt or exchanged, or an earlier state of
+                it was put back; or the same happened to this replica.
+            TokenExpired: the source has forgotten deletions that this replica lacks.
+            NeedsCheck: an index of one of both may not know all data.
+            IntegrityError: the source has sent what no source sends.
+            StateError: an archive of the source is away; see `Dataset.changes`.
+            Also the errors of `Dataset.append`.
+
+        Durability: each answer is one commit, with the token. Whatever ends a pull, the next continues after it.
+        Locks: the replica's writers' lock, for each commit; none of the source.
+        Memory: an answer, several times.
+        """
+        pulled = Pulled()
+        now = self._begun()
+        self._retry(now, pulled, max_bytes)
+        until: int | None = None
+        while until is None or (self._now().offset < until):
+            began, now = time.monotonic(), self._now()
+            records = self._changes(now, max_bytes)
+            if until is None:
+                until = records.token.offset + records.lag.changes
+            applied = self._apply(records, now)
+            if applied is None:
+                continue
+            pulled.add(applied)
+            pulled.lag = records.lag
+            on_answer(applied, records.lag)
+            if not records.count:
+                break
+            if bandwidth is not None:
+                time.sleep(max(0.0, records.size / bandwidth - (time.monotonic() - began)))
+        return self._described(pulled)
+
+    def export(self, path: str | os.PathLike[str]) -> str | None:
+        """Write the token into a token file, for people and other programs. It is as old as the last commit.
+
+        Returns:
+            What was wrong with the file and what its name is now, or None; see `token_file.update`.
+        """
+        now = self._now()
+        token = Token(now.uuid, now.session, now.offset, now.index_start, now.key)
+        entry = Entry(token, now.replica, now.host, now.port, bytes_read=now.bytes_read)
+        return token_file.update(path, [entry])
+
+    def _snapshot(self) -> Snapshot:
+        return self.dataset._access.current().index.snapshot()
+
+    def _begun(self) -> Followed:
+        """Return how far it has followed its source; record the source if it has none yet.
+
+        Raises:
+            TokenForeign: the index is not the one that has recorded the source.
+        """
+        access = self.dataset._access
+        if access.needs_check():
+            raise untrusted(access.path)
+        with self._snapshot() as snapshot:
+            mine, now = snapshot.dataset(), replica.followed(snapshot)
+            is_empty = not mine["seq"] and not snapshot.segments()
+        if now is not None and now.replica == mine["uuid"]:
+            return now
+        if now is not None or not is_empty:
+            message = f"{access.path}: its index was lost, rebuilt or exchanged, so its data may have other numbers"
+            raise TokenForeign(message + " than those of its source", hint=_another(access.path))
+        host, port = self._source.address
+        with access.transaction("replicate") as transaction:
+            first = Followed(self._source.describe().uuid, mine["uuid"], host=host, port=port)
+            replica.follow(transaction, first)
+            transaction.commit()
+        return self._now()
+
+    def _now(self) -> Followed:
+        now = self.followed
+        assert now is not None
+        return now
+
+    def _changes(self, now: Followed, max_bytes: int) -> Records:
+        """Return the next changes of the source, after a look at what it sends."""
+        try:
+            records = self._source.changes(_token(now), max_bytes)
+        except (TokenForeign, TokenExpired) as error:
+            error.hint = _another(self.dataset.path)
+            raise
+        _check(records, now)
+        return records
+
+    def _apply(self, records: Records, now: Followed) -> Applied | None:
+        """Apply the next changes; None if another process has applied some meanwhile."""
+        token, (host, port) = records.token, self._source.address
+        after = replace(now, session=token.session, offset=token.offset, index_start=token.index_start, key=token.key,
+                        host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
+        if after == now:
+            return Applied()
+        return self._renewing(partial(apply, self.dataset._access, records, now, after))
+
+    def _retry(self, now: Followed, pulled: Pulled, max_bytes: int) -> None:
+        """Request the data again that could not be read, each once."""
+        began = time.monotonic()
+        if self._retried is not None and began - self._retried < _AGAIN:
+            return
+        self._retried = began
+        last = 0
+        while True:
+            with self._snapshot() as snapshot:
+                missing = [each.seq for each in replica.differences(snapshot, UNREADABLE, last, _TOGETHER)]
+            if not missing:
+                return
+            records = self._source.fetch(missing, max_bytes)
+            if records.token.dataset != now.uuid:
+                return  # the request for changes says why
+            _check(records, replace(now, offset=last))
+            after = replace(now, bytes_read=now.bytes_read + records.size)
+            applied = self._renewing(partial(apply, self.dataset._access, records, now, after, missing))
+            if applied is not None:
+                applied.unreadable = 0  # they were before
+                pulled.add(applied)
+                last = max(last + 1, records.token.offset)
+            now = self._now()
+
+    def _renewing(self, apply: Callable[[], Applied | None]) -> Applied | None:
+        return self.dataset._renewing(apply)
+
+    def _described(self, pulled: Pulled) -> Pulled:
+        with self._snapshot() as snapshot:
+            now, counts = replica.followed(snapshot), replica.count_differences(snapshot)
+            pulled.differences = replica.differences(snapshot, limit=_SHOWN)
+        assert now is not None
+        pulled.source, pulled.offset = now.uuid, now.offset
+        pulled.missing, pulled.kept = counts.get(UNREADABLE, 0), counts.get(LOST, 0)
+        return pulled
+
+
+def check_replica(dataset: Dataset) -> None:
+    """Raise unless a dataset is a replica.
+
+    Raises:
+        StateError: it is not.
+    """
+    if not dataset.config.replica:
+        hint = "`ondisk replicate SOURCE REPLICA` creates a replica at a path where nothing is."
+        raise StateError(f"{dataset.path} is an ordinary dataset, and no replica", hint=hint)
+
+
+def create(path: str | os.PathLike[str], source: Description) -> Dataset:
+    """Create an empty replica with the configuration of a source, and open it.
+
+    Durability: as `Dataset.create`.
+    """
+    config = replace(
+        DatasetConfig.from_toml(source.config, f"dataset.toml of {source.name}"), replica=True, filter=None
+    )
+    return Dataset.create(path, config)
+
+
+def promote(path: str | os.PathLike[str]) -> Dataset:
+    """Make a replica an ordinary dataset, and open it. It follows its source no more, and takes all writes.
+
+    Its index gets a new UUID, so tokens of its own replicas are void. Data that it has numbered itself get the next
+    numbers.
+
+    Raises:
+        StateError: it is not a replica.
+        NeedsCheck: its index may not know all data.
+
+    Durability: one commit of its index; one of each archive with such data; then `dataset.toml`. After a crash, promote
+        it again.
+    Locks: the writers' lock, for each commit.
+    """
+    with Dataset.open(path) as dataset:
+        access = dataset._access
+        check_replica(dataset)
+        access.archives.check_trusted()
+        for opened in access.archives.all():
+            with access.locked("promote"), opened.transaction("promote") as transaction:
+                last = max(_last_change(each.current().index.snapshot()) for each in access.archives.all())
+                replica.renumber_own(transaction, last + 1)
+                if opened is access:
+                    replica.forget_source(transaction)
+                    transaction.begin_again_as(str(uuid.uuid4()))
+                transaction.commit()
+        with access.locked("promote"):
+            access.directory.replace(CONFIG, replace(dataset.config, replica=False).to_toml().encode())
+    return Dataset.open(path)
+
+
+def _last_change(snapshot: Snapshot) -> int:
+    with snapshot:
+        return int(snapshot.dataset()["seq"])
+
+
+def _token(now: Followed) -> Token | None:
+    return None if not now.offset else Token(now.uuid, now.session, now.offset, now.index_start, now.key)
+
+
+def _check(records: Records, now: Followed) -> None:
+    """Raise unless changes follow those that a replica has."""
+    columns = [*(group.seqs for group in records.groups), [seq for seq, _, _ in records.deletions],
+               [seq for seq, _ in records.unreadable]]  # fmt: skip
+    if records.token.dataset != now.uuid:
+        message = f"the source is {records.token.dataset} now, and the replica follows {now.uuid}"
+        raise TokenForeign(message, hint="Check the path or address of the source.")
+    if records.token.offset < now.offset or any(column[0] <= now.offset for column in columns if column):
+        hint = "Compare the versions of ondisk on both sides."
+        raise IntegrityError(f"the source has sent changes up to {now.offset}, which it had sent before", hint=hint)
+
+
+def _another(path: os.PathLike[str]) -> str:
+    return (
+        f"Create another replica: {command('replicate', 'SOURCE', 'REPLICA')} with a new path. {os.fspath(path)} stays."
+    )

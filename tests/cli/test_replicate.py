@@ -1,0 +1,149 @@
+"""`ondisk replicate` follows a dataset, and `ondisk promote` ends that."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk.replication import token_file
+
+from .conftest import PATIENCE
+
+LINE = '{{"reftime": "2026-11-{day:02}T00:00:00Z", "a": 1}}\n'
+
+
+@pytest.fixture
+def source(folder) -> str:
+    ondisk.create("source", {"format": "jsonl", "step": "daily", "fields": {"a": "integer"}}).close()
+    append(1, 2)
+    return "source"
+
+
+def append(*days: int) -> None:
+    with ondisk.open("source") as dataset:
+        Path("new.jsonl").write_text("".join(LINE.format(day=day) for day in days))
+        dataset.append_file("new.jsonl")
+
+
+def test_a_replica_is_created_and_follows(run, source):
+    done = run("replicate", "source", "copy")
+    assert (done.code, done.err) == (0, "")
+    assert done.text == f"{Path('copy').absolute()}: 2 stored, 0 deleted; 86 bytes; change 2, nothing left\n"
+    append(3)
+    assert run("delete", "source", "reftime: =2026-11-01", "--yes").code == 0
+    uuid = ondisk.open("source", read_only=True).info()["uuid"]
+    assert run("replicate", "source", "copy", "--once", "--json").json == {
+        "replica": str(Path("copy").absolute()), "source": uuid, "offset": 4, "stored": 1, "deleted": 1, "present": 0,
+        "old": 0, "lost": 0, "unreadable": 0, "bytes": 43, "missing": 0, "kept": 0,
+        "lag": {"changes": 0, "bytes": 0}, "differences": [],
+    }  # fmt: skip
+
+
+def test_data_that_are_missing_end_with_8(run, source):
+    Path("source/2026/11-01.jsonl").rename("away")
+    done = run("replicate", "source", "copy")
+    assert done.code == 8
+    assert "1 missing" in done.text
+    assert "warning: the datum 1 is missing: " in done.err
+    Path("away").rename("source/2026/11-01.jsonl")
+    done = run("replicate", "source", "copy", "--json")
+    assert (done.code, done.json["stored"], done.json["differences"]) == (0, 1, [])
+
+
+def test_data_that_the_source_loses_are_kept_and_end_with_8_once(run, source):
+    assert run("replicate", "source", "copy").code == 0
+    Path("source/2026/11-01.jsonl").unlink()
+    assert run("fix", "source", "--yes").code == 8
+    done = run("replicate", "source", "copy", "--json")
+    assert (done.code, done.json["lost"], done.json["kept"]) == (8, 1, 1)
+    assert done.json["differences"] == [{"seq": 1, "lost": True, "reason": "the source has lost it"}]
+    assert "note: the datum 1 is kept" in done.err
+    assert run("replicate", "source", "copy").code == 0
+
+
+def test_the_token_file_is_an_export(run, source):
+    assert run("replicate", "source", "copy", "--token-file", "tokens").code == 0
+    (entry,) = token_file.read("tokens")
+    assert entry.token.offset == 2
+    Path("tokens").write_bytes(b"damaged")
+    done = run("replicate", "source", "copy", "--token-file", "tokens")
+    assert done.code == 0
+    assert "tokens.bad now" in done.err
+    assert token_file.read("tokens") == [entry]
+    done = run("replicate", "source", "copy", "--token-file", "nothing/tokens")
+    assert (done.code, "the token file was not written" in done.err) == (0, True)
+
+
+def test_a_follower_goes_on_until_it_is_terminated(source, environment):
+    command = [sys.executable, "-m", "ondisk", "replicate", "source", "copy", "--follow", "--interval", "1s",
+               "--token-file", "tokens", "--json"]  # fmt: skip
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert '"stored":2' in process.stdout.readline()
+        append(3)
+        assert '"stored":1' in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 143, err
+    assert token_file.read("tokens")[0].token.offset == 3
+
+
+def test_a_follower_waits_for_a_source_that_cannot_be_locked(run, source, monkeypatch):
+    from ondisk.cli import replicate
+    from ondisk.errors import LockError, TokenForeign
+    from ondisk.replication.replica import Replica
+
+    pull, errors = Replica.pull, [LockError("busy"), TokenForeign("another")]
+
+    def failing(self, **options):
+        if Path("copy/2026").exists():
+            raise errors.pop(0)
+        return pull(self, **options)
+
+    monkeypatch.setattr(Replica, "pull", failing)
+    monkeypatch.setattr(replicate.time, "sleep", lambda seconds: None)
+    done = run("replicate", "source", "copy", "--follow")
+    assert done.code == 72
+    assert "warning: busy" in done.err
+    assert "next try is in 10 seconds" in done.err
+
+
+@pytest.mark.parametrize("text", ["0", "5T", "x", "-1", ""])
+def test_a_bandwidth_is_a_number_of_bytes(run, source, text):
+    assert run("replicate", "source", "copy", f"--bandwidth={text}").code == 2
+    assert not Path("copy").exists()
+
+
+def test_a_bandwidth_slows_a_pull_down(run, source):
+    append(*range(3, 10))
+    began = time.monotonic()
+    assert run("replicate", "source", "copy", "--bandwidth", "1K").code == 0
+    assert time.monotonic() - began > 9 * 43 / 1024
+
+
+def test_a_source_that_does_not_exist_creates_no_replica(run, folder):
+    done = run("replicate", "nothing", "copy")
+    assert done.code == 11
+    assert not Path("copy").exists()
+
+
+def test_a_replica_is_promoted_with_yes(run, source):
+    run("replicate", "source", "copy")
+    assert run("append", "copy", "new.jsonl").code == 30
+    done = run("promote", "copy")
+    assert (done.code, done.text) == (9, f"{Path('copy').absolute()} would become an ordinary dataset; --yes does it\n")
+    done = run("promote", "copy", "--yes", "--json")
+    assert (done.code, done.json["dry_run"]) == (0, False)
+    assert done.json["uuid"] == ondisk.open("copy", read_only=True).info()["uuid"]
+    assert run("append", "copy", "new.jsonl").code == 0
+    assert run("promote", "copy").code == 30
+    assert run("replicate", "source", "copy").code == 30

@@ -1,0 +1,406 @@
+"""A replica has the data of its source after each pull, each change applied once, whatever happens to both."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ondisk
+from ondisk import Dataset, Datum
+from ondisk.errors import NeedsCheck, StateError, TokenExpired, TokenForeign
+from ondisk.maintenance.states import State
+from ondisk.replication import token_file
+from ondisk.replication.feed import Kind
+from ondisk.replication.replica import Replica, promote
+from ondisk.replication.source import PathSource
+
+FIRST, SECOND = "2026/11-01.jsonl", "2026/11-02.jsonl"
+
+
+def datum(day: int, a: int, text: str = "x") -> Datum:
+    return Datum(datetime(2026, 11, day, tzinfo=UTC), {"a": a}, {"text": text})
+
+
+@pytest.fixture
+def source(create) -> Dataset:
+    return create("source", fields={"a": "integer"}, unique=["reftime", "a"], replace="yes")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "replica"
+
+
+def numbered(dataset: Dataset) -> list[tuple[int, datetime, dict[str, Any], Any]]:
+    """Return number, reftime, metadata and data of all data, as the feed has them."""
+    return [(each.seq, each.datum.reftime, dict(each.datum.metadata), each.datum.data)
+            for each in dataset.changes(max_bytes=2**40).changes if each.kind is Kind.APPENDED]  # fmt: skip
+
+
+def content(dataset: Dataset) -> Counter[str]:
+    return Counter(repr((each.reftime, dict(each.metadata), each.data)) for each in dataset.query())
+
+
+def wrong(dataset: Dataset) -> list[Any]:
+    """Return what an accurate check finds, besides deleted data that a repack has not removed yet."""
+    found = dataset.check(accurate=True).segments
+    return [each for each in found if each.state not in (State.OK, State.DIRTY, State.DELETED)]
+
+
+def pull(path: Path, source: Dataset | Path, **options: Any):
+    """Pull, and look whether the replica has what the source has."""
+    where = source.path if isinstance(source, Dataset) else source
+    with Replica.open(path, where) as replica:
+        pulled = replica.pull(**options)
+    with ondisk.open(path, read_only=True) as after, ondisk.open(where, read_only=True) as before:
+        assert numbered(after) == numbered(before)
+        assert content(after) == content(before)
+    return pulled
+
+
+def test_a_replica_has_the_data_of_its_source_under_their_numbers(source, path):
+    source.append([datum(1, 1), datum(1, 2), datum(2, 1)])
+    pulled = pull(path, source)
+    assert (pulled.stored, pulled.deleted, pulled.offset, pulled.lag) == (3, 0, 3, (0, 0))
+    assert pull(path, source).stored == 0
+    source.append([datum(1, 1, "new"), datum(3, 1)])
+    source.delete("reftime: =2026-11-02")
+    pulled = pull(path, source)
+    assert (pulled.stored, pulled.deleted, pulled.present) == (2, 2, 0)
+    with ondisk.open(path) as replica:
+        assert replica.config.replica
+        assert replica.info()["count"] == 3
+
+
+def test_each_answer_is_a_commit_and_the_next_pull_continues(source, path):
+    source.append(datum(1, a) for a in range(10))
+    answers = []
+    pulled = pull(
+        path, source, max_bytes=1, on_answer=lambda applied, lag: answers.append((applied.stored, lag.changes))
+    )
+    assert answers == [(1, left) for left in range(9, -1, -1)]
+    assert pulled.stored == 10
+
+
+def test_a_pull_ends_with_what_was_there_when_it_began(source, path):
+    source.append(datum(1, a) for a in range(3))
+
+    def more(applied: Any, lag: Any) -> None:
+        source.append([datum(2, lag.changes + source.info()["count"])])
+
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull(max_bytes=1, on_answer=more).stored == 3
+
+
+def test_a_replica_takes_no_other_writes(source, path):
+    source.append([datum(1, 1)])
+    pull(path, source)
+    with ondisk.open(path) as replica:
+        for write in (
+            lambda: replica.append([datum(5, 5)]),
+            lambda: replica.delete(""),
+            lambda: replica.exchange(replica.state(), [], [datum(5, 5)]),
+        ):
+            with pytest.raises(StateError, match="is a replica") as caught:
+                write()
+            assert f"ondisk promote {path}" in caught.value.hint
+        replica.check(accurate=True)
+        replica.fix()
+        replica.repack()
+        replica.archive(FIRST)
+        replica.unarchive(f".archive/last/{FIRST}")
+    pull(path, source)
+
+
+def test_an_ordinary_dataset_is_no_replica(source, create):
+    other = create("other")
+    with pytest.raises(StateError, match="and no replica"):
+        Replica.open(other.path, source.path)
+
+
+def test_deletions_of_archived_data_are_applied(source, path):
+    source.append([datum(1, 1), datum(1, 2), datum(2, 1)])
+    pull(path, source)
+    with ondisk.open(path) as replica:
+        replica.archive(FIRST)
+    source.delete("a: =2")
+    source.append([datum(1, 1, "new")])
+    assert pull(path, source).deleted == 2
+    with ondisk.open(path) as replica:
+        replica.repack()
+        assert wrong(replica) == []
+    pull(path, source)
+
+
+def test_deletions_of_data_in_an_archive_that_is_away_wait_for_it(source, path, tmp_path):
+    source.append([datum(1, 1), datum(1, 2), datum(2, 1)])
+    pull(path, source)
+    with ondisk.open(path) as replica:
+        replica.archive(FIRST)
+    (path / ".archive/last").rename(tmp_path / "away")
+    source.delete("a: =2")
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().deleted == 0
+    (tmp_path / "away").rename(path / ".archive/last")
+    pull(path, source)
+
+
+def test_data_that_the_source_has_lost_are_kept_and_reported(source, path):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    (source.path / FIRST).unlink()
+    source.fix(forget=True)
+    with Replica.open(path, source.path) as replica:
+        pulled = replica.pull()
+        assert (pulled.lost, pulled.kept, pulled.missing) == (1, 1, 0)
+        assert [(each.seq, each.reason) for each in pulled.differences] == [(1, "the source has lost it")]
+        assert replica.dataset.info()["count"] == 2
+        assert replica.pull().kept == 1
+
+
+def test_data_that_cannot_be_read_are_listed_and_requested_again(source, path):
+    source.append([datum(1, 1), datum(2, 1), datum(3, 1)])
+    (source.path / SECOND).rename(source.path / "away")
+    with Replica.open(path, source.path) as replica:
+        pulled = replica.pull()
+        assert (pulled.stored, pulled.unreadable, pulled.missing) == (2, 1, 1)
+        assert SECOND in pulled.differences[0].reason
+    with Replica.open(path, source.path) as replica, ondisk.open(path, read_only=True) as chained:
+        token = chained.changes().token
+        assert (replica.pull().unreadable, replica.pull().missing) == (0, 1)
+        (source.path / "away").rename(source.path / SECOND)
+        assert replica.pull().missing == 1, "it is not requested all the time"
+    assert (pulled := pull(path, source)).stored == 1
+    assert pulled.missing == 0
+    with ondisk.open(path, read_only=True) as chained, pytest.raises(TokenExpired):
+        chained.changes(token)
+
+
+def test_data_that_could_not_be_read_and_are_deleted_are_not_missed(source, path):
+    source.append([datum(1, 1), datum(2, 1)])
+    (source.path / SECOND).unlink()
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().missing == 1
+        source.delete("reftime: =2026-11-02")
+        assert replica.pull().missing == 0
+
+
+def test_a_replica_has_its_own_ages(create, path):
+    now = datetime.now(UTC).replace(microsecond=0)
+    old, new = now - timedelta(days=40), now - timedelta(days=1)
+    source = create("source", fields={"a": "integer"})
+    source.append([Datum(old, {"a": 1}, {}), Datum(new, {"a": 2}, {})])
+    with Replica.open(path, source.path):
+        pass
+    config = path / "dataset.toml"
+    config.write_text(config.read_text().replace("replica", "delete_age = 30\nreplica"))
+    with Replica.open(path, source.path) as replica:
+        pulled = replica.pull()
+        assert (pulled.stored, pulled.old, pulled.missing) == (1, 1, 0)
+    config.write_text(config.read_text().replace("delete_age = 30\n", ""))
+    source.append([Datum(old, {"a": 3}, {})])
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().stored == 1
+    config.write_text(config.read_text().replace("replica", "delete_age = 30\nreplica"))
+    with Replica.open(path, source.path) as replica:
+        replica.dataset.repack(by_age=True)
+        assert replica.dataset.info()["count"] == 1
+        assert [each.kind for each in replica.dataset.changes().changes] == [Kind.APPENDED]
+        source.delete("a: =3")
+        assert replica.pull().deleted == 0
+
+
+def test_what_is_too_old_at_the_source_stays_at_the_replica(create, path):
+    old = datetime.now(UTC) - timedelta(days=40)
+    source = create("source", fields={"a": "integer"})
+    source.append([Datum(old, {"a": 1}, {})])
+    pull(path, source)
+    config = source.path / "dataset.toml"
+    config.write_text("delete_age = 30\n" + config.read_text())
+    with ondisk.open(source.path) as dataset:
+        dataset.repack(by_age=True)
+        assert dataset.info()["count"] == 0
+    with Replica.open(path, source.path) as replica:
+        pulled = replica.pull()
+        assert (pulled.deleted, pulled.lost) == (0, 0)
+        assert replica.dataset.info()["count"] == 1
+
+
+def test_a_replica_restored_from_an_old_backup_resumes(source, path, tmp_path):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    shutil.copytree(path, tmp_path / "backup")
+    source.append([datum(1, 1, "new"), datum(3, 1)])
+    source.delete("reftime: =2026-11-02")
+    pull(path, source)
+    shutil.rmtree(path)
+    (tmp_path / "backup").rename(path)
+    pulled = pull(path, source)
+    assert (pulled.stored, pulled.deleted) == (2, 2)
+
+
+def test_a_source_restored_from_an_old_backup_is_noticed(source, path, tmp_path):
+    source.append([datum(1, 1)])
+    source.close()
+    shutil.copytree(source.path, tmp_path / "backup")
+    with ondisk.open(source.path) as again:
+        again.append([datum(2, 1)])
+    pull(path, source.path)
+    shutil.rmtree(source.path)
+    (tmp_path / "backup").rename(source.path)
+    for _ in range(2):
+        with Replica.open(path, source.path) as replica, pytest.raises(TokenForeign, match="earlier state") as caught:
+            replica.pull()
+        assert "ondisk replicate SOURCE REPLICA" in caught.value.hint
+        with ondisk.open(source.path) as again:
+            again.append([datum(day, 7) for day in range(3, 9)])
+
+
+def test_another_dataset_in_the_place_of_the_source_is_noticed(source, path, create):
+    source.append([datum(1, 1)])
+    pull(path, source)
+    other = create("other", fields={"a": "integer"})
+    other.append([datum(1, 1)])
+    with Replica.open(path, other.path) as replica, pytest.raises(TokenForeign):
+        replica.pull()
+
+
+def test_deletions_that_were_forgotten_are_noticed(source, path, monkeypatch):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    source.delete("reftime: =2026-11-02")
+    with source._access.transaction("repack") as transaction:
+        transaction.trim_deletions(3, 100)
+        transaction.commit()
+    with Replica.open(path, source.path) as replica, pytest.raises(TokenExpired) as caught:
+        replica.pull()
+    assert "ondisk replicate" in caught.value.hint
+
+
+def test_a_replica_whose_index_was_lost_does_not_mix_its_numbers_with_those_of_the_source(source, path):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    (path / "index.sqlite").unlink()
+    with Replica.open(path, source.path) as replica:
+        with pytest.raises(NeedsCheck):
+            replica.pull()
+        replica.dataset.fix()
+        assert replica.dataset.changes().changes == [], "its own numbers are not those of the source"
+        with pytest.raises(TokenForeign, match="index was lost") as caught:
+            replica.pull()
+        assert "ondisk replicate" in caught.value.hint
+        assert replica.dataset.info()["count"] == 2
+    source.append([datum(3, 1)])
+    with promote(path) as dataset:
+        assert [seq for seq, *_ in numbered(dataset)] == [3, 4]
+        assert not dataset.config.replica
+        dataset.append([datum(4, 1)])
+
+
+def test_a_promoted_replica_is_an_ordinary_dataset(source, path):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    with ondisk.open(path) as replica:
+        before, token = replica.info()["uuid"], replica.changes().token
+    with promote(path) as dataset:
+        dataset.append([datum(3, 1)])
+        dataset.delete("reftime: =2026-11-01")
+        assert dataset.info()["uuid"] != before
+        with pytest.raises(TokenForeign):
+            dataset.changes(token)
+        assert not dataset.needs_check
+        assert wrong(dataset) == []
+    with pytest.raises(StateError, match="and no replica"):
+        promote(path)
+    with pytest.raises(StateError, match="ordinary dataset"):
+        Replica.open(path, source.path)
+    with ondisk.open(path) as dataset:
+        assert [seq for seq, *_ in numbered(dataset)] == [2, 3]
+
+
+def test_data_that_a_replica_finds_itself_get_numbers_of_their_own(source, path):
+    source.append([datum(1, 1)])
+    pull(path, source)
+    with ondisk.open(path) as replica:
+        replica.archive(FIRST)
+    (path / "2026").mkdir(exist_ok=True)
+    (path / "2026/11-05.jsonl").write_text('{"reftime": "2026-11-05T00:00:00Z", "a": 1}\n')
+    (path / ".archive/last/2026/11-06.jsonl").write_text('{"reftime": "2026-11-06T00:00:00Z", "a": 1}\n')
+    with ondisk.open(path) as replica:
+        replica.fix()
+        assert len([*replica.query()]) == 3
+        assert len(numbered(replica)) == 1
+    source.append([datum(5, 1, "of the source"), datum(7, 1)])
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().stored == 2
+        texts = {each.reftime.day: each.data.get("text") for each in replica.dataset.query()}
+        assert texts == {1: "x", 5: "of the source", 6: None, 7: "x"}
+        assert wrong(replica.dataset) == []
+    with promote(path) as dataset:
+        assert [(seq, reftime.day) for seq, reftime, *_ in numbered(dataset)] == [(1, 1), (2, 5), (3, 7), (4, 6)]
+        dataset.append([datum(8, 1)])
+        assert numbered(dataset)[-1][0] == 5
+
+
+def test_a_replica_of_a_replica_follows_it_and_through_it_the_source(source, path, tmp_path):
+    last = tmp_path / "last"
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    pull(last, path)
+    source.append([datum(1, 1, "new"), datum(3, 1)])
+    with ondisk.open(source.path) as other:
+        other.delete("reftime: =2026-11-02")
+    with Replica.open(path, source.path) as replica:
+        while replica.pull(max_bytes=1).stored:
+            pull(last, path)
+    pull(last, path)
+    with ondisk.open(last, read_only=True) as end:
+        assert numbered(end) == numbered(source)
+    with ondisk.open(path, read_only=True) as middle:
+        assert middle.changes(source.changes().token.__class__(middle.info()["uuid"], source.changes().token.session,
+                              source.changes().token.offset)).changes == []  # fmt: skip
+
+
+def test_several_replicas_follow_one_source(source, path, tmp_path):
+    for number in range(3):
+        source.append([datum(number + 1, 1)])
+        pull(path, source)
+        pull(tmp_path / f"replica{number}", source)
+
+
+def test_two_processes_that_pull_apply_each_change_once(source, path):
+    source.append(datum(1, a) for a in range(6))
+    with Replica.open(path, source.path) as one, Replica.open(path, source.path) as two:
+        stored = []
+
+        def also(applied: Any, lag: Any) -> None:
+            if lag.changes == 3:
+                stored.append(two.pull(max_bytes=1).stored)
+
+        stored.append(one.pull(max_bytes=1, on_answer=also).stored)
+    assert sum(stored) == 6
+    pull(path, source)
+
+
+def test_the_token_is_exported(source, path, tmp_path):
+    source.append([datum(1, 1)])
+    with Replica.open(path, source.path) as replica:
+        replica.pull()
+        assert replica.export(tmp_path / "tokens") is None
+        (entry,) = token_file.read(tmp_path / "tokens")
+        assert (entry.token, entry.replica) == (source.changes().token, replica.dataset.info()["uuid"])
+        assert (entry.host, entry.port) == ("", 0)
+        assert entry.bytes_read > 10
+
+
+def test_a_replica_follows_a_server_as_well_as_a_path(source, path):
+    with PathSource(source.path) as opened:
+        opened.address = ("node1", 8080)  # type: ignore[misc]
+        with Replica.open(path, opened) as replica:
+            replica.pull()
+            assert (replica.followed.host, replica.followed.port) == ("node1", 8080)
