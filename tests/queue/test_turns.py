@@ -75,7 +75,10 @@ class Turns:
     def beat(self):
         """Let Beats send some, and write some; it does not know what was deleted."""
         self.dataset.close()
+        state = self.path / "state.dat"
+        before = state.read_bytes() if state.exists() else b""
         beat = beats.Beats(self.path, 500)
+        state.write_bytes(before)  # of a queue without segments, too: Beats begins with 0.seg, and keeps the position
         unsent = [each.event[2]["number"] for each in beats.restarted(self.path)]
         assert [n for n in unsent if n not in self.deleted] == self.left()
         if unsent and self.chance.random() < 0.7:
@@ -84,6 +87,8 @@ class Turns:
             self.pending = [n for n in self.pending if n in unsent[count:]]
         if self.chance.random() < 0.7:
             beat.publish(*map(beats.event, self.new()))
+        if self.chance.random() < 0.3:
+            beat.stop()  # removes what it has sent, and the next one begins with 0.seg
         if self.chance.random() < 0.5:
             beat.finish()
         beat.crash()
